@@ -1,0 +1,95 @@
+// Builds each src/views/*.tsx into ONE file, ../src/attnviz/static/<view>.js.
+//
+//   node build.mjs            build once; fails when a bundle is over its limit
+//   node build.mjs --watch    build again on every change
+//
+// One file a view, because a widget's module is loaded from a blob URL, from where a second
+// file ("./chunk.js") cannot be found.
+
+import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { basename, dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import esbuild from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const viewsFolder = join(here, "src", "views");
+const staticFolder = join(here, "..", "src", "attnviz", "static");
+
+// A widget's bundle is sent to the browser once for each widget object, so its size is felt.
+const DEFAULT_LIMIT_KB = 150;
+const LIMITS_KB = { embedding: 300 };
+
+const watching = process.argv.includes("--watch");
+
+const entryPoints = readdirSync(viewsFolder)
+  .filter((name) => name.endsWith(".tsx"))
+  .sort()
+  .map((name) => join(viewsFolder, name));
+if (entryPoints.length === 0) {
+  console.error(`No view to build: ${viewsFolder} holds no .tsx file.`);
+  process.exit(1);
+}
+
+/** Prints the size of every bundle; true when all are within their limits. */
+function reportSizes(metafile) {
+  let withinLimits = true;
+  for (const [path, output] of Object.entries(metafile.outputs)) {
+    const view = basename(path, ".js");
+    const limit = LIMITS_KB[view] ?? DEFAULT_LIMIT_KB;
+    const size = output.bytes / 1000;
+    console.log(`${view}.js  ${size.toFixed(1)} kB (limit ${limit} kB)`);
+    if (size > limit) {
+      console.error(`${view}.js is over its limit of ${limit} kB.`);
+      withinLimits = false;
+    }
+  }
+  return withinLimits;
+}
+
+const options = {
+  absWorkingDir: here,
+  entryPoints,
+  outdir: staticFolder,
+  bundle: true,
+  format: "esm",
+  target: "es2022",
+  platform: "browser",
+  minify: true,
+  charset: "utf8",
+  legalComments: "none",
+  jsx: "automatic",
+  jsxImportSource: "preact",
+  loader: { ".css": "text" },
+  define: { "process.env.NODE_ENV": '"production"' },
+  metafile: true,
+  logLevel: "warning",
+};
+
+mkdirSync(staticFolder, { recursive: true });
+
+if (watching) {
+  const report = {
+    name: "report",
+    setup(build) {
+      build.onEnd((result) => {
+        if (result.errors.length === 0) reportSizes(result.metafile);
+      });
+    },
+  };
+  const context = await esbuild.context({ ...options, plugins: [report] });
+  await context.watch();
+  console.log("Watching js/src. Stop with Ctrl+C.");
+} else {
+  // A view that was renamed must not leave its old bundle behind in the wheel.
+  const expected = new Set(entryPoints.map((path) => `${basename(path, ".tsx")}.js`));
+  for (const name of readdirSync(staticFolder)) {
+    if (name.endsWith(".js") && !expected.has(name)) rmSync(join(staticFolder, name));
+  }
+  try {
+    const result = await esbuild.build(options);
+    if (!reportSizes(result.metafile)) process.exitCode = 1;
+  } catch {
+    // esbuild has printed what is wrong and where.
+    process.exitCode = 1;
+  }
+}
