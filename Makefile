@@ -1,0 +1,65 @@
+# attnviz: every command that a developer needs.
+#
+#   make demo     the package at work on its own demo model: writes head_view.html and opens it
+#   make test     everything: lint, types, unit tests, models, a real browser, a real JupyterLab
+#   make lab      JupyterLab on notebooks/
+#   make watch    builds the front-end again on every change in js/src
+#   make format   puts Python and TypeScript into the house's form
+#   make package  builds wheel and source distribution and tries them with nothing else there
+#   make clean    removes what was built (.venv and js/node_modules too)
+#
+# Each makes .venv and what it needs by itself, once. On a machine whose `python3` is too old:
+# `make demo PYTHON=python3.12`. On Linux PyPI's torch brings CUDA along; where the CPU is
+# enough, give pip PyTorch's CPU index through PIP_EXTRA_INDEX_URL (pytorch.org names it).
+
+PYTHON ?= python3
+VENV_PYTHON := .venv/bin/python
+FRONT_END := $(VENV_PYTHON) scripts/front_end.py
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lab watch format package clean environment test-environment front-end
+
+help:
+	@sed -n '3,9s/^# *//p' Makefile
+
+# What attnviz needs to run, front-end included.
+environment:
+	@$(PYTHON) scripts/environment.py
+
+# The same, and what the tests and JupyterLab need.
+test-environment:
+	@$(PYTHON) scripts/environment.py test
+
+front-end: environment
+
+demo: environment
+	.venv/bin/attnviz demo -o head_view.html
+
+# What is quick comes first, so that a slip shows early.
+test: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/mypy
+	$(FRONT_END) run check
+	$(FRONT_END) run lint
+	$(FRONT_END) run test
+	$(VENV_PYTHON) -m pytest --junitxml=test-results/pytest.xml
+
+lab: test-environment
+	.venv/bin/jupyter lab notebooks
+
+watch: environment
+	$(FRONT_END) --watch
+
+format: test-environment
+	.venv/bin/ruff check --fix-only
+	.venv/bin/ruff format
+	$(FRONT_END) run format
+
+package: test-environment
+	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
+
+clean:
+	rm -rf .venv js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,52 @@
+"""The part of building the package that is attnviz's own: the front-end is built first.
+
+Hatch calls this for a wheel, a source distribution and an editable install. Set
+ATTNVIZ_SKIP_JS_BUILD=1 to take the bundles as they lie in src/attnviz/static.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+sys.path.insert(0, str(Path(__file__).resolve().parent / "scripts"))
+
+import front_end
+
+
+class FrontEndHook(BuildHookInterface[Any]):
+    """Brings src/attnviz/static up to date before files are collected."""
+
+    PLUGIN_NAME = "custom"
+
+    def dependencies(self) -> list[str]:
+        """Node from PyPI, where a build needs it and the machine has none."""
+        if _is_skipped() or not front_end.is_out_of_date() or front_end.find_npm():
+            return []
+        return [front_end.NODE_PACKAGE]
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Build what is out of date; `version` is "standard" or "editable"."""
+        if _is_skipped():
+            missing = [bundle.name for bundle in front_end.bundles() if not bundle.is_file()]
+            if missing or not front_end.bundles():
+                sys.exit(
+                    "ATTNVIZ_SKIP_JS_BUILD is set and src/attnviz/static lacks "
+                    f"{', '.join(missing) or 'its bundles'}: run `make front-end` first, or "
+                    "unset it."
+                )
+            return
+        try:
+            if front_end.is_out_of_date():
+                front_end.build()
+        except front_end.FrontEndError as error:
+            # Not a traceback: pip shows what the hook prints, and the sentence says it all.
+            sys.exit(str(error))
+
+
+def _is_skipped() -> bool:
+    return os.environ.get("ATTNVIZ_SKIP_JS_BUILD", "") not in {"", "0"}

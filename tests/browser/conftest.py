@@ -1,0 +1,80 @@
+"""Fixtures of the browser tests.
+
+``page``
+    An empty page for one test, cut off from the network: open an exported file in it with
+    ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
+``lab``
+    A real JupyterLab, one for the whole run: ``lab.open([...cells...])`` gives a notebook with
+    a kernel of its own. Share one notebook among the tests of a file (a module's fixture): a
+    cold kernel takes seconds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import sync_playwright
+
+from browser.chromium import TIMEOUT, Watch, launch
+from browser.jupyter import JupyterLab, JupyterServer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Page
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark everything in this folder."""
+    for item in items:
+        if "tests/browser/" in item.path.as_posix():
+            item.add_marker("browser")
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    """One Chromium for the whole run."""
+    with sync_playwright() as playwright:
+        browser = launch(playwright)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(chromium: Browser) -> Iterator[Page]:
+    """An empty page without network, in a profile of its own."""
+    context = chromium.new_context(viewport={"width": 1000, "height": 800}, offline=True)
+    context.set_default_timeout(TIMEOUT)
+    watch = Watch()
+    page = context.new_page()
+    watch.follow(page)
+    yield page
+    context.close()
+    watch.check()
+
+
+@pytest.fixture(scope="session")
+def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JupyterServer]:
+    """One JupyterLab server for the whole run, with settings and files of its own."""
+    folder: Path = tmp_path_factory.mktemp("jupyter")
+    server = JupyterServer.start(folder)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def lab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab]:
+    """JupyterLab in a browser tab of its own; its notebooks' kernels end with the test file."""
+    lab = JupyterLab.open_in(chromium, jupyter_server)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture(autouse=True)
+def _lab_is_clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test during which JupyterLab's page reported an error."""
+    yield
+    if "lab" in request.fixturenames:
+        request.getfixturevalue("lab").watch.check()

@@ -1,0 +1,394 @@
+"""A real JupyterLab for the tests: a server of its own, and notebooks driven through its page."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
+
+import nbformat
+
+from browser.chromium import TIMEOUT, Watch
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+
+SERVER_START_SECONDS = 60
+SERVER_STOP_SECONDS = 20
+# A cold kernel that imports torch, on two busy cores.
+KERNEL_TIMEOUT = 90_000
+
+# What JupyterLab itself does wrong, whatever the notebook holds (regular expressions).
+KNOWN_PROBLEMS = (
+    # A kernel that a test ended is asked for once more.
+    r"status of 404 .*/api/(kernels|sessions)/",
+    # What its debugger or its completer asks a kernel that a test ends.
+    r"Canceled future for \w+ message",
+    # Its own status bar stumbles when a kernel restarts after a change of theme.
+    r"'removeChild' on 'Node'.*\n\s+at http\S+/static/lab/jlab_core",
+)
+
+# User settings of the tests' own JupyterLab: no news pop-up, no recovery, one known theme.
+SETTINGS: dict[str, dict[str, Any]] = {
+    "apputils-extension/notification": {
+        "fetchNews": "false",
+        "checkForUpdates": False,
+        "doNotDisturbMode": True,
+    },
+    "apputils-extension/themes": {"theme": "JupyterLab Light", "adaptive-theme": False},
+    "docmanager-extension/plugin": {"autosave": False},
+}
+
+
+@dataclass
+class JupyterServer:
+    """A JupyterLab server on a free port of this machine.
+
+    Parameters
+    ----------
+    url : str
+        Its address, without a slash at the end.
+    notebooks : Path
+        The folder that it serves.
+    """
+
+    url: str
+    notebooks: Path
+    process: subprocess.Popen[bytes]
+    log: Path
+
+    @classmethod
+    def start(cls, folder: Path) -> Self:
+        """Start a server whose every file lies in `folder`, and wait until it answers."""
+        notebooks = folder / "notebooks"
+        notebooks.mkdir()
+        settings = folder / "settings"
+        for name, values in SETTINGS.items():
+            path = settings / "@jupyterlab" / f"{name}.jupyterlab-settings"
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps(values), encoding="utf-8")
+        environment = {
+            **os.environ,
+            "HOME": str(folder),
+            "IPYTHONDIR": str(folder / "ipython"),
+            "JUPYTER_CONFIG_DIR": str(folder / "config"),
+            "JUPYTER_DATA_DIR": str(folder / "data"),
+            "JUPYTER_RUNTIME_DIR": str(folder / "runtime"),
+            "JUPYTERLAB_SETTINGS_DIR": str(settings),
+            "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
+            "JUPYTER_PREFER_ENV_PATH": "1",
+        }
+        port = _free_port()
+        command = [
+            *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
+            *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
+            "--ServerApp.port_retries=0",
+            "--IdentityProvider.token=",
+            "--ServerApp.disable_check_xsrf=True",
+            "--LabApp.expose_app_in_browser=True",
+            "--LabApp.collaborative=False",
+            "--LabApp.extension_manager=readonly",
+            f"--ServerApp.root_dir={notebooks}",
+        ]
+        log = folder / "server.log"
+        with log.open("wb") as output:
+            process = subprocess.Popen(
+                command,
+                cwd=notebooks,
+                env=environment,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+        server = cls(f"http://127.0.0.1:{port}", notebooks, process, log)
+        try:
+            server._wait_until_it_answers()
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def _wait_until_it_answers(self) -> None:
+        end = time.monotonic() + SERVER_START_SECONDS
+        while time.monotonic() < end:
+            if self.process.poll() is not None:
+                break
+            try:
+                with urllib.request.urlopen(f"{self.url}/api/status", timeout=5):
+                    return
+            except (urllib.error.URLError, OSError):
+                time.sleep(0.1)
+        text = self.log.read_text(encoding="utf-8", errors="replace")
+        message = f"JupyterLab did not start:\n{text[-4000:]}"
+        raise RuntimeError(message)
+
+    def stop(self) -> None:
+        """End the server and, through it, its kernels."""
+        # At SIGTERM the server shuts its kernels down before it ends.
+        self.process.terminate()
+        try:
+            self.process.wait(SERVER_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@dataclass
+class JupyterLab:
+    """JupyterLab in one browser tab.
+
+    Parameters
+    ----------
+    page : Page
+        The tab, for selectors and screenshots.
+    watch : Watch
+        Collects the page's errors; checked after every test.
+    """
+
+    server: JupyterServer
+    context: BrowserContext
+    page: Page
+    watch: Watch
+    opened: list[Notebook] = field(default_factory=list)
+    made: int = 0
+
+    @classmethod
+    def open_in(cls, browser: Browser, server: JupyterServer) -> Self:
+        """Open a tab and wait until JupyterLab has restored itself."""
+        context = browser.new_context(viewport={"width": 1300, "height": 1000})
+        context.set_default_timeout(TIMEOUT)
+        watch = Watch(origin=server.url, known=KNOWN_PROBLEMS)
+        page = context.new_page()
+        watch.follow(page)
+        # An empty workspace: nothing of the last test file is opened again.
+        page.goto(f"{server.url}/lab?reset")
+        page.wait_for_function("() => window.jupyterapp?.commands !== undefined")
+        page.evaluate("() => window.jupyterapp.restored")
+        lab = cls(server, context, page, watch)
+        lab.command("application:set-mode", {"mode": "single-document"})
+        return lab
+
+    def close(self) -> None:
+        """Shut the kernels of this tab's notebooks down and close the tab."""
+        for notebook in self.opened:
+            notebook.shut_down_kernel()
+        self.context.close()
+
+    def command(self, name: str, arguments: dict[str, Any] | None = None) -> None:
+        """Run one of JupyterLab's own commands and wait for its end."""
+        self._evaluate(
+            "async ({ name, given }) => { await window.jupyterapp.commands.execute(name, given); }",
+            {"name": name, "given": arguments or {}},
+            what=f"the command {name}",
+        )
+
+    def set_theme(self, theme: str) -> None:
+        """Change the theme to ``"light"`` or ``"dark"`` and wait until it is on."""
+        self.command("apputils:change-theme", {"theme": f"JupyterLab {theme.capitalize()}"})
+        is_light = "true" if theme == "light" else "false"
+        self.page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
+
+    def open(self, cells: Sequence[str], name: str | None = None) -> Notebook:
+        """Write a new notebook with these code cells and open it with a kernel of its own."""
+        self.made += 1
+        name = name or f"{id(self)}-{self.made}.ipynb"
+        notebook = nbformat.v4.new_notebook(
+            cells=[nbformat.v4.new_code_cell(source) for source in cells],
+            metadata={
+                "kernelspec": {
+                    "name": "python3",
+                    "display_name": "Python 3 (ipykernel)",
+                    "language": "python",
+                }
+            },
+        )
+        nbformat.write(notebook, self.server.notebooks / name)
+        return self.open_file(name)
+
+    def open_file(self, name: str, *, kernel: bool = True) -> Notebook:
+        """Open a notebook that lies in the server's folder, with or without a kernel."""
+        self._evaluate(
+            """async ({ name, kernel }) => {
+              const app = window.jupyterapp;
+              const options = { path: name, factory: "Notebook" };
+              if (!kernel) {
+                options.kernelPreference = { shouldStart: false, autoStartDefault: false };
+              }
+              const panel = await app.commands.execute("docmanager:open", options);
+              await panel.context.ready;
+              await panel.revealed;
+              if (kernel) {
+                await panel.sessionContext.ready;
+                await panel.sessionContext.session.kernel.info;
+              }
+            }""",
+            {"name": name, "kernel": kernel},
+            what=f"opening {name}",
+            timeout=KERNEL_TIMEOUT,
+        )
+        notebook = Notebook(self, name)
+        self.opened.append(notebook)
+        return notebook
+
+    def reopen_untrusted(self, notebook: Notebook) -> Notebook:
+        """Save a notebook, close it, and open it as a stranger's: untrusted, with no kernel."""
+        notebook.save()
+        notebook.close()
+        path = self.server.notebooks / notebook.name
+        document = json.loads(path.read_text(encoding="utf-8"))
+        # JupyterLab signed what it ran; a change that it did not make breaks the signature.
+        document["metadata"]["from"] = "a stranger"
+        name = f"untrusted-{notebook.name}"
+        (self.server.notebooks / name).write_text(json.dumps(document), encoding="utf-8")
+        return self.open_file(name, kernel=False)
+
+    def _evaluate(self, script: str, argument: object, *, what: str, timeout: int = TIMEOUT) -> Any:
+        """Run a script in the page, with an end: a promise of JupyterLab's may never settle."""
+        answer = self.page.evaluate(
+            f"""async ({{ argument, timeout }}) => {{
+              const work = (async () => ({{ value: await ({script})(argument) }}))();
+              let timer;
+              const late = new Promise((resolve) => {{
+                timer = setTimeout(() => resolve({{ late: true }}), timeout);
+              }});
+              const answer = await Promise.race([work, late]);
+              clearTimeout(timer);
+              return answer;
+            }}""",
+            {"argument": argument, "timeout": timeout},
+        )
+        if answer.get("late"):
+            message = f"JupyterLab: {what} did not end within {timeout / 1000:.0f} s"
+            raise TimeoutError(message)
+        return answer.get("value")
+
+
+# The notebook's panel, found by its path: the one in front may be another.
+PANEL = """
+  const panel = [...window.jupyterapp.shell.widgets("main")].find(
+    (widget) => widget.context?.path === name,
+  );
+  const { context, sessionContext } = panel;
+"""
+
+
+@dataclass
+class Notebook:
+    """An open notebook.
+
+    Parameters
+    ----------
+    name : str
+        Its file in the server's folder.
+    """
+
+    lab: JupyterLab
+    name: str
+
+    @property
+    def root(self) -> Locator:
+        """The notebook on the page."""
+        return self.lab.page.locator(".jp-NotebookPanel:not(.lm-mod-hidden)")
+
+    def output(self, cell: int) -> Locator:
+        """The output area of a cell."""
+        return self.root.locator(".jp-Cell").nth(cell).locator(".jp-Cell-outputArea")
+
+    def run_all(self, timeout: int = KERNEL_TIMEOUT) -> None:
+        """Run every cell and wait for the end; a cell's error is an AssertionError."""
+        self._run(
+            """await context.ready;
+               await sessionContext.ready;
+               await sessionContext.session.kernel.info;
+               await window.jupyterapp.commands.execute("docmanager:open", { path: name });
+               await window.jupyterapp.commands.execute("notebook:run-all-cells");""",
+            what="running all cells",
+            timeout=timeout,
+        )
+        for output in self.outputs():
+            assert output["output_type"] != "error", "\n".join(output["traceback"])
+
+    def outputs(self) -> list[dict[str, Any]]:
+        """Every output of every cell, as the notebook's format has them."""
+        cells = self._run("return context.model.toJSON().cells;", what="reading the outputs")
+        return [output for cell in cells for output in cell.get("outputs", [])]
+
+    def execute(self, code: str, timeout: int = KERNEL_TIMEOUT) -> None:
+        """Run code in the kernel, outside of any cell, and wait for its end."""
+        reply = self._request(code, {}, timeout)
+        assert reply["status"] == "ok", "\n".join(reply.get("traceback", [str(reply)]))
+
+    def evaluate(self, expression: str, timeout: int = KERNEL_TIMEOUT) -> Any:
+        """The value of an expression in the kernel: numbers, strings, lists and the like."""
+        reply = self._request("", {"value": expression}, timeout)
+        value = reply["user_expressions"]["value"]
+        assert value["status"] == "ok", "\n".join(value.get("traceback", [str(value)]))
+        return ast.literal_eval(value["data"]["text/plain"])
+
+    def restart_kernel(self) -> None:
+        """Restart the kernel and wait until it answers."""
+        self._run(
+            """await sessionContext.restartKernel();
+               await sessionContext.session.kernel.info;""",
+            what="restarting the kernel",
+            timeout=KERNEL_TIMEOUT,
+        )
+
+    def interrupt_kernel(self) -> None:
+        """Interrupt what the kernel runs."""
+        self._run("await sessionContext.session.kernel.interrupt();", what="interrupting")
+
+    def shut_down_kernel(self) -> None:
+        """End the kernel; the notebook stays open."""
+        self._run("if (panel) await sessionContext.shutdown();", what="ending the kernel")
+
+    def save(self) -> None:
+        """Save the notebook."""
+        self._run("await context.save();", what="saving")
+
+    def close(self) -> None:
+        """End the kernel and close the notebook."""
+        self.shut_down_kernel()
+        self._run("panel.dispose();", what="closing")
+        self.lab.opened.remove(self)
+
+    def _request(self, code: str, expressions: dict[str, str], timeout: int) -> dict[str, Any]:
+        reply: dict[str, Any] = self._run(
+            """const future = sessionContext.session.kernel.requestExecute({
+                 code: extra.code,
+                 user_expressions: extra.expressions,
+                 store_history: false,
+                 stop_on_error: false,
+               });
+               return (await future.done).content;""",
+            what=f"running {code or expressions}",
+            timeout=timeout,
+            extra={"code": code, "expressions": expressions},
+        )
+        return reply
+
+    def _run(self, script: str, *, what: str, timeout: int = TIMEOUT, extra: object = None) -> Any:
+        return self.lab._evaluate(
+            f"async ({{ name, extra }}) => {{ {PANEL} {script} }}",
+            {"name": self.name, "extra": extra},
+            what=f"{what} in {self.name}",
+            timeout=timeout,
+        )

