@@ -1,0 +1,121 @@
+"""The package as a stranger gets it: built, and installed where nothing else is.
+
+Not a part of `make test`, as it needs minutes of installing: `make package` runs it.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tarfile
+import venv
+import zipfile
+from pathlib import Path, PurePosixPath
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+DEMOS = ("decoder", "encoder-decoder", "vision")
+# Megabytes: the demo models (3), the bundles and the code.
+LARGEST_WHEEL = 5.0
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def run(*command: str | Path, **environment: str) -> str:
+    """Run a command and return what it prints; fail with that when it fails."""
+    answer = subprocess.run(
+        [str(part) for part in command],
+        env={**os.environ, "PIP_DISABLE_PIP_VERSION_CHECK": "1", **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    if answer.returncode != 0:
+        pytest.fail(f"{command} ended with {answer.returncode}:\n{answer.stdout}", pytrace=False)
+    return answer.stdout
+
+
+@pytest.fixture(scope="module")
+def no_path(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A PATH on which there is nothing, so no Node either."""
+    return str(tmp_path_factory.mktemp("no-programs"))
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the source distribution and the wheel, built as for a release."""
+    folder = tmp_path_factory.mktemp("built")
+    run(sys.executable, "-m", "build", "--sdist", "--wheel", "--outdir", folder, ROOT)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def wheel(built: Path) -> Path:
+    return next(built.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def sdist(built: Path) -> Path:
+    return next(built.glob("*.tar.gz"))
+
+
+def files_in(wheel: Path) -> set[str]:
+    with zipfile.ZipFile(wheel) as archive:
+        return {info.filename for info in archive.infolist() if info.file_size > 0}
+
+
+def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
+    files = files_in(wheel)
+    assert "attnviz/static/head.js" in files
+    for demo in DEMOS:
+        assert any(f"/{demo}/" in file and file.endswith(".safetensors") for file in files), demo
+    with zipfile.ZipFile(wheel) as archive:
+        assert "attnviz/py.typed" in archive.namelist()
+        metadata = next(name for name in archive.namelist() if name.endswith("dist-info/METADATA"))
+        assert "License-Expression: Apache-2.0" in archive.read(metadata).decode()
+        others_cannot_read = [
+            info.filename for info in archive.infolist() if not (info.external_attr >> 16) & 0o004
+        ]
+    assert others_cannot_read == []
+    top = {PurePosixPath(file).parts[0] for file in files}
+    assert {part for part in top if not part.endswith(".dist-info")} == {"attnviz"}
+    assert not [file for file in files if file.endswith((".ts", ".tsx", ".pyc", ".map"))]
+    assert wheel.stat().st_size < LARGEST_WHEEL * 1e6
+
+
+def test_the_source_distribution_makes_the_same_wheel_without_node(
+    sdist: Path, wheel: Path, no_path: str, tmp_path: Path
+) -> None:
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path / "source", filter="data")
+    (source,) = (tmp_path / "source").iterdir()
+    assert (source / "js" / "src" / "views" / "head.tsx").is_file()
+    assert not (source / "js" / "node_modules").exists()
+    run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, source, PATH=no_path)
+    assert files_in(next(tmp_path.glob("*.whl"))) == files_in(wheel)
+
+
+def test_the_wheel_works_where_nothing_else_is(wheel: Path, no_path: str, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=True)
+    python = home / "bin" / "python"
+    constraints = ROOT / "constraints.txt"
+    run(python, "-m", "pip", "install", "--constraint", constraints, wheel, PATH=no_path)
+    page = tmp_path / "head_view.html"
+    told = run(
+        *(home / "bin" / "attnviz", "demo", "-o", page),
+        PATH=no_path,
+        HF_HUB_OFFLINE="1",
+        HOME=str(tmp_path),
+    )
+    assert str(page) in told
+    html = page.read_text(encoding="utf-8")
+    assert "Content-Security-Policy" in html
+    assert 'id="attnviz-data"' in html
+    assert len(html) > 50_000
+    help_text = run(home / "bin" / "attnviz", "--help", PATH=no_path)
+    assert "head-view" in help_text
