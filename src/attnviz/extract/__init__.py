@@ -1,0 +1,206 @@
+"""Extraction: a model and inputs become a record of its attention.
+
+This is the only part that knows transformers.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+
+from attnviz.extract.collect import Collector, StackLayers
+from attnviz.extract.dispatch import capturing
+from attnviz.extract.inputs import Batch, Encoder, examples_of
+from attnviz.extract.models import Loaded, evaluating, load, name_of
+from attnviz.extract.patches import patch_tokens
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.tokens import Tokens
+
+__all__ = ["extract"]
+
+
+def extract(
+    model: Any,
+    inputs: Any,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | Sequence[str] | None = None,
+    decoder_input_ids: Any = None,
+    device: str | torch.device | None = "cpu",
+    progress: bool = True,
+) -> AttentionRecord | list[AttentionRecord]:
+    """Run a model once and record how it attends.
+
+    The record keeps each layer's queries and keys, as the model's attention received them; weights
+    are computed when asked for and equal the model's own. The model's configuration, mode and hooks
+    are the same after as before, also when it raises.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        A transformers model, a hub id, a folder, or a pipeline.
+    inputs : object
+        A text, a pair of texts ``(first, second)``, a list of texts, a list of chat messages, a
+        tokenizer's or processor's own output, a tensor of ids, or an image where the model takes
+        one.
+    tokenizer, processor : object, optional
+        Found beside the model's weights by default; needed only where text or an image is given.
+    target : str or list of str, optional
+        Text that the model is made to produce: shifted into the decoder of an encoder-decoder
+        model, appended to the prompt of a decoder-only one. A list for a list of texts.
+    decoder_input_ids : Tensor or sequence of int, optional
+        Ids that the decoder of an encoder-decoder model is given, instead of `target`.
+    device : str, device or None
+        Where queries and keys are kept; None leaves them where the model computed them.
+    progress : bool
+        Whether a list of texts shows a progress bar.
+
+    Returns
+    -------
+    AttentionRecord or list of AttentionRecord
+        One record for one example; a list, one record an example, for a list of texts or an encoded
+        batch over 1. Padding is removed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of a kind that cannot be read.
+    ValueError
+        If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
+        no target for a decoder), or the model has no attention.
+    OSError
+        If a hub id or folder cannot be read.
+    NotImplementedError
+        If the model attends in a way that cannot be captured yet.
+
+    Examples
+    --------
+    >>> record = extract(model, "The cat sat.", tokenizer=tokenizer)  # doctest: +SKIP
+    >>> record.stacks["self"].weights(layer=3, head=5).shape  # doctest: +SKIP
+    (6, 6)
+    """
+    loaded = load(model, tokenizer, processor)
+    encoder = Encoder(loaded)
+    examples, many = examples_of(inputs)
+    kept_on = None if device is None else torch.device(device)
+    if not many:
+        batch = encoder.encode(examples[0], target, decoder_input_ids)
+        records = _run(loaded, encoder, batch, kept_on)
+        return records[0] if batch.size == 1 else records
+    targets = _one_each("target", target, len(examples))
+    decoder_ids = _one_each("decoder_input_ids", decoder_input_ids, len(examples))
+    records = []
+    bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
+    # One forward each: no padding, and no more memory than the longest text needs.
+    for example, wanted, ids in zip(bar, targets, decoder_ids, strict=True):
+        batch = encoder.encode(example, wanted, ids)
+        records += _run(loaded, encoder, batch, kept_on)
+    return records
+
+
+def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
+    if given is None:
+        return [None] * count
+    if isinstance(given, str) or len(given) != count:
+        found = "one text" if isinstance(given, str) else f"{len(given)} entries"
+        raise ValueError(
+            f"{argument} must be a list with an entry for each of the {count} inputs; got {found}"
+        )
+    return list(given)
+
+
+def _run(
+    loaded: Loaded, encoder: Encoder, batch: Batch, device: torch.device | None
+) -> list[AttentionRecord]:
+    """Run one forward and make a record of each of its examples."""
+    model = loaded.model
+    collector = Collector(
+        model,
+        batch.sides,
+        batch.size,
+        encoder_decoder=encoder.encoder_decoder,
+        vision=encoder.vision,
+        device=device,
+    )
+    arguments = {name: _placed(model, value) for name, value in batch.arguments.items()}
+    # Nothing of the output is used: no cache is filled, and logits are made for one token only.
+    accepted = inspect.signature(model.forward).parameters
+    if "use_cache" in accepted:
+        arguments["use_cache"] = False
+    if "logits_to_keep" in accepted:
+        arguments["logits_to_keep"] = 1
+    notes = list(batch.notes)
+    with ExitStack() as stack:
+        for handle in collector.watch():
+            stack.callback(handle.remove)
+        if stack.enter_context(evaluating(model)):
+            notes.append(
+                "The model was in training mode: attention is shown without dropout, as in "
+                "evaluation mode."
+            )
+        stack.enter_context(torch.no_grad())
+        stack.enter_context(capturing(collector))
+        model(**arguments)
+    stacks = collector.layers()
+    notes += [f"{module.name} attends too and is not shown." for module in collector.uncaptured()]
+    if any(layers.in_call_order for layers in stacks.values()):
+        notes.append("Layers are numbered in the order in which they ran.")
+    return [_record(loaded, batch, stacks, index, notes) for index in range(batch.size)]
+
+
+def _placed(model: Any, value: Any) -> Any:
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return value.to(device=model.device, dtype=model.dtype)
+    return value.to(device=model.device)
+
+
+def _record(
+    loaded: Loaded,
+    batch: Batch,
+    stacks: dict[str, StackLayers],
+    index: int,
+    notes: Sequence[str],
+) -> AttentionRecord:
+    made: dict[str, AttentionStack] = {}
+    own_notes = list(notes)
+    for name, stack in stacks.items():
+        layers = stack.examples[index]
+        lengths = {(layer.num_queries, layer.num_keys) for layer in layers.values()}
+        if len(lengths) > 1:
+            raise NotImplementedError(
+                f"model: the layers of the {name} stack attend over different numbers of tokens "
+                f"({', '.join(f'{q} x {k}' for q, k in sorted(lengths))}), which cannot be shown "
+                "yet; draw the model's own weights with AttentionRecord.from_weights"
+            )
+        ((num_queries, num_keys),) = lengths
+        decoder = name in ("decoder", "cross")
+        key_side = "decoder" if name == "decoder" else "input"
+        queries = _tokens(loaded, batch, "decoder" if decoder else "input", index, num_queries)
+        keys = queries
+        if name == "cross" or num_keys != num_queries:
+            keys = _tokens(loaded, batch, key_side, index, num_keys)
+        made[name] = AttentionStack(
+            name=name,
+            layers=layers,
+            query_tokens=queries,
+            key_tokens=None if keys is queries else keys,
+        )
+    return AttentionRecord(made, model=name_of(loaded.model), notes=own_notes)
+
+
+def _tokens(loaded: Loaded, batch: Batch, side: str, index: int, count: int) -> Tokens:
+    tokens = batch.tokens.get(side, [None] * batch.size)[index]
+    if tokens is not None and len(tokens) == count:
+        return tokens
+    pixels = batch.arguments.get("pixel_values")
+    if pixels is not None and side == "input":
+        return patch_tokens(loaded.model.config, tuple(pixels.shape[-2:]), count)
+    return Tokens.of([f"[{place}]" for place in range(count)])

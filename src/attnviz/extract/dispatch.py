@@ -1,0 +1,158 @@
+"""The wrap of transformers' attention dispatcher, in place only while a capture runs.
+
+Every model that dispatches asks ``AttentionInterface.get_interface`` for the function that computes
+its attention. Wrapping that one method leaves the model's implementation, mask and configuration
+alone: the very same function is called with the very same arguments, so outputs stay bit-identical,
+and queries and keys are seen as attention sees them (after rotary position and normalisation,
+before grouped key heads are repeated).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers.modeling_utils import AttentionInterface
+
+__all__ = ["AttentionCall", "Sink", "capturing"]
+
+
+@dataclass(frozen=True)
+class AttentionCall:
+    """One call of an attention function: what it received and what it gave.
+
+    The tensors are the model's own; copy what outlives the call.
+
+    Attributes
+    ----------
+    module : Module
+        The attention module that made the call.
+    implementation : str or None
+        Name under which the function was asked for: ``"eager"``, ``"sdpa"``, ...
+    query, key, value : Tensor
+        (batch, heads, queries, head_dim), (batch, key_heads, keys, head_dim) and
+        (batch, key_heads, keys, value_dim).
+    mask : Tensor or None
+        As received; what it means depends on the implementation.
+    options : dict
+        The keyword arguments: ``scaling``, ``is_causal``, ``position_bias``, ``softcap``, ...
+    output : Tensor
+        (batch, queries, heads, value_dim).
+    """
+
+    module: nn.Module
+    implementation: str | None
+    query: torch.Tensor
+    key: torch.Tensor
+    value: torch.Tensor
+    mask: Any
+    options: dict[str, Any]
+    output: Any
+
+
+Sink = Callable[[AttentionCall], None]
+
+# A ContextVar, not an attribute: other threads and other tasks run their forwards unseen.
+_sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
+
+_AttentionFunction = Callable[..., Any]
+
+
+@contextmanager
+def capturing(sink: Sink) -> Iterator[None]:
+    """Hand every dispatched attention call of this thread to `sink` while the block runs.
+
+    Parameters
+    ----------
+    sink : callable
+        Called with an `AttentionCall` after each call of an attention function. What it raises
+        comes out of the model's forward.
+
+    Yields
+    ------
+    None
+        Captures may run in several threads at once; the last one out restores transformers' method,
+        the very same object.
+
+    Examples
+    --------
+    >>> calls = []
+    >>> with capturing(calls.append):  # doctest: +SKIP
+    ...     model(**batch)
+    """
+    token = _sink.set(sink)
+    try:
+        with _wrap:
+            yield
+    finally:
+        _sink.reset(token)
+
+
+class _Wrap:
+    """Transformers' method wrapped while at least one capture runs."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._captures = 0
+        self._original: Any = None
+
+    def __enter__(self) -> None:
+        with self._lock:
+            if self._captures == 0:
+                self._original = AttentionInterface.__dict__["get_interface"]
+                AttentionInterface.get_interface = _wrapped(self._original)
+            self._captures += 1
+
+    def __exit__(self, *raised: object) -> None:
+        with self._lock:
+            self._captures -= 1
+            if self._captures == 0:
+                AttentionInterface.get_interface = self._original
+                self._original = None
+
+
+def _wrapped(original: Callable[..., _AttentionFunction]) -> Callable[..., _AttentionFunction]:
+    """Wrap `get_interface` so that the functions it returns report to this context's sink."""
+
+    def get_interface(
+        self: AttentionInterface, attn_implementation: str, *args: Any, **kwargs: Any
+    ) -> _AttentionFunction:
+        function = original(self, attn_implementation, *args, **kwargs)
+        if _sink.get() is None:
+            return function
+        return _reporting(function, attn_implementation)
+
+    return get_interface
+
+
+def _reporting(function: _AttentionFunction, implementation: str | None) -> _AttentionFunction:
+    def attention(
+        module: nn.Module,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: Any = None,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        result = function(module, query, key, value, attention_mask, *args, **kwargs)
+        sink = _sink.get()
+        if sink is not None:
+            output = result[0] if isinstance(result, tuple) else result
+            sink(
+                AttentionCall(
+                    module, implementation, query, key, value, attention_mask, kwargs, output
+                )
+            )
+        return result
+
+    return attention
+
+
+_wrap = _Wrap()

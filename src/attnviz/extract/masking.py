@@ -1,0 +1,246 @@
+"""From what an attention function received to which keys a query may see and what is added.
+
+The same mask argument means different things to different implementations, and the same mask is
+handed to many layers: it is read here once, for each example of the batch, with padding removed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from attnviz.extract.dispatch import AttentionCall
+from attnviz.masks import BandMask, Bias, Mask, PackedMask, compact_bias, compact_mask
+
+__all__ = ["Kept", "MaskReader"]
+
+# Models alternate between a few masks at most (a global and a local one); the tensors are held
+# only so that their addresses aren't given to others while they serve as keys.
+_REMEMBERED = 4
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Positions of an example that are no padding.
+
+    Attributes
+    ----------
+    queries, keys : Tensor or None
+        Indices in order, int64; None keeps all.
+    """
+
+    queries: torch.Tensor | None
+    keys: torch.Tensor | None
+
+
+class MaskReader:
+    """Reads masks and biases, each distinct one once.
+
+    Equal masks and biases of different layers and examples come back as the same object.
+    """
+
+    def __init__(self) -> None:
+        self._read: deque[
+            tuple[object, tuple[object, ...], list[tuple[Mask | None, Bias | None]]]
+        ] = deque(maxlen=_REMEMBERED)
+        self._masks: list[Mask] = []
+        self._biases: list[Bias] = []
+
+    def read(
+        self, call: AttentionCall, kept: Sequence[Kept]
+    ) -> list[tuple[Mask | None, Bias | None]]:
+        """Read a call's mask and bias.
+
+        Parameters
+        ----------
+        call : AttentionCall
+            What the attention function received.
+        kept : sequence of Kept
+            The positions to keep, one entry an example.
+
+        Returns
+        -------
+        list of (mask, bias)
+            One entry an example, in the smallest form.
+
+        Raises
+        ------
+        NotImplementedError
+            If the mask has a form that isn't known.
+        """
+        position_bias = call.options.get("position_bias")
+        causal = _is_causal(call)
+        window = call.options.get("sliding_window") if _is_flash(call) else None
+        key = (
+            _identity(call.mask),
+            _identity(position_bias),
+            causal,
+            window,
+            call.query.shape[2],
+            call.key.shape[2],
+            id(kept),
+        )
+        for _, known, result in self._read:
+            if known == key:
+                return result
+        result = [
+            self._example(call, position_bias, index, positions, causal=causal, window=window)
+            for index, positions in enumerate(kept)
+        ]
+        self._read.append(((call.mask, position_bias, kept), key, result))
+        return result
+
+    def _example(
+        self,
+        call: AttentionCall,
+        position_bias: torch.Tensor | None,
+        index: int,
+        kept: Kept,
+        *,
+        causal: bool,
+        window: int | None,
+    ) -> tuple[Mask | None, Bias | None]:
+        num_queries, num_keys = call.query.shape[2], call.key.shape[2]
+        band = BandMask(None if window is None else window - 1, 0)
+        if call.mask is not None and not isinstance(call.mask, torch.Tensor):
+            raise NotImplementedError(
+                f"masks of type {type(call.mask).__name__} (implementation "
+                f"{call.implementation!r}) cannot be read yet; load the model with "
+                "attn_implementation='sdpa' or 'eager'"
+            )
+        allowed: torch.Tensor | None = None
+        added: torch.Tensor | None = None
+        for tensor in (call.mask, position_bias):
+            if tensor is None:
+                continue
+            block = _of_example(tensor, index, num_queries, num_keys, kept)
+            flags, values = _split(block)
+            if flags is not None:
+                allowed = flags if allowed is None else allowed & flags
+            if values is not None:
+                added = values if added is None else added + values
+        mask: Mask | None = None
+        if causal and allowed is None and _same_positions(kept):
+            # Said by its parameters: flags of n x n entries would only be compressed again.
+            mask = band
+        else:
+            if causal:
+                flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
+                flags = _select(flags, kept)
+                allowed = flags if allowed is None else allowed.cpu() & flags
+            if allowed is not None:
+                rows = num_queries if kept.queries is None else len(kept.queries)
+                mask = compact_mask(allowed.expand(-1, rows, -1))
+        bias = None if added is None else compact_bias(added)
+        return self._shared_mask(mask), self._shared_bias(bias)
+
+    def _shared_mask(self, mask: Mask | None) -> Mask | None:
+        if mask is None:
+            return None
+        for known in self._masks:
+            if _equal_masks(known, mask):
+                return known
+        self._masks.append(mask)
+        return mask
+
+    def _shared_bias(self, bias: Bias | None) -> Bias | None:
+        if bias is None:
+            return None
+        for known in self._biases:
+            if type(known) is type(bias) and torch.equal(known.values, bias.values):
+                return known
+        self._biases.append(bias)
+        return bias
+
+
+def _equal_masks(one: Mask, other: Mask) -> bool:
+    if isinstance(one, PackedMask) and isinstance(other, PackedMask):
+        return one.num_keys == other.num_keys and torch.equal(one.bits, other.bits)
+    if isinstance(one, BandMask) and isinstance(other, BandMask):
+        return one == other
+    return False
+
+
+def _is_flash(call: AttentionCall) -> bool:
+    return "flash" in (call.implementation or "")
+
+
+def _is_causal(call: AttentionCall) -> bool:
+    """Whether the function masks the future by itself: no mask says so, only a flag does."""
+    if call.implementation == "eager":
+        return False
+    flag = call.options.get("is_causal")
+    causal = bool(getattr(call.module, "is_causal", True) if flag is None else flag)
+    if _is_flash(call):
+        return causal
+    return causal and call.mask is None and call.query.shape[2] > 1
+
+
+def _identity(tensor: object) -> tuple[object, ...] | None:
+    if tensor is None:
+        return None
+    if not isinstance(tensor, torch.Tensor):
+        return (id(tensor),)
+    # Inference tensors keep no version, and cannot be written to outside of inference mode.
+    version = None if tensor.is_inference() else tensor._version
+    return (
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        version,
+    )
+
+
+def _of_example(
+    tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, kept: Kept
+) -> torch.Tensor:
+    """Cut one example out of a mask or bias: (heads or 1, queries or 1, keys)."""
+    if tensor.dim() == 2:
+        # Flash attention's mask: which keys of each example are no padding.
+        tensor = tensor[:, None, None, :].bool()
+    if tensor.dim() != 4:
+        raise NotImplementedError(
+            f"a mask or bias of shape {tuple(tensor.shape)} cannot be read; known are "
+            "(batch, heads, queries, keys) and (batch, keys)"
+        )
+    block = tensor[index if tensor.shape[0] > 1 else 0]
+    # A static cache's mask is longer than what has been filled.
+    block = block[..., :num_keys]
+    if block.shape[1] not in (1, num_queries) or block.shape[2] not in (1, num_keys):
+        raise NotImplementedError(
+            f"a mask or bias of shape {tuple(tensor.shape)} does not fit {num_queries} queries "
+            f"and {num_keys} keys"
+        )
+    return _select(block.expand(-1, -1, num_keys), kept)
+
+
+def _select(block: torch.Tensor, kept: Kept) -> torch.Tensor:
+    if kept.queries is not None and block.shape[1] > 1:
+        block = block[:, kept.queries.to(block.device)]
+    if kept.keys is not None:
+        block = block[..., kept.keys.to(block.device)]
+    return block
+
+
+def _same_positions(kept: Kept) -> bool:
+    """Whether causal stays causal once padding is gone: queries and keys lose the same places."""
+    if kept.queries is None or kept.keys is None:
+        return kept.queries is kept.keys
+    return torch.equal(kept.queries, kept.keys)
+
+
+def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Split into flags of what is allowed and finite values that are added."""
+    if not block.is_floating_point():
+        return block.bool(), None
+    # Half of the lowest value: what is added to the mask elsewhere doesn't make it a bias.
+    blocked = block <= torch.finfo(block.dtype).min / 2
+    if not bool(blocked.any()):
+        return None, block if bool(block.any()) else None
+    values = block.masked_fill(blocked, 0.0)
+    return ~blocked, values if bool(values.any()) else None

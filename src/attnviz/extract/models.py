@@ -1,0 +1,228 @@
+"""What a caller may give as a model, a tokenizer or a processor, found and loaded."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from os import PathLike
+from pathlib import Path
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import transformers
+from torch import nn
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+__all__ = ["Loaded", "evaluating", "find_processor", "find_tokenizer", "load", "name_of"]
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A model with what came along with it.
+
+    Attributes
+    ----------
+    model : PreTrainedModel
+        Ready to run.
+    tokenizer, processor : object or None
+        What the caller gave, or what the pipeline holds.
+    """
+
+    model: PreTrainedModel
+    tokenizer: Any
+    processor: Any
+
+
+def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
+    """Turn what a caller gave as a model into a model.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike or Pipeline
+        A model, a hub id, a folder, or a pipeline of transformers.
+    tokenizer, processor : object, str or PathLike, optional
+        As given by the caller; a text is a hub id or a folder.
+
+    Returns
+    -------
+    Loaded
+
+    Raises
+    ------
+    TypeError
+        If `model`, `tokenizer` or `processor` is something else.
+    OSError
+        If a folder or hub id cannot be read.
+    ValueError
+        If what it holds is no model that transformers knows.
+    """
+    if isinstance(model, transformers.Pipeline):
+        tokenizer = model.tokenizer if tokenizer is None else tokenizer
+        for attribute in ("processor", "image_processor", "feature_extractor"):
+            if processor is None:
+                processor = getattr(model, attribute, None)
+        model = model.model
+    elif isinstance(model, str | PathLike):
+        model = _load_model(_source("model", model))
+    # A compiled model hides the modules that attend; its original runs the same weights.
+    model = getattr(model, "_orig_mod", model)
+    if not isinstance(model, PreTrainedModel):
+        raise TypeError(
+            "model must be a transformers model (PreTrainedModel), a hub id, a folder or a "
+            f"pipeline; got {type(model).__name__}. For attention from elsewhere use "
+            "AttentionRecord.from_weights(attentions, tokens)"
+        )
+    if isinstance(processor, str | PathLike):
+        processor = _read(
+            transformers.AutoProcessor.from_pretrained, "processor", _source("processor", processor)
+        )
+    if isinstance(tokenizer, str | PathLike):
+        tokenizer = _read(
+            transformers.AutoTokenizer.from_pretrained, "tokenizer", _source("tokenizer", tokenizer)
+        )
+    if tokenizer is None:
+        tokenizer = getattr(processor, "tokenizer", None)
+    tokenizer = getattr(tokenizer, "tokenizer", tokenizer)
+    if tokenizer is not None and not isinstance(tokenizer, PreTrainedTokenizerBase):
+        raise TypeError(
+            "tokenizer must be a tokenizer of transformers (such as AutoTokenizer gives), a hub id "
+            f"or a folder; got {type(tokenizer).__name__}. Wrap one of the tokenizers library with "
+            "transformers.PreTrainedTokenizerFast(tokenizer_object=...)"
+        )
+    return Loaded(model, tokenizer, processor)
+
+
+def _source(argument: str, given: str | PathLike[str]) -> str:
+    path = Path(given).expanduser()
+    if path.is_dir():
+        return str(path)
+    text = str(given)
+    # A hub id is "name" or "owner/name": anything else can only be a path.
+    if not isinstance(given, str) or text.count("/") > 1 or text[:1] in (".", "/", "~"):
+        raise FileNotFoundError(f"{argument}: there is no folder {text!r}")
+    return text
+
+
+def _read(reader: Callable[..., Any], argument: str, source: str) -> Any:
+    try:
+        # Remote code is the caller's alone: False also keeps transformers from asking on stdin.
+        return reader(source, trust_remote_code=False)
+    except OSError as error:
+        where = "in the folder" if Path(source).is_dir() else "under the hub id"
+        raise OSError(
+            f"{argument}: nothing that can be loaded {where} {source!r} "
+            f"({_first_line(error)}). Give a folder with the saved {argument}, a hub id that can "
+            f"be reached from here, or the loaded {argument} itself"
+        ) from error
+    except (ValueError, KeyError, ImportError) as error:
+        raise ValueError(
+            f"{argument}: transformers {transformers.__version__} cannot load {source!r} "
+            f"({_first_line(error)}). Load it yourself and give the {argument} itself"
+        ) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+
+
+def _load_model(source: str) -> PreTrainedModel:
+    config = _read(transformers.AutoConfig.from_pretrained, "model", source)
+    architectures = getattr(config, "architectures", None) or []
+    kind = next(
+        (getattr(transformers, name) for name in architectures if hasattr(transformers, name)),
+        transformers.AutoModel,
+    )
+    model: PreTrainedModel = _read(kind.from_pretrained, "model", source)
+    return model
+
+
+def name_of(model: PreTrainedModel) -> str:
+    """Name a model for people: the last part of where it came from, else its class."""
+    name = str(getattr(model, "name_or_path", "") or "").rstrip("/\\")
+    return name.replace("\\", "/").rpartition("/")[2] or type(model).__name__
+
+
+def find_tokenizer(loaded: Loaded) -> Any:
+    """Find a model's tokenizer.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model and what came with it.
+
+    Returns
+    -------
+    PreTrainedTokenizerBase or None
+        The tokenizer given, else the one beside the model's weights; None where there is none.
+    """
+    if loaded.tokenizer is not None:
+        return loaded.tokenizer
+    tokenizer = _beside(loaded.model, transformers.AutoTokenizer)
+    # For a folder without a tokenizer transformers 5 makes one of the model's kind that is empty.
+    if tokenizer is None or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
+        return None
+    return tokenizer
+
+
+def find_processor(loaded: Loaded) -> Any:
+    """Find a model's image processor; None where there is none."""
+    if loaded.processor is not None:
+        return loaded.processor
+    return _beside(loaded.model, transformers.AutoImageProcessor)
+
+
+def _beside(model: PreTrainedModel, reader: Any) -> Any:
+    source = str(getattr(model, "name_or_path", "") or "")
+    if not source:
+        return None
+    try:
+        # What lies here already comes first: it needs no network, and no wait for one.
+        return reader.from_pretrained(source, local_files_only=True, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError):
+        if Path(source).is_dir():
+            return None
+    try:
+        return reader.from_pretrained(source, trust_remote_code=False)
+    except (OSError, ValueError, KeyError, TypeError, ImportError):
+        return None
+
+
+_mode_lock = threading.Lock()
+_modes: WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = WeakKeyDictionary()
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[bool]:
+    """Hold a model in evaluation mode; every module gets its own mode back.
+
+    In training mode the model's own weights are after dropout: no formula gives them.
+
+    Parameters
+    ----------
+    model : Module
+        Several threads may hold the same one; the last one out restores it.
+
+    Yields
+    ------
+    bool
+        Whether any of its modules was in training mode.
+    """
+    with _mode_lock:
+        count, saved = _modes.get(model, (0, []))
+        if count == 0:
+            saved = [module for module in model.modules() if module.training]
+            for module in saved:
+                module.training = False
+        _modes[model] = (count + 1, saved)
+    try:
+        yield bool(saved)
+    finally:
+        with _mode_lock:
+            count, saved = _modes.pop(model)
+            if count > 1:
+                _modes[model] = (count - 1, saved)
+            else:
+                for module in saved:
+                    module.training = True

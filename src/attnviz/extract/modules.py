@@ -1,0 +1,197 @@
+"""Which modules of a model attend, and which stack and layer each of them is.
+
+transformers keeps no list of attention modules: they are recognised by what their code does, and
+their stack and layer number are read from their names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import CodeType
+
+from torch import nn
+
+__all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
+
+_ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
+# Names that code which computes attention by itself refers to; linear attention has none of them.
+_SOFTMAX_NAMES = {"softmax", "scaled_dot_product_attention", "logsumexp", "multi_head_attention"}
+_CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
+_VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class AttentionModule:
+    """A module that attends.
+
+    Attributes
+    ----------
+    name : str
+        Its path in the model.
+    module : Module
+        The module itself.
+    dispatches : bool
+        Whether its code asks transformers' dispatcher.
+    softmax : bool
+        Whether its code computes a softmax (or has it computed by the dispatcher).
+    """
+
+    name: str
+    module: nn.Module
+    dispatches: bool
+    softmax: bool
+
+
+def attention_modules(model: nn.Module) -> list[AttentionModule]:
+    """Find the modules of a model that attend, in order.
+
+    Parameters
+    ----------
+    model : Module
+        Any model.
+
+    Returns
+    -------
+    list of AttentionModule
+        Modules whose code asks the dispatcher, and outside of those the innermost ones that are
+        called attention or are torch's own.
+    """
+    found: dict[str, AttentionModule] = {}
+    known: dict[type[nn.Module], frozenset[str]] = {}
+    for name, module in model.named_modules():
+        kind = type(module)
+        # A model has a few classes and hundreds of modules.
+        if kind not in known:
+            known[kind] = _names_in_code(kind)
+        names = known[kind]
+        if "get_interface" in names:
+            found[name] = AttentionModule(name, module, dispatches=True, softmax=True)
+        elif isinstance(module, nn.MultiheadAttention):
+            found[name] = AttentionModule(name, module, dispatches=False, softmax=True)
+        elif _ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
+            softmax = bool(names & _SOFTMAX_NAMES) or any(
+                isinstance(child, nn.Softmax) for child in module.children()
+            )
+            found[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
+    return [
+        entry
+        for name, entry in found.items()
+        if entry.dispatches or not (_inside(name, found) or _has_inside(name, found))
+    ]
+
+
+def _inside(name: str, found: Mapping[str, AttentionModule]) -> bool:
+    """Whether the module is a part of one that dispatches."""
+    return any(found[parent].dispatches for parent in _parents(name) if parent in found)
+
+
+def _has_inside(name: str, found: Mapping[str, AttentionModule]) -> bool:
+    prefix = f"{name}."
+    return any(other.startswith(prefix) for other in found)
+
+
+def _parents(name: str) -> Iterator[str]:
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _has_parameters(module: nn.Module) -> bool:
+    return next(module.parameters(), None) is not None
+
+
+def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
+    """Every name that the methods of a class refer to, torch's base classes left out."""
+    names: set[str] = set()
+    for base in kind.__mro__:
+        if base.__module__.startswith("torch.nn."):
+            continue
+        for attribute in vars(base).values():
+            function = getattr(attribute, "__wrapped__", attribute)
+            code = getattr(getattr(function, "__func__", function), "__code__", None)
+            if isinstance(code, CodeType):
+                names.update(_names_of(code))
+    return frozenset(names)
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
+
+
+def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
+    """Name the stack of an attention module.
+
+    Parameters
+    ----------
+    name : str
+        The module's path in the model.
+    encoder_decoder : bool
+        Whether the model has an encoder and a decoder.
+    vision : bool
+        Whether the model's main input is an image.
+
+    Returns
+    -------
+    str
+        ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"`` or ``"self"``.
+
+    Examples
+    --------
+    >>> stack_of("decoder.block.2.layer.1.EncDecAttention", encoder_decoder=True, vision=False)
+    'cross'
+    """
+    parts = name.split(".")
+    # No keyword says it: only the name, below the layer's number, tells cross from self.
+    if any(_CROSS.search(part) for part in parts[_first_number(parts) :]):
+        return "cross"
+    if encoder_decoder:
+        for part in parts:
+            if part.endswith("decoder"):
+                return "decoder"
+            if part.endswith("encoder"):
+                return "encoder"
+    if vision or any(_VISION.search(part) for part in parts):
+        return "vision"
+    return "self"
+
+
+def _first_number(parts: Sequence[str]) -> int:
+    return next((index for index, part in enumerate(parts) if part.isdigit()), 0)
+
+
+def layer_numbers(names: Iterable[str]) -> list[int] | None:
+    """Read the layer numbers of one stack's modules from their names.
+
+    Parameters
+    ----------
+    names : iterable of str
+        The modules' paths, all of one stack.
+
+    Returns
+    -------
+    list of int, or None
+        The model's own numbers; None where no number in the names tells the modules apart.
+
+    Examples
+    --------
+    >>> layer_numbers(["encoder.block.0.layer.0.q", "encoder.block.2.layer.0.q"])
+    [0, 2]
+    """
+    columns: dict[int, list[int]] = defaultdict(list)
+    count = 0
+    for name in names:
+        count += 1
+        numbers = [int(part) for part in name.split(".") if part.isdigit()]
+        for place, number in enumerate(numbers):
+            columns[place].append(number)
+    for place in sorted(columns):
+        numbers = columns[place]
+        if len(numbers) == count and len(set(numbers)) == count:
+            return numbers
+    return None
