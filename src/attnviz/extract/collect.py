@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from attnviz.extract.batch import Side
 from attnviz.extract.dispatch import AttentionCall
 from attnviz.extract.masking import Kept, MaskReader
 from attnviz.extract.modules import (
@@ -21,27 +22,11 @@ from attnviz.extract.modules import (
 )
 from attnviz.weights import QueryKeyAttention
 
-__all__ = ["Collector", "Side", "StackLayers"]
+__all__ = ["Collector", "StackLayers"]
 
 # How far the model's own attention output may lie from weights @ values, relative to the largest
 # value: rounding of the model's dtype, well under what any wrong formula gives.
 _TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-
-
-@dataclass(frozen=True)
-class Side:
-    """One list of tokens of a batch: the model's input, or what a decoder is given.
-
-    Attributes
-    ----------
-    length : int
-        Number of positions, padding included.
-    kept : list of (Tensor or None)
-        For each example the positions that are no padding, int64; None keeps all.
-    """
-
-    length: int
-    kept: list[torch.Tensor | None]
 
 
 @dataclass

@@ -1,0 +1,358 @@
+"""From one example to a batch that a model takes, with its tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from attnviz.extract.batch import Batch, Side
+from attnviz.extract.display import display_tokens
+from attnviz.extract.inputs import KINDS, is_image, is_message, kind
+from attnviz.extract.limits import check_ids, check_length
+from attnviz.extract.models import Loaded, find_processor, find_tokenizer
+from attnviz.extract.modules import attention_modules
+from attnviz.extract.target import append_target, shifted, target_texts
+from attnviz.tokens import Tokens
+
+__all__ = ["Encoder"]
+
+# What tokenizers return beside what models take.
+_NOT_FOR_THE_MODEL = {
+    "labels",
+    "length",
+    "num_truncated_tokens",
+    "offset_mapping",
+    "overflow_to_sample_mapping",
+    "overflowing_tokens",
+    "special_tokens_mask",
+}
+
+
+class Encoder:
+    """Encodes examples for one model.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model with the tokenizer and processor that the caller gave.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._model: PreTrainedModel = loaded.model
+        self._tokenizer: Any = loaded.tokenizer
+        self._looked = loaded.tokenizer is not None
+        self._accepted = inspect.signature(self._model.forward).parameters
+        self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
+        self.vision = getattr(self._model, "main_input_name", "") == "pixel_values"
+
+    def encode(self, example: Any, target: Any = None, decoder_input_ids: Any = None) -> Batch:
+        """Encode one example (or one batch that is encoded already).
+
+        Parameters
+        ----------
+        example : object
+            As `examples_of` gives it.
+        target : str or list of str, optional
+            Text that the model is made to produce.
+        decoder_input_ids : Tensor or sequence of int, optional
+            Ids that the decoder is given.
+
+        Returns
+        -------
+        Batch
+
+        Raises
+        ------
+        ValueError, TypeError
+            With the argument's name, what was given and what would work.
+        """
+        self._check_target(example, target, decoder_input_ids)
+        if isinstance(example, str | tuple):
+            batch = self._encode_text(example)
+        elif isinstance(example, list) and kind(example) == "chat":
+            batch = self._encode_chat(example, ends_open=target is not None)
+        elif is_message(example):
+            batch = self._encode_chat([example], ends_open=target is not None)
+        elif isinstance(example, Mapping):
+            batch = self._encode_mapping(example)
+        elif self.vision and not isinstance(example, list):
+            batch = self._encode_image(example)
+        else:
+            batch = self._encode_ids(example)
+        if self.encoder_decoder:
+            self._add_decoder(batch, target, decoder_input_ids)
+        elif target is not None:
+            append_target(self._model, batch, target, self.tokenizer(needed=True))
+        for name, side in batch.sides.items():
+            argument = "inputs" if name == "input" else "target"
+            check_length(self._model, side.length, argument, decoder=name == "decoder")
+        return batch
+
+    def _check_target(self, example: Any, target: Any, decoder_input_ids: Any) -> None:
+        model = type(self._model).__name__
+        if target is not None and decoder_input_ids is not None:
+            raise ValueError("target and decoder_input_ids say the same thing; give one of them")
+        if decoder_input_ids is not None and not self.encoder_decoder:
+            raise ValueError(
+                f"decoder_input_ids: {model} has no decoder beside an encoder; "
+                "give the text that it is to produce as target="
+            )
+        if target is not None and not self.encoder_decoder and not self._is_causal():
+            raise ValueError(
+                f"target: {model} produces no text (its attention looks both ways); for a second "
+                "text give inputs=(first, second)"
+            )
+        given = target is not None or decoder_input_ids is not None
+        if isinstance(example, Mapping):
+            given = given or "decoder_input_ids" in example or "labels" in example
+        if self.encoder_decoder and not given:
+            raise ValueError(
+                f"target: {model} has a decoder, and nothing says what it is to produce; give the "
+                "text as target=, or ids as decoder_input_ids="
+            )
+
+    def _is_causal(self) -> bool:
+        return any(
+            bool(getattr(entry.module, "is_causal", False))
+            for entry in attention_modules(self._model)
+        )
+
+    def tokenizer(self, *, needed: bool) -> Any:
+        """Find the tokenizer, once.
+
+        Parameters
+        ----------
+        needed : bool
+            Whether text was given, so that none is an error.
+
+        Returns
+        -------
+        PreTrainedTokenizerBase or None
+
+        Raises
+        ------
+        ValueError
+            If it is needed and there is none.
+        """
+        if not self._looked:
+            self._tokenizer = find_tokenizer(self._loaded)
+            self._looked = True
+        if self._tokenizer is None and needed:
+            source = getattr(self._model, "name_or_path", "")
+            where = f"none lies beside {source!r}" if source else "the model doesn't say where from"
+            raise ValueError(
+                f"tokenizer: text was given, and no tokenizer was found ({where}); give it as "
+                "tokenizer=, or give ids as inputs"
+            )
+        return self._tokenizer
+
+    def _encode_text(self, text: str | tuple[str, str]) -> Batch:
+        parts = (text,) if isinstance(text, str) else text
+        for part, place in zip(parts, ("the text", "the second text"), strict=False):
+            if not part:
+                raise ValueError(f"inputs: {place} is empty; give at least one word")
+        if self.vision:
+            raise TypeError(
+                f"inputs: {type(self._model).__name__} takes images, and a text was given; give an "
+                "image, or a processor's output"
+            )
+        tokenizer = self.tokenizer(needed=True)
+        return self._tokenized(tokenizer(*parts, return_tensors="pt"))
+
+    def _encode_chat(self, messages: list[Any], *, ends_open: bool) -> Batch:
+        tokenizer = self.tokenizer(needed=True)
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError(
+                "inputs: chat messages were given, and the tokenizer has no chat template; set "
+                "tokenizer.chat_template, or give the text"
+            )
+        # As ids at once: the template's text may hold the first token already, and encoding it
+        # again would add another one.
+        encoded = tokenizer.apply_chat_template(
+            messages,
+            add_generation_prompt=ends_open,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+        return self._tokenized(encoded)
+
+    def _tokenized(self, encoded: Any) -> Batch:
+        """Make a batch of a tokenizer's output, leaving out what this model doesn't take."""
+        for name in list(encoded):
+            if name not in ("input_ids", "attention_mask") and name not in self._accepted:
+                del encoded[name]
+        return self._encode_mapping(encoded)
+
+    def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
+        arguments = {name: _tensor(name, value) for name, value in given.items()}
+        if not arguments:
+            raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
+        labels = arguments.get("labels")
+        for name in _NOT_FOR_THE_MODEL & arguments.keys():
+            del arguments[name]
+        main = next(
+            (arguments[name] for name in self._main_names() if name in arguments),
+            next(iter(arguments.values()), None),
+        )
+        if main is None or main.dim() == 0:
+            raise ValueError(
+                f"inputs: no model input among {', '.join(given)}; give a tokenizer's or "
+                "processor's own output"
+            )
+        if main is arguments.get("input_ids") and main.dim() == 1:
+            arguments = {
+                name: value[None] if value.dim() == 1 else value
+                for name, value in arguments.items()
+            }
+            main = arguments["input_ids"]
+            labels = labels[None] if labels is not None and labels.dim() == 1 else labels
+        batch = Batch(arguments, size=main.shape[0])
+        encodings = getattr(given, "encodings", None)
+        if "input_ids" in arguments:
+            self._add_side(batch, "input", "inputs", encodings)
+        if self.encoder_decoder:
+            if labels is not None and "decoder_input_ids" not in arguments:
+                arguments["decoder_input_ids"] = shifted(self._model, labels)
+                arguments.setdefault("decoder_attention_mask", (labels != -100).long())
+            if "decoder_input_ids" in arguments:
+                self._add_side(batch, "decoder", "decoder_input_ids", None)
+        return batch
+
+    def _main_names(self) -> tuple[str, ...]:
+        return (getattr(self._model, "main_input_name", "input_ids"), "input_ids", "pixel_values")
+
+    def _encode_ids(self, given: Any) -> Batch:
+        if not isinstance(given, torch.Tensor | np.ndarray | list):
+            raise TypeError(f"inputs: cannot read a {type(given).__name__}; give {KINDS}")
+        ids = torch.as_tensor(given)
+        if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
+            raise TypeError(
+                "inputs: ids must be whole numbers, (tokens,) or (examples, tokens); got "
+                f"{ids.dtype} of shape {tuple(ids.shape)}"
+            )
+        return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
+
+    def _encode_image(self, given: Any) -> Batch:
+        if isinstance(given, torch.Tensor) and given.is_floating_point() and given.dim() in (3, 4):
+            return self._encode_mapping(
+                {"pixel_values": given if given.dim() == 4 else given[None]}
+            )
+        if not (is_image(given) or isinstance(given, np.ndarray | torch.Tensor)):
+            raise TypeError(
+                f"inputs: {type(self._model).__name__} takes images, and a {type(given).__name__} "
+                "was given; give an image (PIL, or an array), pixel values, or a processor's output"
+            )
+        processor = find_processor(self._loaded)
+        if processor is None:
+            raise ValueError(
+                "processor: an image was given, and no image processor was found beside the "
+                "model; give it as processor=, or give pixel values as inputs"
+            )
+        return self._encode_mapping(processor(images=given, return_tensors="pt"))
+
+    def _add_side(
+        self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
+    ) -> None:
+        """Note a list of tokens: which places are padding, and what is shown for the others."""
+        prefix = "" if name == "input" else "decoder_"
+        ids = batch.arguments[f"{prefix}input_ids"]
+        if ids.dim() != 2:
+            raise ValueError(
+                f"{argument}: input_ids must be (examples, tokens); got {tuple(ids.shape)}"
+            )
+        check_ids(self._model, ids, argument)
+        mask = batch.arguments.get(f"{prefix}attention_mask")
+        kept = _kept(ids, mask, f"{prefix}attention_mask")
+        tokenizer = self.tokenizer(needed=False)
+        if tokenizer is None and not encodings:
+            batch.notes.append("No tokenizer was given: tokens are shown as #id.")
+        batch.sides[name] = Side(ids.shape[1], kept)
+        batch.tokens[name] = []
+        for index, places in enumerate(kept):
+            tokens = display_tokens(
+                ids[index].tolist(),
+                tokenizer=tokenizer,
+                encoding=encodings[index] if encodings else None,
+                sequence=_sequence(batch.arguments, index) if name == "input" else None,
+            )
+            batch.tokens[name].append(tokens if places is None else _pick(tokens, places))
+
+    def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
+        if decoder_input_ids is not None:
+            ids = torch.as_tensor(decoder_input_ids)
+            ids = ids[None] if ids.dim() == 1 else ids
+            if ids.is_floating_point() or ids.dim() != 2 or ids.shape[0] != batch.size:
+                raise ValueError(
+                    f"decoder_input_ids must be whole numbers ({batch.size}, tokens), a row an "
+                    f"example; got {ids.dtype} of shape {tuple(ids.shape)}"
+                )
+            batch.arguments["decoder_input_ids"] = ids
+        elif target is not None:
+            texts = target_texts(target, batch.size)
+            tokenizer = self.tokenizer(needed=True)
+            encoded = tokenizer(
+                text_target=texts,
+                return_tensors="pt",
+                padding=len(texts) > 1,
+                padding_side="right",
+            )
+            check_ids(self._model, encoded["input_ids"], "target")
+            batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
+            # The decoder is given one token before each of the target's: as many are padding.
+            batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
+        else:
+            return
+        self._add_side(
+            batch, "decoder", "target" if target is not None else "decoder_input_ids", None
+        )
+
+
+def _tensor(name: str, value: Any) -> torch.Tensor:
+    if isinstance(value, torch.Tensor):
+        return value
+    try:
+        return torch.as_tensor(np.asarray(value))
+    except (ValueError, TypeError) as error:
+        raise ValueError(
+            f"inputs: {name} cannot be made a tensor ({type(value).__name__} of rows of different "
+            "lengths?); call the tokenizer with return_tensors='pt', padding=True"
+        ) from error
+
+
+def _kept(ids: torch.Tensor, mask: torch.Tensor | None, argument: str) -> list[torch.Tensor | None]:
+    if mask is None or mask.dim() != 2:
+        return [None] * ids.shape[0]
+    if mask.shape != ids.shape:
+        raise ValueError(
+            f"{argument} must be as large as the ids, {tuple(ids.shape)}; got {tuple(mask.shape)}"
+        )
+    kept: list[torch.Tensor | None] = []
+    for index, row in enumerate(mask.cpu() != 0):
+        if not bool(row.any()):
+            raise ValueError(
+                f"{argument}: example {index} is all padding; leave it out of the batch"
+            )
+        kept.append(None if bool(row.all()) else torch.nonzero(row).flatten())
+    return kept
+
+
+def _sequence(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
+    types = arguments.get("token_type_ids")
+    return None if types is None else [int(number) for number in types[index]]
+
+
+def _pick(tokens: Tokens, places: torch.Tensor) -> Tokens:
+    chosen = places.tolist()
+    return Tokens(
+        text=tuple(tokens.text[place] for place in chosen),
+        special=tuple(tokens.special[place] for place in chosen),
+        sequence=tuple(tokens.sequence[place] for place in chosen),
+        ids=None if tokens.ids is None else tuple(tokens.ids[place] for place in chosen),
+    )
