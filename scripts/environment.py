@@ -90,7 +90,8 @@ def run(*command: str, fault: str) -> None:
 def pip_install(*arguments: str) -> None:
     """Install with pip, held to the versions in constraints.txt."""
     run(
-        *(str(VENV_PYTHON), "-m", "pip", "install", "--constraint", "constraints.txt"),
+        *(str(VENV_PYTHON), "-m", "pip", "install", "--quiet"),
+        *("--constraint", "constraints.txt"),
         *arguments,
         fault="pip could not install what attnviz needs (its own words are above): check the "
         "connection and the disk, then run the same command again.",
@@ -102,7 +103,7 @@ def make_virtual_environment() -> None:
     if VENV_PYTHON.exists() and (python_version(str(VENV_PYTHON)) or (0, 0)) >= OLDEST_PYTHON:
         return
     python = find_python()
-    print(f"Making .venv with {python}")
+    print(f"Making .venv with {python}", flush=True)
     run(
         *(python, "-m", "venv", "--clear", str(VENV)),
         fault=f"{python} could not make a virtual environment: install its venv module (on "
@@ -132,6 +133,10 @@ def main(arguments: list[str]) -> None:
     if is_installed(extras):
         return
     STAMP.unlink(missing_ok=True)
+    print(
+        "Installing attnviz and what it stands on; torch is large, so this takes minutes.",
+        flush=True,
+    )
     pip_install("--editable", f".[{extras}]" if extras else ".")
     if extras:
         pip_install("--no-deps", CHECKPOINT)
