@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnviz.extract.dispatch import AttentionCall
+from attnviz.extraction.dispatch import AttentionCall
 from attnviz.masks import BandMask, Bias, Mask, PackedMask, compact_bias, compact_mask
 
 __all__ = ["Kept", "MaskReader"]

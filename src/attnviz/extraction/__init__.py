@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from tqdm.auto import tqdm
 
-from attnviz.extract.batch import Batch
-from attnviz.extract.collect import Collector, StackLayers
-from attnviz.extract.dispatch import capturing
-from attnviz.extract.encode import Encoder
-from attnviz.extract.inputs import examples_of
-from attnviz.extract.models import Loaded, evaluating, load, name_of
-from attnviz.extract.patches import patch_tokens
+from attnviz.extraction.batch import Batch
+from attnviz.extraction.collect import Collector, StackLayers
+from attnviz.extraction.dispatch import capturing
+from attnviz.extraction.encode import Encoder
+from attnviz.extraction.inputs import examples_of
+from attnviz.extraction.models import Loaded, evaluating, load, name_of
+from attnviz.extraction.patches import patch_tokens
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 

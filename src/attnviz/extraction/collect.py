@@ -11,10 +11,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extract.batch import Side
-from attnviz.extract.dispatch import AttentionCall
-from attnviz.extract.masking import Kept, MaskReader
-from attnviz.extract.modules import (
+from attnviz.extraction.batch import Side
+from attnviz.extraction.dispatch import AttentionCall
+from attnviz.extraction.masking import Kept, MaskReader
+from attnviz.extraction.modules import (
     AttentionModule,
     attention_modules,
     layer_numbers,

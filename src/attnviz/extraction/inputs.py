@@ -75,16 +75,16 @@ def is_image(entry: object) -> bool:
 
 def kind(entry: object) -> str | None:
     """Name what an entry of a list is, so that mixtures are noticed; None for anything unknown."""
-    if isinstance(entry, str):
-        return "text"
-    if is_image(entry):
-        return "image"
-    if isinstance(entry, np.ndarray | torch.Tensor):
-        return "array"
-    if isinstance(entry, tuple):
-        return "pair" if len(entry) == 2 and all(isinstance(part, str) for part in entry) else None
-    if isinstance(entry, list) and entry:
-        if all(is_message(message) for message in entry):
-            return "chat"
-        return "ids" if all(isinstance(number, int) for number in entry) else None
-    return None
+    filled = isinstance(entry, list) and bool(entry)
+    parts = entry if isinstance(entry, list | tuple) else ()
+    is_kind = {
+        "text": isinstance(entry, str),
+        "image": is_image(entry),
+        "array": isinstance(entry, np.ndarray | torch.Tensor),
+        "pair": isinstance(entry, tuple)
+        and len(parts) == 2
+        and all(isinstance(part, str) for part in parts),
+        "chat": filled and all(is_message(part) for part in parts),
+        "ids": filled and all(isinstance(part, int) for part in parts),
+    }
+    return next((name for name, holds in is_kind.items() if holds), None)

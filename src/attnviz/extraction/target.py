@@ -7,9 +7,9 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extract.batch import Batch, Side
-from attnviz.extract.display import display_tokens
-from attnviz.extract.limits import check_ids
+from attnviz.extraction.batch import Batch, Side
+from attnviz.extraction.display import display_tokens
+from attnviz.extraction.limits import check_ids
 from attnviz.tokens import Tokens
 
 __all__ = ["append_target", "shifted", "target_texts"]

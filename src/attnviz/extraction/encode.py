@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extract.batch import Batch, Side
-from attnviz.extract.display import display_tokens
-from attnviz.extract.inputs import KINDS, is_image, is_message, kind
-from attnviz.extract.limits import check_ids, check_length
-from attnviz.extract.models import Loaded, find_processor, find_tokenizer
-from attnviz.extract.modules import attention_modules
-from attnviz.extract.target import append_target, shifted, target_texts
+from attnviz.extraction.batch import Batch, Side
+from attnviz.extraction.display import display_tokens
+from attnviz.extraction.inputs import KINDS, is_image, is_message, kind
+from attnviz.extraction.limits import check_ids, check_length
+from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
+from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.target import append_target, shifted, target_texts
 from attnviz.tokens import Tokens
 
 __all__ = ["Encoder"]
