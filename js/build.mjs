@@ -1,4 +1,5 @@
-// Builds each src/views/*.tsx into ONE file, ../src/attnviz/static/<view>.js.
+// Builds each view, src/views/<view>.tsx, into ONE file, ../src/attnviz/static/<view>.js.
+// A file with a hyphen in its name (head-plot.tsx) is a part of a view and no view.
 //
 //   node build.mjs            build once; fails when a bundle is over its limit
 //   node build.mjs --watch    build again on every change
@@ -22,11 +23,11 @@ const LIMITS_KB = { embedding: 300 };
 const watching = process.argv.includes("--watch");
 
 const entryPoints = readdirSync(viewsFolder)
-  .filter((name) => name.endsWith(".tsx"))
+  .filter((name) => /^[a-z]+\.tsx$/.test(name))
   .sort()
   .map((name) => join(viewsFolder, name));
 if (entryPoints.length === 0) {
-  console.error(`No view to build: ${viewsFolder} holds no .tsx file.`);
+  console.error(`No view to build: ${viewsFolder} holds no <view>.tsx.`);
   process.exit(1);
 }
 

@@ -35,7 +35,9 @@ class FrontEndError(Exception):
 
 def bundles() -> list[Path]:
     """The files that a build makes: one for each view."""
-    return [STATIC / f"{view.stem}.js" for view in sorted(VIEWS.glob("*.tsx"))]
+    # head-plot.tsx is a part of head.tsx, and no view.
+    views = sorted(path.stem for path in VIEWS.glob("*.tsx") if "-" not in path.stem)
+    return [STATIC / f"{view}.js" for view in views]
 
 
 def is_out_of_date() -> bool:

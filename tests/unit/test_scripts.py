@@ -1,0 +1,110 @@
+"""What the scripts behind `make` say where something is missing, and what they find out of date."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import find_browser
+import front_end
+import tally
+
+SCRIPTS = Path(front_end.__file__).parent
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project with one view, its bundle newer than its source."""
+    for name, seconds in {
+        "js/src/views/head.tsx": 100,
+        "js/src/views/head-plot.tsx": 100,
+        "js/src/draw/marks.ts": 100,
+        "js/build.mjs": 100,
+        "js/tsconfig.json": 100,
+        "js/package-lock.json": 100,
+        "static/head.js": 200,
+    }.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+        os.utime(path, (seconds, seconds))
+    monkeypatch.setattr(front_end, "ROOT", tmp_path)
+    monkeypatch.setattr(front_end, "JS", tmp_path / "js")
+    monkeypatch.setattr(front_end, "VIEWS", tmp_path / "js" / "src" / "views")
+    monkeypatch.setattr(front_end, "STATIC", tmp_path / "static")
+    return tmp_path
+
+
+def test_a_fresh_bundle_is_left_alone(project: Path) -> None:
+    assert front_end.bundles() == [project / "static" / "head.js"]
+    assert not front_end.is_out_of_date()
+
+
+def test_a_newer_source_makes_the_bundle_out_of_date(project: Path) -> None:
+    os.utime(project / "js" / "src" / "draw" / "marks.ts", (300, 300))
+    assert front_end.is_out_of_date()
+
+
+def test_a_missing_bundle_is_out_of_date(project: Path) -> None:
+    (project / "static" / "head.js").unlink()
+    assert front_end.is_out_of_date()
+
+
+def test_a_source_distribution_keeps_the_bundles_that_it_carries(project: Path) -> None:
+    os.utime(project / "js" / "src" / "draw" / "marks.ts", (300, 300))
+    (project / "PKG-INFO").touch()
+    assert not front_end.is_out_of_date()
+
+
+def test_an_old_node_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("node", "npm"):
+        (tmp_path / name).write_text("#!/bin/sh\necho v18.20.0\n", encoding="utf-8")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert shutil.which("node") == str(tmp_path / "node")
+    npm = front_end.find_npm()
+    assert npm is None or str(tmp_path) not in npm[0]
+
+
+def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
+    # -S: without site-packages, where Node may lie.
+    answer = subprocess.run(
+        [sys.executable, "-S", SCRIPTS / "front_end.py", "run", "build"],
+        env={"PATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr == front_end.NO_NODE + "\n"
+
+
+def test_a_missing_browser_is_a_failure_that_says_how_to_get_one(tmp_path: Path) -> None:
+    answer = subprocess.run(
+        [sys.executable, SCRIPTS / "find_browser.py", "--install"],
+        env={"ATTNVIZ_BROWSER": str(tmp_path / "none"), "PATH": ""},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 1
+    assert answer.stderr == find_browser.HOW_TO_GET_ONE + "\n"
+
+
+def test_a_part_that_was_not_run_counts_as_failed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    report = tmp_path / "some.xml"
+    report.write_text(
+        '<testsuites><testsuite tests="5" failures="1" errors="0" skipped="1"/></testsuites>',
+        encoding="utf-8",
+    )
+    assert tally.main([str(report)]) == 1
+    assert capsys.readouterr().out == "3 passed, 1 failed, 1 skipped\n"
+    assert tally.main([str(report), str(tmp_path / "missing.xml")]) == 1
+    assert capsys.readouterr().out.endswith("3 passed, 2 failed, 1 skipped\n")
