@@ -1,0 +1,197 @@
+"""A capture leaves no trace: outputs, configuration, mode, hooks and the dispatcher."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers.modeling_utils import AttentionInterface
+
+from attnviz.extraction import extract
+from attnviz.extraction.dispatch import AttentionCall, capturing
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
+KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
+HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    if kind == "vit":
+        return {"pixel_values": torch.ones(1, 3, 32, 32).cumsum(-1) / 32}
+    if kind in ("bart", "t5"):
+        return {"input_ids": IDS, "decoder_input_ids": IDS[:, :5]}
+    return {"input_ids": IDS}
+
+
+def state_of(model: Any) -> dict[str, Any]:
+    return {
+        "config": model.config.to_dict(),
+        "implementation": model.config._attn_implementation,
+        "training": [module.training for module in model.modules()],
+        "hooks": [
+            [list(getattr(module, name).values()) for name in HOOKS] for module in model.modules()
+        ],
+        "attributes": [sorted(vars(module)) for module in model.modules()],
+        "dispatcher": AttentionInterface.__dict__["get_interface"],
+        "gradients": torch.is_grad_enabled(),
+        "parameters": [parameter.detach().clone() for parameter in model.parameters()],
+    }
+
+
+def assert_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
+    for name, value in before.items():
+        if name == "parameters":
+            assert all(map(torch.equal, value, after[name]))
+        elif name == "dispatcher":
+            assert after[name] is value
+        else:
+            assert after[name] == value, name
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_outputs_are_bit_identical_during_a_capture(
+    kind: str, implementation: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    arguments = arguments_of(kind)
+    calls: list[AttentionCall] = []
+    with torch.no_grad():
+        plain = model(**arguments)
+        with capturing(calls.append):
+            captured = model(**arguments)
+    assert len(calls) == (8 if kind in ("bart", "t5") else 3)
+    assert plain.keys() == captured.keys()
+    assert torch.equal(plain.logits, captured.logits)
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_is_the_same_after_as_before(
+    kind: str, training: bool, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind).train(training)
+    # A part that is frozen in another mode than the rest keeps its own.
+    next(model.children()).eval()
+    before = state_of(model)
+    record = extract(model, arguments_of(kind))
+    assert_same_state(before, state_of(model))
+    assert not isinstance(record, list)
+    assert any("training mode" in note for note in record.notes) == any(before["training"])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_state_is_the_same_after_an_error_in_the_forward(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind).train()
+
+    def fail(*_: Any) -> None:
+        raise RuntimeError("raised inside the forward")
+
+    list(model.modules())[-1].register_forward_pre_hook(fail)
+    before = state_of(model)
+    with pytest.raises(RuntimeError, match="raised inside the forward"):
+        extract(model, arguments_of(kind))
+    assert_same_state(before, state_of(model))
+
+
+def test_the_state_is_the_same_after_an_error_in_the_capture(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model("gpt2")
+    before = state_of(model)
+
+    def fail(_: AttentionCall) -> None:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt), capturing(fail):
+        model(IDS)
+    assert_same_state(before, state_of(model))
+    calls: list[AttentionCall] = []
+    with capturing(calls.append):
+        pass
+    model(IDS)
+    assert not calls
+
+
+def test_hooks_of_the_caller_stay_and_run(make_model: Callable[..., Any]) -> None:
+    model = make_model("bert")
+    seen: list[int] = []
+    model.register_forward_hook(lambda *_: seen.append(1))
+    extract(model, IDS)
+    assert seen == [1]
+    assert len(model._forward_hooks) == 1
+
+
+def test_gradient_mode_belongs_to_the_caller(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    assert torch.is_grad_enabled()
+    extract(model, IDS)
+    assert torch.is_grad_enabled()
+    with torch.inference_mode():
+        record = extract(model, IDS)
+    assert not isinstance(record, list)
+    assert record.stacks["self"].weights(layer=0).shape == (4, 8, 8)
+
+
+def test_two_threads_at_once_see_their_own_forwards(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2").train()
+    before = state_of(model)
+    texts = [IDS, IDS.flip(1)[:, :6]]
+    model.eval()
+    alone = [extract(model, text).stacks["self"].weights(layer=2) for text in texts]
+    model.train()
+    found: list[list[Any]] = [[], []]
+    failures: list[BaseException] = []
+    start = threading.Barrier(3)
+
+    def work(index: int) -> None:
+        try:
+            start.wait()
+            for _ in range(12):
+                record = extract(model, texts[index])
+                found[index].append(record.stacks["self"].weights(layer=2))
+        except BaseException as error:  # noqa: BLE001
+            failures.append(error)
+
+    def plain_forwards() -> None:
+        start.wait()
+        with torch.no_grad():
+            for _ in range(24):
+                model(IDS[:, :3])
+
+    threads = [threading.Thread(target=work, args=(index,)) for index in range(2)]
+    threads.append(threading.Thread(target=plain_forwards))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert not failures
+    for index, expected in enumerate(alone):
+        assert len(found[index]) == 12
+        assert all(np.array_equal(weights, expected) for weights in found[index])
+    assert_same_state(before, state_of(model))
+
+
+def test_captures_inside_one_another_restore_in_turn(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    original = AttentionInterface.__dict__["get_interface"]
+    outer: list[AttentionCall] = []
+    inner: list[AttentionCall] = []
+    with torch.no_grad(), capturing(outer.append):
+        model(IDS)
+        with capturing(inner.append):
+            model(IDS)
+        assert AttentionInterface.__dict__["get_interface"] is not original
+        model(IDS)
+    assert (len(outer), len(inner)) == (6, 3)
+    assert AttentionInterface.__dict__["get_interface"] is original

@@ -1,0 +1,260 @@
+"""Recorded weights against the same model's own eager weights, every layer and head."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz.extraction import extract
+from attnviz.masks import BandMask, DistanceBias
+from attnviz.weights import QueryKeyAttention
+
+pytestmark = pytest.mark.models
+
+TOLERANCE = 1e-4
+# sdpa refuses a soft cap; gpt-oss has no sdpa for its sinks.
+EAGER_ONLY = {"gemma2", "gpt_oss"}
+TEXT = ["albert", "bert", "gemma2", "gpt2", "gpt_oss", "llama", "mistral", "roberta"]
+SEQ2SEQ = ["bart", "t5"]
+
+
+def ids(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(5, 390, shape, generator=generator)
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    if kind == "vit":
+        return {"pixel_values": torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))}
+    if kind in SEQ2SEQ:
+        return {"input_ids": ids(1, 11), "decoder_input_ids": ids(1, 7, seed=1)}
+    return {"input_ids": ids(1, 13)}
+
+
+def implementations(kinds: list[str]) -> list[tuple[str, str]]:
+    pairs = [(kind, name) for kind in kinds for name in ("sdpa", "eager")]
+    return [pair for pair in pairs if pair[0] not in EAGER_ONLY or pair[1] == "eager"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "implementation"), implementations([*TEXT, *SEQ2SEQ, "vit"])
+)
+def test_weights_equal_the_models_own(
+    kind: str,
+    implementation: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+    record_property: Callable[[str, object], None],
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    arguments = arguments_of(kind)
+
+    own = reference(model, arguments)
+    record = extract(model, arguments)
+
+    # Peaked rows: nearly even ones would fit any formula.
+    peaks = [layer.max(-1).mean() for layers in own.values() for layer in layers]
+    assert np.mean(peaks) > 0.35
+    error = largest_error(record, own)
+    record_property("largest_error", error)
+    print(f"{kind} {implementation}: largest error {error:.1e}")  # noqa: T201
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize("side", ["left", "right"])
+@pytest.mark.parametrize(
+    ("kind", "implementation"), implementations(["bert", "gpt2", "llama", "mistral", "gpt_oss"])
+)
+def test_padding_is_removed_from_a_batch(
+    kind: str,
+    implementation: str,
+    side: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    lengths = [12, 5, 9]
+    given, mask = ids(3, 12), torch.zeros(3, 12, dtype=torch.long)
+    kept = []
+    for row, length in enumerate(lengths):
+        places = slice(12 - length, 12) if side == "left" else slice(0, length)
+        mask[row, places] = 1
+        kept.append(np.arange(12)[places])
+    arguments = {"input_ids": given * mask, "attention_mask": mask}
+
+    own = reference(model, arguments)
+    records = extract(model, arguments)
+
+    assert [len(record.tokens) for record in records] == lengths
+    for example, record in enumerate(records):
+        assert largest_error(record, own, example, {"input": kept[example]}) < TOLERANCE
+        assert record.tokens.ids == tuple(given[example, kept[example]].tolist())
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", SEQ2SEQ)
+def test_padding_is_removed_on_both_sides_of_cross_attention(
+    kind: str,
+    implementation: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    mask = torch.tensor([[1] * 9, [1] * 6 + [0] * 3])
+    decoder_mask = torch.tensor([[1] * 4 + [0] * 2, [1] * 6])
+    arguments = {
+        "input_ids": ids(2, 9),
+        "attention_mask": mask,
+        "decoder_input_ids": ids(2, 6, seed=1),
+        "decoder_attention_mask": decoder_mask,
+    }
+
+    own = reference(model, arguments)
+    records = extract(model, arguments)
+
+    for example, record in enumerate(records):
+        keep = {
+            "input": np.flatnonzero(mask[example]),
+            "decoder": np.flatnonzero(decoder_mask[example]),
+        }
+        assert largest_error(record, own, example, keep) < TOLERANCE
+
+
+def test_a_list_gives_what_each_text_gives_by_itself(
+    make_model: Callable[..., Any], byte_tokenizer: Any, largest_error: Callable[..., float]
+) -> None:
+    model = make_model("gpt2")
+    texts = ["The cat sat on the mat.", "The dog", "A date such as 3 May 2021"]
+    records = extract(model, texts, tokenizer=byte_tokenizer, progress=False)
+    assert len(records) == 3
+    for text, record in zip(texts, records, strict=True):
+        alone = extract(model, text, tokenizer=byte_tokenizer)
+        assert record.tokens == alone.tokens
+        own = {"self": [alone.stacks["self"].weights(layer=n)[None] for n in range(3)]}
+        assert largest_error(record, own) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["bart", "bert", "gpt2", "gpt_oss", "llama", "t5", "vit"])
+def test_a_corrupted_record_is_noticed(
+    kind: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind)
+    if kind in EAGER_ONLY:
+        model.set_attn_implementation("eager")
+    arguments = arguments_of(kind)
+    own = reference(model, arguments)
+    record = extract(model, arguments)
+
+    def error_with(**changes: Callable[[QueryKeyAttention], Any]) -> float:
+        worst = []
+        for stack in record.stacks.values():
+            for number in stack.layers:
+                attention = stack.attention(number)
+                assert isinstance(attention, QueryKeyAttention)
+                changed = {name: change(attention) for name, change in changes.items()}
+                corrupted = dataclasses.replace(attention, **changed)
+                rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+                found = [
+                    corrupted.weights(head, rows, columns) for head in range(attention.num_heads)
+                ]
+                worst.append(np.abs(np.stack(found) - own[stack.name][number][0]).max())
+        return float(max(worst))
+
+    assert error_with() < TOLERANCE
+    assert error_with(keys=lambda attention: attention.keys.roll(1, dims=1)) > 0.1
+    assert error_with(keys=lambda attention: attention.keys.roll(1, dims=0)) > 0.1
+    assert error_with(scale=lambda attention: attention.scale / 2) > 0.1
+    if kind not in ("bert", "vit"):
+        assert error_with(mask=lambda attention: None) > 0.1  # noqa: ARG005
+    if kind == "t5":
+        assert error_with(bias=lambda attention: None) > 0.05  # noqa: ARG005
+    if kind == "gpt_oss":
+        assert error_with(sinks=lambda attention: None) > 0.05  # noqa: ARG005
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_is_kept_as_received(
+    dtype: torch.dtype, make_model: Callable[..., Any]
+) -> None:
+    model = make_model("llama").to(dtype)
+    record = extract(model, ids(1, 13))
+    attention = record.stacks["self"].attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    assert attention.queries.dtype == attention.keys.dtype == dtype
+    # A float32 softmax of what attention received, computed here by itself.
+    queries, keys = attention.queries.float(), attention.keys.float().repeat_interleave(2, dim=0)
+    logits = queries @ keys.transpose(1, 2) / queries.shape[-1] ** 0.5
+    future = torch.ones(13, 13, dtype=torch.bool).triu(1)
+    expected = torch.softmax(logits.masked_fill(future, -torch.inf), dim=-1)
+    assert np.abs(record.stacks["self"].weights(layer=0) - expected.numpy()).max() < TOLERANCE
+
+
+def test_the_trained_checkpoint_finds_the_antecedent(
+    checkpoint_folder: Path, reference: Callable[..., Any], largest_error: Callable[..., float]
+) -> None:
+    text = "The animal didn't cross the street because it was too tired."
+    record = extract(str(checkpoint_folder), text)
+    stack = record.stacks["self"]
+    assert stack.num_layers == 6
+    assert stack.heads_per_layer == (12,) * 6
+    words = list(record.tokens)
+    it, animal = words.index("it"), words.index("animal")
+    best = max(float(stack.weights(layer=layer)[:, it, animal].max()) for layer in stack.layers)
+    assert best == pytest.approx(0.68, abs=0.005)
+
+    model = transformers.AutoModel.from_pretrained(checkpoint_folder)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+    own = reference(model, tokenizer(text, return_tensors="pt"))
+    error = largest_error(record, own)
+    print(f"trained checkpoint: largest error {error:.1e}")  # noqa: T201
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+def test_masks_and_biases_are_small_and_shared(
+    implementation: str, make_model: Callable[..., Any]
+) -> None:
+    def kept(kind: str, name: str) -> list[QueryKeyAttention]:
+        model = make_model(kind)
+        model.set_attn_implementation(implementation)
+        stack = extract(model, arguments_of(kind)).stacks[name]
+        layers = [stack.attention(number) for number in stack.layers]
+        assert all(isinstance(layer, QueryKeyAttention) for layer in layers)
+        return layers  # type: ignore[return-value]
+
+    for kind, band in (("gpt2", BandMask(None, 0)), ("mistral", BandMask(4, 0))):
+        layers = kept(kind, "self")
+        assert layers[0].mask == band
+        assert all(layer.mask is layers[0].mask for layer in layers)
+    assert kept("bert", "self")[0].mask is None
+    encoder, decoder = kept("t5", "encoder"), kept("t5", "decoder")
+    assert isinstance(encoder[0].bias, DistanceBias)
+    assert encoder[0].bias is encoder[1].bias
+    assert decoder[0].mask == BandMask(None, 0)
+    assert decoder[0].bias is decoder[2].bias
+    assert kept("t5", "cross")[0].bias is None
+
+
+def test_keys_and_queries_are_copies(make_model: Callable[..., Any]) -> None:
+    attention = extract(make_model("gpt2"), ids(1, 13)).stacks["self"].attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    for vectors in (attention.queries, attention.keys):
+        assert vectors.shape == (4, 13, 12)
+        assert vectors.untyped_storage().nbytes() == vectors.numel() * 4
+        assert not vectors.requires_grad
