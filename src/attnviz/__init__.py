@@ -1,0 +1,61 @@
+"""attnviz: see how a transformer attends, token by token, head by head.
+
+>>> import attnviz as av
+>>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
+>>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
+
+Names load when they are first used: ``import attnviz`` by itself brings neither torch nor
+transformers.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from attnviz import demos
+    from attnviz.extraction import extract
+    from attnviz.record import AttentionRecord, load
+    from attnviz.show import show_head_view
+    from attnviz.stack import AttentionStack
+    from attnviz.tokens import Tokens
+    from attnviz.views.head import HeadView
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "AttentionRecord",
+    "AttentionStack",
+    "HeadView",
+    "Tokens",
+    "demos",
+    "extract",
+    "load",
+    "show_head_view",
+]
+
+_HOMES = {
+    "AttentionRecord": "attnviz.record",
+    "AttentionStack": "attnviz.stack",
+    "HeadView": "attnviz.views.head",
+    "Tokens": "attnviz.tokens",
+    "extract": "attnviz.extraction",
+    "load": "attnviz.record",
+    "show_head_view": "attnviz.show",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "demos":
+        return importlib.import_module("attnviz.demos")
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module 'attnviz' has no attribute {name!r}")
+    value = getattr(importlib.import_module(home), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

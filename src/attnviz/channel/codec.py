@@ -1,0 +1,155 @@
+"""How weights travel to the browser: bytes and a header that says how to read them.
+
+``js/src/channel/codec.ts`` is the other side; ``tests/fixtures/codec.json`` is read by both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Encoded", "Encoding", "Precision", "decode", "encode", "pool_max"]
+
+Precision = Literal["uint8", "float32"]
+Encoding = Literal["uint8-sqrt", "float32"]
+
+_TOP_CODE = 255
+# The square root spends the codes where most weights are: near zero. A weight is off by most
+# between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
+UINT8_SQRT_ERROR = (_TOP_CODE**2 - (_TOP_CODE - 0.5) ** 2) / _TOP_CODE**2
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded weights.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (heads, rows, columns).
+    encoding : {"uint8-sqrt", "float32"}
+        ``"uint8-sqrt"``: one byte a weight, ``round(255 sqrt(weight / maximum))``.
+        ``"float32"``: four bytes a weight, little endian.
+    maximum : float
+        The weight of the highest code; 1 for normalised weights.
+    error : float
+        Largest absolute error of a weight.
+    data : bytes
+        Row by row.
+    """
+
+    shape: tuple[int, int, int]
+    encoding: Encoding
+    maximum: float
+    error: float
+    data: bytes
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the bytes, fit for JSON."""
+        return {
+            "shape": list(self.shape),
+            "encoding": self.encoding,
+            "maximum": self.maximum,
+            "error": self.error,
+        }
+
+
+def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0) -> Encoded:
+    r"""Encode weights.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns), not negative and at most `maximum`.
+    precision : {"uint8", "float32"}
+        One byte a weight, or exact.
+    maximum : float, default 1.0
+        The largest weight that can occur.
+
+    Returns
+    -------
+    Encoded
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite or negative, or `precision` is unknown.
+
+    Examples
+    --------
+    >>> encode(np.array([[[0.0, 0.25, 1.0]]], np.float32), "uint8").data
+    b'\x00\x80\xff'
+    """
+    shape = weights.shape
+    if not np.isfinite(weights).all():
+        head = int(np.argwhere(~np.isfinite(weights))[0][0])
+        raise ValueError(
+            f"some weights are NaN or infinite (the first in head {head} of those asked for); "
+            "the model's own queries or keys are, or the record was changed"
+        )
+    if (weights < 0).any():
+        raise ValueError("some weights are negative; attention weights never are")
+    if precision == "float32":
+        data = np.ascontiguousarray(weights, dtype="<f4").tobytes()
+        return Encoded(shape, "float32", maximum, 0.0, data)
+    if precision == "uint8":
+        # Rounding in the softmax can exceed the maximum by a unit in the last place.
+        shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
+        codes = np.rint(np.sqrt(shares) * _TOP_CODE).astype(np.uint8)
+        return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())
+    raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
+
+
+def decode(encoded: Encoded) -> NDArray[np.float32]:
+    """Decode weights.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        What `encode` gave.
+
+    Returns
+    -------
+    ndarray
+        float32, (heads, rows, columns).
+
+    Raises
+    ------
+    ValueError
+        If the bytes are too few or too many for the shape, or the encoding is unknown.
+    """
+    if encoded.encoding == "float32":
+        values = np.frombuffer(encoded.data, "<f4").astype(np.float32)
+    elif encoded.encoding == "uint8-sqrt":
+        codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
+        values = (encoded.maximum * (codes / _TOP_CODE) ** 2).astype(np.float32)
+    else:
+        raise ValueError(f"encoding {encoded.encoding!r} is unknown")
+    return values.reshape(encoded.shape)
+
+
+def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Shrink maps by the maximum, so that a single bright cell does not vanish.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns).
+    size : int
+        Largest number of rows and of columns wanted, at least 1.
+
+    Returns
+    -------
+    ndarray
+        float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
+        ``a * rows // r`` to before ``(a + 1) * rows // r``; columns likewise.
+    """
+    for axis in (1, 2):
+        count = weights.shape[axis]
+        cells = min(count, size)
+        starts = np.arange(cells) * count // cells
+        weights = np.maximum.reduceat(weights, starts, axis=axis)
+    return weights

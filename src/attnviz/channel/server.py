@@ -1,0 +1,208 @@
+"""Answers what a view may ask of a record.
+
+A view never gets the whole tensor: it asks for the description once, and then for the blocks and
+maps that it draws. Replies stay under a size that every notebook host carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from attnviz.channel.codec import Encoded, encode, pool_max
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.tokens import Tokens
+
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe"]
+
+# Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
+# some 40 ms and leaves room for others between.
+MAX_REPLY_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: a header fit for JSON and at most one buffer."""
+
+    header: dict[str, Any]
+    data: bytes | None = None
+
+
+def describe(record: AttentionRecord) -> dict[str, Any]:
+    """Say what a record holds, without any weights.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        The record.
+
+    Returns
+    -------
+    dict
+        Fit for JSON: model, notes, and for each stack its layers, heads and tokens.
+    """
+    return {
+        "model": record.model,
+        "notes": list(record.notes),
+        "stacks": [_describe_stack(stack) for stack in record.stacks.values()],
+    }
+
+
+def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
+    same = stack.key_tokens is stack.query_tokens
+    return {
+        "name": stack.name,
+        "layers": list(stack.layers),
+        "heads_per_layer": list(stack.heads_per_layer),
+        "query_tokens": _describe_tokens(stack.query_tokens),
+        "key_tokens": None if same else _describe_tokens(stack.key_tokens),
+        "normalized": stack.normalized,
+        "maximum": stack.maximum,
+        "causal": stack.causal,
+    }
+
+
+def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "text": list(tokens.text),
+        "special": [position for position, flag in enumerate(tokens.special) if flag],
+        "sequence": list(tokens.sequence),
+    }
+
+
+class RecordServer:
+    """Serves the pieces of a record.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        The record.
+    page : callable, optional
+        Makes the exported page from a view's state; without it views offer no HTML export.
+
+    Examples
+    --------
+    >>> from attnviz.record import AttentionRecord
+    >>> server = RecordServer(AttentionRecord.from_weights([[[[1.0]]]], ["a"]))
+    >>> server.reply("describe", {}).header["stacks"][0]["layers"]
+    [0]
+    """
+
+    def __init__(
+        self,
+        record: AttentionRecord,
+        page: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
+    ) -> None:
+        self.record = record
+        self._make_page = page
+        self._page: tuple[str, bytes] = ("", b"")
+        self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
+            "describe": lambda _: Reply(describe(record)),
+            "block": self._block,
+            "maps": self._maps,
+            "page": self._page_part,
+        }
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer one request.
+
+        Parameters
+        ----------
+        name : {"describe", "block", "maps", "page"}
+            What is asked for.
+        arguments : mapping
+            Its arguments.
+
+        Returns
+        -------
+        Reply
+
+        Raises
+        ------
+        KeyError, IndexError, TypeError, ValueError
+            If the request makes no sense for this record, with what would.
+        """
+        if name not in self._answers:
+            raise ValueError(f"request {name!r} is unknown; this kernel's attnviz may be older")
+        return self._answers[name](arguments)
+
+    def _block(self, arguments: Mapping[str, Any]) -> Reply:
+        stack = self.record.stack(arguments["stack"])
+        layer = int(arguments["layer"])
+        heads = [int(head) for head in arguments["heads"]]
+        rows = _range("rows", arguments["rows"], len(stack.query_tokens))
+        columns = _range("columns", arguments["columns"], len(stack.key_tokens))
+        precision = arguments["precision"]
+        count = len(heads) * (rows.stop - rows.start) * (columns.stop - columns.start)
+        size = count * (4 if precision == "float32" else 1)
+        if not heads or size > MAX_REPLY_BYTES:
+            raise ValueError(
+                f"a block of {size} bytes was asked for; 1 to {MAX_REPLY_BYTES} are sent at once"
+            )
+        weights = np.stack(
+            [stack.weights(layer=layer, head=head, rows=rows, columns=columns) for head in heads]
+        )
+        encoded = encode(weights, precision, stack.maximum)
+        return Reply(encoded.header(), encoded.data)
+
+    def _maps(self, arguments: Mapping[str, Any]) -> Reply:
+        stack = self.record.stack(arguments["stack"])
+        maps = encoded_maps(stack, int(arguments["layer"]), int(arguments["size"]))
+        return Reply({**maps.header(), "pooled": "max"}, maps.data)
+
+    def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
+        if self._make_page is None:
+            raise ValueError("this view has no HTML export")
+        part = int(arguments["part"])
+        if part == 0:
+            # One page for all its parts: the view's state may change while they are fetched.
+            name, text = self._make_page(arguments["state"])
+            self._page = (name, text.encode())
+        name, content = self._page
+        parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
+        if not 0 <= part < parts:
+            raise ValueError(f"part {part} of a page of {parts} parts was asked for")
+        piece = content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES]
+        if part == parts - 1:
+            self._page = ("", b"")
+        return Reply({"parts": parts, "name": name}, piece)
+
+
+def encoded_maps(stack: AttentionStack, layer: int, size: int) -> Encoded:
+    """Every head's map, pooled by the maximum.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    size : int
+        Largest number of rows and columns of a map, at least 1.
+
+    Returns
+    -------
+    Encoded
+        ``"uint8-sqrt"``, (heads, rows, columns).
+    """
+    if size < 1:
+        raise ValueError(f"size={size} must be at least 1")
+    attention = stack.attention(layer)
+    maps = [
+        pool_max(stack.weights(layer=layer, head=head)[None], size)
+        for head in range(attention.num_heads)
+    ]
+    encoded = encode(np.concatenate(maps), "uint8", stack.maximum)
+    if len(encoded.data) > MAX_REPLY_BYTES:
+        raise ValueError(f"maps of size {size} are {len(encoded.data)} bytes; ask for smaller ones")
+    return encoded
+
+
+def _range(argument: str, given: Any, size: int) -> slice:
+    start, stop = (int(end) for end in given)
+    if not 0 <= start < stop <= size:
+        raise ValueError(f"{argument}=[{start}, {stop}] must lie within 0 to {size}")
+    return slice(start, stop)

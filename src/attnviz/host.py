@@ -1,0 +1,55 @@
+"""Where the code runs: a notebook, marimo, or a script; with a screen or without."""
+
+from __future__ import annotations
+
+import os
+import sys
+import webbrowser
+from pathlib import Path
+
+__all__ = ["in_marimo", "ipython_cell", "offer_file"]
+
+
+def ipython_cell() -> int | None:
+    """Number of the IPython cell that runs, None outside IPython.
+
+    Returns
+    -------
+    int or None
+    """
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython is not None else None
+    return None if shell is None else int(shell.execution_count)
+
+
+def in_marimo() -> bool:
+    """Whether a marimo notebook runs this.
+
+    Returns
+    -------
+    bool
+    """
+    marimo = sys.modules.get("marimo")
+    return marimo is not None and bool(marimo.running_in_notebook())
+
+
+def offer_file(path: Path) -> None:
+    """Say where a file is, and open it where somebody can see it.
+
+    Parameters
+    ----------
+    path : Path
+        An absolute path. It is printed, and opened in a browser only where there is a terminal
+        and a screen. Never blocks.
+    """
+    print(path)  # noqa: T201 - the answer of a script is what it prints
+    if sys.stdout.isatty() and _has_screen():
+        webbrowser.open(path.as_uri())
+
+
+def _has_screen() -> bool:
+    if "SSH_CONNECTION" in os.environ or "CI" in os.environ:
+        return False
+    if sys.platform in {"darwin", "win32"}:
+        return True
+    return bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY"))

@@ -1,0 +1,371 @@
+"""The record: what was captured of one example, and the one contract that everything reads.
+
+A record keeps queries and keys (or weights that it was given) and computes the weights of any
+layer, head, rows and columns when asked. It never holds the layers x heads x n x n tensor unless
+that is what it was made from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.given import checked_layers, only_example
+from attnviz.stack import AttentionStack, spans
+from attnviz.tokens import Tokens
+from attnviz.weights import GivenWeights
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AttentionRecord", "AttentionStack", "load"]
+
+
+class AttentionRecord:
+    """Everything that was captured of one example.
+
+    Parameters
+    ----------
+    stacks : mapping of str to AttentionStack
+        In the order in which they are offered; the first is the default.
+    model : str
+        Name of the model, shown as the title of every picture.
+    notes : sequence of str
+        What a reader of the pictures must be told.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                        # doctest: +SKIP
+    >>> record = av.extract(model, "the cat sat", tokenizer=tokenizer)     # doctest: +SKIP
+    >>> record.stacks["self"].weights(layer=0, head=3)                     # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        stacks: Mapping[str, AttentionStack],
+        *,
+        model: str = "",
+        notes: Sequence[str] = (),
+    ) -> None:
+        if not stacks:
+            raise ValueError("stacks is empty; a record needs at least one AttentionStack")
+        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
+        self.model = model
+        self.notes = tuple(notes)
+
+    @classmethod
+    def from_weights(
+        cls,
+        attentions: Any = None,
+        tokens: Sequence[str] | Tokens | None = None,
+        *,
+        key_tokens: Sequence[str] | Tokens | None = None,
+        sentence_b_start: int | None = None,
+        encoder_attentions: Any = None,
+        decoder_attentions: Any = None,
+        cross_attentions: Any = None,
+        encoder_tokens: Sequence[str] | Tokens | None = None,
+        decoder_tokens: Sequence[str] | Tokens | None = None,
+        layers: Sequence[int] | None = None,
+        model: str = "",
+        normalized: bool = True,
+    ) -> AttentionRecord:
+        """Make a record from weights that came from anywhere.
+
+        Parameters
+        ----------
+        attentions : sequence of arrays or array
+            One array a layer, each (heads, queries, keys) or (1, heads, queries, keys), as in a
+            model's ``outputs.attentions``; or one array (layers, [1,] heads, queries, keys).
+            Layers may have different numbers of heads. Tensors, arrays or nested lists.
+        tokens : sequence of str or Tokens
+            The queries' tokens, and the keys' unless `key_tokens` is given.
+        key_tokens : sequence of str or Tokens, optional
+            The keys' tokens where queries and keys differ.
+        sentence_b_start : int, optional
+            Where the second text of a pair begins, so that views can tell the two apart.
+        encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
+            The three kinds of an encoder-decoder model instead of `attentions`, any of them.
+        encoder_tokens, decoder_tokens : sequence of str or Tokens, optional
+            Their tokens. The cross attention's rows are the decoder's.
+        layers : sequence of int, optional
+            The model's numbers of the layers given; 0, 1, 2, ... when left out.
+        model : str
+            Name shown as the title.
+        normalized : bool, default True
+            Whether every row must sum to 1 (or be zero where all is masked). With False any
+            weights that are not negative are taken.
+
+        Returns
+        -------
+        AttentionRecord
+            With the stack ``"self"``, or ``"encoder"``, ``"decoder"`` and ``"cross"``.
+
+        Raises
+        ------
+        TypeError
+            If an argument that is needed is missing or is no array.
+        ValueError
+            If a shape does not fit or a weight is NaN, infinite, negative or in a row that does
+            not sum to 1; the layer, head and row are named.
+
+        Examples
+        --------
+        >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record
+        <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>
+        """
+        by_stack: dict[str, tuple[Any, str, Any, str, Any]] = {
+            "self": (attentions, "tokens", tokens, "key_tokens", key_tokens),
+            "encoder": (encoder_attentions, "encoder_tokens", encoder_tokens, "", None),
+            "decoder": (decoder_attentions, "decoder_tokens", decoder_tokens, "", None),
+            "cross": (
+                cross_attentions,
+                "decoder_tokens",
+                decoder_tokens,
+                "encoder_tokens",
+                encoder_tokens,
+            ),
+        }
+        given = [name for name, (weights, *_) in by_stack.items() if weights is not None]
+        if not given:
+            raise TypeError(
+                "attentions is missing; give a model's outputs.attentions, or "
+                "encoder_attentions=, decoder_attentions= or cross_attentions="
+            )
+        if "self" in given and len(given) > 1:
+            raise TypeError(
+                "attentions= is for one kind of attention; for an encoder-decoder model give only "
+                "encoder_attentions=, decoder_attentions= and cross_attentions="
+            )
+        stacks = {}
+        for name in given:
+            weights, argument, rows, column_argument, columns = by_stack[name]
+            if rows is None:
+                raise TypeError(f"{argument} is missing: the tokens of stack {name!r}, one a query")
+            if name == "cross" and columns is None:
+                raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
+            weights_argument = "attentions" if name == "self" else f"{name}_attentions"
+            values = checked_layers(weights, weights_argument, layers, normalized=normalized)
+            stacks[name] = AttentionStack(
+                name,
+                {number: GivenWeights(tensor) for number, tensor in values.items()},
+                _as_tokens(rows, argument, sentence_b_start if name == "self" else None),
+                None if columns is None else _as_tokens(columns, column_argument, None),
+                normalized=normalized,
+            )
+        return cls(stacks, model=model)
+
+    def stack(self, name: str | None = None) -> AttentionStack:
+        """A stack by name, the first when no name is given.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of `stacks`.
+
+        Returns
+        -------
+        AttentionStack
+
+        Raises
+        ------
+        KeyError
+            If there is no such stack; says which there are.
+        """
+        if name is None:
+            return next(iter(self.stacks.values()))
+        if name not in self.stacks:
+            raise KeyError(f"stack={name!r}: this record has {', '.join(map(repr, self.stacks))}")
+        return self.stacks[name]
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens, where all queries and keys are the same ones.
+
+        Raises
+        ------
+        ValueError
+            If there are several lists; names them.
+        """
+        lists: dict[int, tuple[str, Tokens]] = {}
+        for stack in self.stacks.values():
+            for side in ("query_tokens", "key_tokens"):
+                tokens = getattr(stack, side)
+                lists.setdefault(id(tokens), (f'record.stacks["{stack.name}"].{side}', tokens))
+        distinct = {tokens: name for name, tokens in reversed(lists.values())}
+        if len(distinct) > 1:
+            names = " and ".join(reversed(distinct.values()))
+            raise ValueError(f"this record has several token lists: {names}")
+        return next(iter(distinct))
+
+    def only(self, layers: Iterable[int]) -> AttentionRecord:
+        """The same record with some of its layers; nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers; in each stack those that it has are kept.
+
+        Returns
+        -------
+        AttentionRecord
+
+        Raises
+        ------
+        IndexError
+            If no stack has one of the layers.
+        """
+        wanted = list(dict.fromkeys(layers))
+        known = {number for stack in self.stacks.values() for number in stack.layers}
+        missing = [number for number in wanted if number not in known]
+        if missing or not wanted:
+            raise IndexError(f"layers={wanted!r}: this record has layers {spans(sorted(known))}")
+        kept = {
+            name: stack.only([number for number in wanted if number in stack.layers])
+            for name, stack in self.stacks.items()
+            if set(wanted) & set(stack.layers)
+        }
+        return AttentionRecord(kept, model=self.model, notes=self.notes)
+
+    def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
+        """All weights of a stack, computed now.
+
+        Parameters
+        ----------
+        stack : str, optional
+            The first when left out.
+
+        Returns
+        -------
+        list of ndarray
+            One a layer, float32, (heads, queries, keys); `numpy.stack` joins them where all
+            layers have equally many heads.
+        """
+        chosen = self.stack(stack)
+        return [chosen.weights(layer=number) for number in chosen.layers]
+
+    def to_pandas(self, layer: int, head: int, stack: str | None = None) -> pd.DataFrame:
+        """One head's weights as a table.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+        stack : str, optional
+            The first when left out.
+
+        Returns
+        -------
+        pandas.DataFrame
+            float32; rows are queries and columns keys, labelled by their tokens.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> table = record.to_pandas(layer=0, head=0)
+        >>> round(float(table.loc["b", "a"]), 2)
+        0.4
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        chosen = self.stack(stack)
+        return pd.DataFrame(
+            chosen.weights(layer=layer, head=head),
+            index=pd.Index(chosen.query_tokens.text, name="query"),
+            columns=pd.Index(chosen.key_tokens.text, name="key"),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record as one safetensors file.
+
+        Parameters
+        ----------
+        path : path-like
+            Where to write, usually ``"x.safetensors"``; an existing file is replaced once the
+            new one is complete.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        """
+        from attnviz.saved import record_to_arrays
+        from attnviz.storage import write_arrays
+
+        return write_arrays(path, *record_to_arrays(self))
+
+    def __repr__(self) -> str:
+        name = f" of {self.model}" if self.model else ""
+        return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"
+
+
+def load(path: str | os.PathLike[str]) -> AttentionRecord:
+    """Read a saved record.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that `AttentionRecord.save` wrote.
+
+    Returns
+    -------
+    AttentionRecord
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file.
+    ValueError
+        If it is damaged, truncated or no record.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.load("x.safetensors")    # doctest: +SKIP
+    """
+    from attnviz.saved import record_from_arrays
+    from attnviz.storage import read_arrays
+
+    header, arrays = read_arrays(path)
+    try:
+        return record_from_arrays(header, arrays)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
+        ) from error
+
+
+def _as_tokens(
+    tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
+) -> Tokens:
+    if isinstance(tokens, Tokens):
+        return tokens
+    strings = list(only_example(tokens, argument))
+    if sentence_b_start is None:
+        return Tokens.of(strings)
+    if not 0 < sentence_b_start < len(strings):
+        raise ValueError(
+            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(strings) - 1}, "
+            f"inside the {len(strings)} tokens"
+        )
+    return Tokens.of(strings, sequence=[int(i >= sentence_b_start) for i in range(len(strings))])

@@ -1,0 +1,257 @@
+"""A record as a header and named arrays, and back.
+
+Each distinct mask and bias is written once, however many layers share it. What comes back goes
+through the same checks as anything else that makes a record.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from attnviz.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, PackedMask
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.tokens import Tokens
+from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
+
+__all__ = ["record_from_arrays", "record_to_arrays"]
+
+_FORMAT = 1
+
+
+def record_to_arrays(
+    record: AttentionRecord,
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Describe a record.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        What to describe.
+
+    Returns
+    -------
+    header : dict
+        Everything but the arrays, fit for JSON.
+    arrays : dict of str to Tensor
+        By names that the header's structure implies.
+    """
+    arrays: dict[str, torch.Tensor] = {}
+    shared = _Shared(arrays)
+    header = {
+        "format": _FORMAT,
+        "model": record.model,
+        "notes": list(record.notes),
+        "stacks": [
+            {
+                "name": stack.name,
+                "normalized": stack.normalized,
+                "query_tokens": _tokens_to_header(stack.query_tokens),
+                "key_tokens": None
+                if stack.key_tokens is stack.query_tokens
+                else _tokens_to_header(stack.key_tokens),
+                "layers": [
+                    _layer_to_header(stack, number, arrays, shared) for number in stack.layers
+                ],
+            }
+            for stack in record.stacks.values()
+        ],
+    }
+    return header | {"shared": shared.header}, arrays
+
+
+def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) -> AttentionRecord:
+    """Make the record again.
+
+    Parameters
+    ----------
+    header, arrays
+        What `record_to_arrays` gave.
+
+    Returns
+    -------
+    AttentionRecord
+
+    Raises
+    ------
+    KeyError, TypeError, ValueError
+        If header and arrays do not fit together.
+    """
+    if header.get("format") != _FORMAT:
+        raise ValueError(
+            f"its format is {header.get('format')!r}, this version of attnviz reads {_FORMAT}"
+        )
+    shared = {
+        name: _shared_from_header(name, fields, arrays) for name, fields in header["shared"].items()
+    }
+    stacks = {}
+    for fields in header["stacks"]:
+        layers: dict[int, LayerAttention] = {
+            int(layer["number"]): _layer_from_header(fields["name"], layer, arrays, shared)
+            for layer in fields["layers"]
+        }
+        stacks[fields["name"]] = AttentionStack(
+            fields["name"],
+            layers,
+            _tokens_from_header(fields["query_tokens"]),
+            None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
+            normalized=bool(fields["normalized"]),
+        )
+    return AttentionRecord(stacks, model=str(header["model"]), notes=header["notes"])
+
+
+class _Shared:
+    """Masks and biases by identity, so that each is written once."""
+
+    def __init__(self, arrays: dict[str, torch.Tensor]) -> None:
+        self.header: dict[str, dict[str, Any]] = {}
+        self._arrays = arrays
+        self._names: dict[int, str] = {}
+
+    def name(self, part: Mask | Bias | None) -> str | None:
+        if part is None:
+            return None
+        if id(part) not in self._names:
+            name = f"shared/{len(self._names)}"
+            self._names[id(part)] = name
+            self.header[name] = self._describe(name, part)
+        return self._names[id(part)]
+
+    def _describe(self, name: str, part: Mask | Bias) -> dict[str, Any]:
+        match part:
+            case BandMask(before, after, offset):
+                return {"kind": "band", "before": before, "after": after, "offset": offset}
+            case PackedMask(bits, num_keys):
+                self._arrays[name] = bits
+                return {"kind": "packed", "num_keys": num_keys}
+            case DistanceBias(values, num_queries):
+                self._arrays[name] = values
+                return {"kind": "distance", "num_queries": num_queries}
+            case DenseBias(values):
+                self._arrays[name] = values
+                return {"kind": "dense"}
+
+
+def _shared_from_header(
+    name: str, fields: dict[str, Any], arrays: dict[str, torch.Tensor]
+) -> Mask | Bias:
+    match fields["kind"]:
+        case "band":
+            return BandMask(fields["before"], fields["after"], fields["offset"])
+        case "packed":
+            return PackedMask(arrays[name], fields["num_keys"])
+        case "distance":
+            return DistanceBias(arrays[name], fields["num_queries"])
+        case "dense":
+            return DenseBias(arrays[name])
+    raise ValueError(f"{name} is of an unknown kind, {fields['kind']!r}")
+
+
+def _layer_to_header(
+    stack: AttentionStack, number: int, arrays: dict[str, torch.Tensor], shared: _Shared
+) -> dict[str, Any]:
+    attention = stack.attention(number)
+    prefix = f"{stack.name}/{number}"
+    if isinstance(attention, GivenWeights):
+        arrays[f"{prefix}/weights"] = attention.values
+        return {"number": number, "kind": "weights"}
+    if not isinstance(attention, QueryKeyAttention):
+        raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
+    arrays[f"{prefix}/queries"] = attention.queries
+    arrays[f"{prefix}/keys"] = attention.keys
+    if attention.sinks is not None:
+        arrays[f"{prefix}/sinks"] = attention.sinks
+    return {
+        "number": number,
+        "kind": "queries and keys",
+        "scale": attention.scale,
+        "softcap": attention.softcap,
+        "mask": shared.name(attention.mask),
+        "bias": shared.name(attention.bias),
+    }
+
+
+def _layer_from_header(
+    stack: str,
+    fields: dict[str, Any],
+    arrays: dict[str, torch.Tensor],
+    shared: dict[str, Mask | Bias],
+) -> LayerAttention:
+    prefix = f"{stack}/{fields['number']}"
+    if fields["kind"] == "weights":
+        return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
+    queries, keys = arrays[f"{prefix}/queries"], arrays[f"{prefix}/keys"]
+    attention = QueryKeyAttention(
+        _three_axes(queries, f"{prefix}/queries"),
+        _three_axes(keys, f"{prefix}/keys"),
+        scale=float(fields["scale"]),
+        softcap=None if fields["softcap"] is None else float(fields["softcap"]),
+        mask=_mask(shared, fields["mask"]),
+        bias=_bias(shared, fields["bias"]),
+        sinks=arrays.get(f"{prefix}/sinks"),
+    )
+    _check_covers(attention, prefix)
+    return attention
+
+
+def _three_axes(array: torch.Tensor, name: str) -> torch.Tensor:
+    if array.dim() != 3 or not array.is_floating_point():
+        raise ValueError(f"{name} is {array.dtype} of shape {tuple(array.shape)}")
+    return array
+
+
+def _mask(shared: dict[str, Mask | Bias], name: str | None) -> Mask | None:
+    part = None if name is None else shared[name]
+    if part is None or isinstance(part, (BandMask, PackedMask)):
+        return part
+    raise TypeError(f"{name} is a bias where a mask is needed")
+
+
+def _bias(shared: dict[str, Mask | Bias], name: str | None) -> Bias | None:
+    part = None if name is None else shared[name]
+    if part is None or isinstance(part, (DistanceBias, DenseBias)):
+        return part
+    raise TypeError(f"{name} is a mask where a bias is needed")
+
+
+def _check_covers(attention: QueryKeyAttention, prefix: str) -> None:
+    """Masks and biases must fit the queries and keys, or a row would read another's values."""
+    heads, queries, keys = attention.num_heads, attention.num_queries, attention.num_keys
+    mask, bias = attention.mask, attention.bias
+    fits = True
+    if isinstance(mask, PackedMask):
+        bits = tuple(mask.bits.shape)
+        fits &= mask.num_keys == keys and bits in {
+            (some, queries, -(-keys // 8)) for some in (1, heads)
+        }
+    if isinstance(bias, DistanceBias):
+        values = tuple(bias.values.shape)
+        fits &= bias.num_queries == queries and values in {
+            (some, queries + keys - 1) for some in (1, heads)
+        }
+    if isinstance(bias, DenseBias):
+        fits &= tuple(bias.values.shape) in {
+            (some, rows, keys) for some in (1, heads) for rows in (1, queries)
+        }
+    if not fits:
+        raise ValueError(f"{prefix}: its mask or bias does not fit {queries} x {keys}")
+
+
+def _tokens_to_header(tokens: Tokens) -> dict[str, Any]:
+    return {
+        "text": tokens.text,
+        "special": tokens.special,
+        "sequence": tokens.sequence,
+        "ids": tokens.ids,
+    }
+
+
+def _tokens_from_header(fields: dict[str, Any]) -> Tokens:
+    # Through visible() again: a file is data, and its text must not mislead a reader either.
+    return Tokens.of(
+        [str(text) for text in fields["text"]],
+        special=fields["special"],
+        sequence=fields["sequence"],
+        ids=fields["ids"],
+    )

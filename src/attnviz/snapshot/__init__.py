@@ -1,0 +1,1 @@
+"""What a view can be taken along as: one offline page, an SVG, a PNG."""

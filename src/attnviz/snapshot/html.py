@@ -1,0 +1,143 @@
+"""One HTML file that carries a view, its data and its code, and needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+from tqdm.auto import tqdm
+
+from attnviz.channel.codec import Encoded, encode
+from attnviz.channel.server import describe, encoded_maps
+from attnviz.record import AttentionRecord
+from attnviz.static_files import bundle
+
+__all__ = ["make_page"]
+
+_FORMAT = 1
+_MAP_SIZE = 32
+# Above this a browser tab struggles with the page, and so does whoever receives it.
+_MAX_WEIGHTS = 200_000_000
+
+# The bundle lies in the page as inert text, so that one file serves widget and page. The loader is
+# the only script that may run by itself, known to the browser by its hash.
+_LOADER = """
+const text = (id) => document.getElementById(id).textContent;
+const source = new Blob([text("attnviz-bundle")], { type: "text/javascript" });
+const address = URL.createObjectURL(source);
+try {
+  const view = await import(address);
+  view.openPage(document.getElementById("attnviz"), JSON.parse(text("attnviz-data")));
+} catch (error) {
+  document.getElementById("attnviz").textContent = "attnviz could not open this page: " + error;
+  throw error;
+} finally {
+  URL.revokeObjectURL(address);
+}
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+html {{ background: {light}; color-scheme: {scheme}; }}
+{dark_rule}
+body {{ margin: 16px; }}
+</style>
+</head>
+<body>
+<div id="attnviz"></div>
+<noscript>This page draws attention weights with JavaScript, which is switched off.</noscript>
+<script type="application/json" id="attnviz-data">{data}</script>
+<script type="text/plain" id="attnviz-bundle">{bundle}</script>
+<script type="module">{loader}</script>
+</body>
+</html>
+"""
+_LIGHT, _DARK = "#ffffff", "#17181c"
+
+
+def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> str:
+    """Make the page of a view.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        What the page shows; all of its layers are carried, each weight in one byte.
+    view : str
+        Name of the view.
+    state : mapping
+        The view's traits, fit for JSON.
+
+    Returns
+    -------
+    str
+        A whole HTML document.
+
+    Raises
+    ------
+    ValueError
+        If the record is too large for a page; says how to make it fit.
+    """
+    count = sum(
+        heads * len(stack.query_tokens) * len(stack.key_tokens)
+        for stack in record.stacks.values()
+        for heads in stack.heads_per_layer
+    )
+    if count > _MAX_WEIGHTS:
+        raise ValueError(
+            f"a page with all {count:,} weights would be too large to open (at most "
+            f"{_MAX_WEIGHTS:,}); choose layers with include_layers=[...], or a shorter text"
+        )
+    blocks, maps = [], []
+    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+    # Silent for the second that most pages take.
+    for stack, layer in tqdm(layers, desc="page", unit="layer", delay=1.0, leave=False):
+        place = {"stack": stack.name, "layer": layer}
+        weights = encode(stack.weights(layer=layer), "uint8", stack.maximum)
+        blocks.append(place | _carried(weights))
+        maps.append(place | _carried(encoded_maps(stack, layer, _MAP_SIZE)))
+    data = {
+        "format": _FORMAT,
+        "view": view,
+        "state": dict(state),
+        "description": describe(record),
+        "blocks": blocks,
+        "maps": maps,
+    }
+    loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    title = f"{record.model or 'Attention'} · {view} view · attnviz"
+    theme = state.get("theme", "auto")
+    return _PAGE.format(
+        policy=policy,
+        title=html.escape(title),
+        light=_DARK if theme == "dark" else _LIGHT,
+        scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
+        dark_rule=f"@media (prefers-color-scheme: dark) {{ html {{ background: {_DARK}; }} }}"
+        if theme == "auto"
+        else "",
+        # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        # In JavaScript these stand in strings and regular expressions only, where "\\/" is "/".
+        bundle=bundle(view).replace("</script", "<\\/script").replace("<!--", "<\\!--"),
+        loader=_LOADER,
+    )
+
+
+def _carried(encoded: Encoded) -> dict[str, Any]:
+    data = base64.b64encode(zlib.compress(encoded.data, 9)).decode("ascii")
+    return encoded.header() | {"data": data}

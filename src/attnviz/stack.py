@@ -1,0 +1,283 @@
+"""A stack: the attention of the same tokens through its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.masks import BandMask
+from attnviz.tokens import Tokens
+from attnviz.weights import LayerAttention, QueryKeyAttention
+
+__all__ = ["AttentionStack", "spans"]
+
+
+class AttentionStack:
+    """The attention of one stack: the same query tokens and key tokens through its layers.
+
+    Parameters
+    ----------
+    name : str
+        ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
+    layers : mapping of int to QueryKeyAttention or GivenWeights
+        By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
+    query_tokens : Tokens
+        The rows.
+    key_tokens : Tokens, optional
+        The columns; the same as the rows when left out.
+    normalized : bool, default True
+        Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked).
+
+    Raises
+    ------
+    ValueError
+        If there is no layer, or a layer's shape does not fit the tokens.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> stack = record.stacks["self"]
+    >>> stack.layers, stack.heads_per_layer
+    ((0,), (1,))
+    >>> stack.weights(layer=0, head=0, rows=slice(1, 2))
+    array([[0.4, 0.6]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: Mapping[int, LayerAttention],
+        query_tokens: Tokens,
+        key_tokens: Tokens | None = None,
+        *,
+        normalized: bool = True,
+    ) -> None:
+        if not layers:
+            raise ValueError(f"stack {name!r} has no layers; give at least one")
+        self.name = name
+        self.query_tokens = query_tokens
+        self.key_tokens = query_tokens if key_tokens is None else key_tokens
+        self.normalized = normalized
+        self._maximum: float | None = None
+        self._layers = {number: layers[number] for number in sorted(layers)}
+        for number, attention in self._layers.items():
+            for side, expected, tokens in (
+                ("query", attention.num_queries, self.query_tokens),
+                ("key", attention.num_keys, self.key_tokens),
+            ):
+                if expected != len(tokens):
+                    raise ValueError(
+                        f"stack {name!r}, layer {number}: the attention has {expected} "
+                        f"{'queries' if side == 'query' else 'keys'} "
+                        f"but {side}_tokens has {len(tokens)} tokens; give one token for each"
+                    )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The model's own numbers of the layers, ascending."""
+        return tuple(self._layers)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self._layers)
+
+    @property
+    def heads_per_layer(self) -> tuple[int, ...]:
+        """Number of heads of each layer, in the order of `layers`."""
+        return tuple(attention.num_heads for attention in self._layers.values())
+
+    @property
+    def maximum(self) -> float:
+        """The largest weight that can occur: 1 where rows are shares of one, else the largest."""
+        if self.normalized:
+            return 1.0
+        if self._maximum is None:
+            self._maximum = max(
+                float(self.weights(layer=number, head=head).max())
+                for number, attention in self._layers.items()
+                for head in range(attention.num_heads)
+            )
+        return self._maximum
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query of any layer may look ahead, as far as the masks say."""
+        return all(
+            isinstance(attention, QueryKeyAttention)
+            and isinstance(attention.mask, BandMask)
+            and attention.mask.after is not None
+            and attention.mask.after <= 0
+            for attention in self._layers.values()
+        )
+
+    def attention(self, layer: int) -> LayerAttention:
+        """What is kept of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        QueryKeyAttention or GivenWeights
+
+        Raises
+        ------
+        IndexError
+            If the stack has no such layer; says which there are.
+        """
+        if layer not in self._layers:
+            raise IndexError(
+                f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
+            )
+        return self._layers[layer]
+
+    def weights(
+        self,
+        *,
+        layer: int,
+        head: int | None = None,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ) -> NDArray[np.float32]:
+        """Attention weights, computed now.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+        head : int, optional
+            Head within the layer; all heads when left out.
+        rows, columns : slice, optional
+            Queries and keys wanted (step 1); all when left out.
+
+        Returns
+        -------
+        ndarray
+            float32, (rows, columns) for one head, otherwise (heads, rows, columns).
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+        TypeError, ValueError
+            If `rows` or `columns` is no slice or has a step.
+        """
+        attention = self.attention(layer)
+        row_slice = _full_slice("rows", rows, attention.num_queries)
+        column_slice = _full_slice("columns", columns, attention.num_keys)
+        if head is not None:
+            return attention.weights(self._head(layer, head), row_slice, column_slice)
+        return np.stack(
+            [attention.weights(h, row_slice, column_slice) for h in range(attention.num_heads)]
+        )
+
+    def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
+        """Query vectors of a head.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (queries, head_dim), as the attention receives them (after rotary position
+            and normalisation); None where only weights are known.
+        """
+        attention, head = self.attention(layer), self._head(layer, head)
+        if not isinstance(attention, QueryKeyAttention):
+            return None
+        vectors: NDArray[np.float32] = attention.queries[head].float().cpu().numpy().copy()
+        return vectors
+
+    def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
+        """Key vectors that a head reads.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which query head; heads of a group share their keys.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (keys, head_dim); None where only weights are known.
+        """
+        attention, head = self.attention(layer), self._head(layer, head)
+        if not isinstance(attention, QueryKeyAttention):
+            return None
+        shared = attention.keys[attention.key_head(head)]
+        vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
+        return vectors
+
+    def only(self, layers: Iterable[int]) -> AttentionStack:
+        """The same stack with some of its layers; nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers of the layers to keep.
+
+        Returns
+        -------
+        AttentionStack
+        """
+        kept = {number: self.attention(number) for number in layers}
+        return AttentionStack(
+            self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
+        )
+
+    def _head(self, layer: int, head: int) -> int:
+        num_heads = self.attention(layer).num_heads
+        if not 0 <= head < num_heads:
+            raise IndexError(
+                f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
+                f"{num_heads - 1}"
+            )
+        return head
+
+    def __repr__(self) -> str:
+        heads = sorted(set(self.heads_per_layer))
+        per_layer = str(heads[0]) if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+        rows, columns = len(self.query_tokens), len(self.key_tokens)
+        size = f"{rows} tokens" if self.key_tokens is self.query_tokens else f"{rows} x {columns}"
+        return (
+            f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
+            f"head{'s' if per_layer != '1' else ''} each, {size}>"
+        )
+
+
+def _full_slice(argument: str, wanted: slice | None, size: int) -> slice:
+    if wanted is None:
+        return slice(0, size)
+    if not isinstance(wanted, slice):
+        raise TypeError(f"{argument} must be a slice such as slice(0, 64); got {wanted!r}")
+    start, stop, step = wanted.indices(size)
+    if step != 1:
+        raise ValueError(f"{argument}={wanted!r} has a step; take every row and pick from those")
+    return slice(start, max(start, stop))
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Numbers as a reader would say them.
+
+    Parameters
+    ----------
+    numbers : sequence of int
+        Ascending.
+
+    Returns
+    -------
+    str
+        ``"0 to 5"`` or ``"0, 4, 8"``.
+    """
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))

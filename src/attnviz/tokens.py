@@ -1,0 +1,168 @@
+"""Display tokens: what a reader sees for every query and key.
+
+A token's display text is not its vocabulary entry. White space, control characters and characters
+that change the direction of text are made visible here, once, so that every view, export and table
+shows the same thing and none of them can be misled by it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["Tokens", "visible"]
+
+_SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
+# Joiners inside an emoji or an Indic word belong to the glyph; alone they would be invisible.
+_JOINERS = {"\u200c", "\u200d"}
+
+
+def visible(text: str) -> str:
+    r"""Make every character of a token's text visible.
+
+    Parameters
+    ----------
+    text : str
+        The token's text as the tokenizer gives it.
+
+    Returns
+    -------
+    str
+        Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, other control characters as their
+        control pictures (NUL is ``␀``), and invisible or direction-changing characters as
+        ``‹U+202E›``. An empty text becomes ``∅``.
+
+    Examples
+    --------
+    >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
+    ('·the', '⏎⏎', '␀', '‹U+202E›')
+    """
+    if not text:
+        return "∅"
+    return "".join(_visible_character(character, alone=len(text) == 1) for character in text)
+
+
+def _visible_character(character: str, *, alone: bool) -> str:
+    shown = _SHOWN_AS.get(character)
+    if shown is not None:
+        return shown
+    code = ord(character)
+    if code < 0x20:
+        return chr(0x2400 + code)
+    category = unicodedata.category(character)
+    if character in _JOINERS and not alone:
+        return character
+    # Zs, Zl, Zp: spaces other than U+0020; Cf: directions and joiners; Cc, Cs, Co, Cn: no glyph.
+    if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
+        return f"‹U+{code:04X}›"
+    return character
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of one side of a stack, in order.
+
+    Attributes
+    ----------
+    text : tuple of str
+        What is shown for each token, already visible (see `visible`).
+    special : tuple of bool
+        Whether the tokenizer added the token or counts it as special.
+    sequence : tuple of (int or None)
+        0 for the first text of a pair (and for a text that is no pair), 1 for the second, None
+        for tokens that belong to neither.
+    ids : tuple of int, or None
+        Vocabulary ids, where they are known.
+
+    Examples
+    --------
+    >>> tokens = Tokens.of(["The", " cat"])
+    >>> len(tokens), tokens[1], list(tokens)
+    (2, '·cat', ['The', '·cat'])
+    """
+
+    text: tuple[str, ...]
+    special: tuple[bool, ...]
+    sequence: tuple[int | None, ...]
+    ids: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths."""
+        for name, column in (
+            ("special", self.special),
+            ("sequence", self.sequence),
+            ("ids", self.ids),
+        ):
+            if column is not None and len(column) != len(self.text):
+                raise ValueError(
+                    f"{name} has {len(column)} entries but text has {len(self.text)} tokens; "
+                    "they must be equally long"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        text: Sequence[str],
+        *,
+        special: Sequence[bool] | None = None,
+        sequence: Sequence[int | None] | None = None,
+        ids: Sequence[int] | None = None,
+    ) -> Tokens:
+        """Make tokens from plain strings.
+
+        Parameters
+        ----------
+        text : sequence of str
+            One string a token; made visible.
+        special : sequence of bool, optional
+            Which tokens are special; none by default.
+        sequence : sequence of (int or None), optional
+            The text of a pair that each token belongs to; 0 by default, None for special tokens.
+        ids : sequence of int, optional
+            Vocabulary ids.
+
+        Returns
+        -------
+        Tokens
+
+        Raises
+        ------
+        TypeError
+            If `text` is a single string or holds anything but strings.
+        ValueError
+            If the sequences have different lengths.
+        """
+        if isinstance(text, str):
+            raise TypeError(
+                "tokens must be a sequence of strings, one a token; "
+                f"got one string ({text[:40]!r}). Split it, for example with tokenizer.tokenize"
+            )
+        strings = list(text)
+        for position, token in enumerate(strings):
+            if not isinstance(token, str):
+                raise TypeError(
+                    f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
+                )
+        flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
+        if sequence is None:
+            sequence = [None if flag else 0 for flag in flags]
+        return cls(
+            text=tuple(visible(token) for token in strings),
+            special=flags,
+            sequence=tuple(sequence),
+            ids=None if ids is None else tuple(int(identifier) for identifier in ids),
+        )
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.text)
+
+    def __getitem__(self, position: int) -> str:
+        return self.text[position]
+
+    def __repr__(self) -> str:
+        shown = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
+        return f"<{len(self)} tokens: {shown}>"

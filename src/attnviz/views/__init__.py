@@ -1,0 +1,1 @@
+"""Widgets: traits and validation here, drawing in ``js/src/views`` under the same names."""

@@ -1,0 +1,115 @@
+"""The head view: two columns of tokens and a line for every weight."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import traitlets
+
+from attnviz.record import AttentionStack
+from attnviz.views.base import AttentionView
+
+__all__ = ["HeadView"]
+
+# So many heads can be told apart at a glance; with more, their mean is the better first picture.
+_HEADS_AT_ONCE = 4
+# Above so many tokens all lines together are only ink.
+_TOKENS_WITH_ALL_LINES = 32
+
+
+class HeadView(AttentionView):
+    """Lines from every query to the keys that it attends to.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the traits below and of those that all views share
+        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, theme).
+
+    Attributes
+    ----------
+    combine : {"separate", "mean", "max"}
+        Chosen heads each in its colour, or put together. With no head chosen all are meant, and
+        ``"separate"`` shows their mean.
+    top_k : int or None
+        Draw only each query's k strongest keys; None draws all. By default 3 above 32 tokens.
+    threshold : float
+        Draw only weights of at least this, 0 to 1.
+    leave_out : list of ("special", "first" or int)
+        Keys whose weights are not drawn: special tokens, the first token, single keys. The other
+        weights stay as they are, and the share left out is shown.
+    renormalize : bool
+        Divide what is not left out by its sum.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        For a pair of texts: whose queries and whose keys.
+    query_window, key_window : list of two int, or None
+        Tokens from start to before stop that are shown; None is the view's default (all up to 100
+        tokens, otherwise the first 64).
+    orientation : {"vertical", "horizontal"}
+        Two columns, or two rows.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> view = av.HeadView(record, token=1)    # doctest: +SKIP
+    >>> view.layer, view.heads                 # doctest: +SKIP
+    (0, [0])
+    """
+
+    name: ClassVar[str] = "head"
+
+    combine = traitlets.Enum(["separate", "mean", "max"], "separate").tag(sync=True)
+    top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
+    threshold = traitlets.Float(0.0, min=0.0, max=1.0).tag(sync=True)
+    leave_out = traitlets.List(
+        traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
+    ).tag(sync=True)
+    renormalize = traitlets.Bool(default_value=False).tag(sync=True)
+    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
+    query_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+    key_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+    orientation = traitlets.Enum(["vertical", "horizontal"], "vertical").tag(sync=True)
+
+    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """All heads up to four, all lines up to 32 tokens."""
+        num_heads = stack.attention(layer).num_heads if layer in stack.layers else 0
+        longest = max(len(stack.query_tokens), len(stack.key_tokens))
+        return {
+            "heads": list(range(num_heads)) if num_heads <= _HEADS_AT_ONCE else [],
+            "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
+        }
+
+    @traitlets.validate("query_window", "key_window")
+    def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
+        window: list[int] | None = proposal["value"]
+        name: str = proposal["trait"].name
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if name == "query_window" else stack.key_tokens
+        if window is not None and not 0 <= window[0] < window[1] <= len(tokens):
+            raise traitlets.TraitError(
+                f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
+            )
+        return window
+
+    @traitlets.observe("stack")
+    def _forget_windows(self, change: Mapping[str, Any]) -> None:
+        """A window of one stack's tokens means nothing in another's."""
+        if change["old"] and change["old"] != change["new"]:
+            stack = self._stack_named(change["new"])
+            for name, tokens in (
+                ("query_window", stack.query_tokens),
+                ("key_window", stack.key_tokens),
+            ):
+                window = getattr(self, name)
+                if window is not None and window[1] > len(tokens):
+                    setattr(self, name, None)

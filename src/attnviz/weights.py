@@ -1,0 +1,241 @@
+"""The one formula: attention weights from queries, keys and what else goes into the logits.
+
+For a head with queries q, keys k (as the model's attention receives them, after rotary position
+and normalisation), a scale, a position bias b, a mask m, a soft cap c and a sink logit s,
+
+    logits = cap(scale * q k^T) + b        cap(x) = c tanh(x / c)
+    weights = softmax over the allowed keys and the sink, the sink's column dropped
+
+(Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
+sink). Rows sum to 1, except with a sink (1 minus its share) and where no key is allowed (zeros).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.masks import Bias, Mask
+
+__all__ = ["GivenWeights", "LayerAttention", "QueryKeyAttention", "tiles"]
+
+# A tile of logits of at most this many entries (16 MiB of float32) is computed at once: large
+# enough for the matrix product to be efficient, small enough for any length.
+_TILE_ENTRIES = 1 << 22
+
+
+def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
+    """Split rows so that a tile of them with all keys stays small.
+
+    Parameters
+    ----------
+    rows : slice
+        Start and stop given, step 1.
+    num_keys : int
+        Entries of a row.
+
+    Yields
+    ------
+    slice
+        Neighbouring, in order, covering `rows` once.
+    """
+    step = max(1, _TILE_ENTRIES // max(1, num_keys))
+    for start in range(rows.start, rows.stop, step):
+        yield slice(start, min(start + step, rows.stop))
+
+
+class LayerAttention(Protocol):
+    """What a record needs of a layer, however its weights came."""
+
+    @property
+    def num_heads(self) -> int:
+        """Number of query heads."""
+        ...
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        ...
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        ...
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        ...
+
+
+@dataclass(frozen=True)
+class QueryKeyAttention:
+    """A layer's attention, kept as queries and keys; weights are computed when asked for.
+
+    Attributes
+    ----------
+    queries : Tensor
+        (heads, queries, head_dim), in the dtype that the model's attention received.
+    keys : Tensor
+        (key_heads, keys, head_dim); ``heads`` is a multiple of ``key_heads`` and query head h reads
+        key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023).
+    scale : float
+        Factor of the dot products, usually 1 / sqrt(head_dim).
+    mask : BandMask, PackedMask or None
+        Which keys each query may attend to; None is all.
+    bias : DistanceBias, DenseBias or None
+        Added to the logits after the soft cap.
+    softcap : float or None
+        Bound of the soft cap.
+    sinks : Tensor or None
+        (heads,): a learned logit a head, which takes its share of each row.
+
+    Raises
+    ------
+    ValueError
+        If the shapes do not fit together.
+    """
+
+    queries: torch.Tensor
+    keys: torch.Tensor
+    scale: float
+    mask: Mask | None = None
+    bias: Bias | None = None
+    softcap: float | None = None
+    sinks: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse shapes that do not fit together."""
+        queries, keys = tuple(self.queries.shape), tuple(self.keys.shape)
+        if len(queries) != 3 or len(keys) != 3:
+            raise ValueError(
+                f"queries and keys must be (heads, tokens, head_dim); got {queries} and {keys}"
+            )
+        if queries[2] != keys[2]:
+            raise ValueError(
+                f"queries have head_dim {queries[2]} but keys {keys[2]}; they must be equal"
+            )
+        if keys[0] == 0 or queries[0] % keys[0]:
+            raise ValueError(
+                f"{queries[0]} query heads cannot share {keys[0]} key heads; "
+                "the first must be a multiple of the second"
+            )
+        if self.sinks is not None and tuple(self.sinks.shape) != (queries[0],):
+            raise ValueError(
+                f"sinks must be ({queries[0]},), a logit a head; got {tuple(self.sinks.shape)}"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        """Number of query heads."""
+        return self.queries.shape[0]
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.queries.shape[1]
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.keys.shape[1]
+
+    def key_head(self, head: int) -> int:
+        """Key head that a query head reads."""
+        return head // (self.num_heads // self.keys.shape[0])
+
+    def logits(self, head: int, rows: slice) -> torch.Tensor:
+        """Logits of some rows against all keys.
+
+        Parameters
+        ----------
+        head : int
+            Query head.
+        rows : slice
+            Start and stop given.
+
+        Returns
+        -------
+        Tensor
+            float32, (rows, keys); minus infinity where a key is not allowed.
+        """
+        queries = self.queries[head, rows].float()
+        keys = self.keys[self.key_head(head)].float()
+        logits = (queries @ keys.T) * self.scale
+        if self.softcap is not None:
+            logits = torch.tanh(logits / self.softcap) * self.softcap
+        columns = slice(0, self.num_keys)
+        if self.bias is not None:
+            logits = logits + self.bias.added(head, rows, columns).to(logits.device)
+        if self.mask is not None:
+            allowed = self.mask.allowed(head, rows, columns).to(logits.device)
+            logits = logits.masked_fill(~allowed, -torch.inf)
+        return logits
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block.
+
+        Parameters
+        ----------
+        head : int
+            Query head.
+        rows, columns : slice
+            Start and stop given.
+
+        Returns
+        -------
+        ndarray
+            float32, (rows, columns).
+        """
+        block = np.empty((rows.stop - rows.start, columns.stop - columns.start), np.float32)
+        with torch.no_grad():
+            for tile in tiles(rows, self.num_keys):
+                logits = self.logits(head, tile)
+                if self.sinks is not None:
+                    sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
+                    weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
+                else:
+                    # A row in which no key is allowed gives NaN: it attends to nothing.
+                    weights = torch.softmax(logits, dim=1)
+                    nothing = torch.isneginf(logits).all(dim=1, keepdim=True)
+                    weights = weights.masked_fill(nothing, 0.0)
+                start = tile.start - rows.start
+                block[start : start + len(weights)] = weights[:, columns].cpu().numpy()
+        return block
+
+
+@dataclass(frozen=True)
+class GivenWeights:
+    """A layer's attention, given as weights.
+
+    Attributes
+    ----------
+    values : Tensor
+        Floating point, (heads, queries, keys).
+    """
+
+    values: torch.Tensor
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return self.values.shape[0]
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.values.shape[1]
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.values.shape[2]
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
+        return block
