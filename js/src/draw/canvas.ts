@@ -1,0 +1,166 @@
+/** Paints marks to a 2D canvas. */
+
+import {
+  type CurvesMark,
+  fontOf,
+  type ImageMark,
+  type Mark,
+  type Scene,
+  type TextMark,
+} from "./marks";
+
+/** Steps of opacity in which curves are sorted, so that strong ones lie on top. */
+const OPACITY_STEPS = 192;
+
+function paintCurves(context: CanvasRenderingContext2D, mark: CurvesMark, dim: number): void {
+  const buckets = new Map<number, number[]>();
+  for (let i = 0; i < mark.count; i++) {
+    const step = Math.max(1, Math.round((mark.opacity[i] as number) * OPACITY_STEPS));
+    const bucket = buckets.get(step);
+    if (bucket) bucket.push(i);
+    else buckets.set(step, [i]);
+  }
+  context.strokeStyle = mark.color;
+  context.lineCap = "butt";
+  const vertical = mark.columns === "vertical";
+  // Weak ones first.
+  for (const step of [...buckets.keys()].sort((a, b) => a - b)) {
+    context.globalAlpha = Math.min(1, step / OPACITY_STEPS) * dim;
+    for (const i of buckets.get(step) as number[]) {
+      const x0 = mark.x0[i] as number;
+      const y0 = mark.y0[i] as number;
+      const x1 = mark.x1[i] as number;
+      const y1 = mark.y1[i] as number;
+      context.lineWidth = mark.width[i] as number;
+      context.beginPath();
+      context.moveTo(x0, y0);
+      if (vertical) {
+        const middle = (x0 + x1) / 2;
+        context.bezierCurveTo(middle, y0, middle, y1, x1, y1);
+      } else {
+        const middle = (y0 + y1) / 2;
+        context.bezierCurveTo(x0, middle, x1, middle, x1, y1);
+      }
+      context.stroke();
+    }
+  }
+}
+
+function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {
+  context.font = fontOf(mark);
+  context.fillStyle = mark.fill;
+  context.textAlign = mark.align === "middle" ? "center" : (mark.align ?? "start");
+  context.textBaseline = "middle";
+  context.save();
+  context.translate(mark.x, mark.y);
+  if (mark.rotate) context.rotate((mark.rotate * Math.PI) / 180);
+  context.fillText(mark.text, 0, 0);
+  if (mark.struck) {
+    const width = context.measureText(mark.text).width;
+    const start = mark.align === "end" ? -width : mark.align === "middle" ? -width / 2 : 0;
+    context.fillRect(start, -0.5, width, 1);
+  }
+  context.restore();
+}
+
+function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
+  const canvas = document.createElement("canvas");
+  canvas.width = mark.columns;
+  canvas.height = mark.rows;
+  const inner = canvas.getContext("2d");
+  if (!inner) return;
+  inner.putImageData(new ImageData(mark.pixels, mark.columns, mark.rows), 0, 0);
+  context.imageSmoothingEnabled = mark.smooth ?? false;
+  context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
+}
+
+/** Paints marks in order, everything dimmed by `dim`. */
+export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
+  for (const mark of marks) {
+    context.globalAlpha =
+      ("opacity" in mark && typeof mark.opacity === "number" ? mark.opacity : 1) * dim;
+    switch (mark.kind) {
+      case "rect":
+        context.beginPath();
+        context.roundRect(mark.x, mark.y, mark.width, mark.height, mark.radius ?? 0);
+        if (mark.fill) {
+          context.fillStyle = mark.fill;
+          context.fill();
+        }
+        if (mark.stroke) {
+          context.strokeStyle = mark.stroke;
+          context.lineWidth = mark.strokeWidth ?? 1;
+          context.stroke();
+        }
+        break;
+      case "line":
+        context.strokeStyle = mark.stroke;
+        context.lineWidth = mark.strokeWidth ?? 1;
+        context.beginPath();
+        context.moveTo(mark.x0, mark.y0);
+        context.lineTo(mark.x1, mark.y1);
+        context.stroke();
+        break;
+      case "text":
+        paintText(context, mark);
+        break;
+      case "image":
+        paintImage(context, mark);
+        break;
+      case "curves":
+        paintCurves(context, mark, dim);
+        break;
+    }
+  }
+  context.globalAlpha = 1;
+}
+
+/** Sizes a canvas for the screen's pixels and clears it; null where there is no canvas. */
+export function prepare(
+  canvas: HTMLCanvasElement,
+  width: number,
+  height: number,
+  scale = globalThis.devicePixelRatio || 1,
+): CanvasRenderingContext2D | null {
+  const pixelWidth = Math.max(1, Math.round(width * scale));
+  const pixelHeight = Math.max(1, Math.round(height * scale));
+  // Setting the size, even to the same, throws the canvas away: do it only when it changes.
+  if (canvas.width !== pixelWidth) canvas.width = pixelWidth;
+  if (canvas.height !== pixelHeight) canvas.height = pixelHeight;
+  canvas.style.width = `${width}px`;
+  canvas.style.height = `${height}px`;
+  const context = canvas.getContext("2d");
+  if (!context) return null;
+  context.setTransform(scale, 0, 0, scale, 0, 0);
+  context.clearRect(0, 0, width, height);
+  return context;
+}
+
+/** A scene as a PNG file, `scale` pixels to one of the scene's. */
+export async function toPng(scene: Scene, scale: number): Promise<Blob> {
+  const canvas = document.createElement("canvas");
+  const context = prepare(canvas, scene.width, scene.height, scale);
+  if (!context) throw new Error("This browser gives no 2D canvas, so there is no PNG.");
+  if (scene.background) {
+    context.fillStyle = scene.background;
+    context.fillRect(0, 0, scene.width, scene.height);
+  }
+  paintMarks(context, scene.back, scene.backOpacity);
+  paintMarks(context, scene.front);
+  return new Promise((resolve, reject) => {
+    canvas.toBlob((blob) => {
+      if (blob) resolve(blob);
+      else reject(new Error("The picture is too big for this browser's PNG."));
+    }, "image/png");
+  });
+}
+
+let measuring: CanvasRenderingContext2D | null | undefined;
+
+/** The width of a text in pixels. */
+export function measureText(text: string, font: string): number {
+  if (measuring === undefined) measuring = document.createElement("canvas").getContext("2d");
+  if (!measuring) return text.length * 7;
+  measuring.font = font;
+  return measuring.measureText(text).width;
+}

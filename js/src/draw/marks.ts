@@ -1,0 +1,227 @@
+/**
+ * The one list of marks that is painted to a canvas, written as SVG and asked what is under the
+ * pointer. A view computes marks and nothing else.
+ */
+
+/** What a mark stands for, handed back by the hit test. */
+export type Meaning = Record<string, unknown>;
+
+/** A filled or outlined rectangle. */
+export interface RectMark {
+  kind: "rect";
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  fill?: string;
+  stroke?: string;
+  strokeWidth?: number;
+  radius?: number;
+  opacity?: number;
+  meaning?: Meaning;
+}
+
+/** A straight line. */
+export interface LineMark {
+  kind: "line";
+  x0: number;
+  y0: number;
+  x1: number;
+  y1: number;
+  stroke: string;
+  strokeWidth?: number;
+  opacity?: number;
+}
+
+export type TextFont = "text" | "token";
+
+/** One line of text; `y` is its middle. */
+export interface TextMark {
+  kind: "text";
+  x: number;
+  y: number;
+  text: string;
+  fill: string;
+  size: number;
+  font: TextFont;
+  bold?: boolean;
+  align?: "start" | "middle" | "end";
+  /** Degrees clockwise about (x, y). */
+  rotate?: number;
+  opacity?: number;
+  /** A line through the text, for what is left out. */
+  struck?: boolean;
+}
+
+/** A picture from RGBA bytes, its cells drawn with sharp edges unless `smooth`. */
+export interface ImageMark {
+  kind: "image";
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+  pixels: Uint8ClampedArray<ArrayBuffer>;
+  columns: number;
+  rows: number;
+  smooth?: boolean;
+}
+
+/**
+ * Many curves of one colour, in typed arrays: a mark for each would be too many objects.
+ *
+ * A curve leaves its start and reaches its end at right angles to the columns of tokens: level
+ * where the columns stand ("vertical"), upright where they lie ("horizontal").
+ */
+export interface CurvesMark {
+  kind: "curves";
+  columns: "vertical" | "horizontal";
+  color: string;
+  count: number;
+  x0: Float32Array;
+  y0: Float32Array;
+  x1: Float32Array;
+  y1: Float32Array;
+  /** 0 to 1 each. */
+  opacity: Float32Array;
+  /** Pixels each. */
+  width: Float32Array;
+  /** The meaning of curve i, for the hit test. */
+  meaning?: (i: number) => Meaning;
+}
+
+export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark;
+
+/** A whole picture: what lies behind can be dimmed as one. */
+export interface Scene {
+  width: number;
+  height: number;
+  background: string | null;
+  back: Mark[];
+  /** Opacity of everything in `back`. */
+  backOpacity: number;
+  front: Mark[];
+}
+
+/** Font families: first what the host has, then faces that hold CJK. */
+export const FONTS: Record<TextFont, string> = {
+  text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',
+  token:
+    'ui-monospace, "SF Mono", Menlo, Consolas, "DejaVu Sans Mono", "Liberation Mono", "Noto Sans Mono CJK SC", "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", monospace',
+};
+
+/** The CSS `font` of a text. */
+export function fontOf(text: { size: number; font: TextFont; bold?: boolean }): string {
+  return `${text.bold ? "600 " : ""}${text.size}px ${FONTS[text.font]}`;
+}
+
+/** Where a cubic curve with level ends is, at parameter t: its share of the way and of the rise. */
+function wayAt(t: number): number {
+  // Both control points lie half the way along.
+  return 1.5 * t * (1 - t) + t * t * t;
+}
+
+function riseAt(t: number): number {
+  return t * t * (3 - 2 * t);
+}
+
+/** The share of the rise that a curve has made after a share of its way. */
+export function riseAfter(way: number): number {
+  let low = 0;
+  let high = 1;
+  for (let i = 0; i < 24; i++) {
+    const middle = (low + high) / 2;
+    if (wayAt(middle) < way) low = middle;
+    else high = middle;
+  }
+  return riseAt((low + high) / 2);
+}
+
+function nearestCurve(mark: CurvesMark, x: number, y: number, reach: number): number {
+  const vertical = mark.columns === "vertical";
+  let best = -1;
+  let bestScore = 0;
+  // All curves of a mark share their two columns, so the rise is the same for all.
+  const [start, end] = vertical ? [mark.x0[0], mark.x1[0]] : [mark.y0[0], mark.y1[0]];
+  if (start === undefined || end === undefined) return -1;
+  const way = ((vertical ? x : y) - start) / (end - start);
+  if (way < 0 || way > 1) return -1;
+  const rise = riseAfter(way);
+  const from = vertical ? mark.y0 : mark.x0;
+  const to = vertical ? mark.y1 : mark.x1;
+  const at = vertical ? y : x;
+  for (let i = 0; i < mark.count; i++) {
+    const a = from[i] as number;
+    const distance = Math.abs(a + ((to[i] as number) - a) * rise - at);
+    if (distance > reach) continue;
+    // Of curves that cross here the strongest is meant, and of equals the nearest.
+    const score = (mark.opacity[i] as number) * (1 - distance / (reach * 1.5));
+    if (score > bestScore) {
+      best = i;
+      bestScore = score;
+    }
+  }
+  return best;
+}
+
+/** The meaning of what lies at (x, y), the topmost first; null where there is none. */
+export function hitTest(marks: Mark[], x: number, y: number, reach = 4): Meaning | null {
+  for (let m = marks.length - 1; m >= 0; m--) {
+    const mark = marks[m] as Mark;
+    if (mark.kind === "rect" && mark.meaning) {
+      const inside =
+        x >= mark.x && x < mark.x + mark.width && y >= mark.y && y < mark.y + mark.height;
+      if (inside) return mark.meaning;
+    }
+  }
+  let best: Meaning | null = null;
+  let bestOpacity = 0;
+  for (const mark of marks) {
+    if (mark.kind !== "curves" || !mark.meaning) continue;
+    const i = nearestCurve(mark, x, y, reach);
+    if (i >= 0 && (mark.opacity[i] as number) > bestOpacity) {
+      best = mark.meaning(i);
+      bestOpacity = mark.opacity[i] as number;
+    }
+  }
+  return best;
+}
+
+/** Whether a character may stand in an XML document. */
+function legalInXml(code: number): boolean {
+  if (code < 0x20) return code === 0x9 || code === 0xa || code === 0xd;
+  return !(code >= 0xd800 && code <= 0xdfff) && code !== 0xfffe && code !== 0xffff;
+}
+
+/** A text that can be shown anywhere: characters that XML forbids become U+FFFD. */
+export function printable(text: string): string {
+  let out = "";
+  // By code points, so that only a surrogate without its other half is a lone code.
+  for (const character of text) {
+    out += legalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
+  }
+  return out;
+}
+
+function moved(values: Float32Array, by: number): Float32Array {
+  return values.map((value) => value + by);
+}
+
+/** The same marks at another place. */
+export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
+  return marks.map((mark) => {
+    switch (mark.kind) {
+      case "line":
+        return { ...mark, x0: mark.x0 + dx, x1: mark.x1 + dx, y0: mark.y0 + dy, y1: mark.y1 + dy };
+      case "curves":
+        return {
+          ...mark,
+          x0: moved(mark.x0, dx),
+          x1: moved(mark.x1, dx),
+          y0: moved(mark.y0, dy),
+          y1: moved(mark.y1, dy),
+        };
+      default:
+        return { ...mark, x: mark.x + dx, y: mark.y + dy };
+    }
+  });
+}

@@ -1,0 +1,179 @@
+/** The frame that all views share: header, connection, controls, picture, status, keys. */
+
+import { useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import type { Connection } from "../channel/source";
+import { Menu, type MenuEntry } from "./menu";
+
+export interface FrameProps {
+  /** The model's name. */
+  title: string;
+  /** The stack, its tokens and the precision, in words. */
+  subtitle: string;
+  notes: readonly string[];
+  connection: Connection;
+  error: string | null;
+  onRetry: () => void;
+  exports: MenuEntry[];
+  /** Keys and what they do. */
+  keys: readonly (readonly [string, string])[];
+  controls: ComponentChildren;
+  children: ComponentChildren;
+  footer: ComponentChildren;
+}
+
+/** Says how the view stands with its source, where there is something to say. */
+function Standing({
+  connection,
+  error,
+  onRetry,
+}: Pick<FrameProps, "connection" | "error" | "onRetry">) {
+  const text =
+    error !== null
+      ? error
+      : connection === "unanswered"
+        ? "The kernel does not answer: it is busy or gone. What is drawn stays."
+        : connection === "waiting"
+          ? "Waiting for the kernel …"
+          : null;
+  return (
+    <div role="status" class="av-standing-place">
+      {text !== null && (
+        <div class={`av-standing${error !== null ? " av-error" : ""}`}>
+          <span>{text}</span>
+          {(error !== null || connection === "unanswered") && (
+            <button type="button" onClick={onRetry}>
+              Try again
+            </button>
+          )}
+        </div>
+      )}
+    </div>
+  );
+}
+
+export function Frame(props: FrameProps) {
+  const helping = useSignal(false);
+  return (
+    <div
+      class="av-frame"
+      onKeyDown={(event) => {
+        const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
+          "input, select, textarea",
+        );
+        if (event.key === "?" && !typing) {
+          helping.value = !helping.value;
+          event.stopPropagation();
+          event.preventDefault();
+        } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
+          // A notebook must not take what is typed here for its shortcuts.
+          event.stopPropagation();
+        }
+      }}
+    >
+      <header class="av-header">
+        <div class="av-headline">
+          <span class="av-title">{props.title}</span>{" "}
+          <span class="av-subtitle">{props.subtitle}</span>
+        </div>
+        <div class="av-actions">
+          <button
+            type="button"
+            class="av-plain"
+            aria-expanded={helping.value}
+            aria-label="Keys"
+            title="Keys"
+            onClick={() => {
+              helping.value = !helping.value;
+            }}
+          >
+            ?
+          </button>
+          <Menu label="Export" entries={props.exports} />
+        </div>
+      </header>
+      {helping.value && (
+        <dl class="av-keys">
+          {props.keys.map(([key, meaning]) => (
+            <div key={key}>
+              <dt>{key}</dt>
+              <dd>{meaning}</dd>
+            </div>
+          ))}
+        </dl>
+      )}
+      {props.notes.map((note) => (
+        <p class="av-note" key={note}>
+          {note}
+        </p>
+      ))}
+      <Standing connection={props.connection} error={props.error} onRetry={props.onRetry} />
+      {props.controls}
+      {props.children}
+      {props.footer}
+    </div>
+  );
+}
+
+/** A named select of a few values. */
+export function Choice<T extends string>(props: {
+  label: string;
+  value: T;
+  options: readonly (readonly [T, string])[];
+  onChange: (value: T) => void;
+}) {
+  return (
+    <label class="av-field">
+      <span>{props.label}</span>
+      <select
+        value={props.value}
+        onChange={(event) => props.onChange(event.currentTarget.value as T)}
+      >
+        {props.options.map(([value, text]) => (
+          <option key={value} value={value} selected={value === props.value}>
+            {text}
+          </option>
+        ))}
+      </select>
+    </label>
+  );
+}
+
+/** A named switch. */
+export function Switch(props: {
+  label: string;
+  on: boolean;
+  disabled?: boolean;
+  onChange: (on: boolean) => void;
+}) {
+  return (
+    <label class="av-field av-switch">
+      <input
+        type="checkbox"
+        checked={props.on}
+        disabled={props.disabled ?? false}
+        onChange={(event) => props.onChange(event.currentTarget.checked)}
+      />
+      <span>{props.label}</span>
+    </label>
+  );
+}
+
+/** The scale of opacity: from nothing to the weight that is drawn fully. */
+export function OpacityLegend(props: {
+  maximum: string;
+  note: string;
+  title: string;
+  onToggle: () => void;
+}) {
+  return (
+    <button type="button" class="av-legend" title={props.title} onClick={props.onToggle}>
+      <span class="av-ramp" />
+      <span class="av-ramp-words">
+        <span>0</span>
+        <span>{props.note}</span>
+        <span>{props.maximum}</span>
+      </span>
+    </button>
+  );
+}

@@ -1,0 +1,141 @@
+/** The heads of a layer as small maps, which are also their switches. */
+
+import { useEffect, useRef } from "preact/hooks";
+import type { Piece } from "../channel/source";
+import { headColor, type Palette, rgbOf } from "./palette";
+
+export interface HeadStripProps {
+  count: number;
+  /** In order of choice. */
+  chosen: readonly number[];
+  /** null until they have come. */
+  maps: Piece | null;
+  palette: Palette;
+  width: number;
+  onChange: (heads: number[]) => void;
+  /** Double click: this head alone, and back. */
+  onSolo: (head: number) => void;
+  onHover: (head: number | null) => void;
+}
+
+/** The side of a map, so that a strip takes few lines. */
+export function mapSize(count: number, width: number): number {
+  const room = Math.max(200, width - 66);
+  const oneLine = Math.floor(room / Math.max(1, count)) - 10;
+  return Math.max(26, Math.min(54, oneLine));
+}
+
+/** A map's pixels: more ink for more weight, by the root so that weak patterns are seen. */
+export function mapPixels(
+  matrix: Float32Array,
+  maximum: number,
+  color: string,
+): Uint8ClampedArray<ArrayBuffer> {
+  const [red, green, blue] = rgbOf(color);
+  const pixels = new Uint8ClampedArray(matrix.length * 4);
+  for (let i = 0; i < matrix.length; i++) {
+    pixels[i * 4] = red;
+    pixels[i * 4 + 1] = green;
+    pixels[i * 4 + 2] = blue;
+    pixels[i * 4 + 3] = 255 * Math.sqrt((matrix[i] as number) / maximum);
+  }
+  return pixels;
+}
+
+function HeadMap(props: { maps: Piece | null; head: number; color: string; size: number }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { maps, head, color, size } = props;
+  useEffect(() => {
+    const matrix = maps?.matrices[head];
+    const context = canvas.current?.getContext("2d");
+    if (!maps || !matrix || !context) return;
+    const pixels = mapPixels(matrix, maps.maximum, color);
+    context.putImageData(new ImageData(pixels, maps.columns, maps.rows), 0, 0);
+  }, [maps, head, color]);
+  return (
+    <canvas
+      ref={canvas}
+      width={maps?.columns ?? 1}
+      height={maps?.rows ?? 1}
+      style={{ width: `${size}px`, height: `${size}px` }}
+      aria-hidden="true"
+    />
+  );
+}
+
+/** Chosen heads with one more or one fewer. */
+export function toggleHead(chosen: readonly number[], head: number): number[] {
+  return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
+}
+
+export function HeadStrip(props: HeadStripProps) {
+  const { chosen, palette } = props;
+  const size = mapSize(props.count, props.width);
+  const strip = useRef<HTMLDivElement>(null);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    const buttons = Array.from(
+      strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
+    );
+    const root = strip.current?.getRootNode() as Document | ShadowRoot;
+    buttons[buttons.indexOf(root.activeElement as HTMLButtonElement) + step]?.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <div class="av-row av-heads" role="group" aria-label="Heads">
+      <div class="av-label">
+        <div>Heads</div>
+        <div class="av-head-tools">
+          <button
+            type="button"
+            class="av-plain"
+            disabled={chosen.length === props.count}
+            onClick={() => props.onChange(Array.from({ length: props.count }, (_, head) => head))}
+          >
+            all
+          </button>
+          <button
+            type="button"
+            class="av-plain"
+            disabled={chosen.length === 0}
+            onClick={() => props.onChange([])}
+          >
+            none
+          </button>
+        </div>
+      </div>
+      <div
+        class="av-strip"
+        ref={strip}
+        onKeyDown={onKeyDown}
+        onPointerLeave={() => props.onHover(null)}
+      >
+        {Array.from({ length: props.count }, (_, head) => {
+          const place = chosen.indexOf(head);
+          const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
+          return (
+            <button
+              type="button"
+              class="av-head"
+              key={head}
+              aria-pressed={place >= 0}
+              aria-label={`Head ${head}`}
+              title={`Head ${head}: click to choose, double-click for it alone`}
+              style={{ "--av-head": color, width: `${size + 6}px` }}
+              onClick={() => props.onChange(toggleHead(chosen, head))}
+              onDblClick={() => props.onSolo(head)}
+              onPointerEnter={() => props.onHover(head)}
+              onFocus={() => props.onHover(head)}
+              onBlur={() => props.onHover(null)}
+            >
+              <HeadMap maps={props.maps} head={head} color={color} size={size} />
+              <span>{head}</span>
+            </button>
+          );
+        })}
+      </div>
+    </div>
+  );
+}

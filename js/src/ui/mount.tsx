@@ -1,0 +1,169 @@
+/**
+ * What every view shares: a root in the page, the theme, the width, the carrier.
+ *
+ * A view is one file that gives `defineView` its name, its state's defaults and a component.
+ */
+
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { type ComponentType, render } from "preact";
+import { KernelChannel, type MessageModel } from "../channel/kernel";
+import { PageCarrier, type PageData } from "../channel/page";
+import { Source } from "../channel/source";
+import frameCss from "./frame.css";
+import { PALETTES, type Palette, type ThemeName } from "./palette";
+import {
+  assign,
+  bindHash,
+  bindModel,
+  type HashFields,
+  makeSignals,
+  type Signals,
+  type TraitModel,
+} from "./state";
+import { hostTheme, watchHostTheme } from "./theme";
+
+/** What a view has at hand. */
+export interface ViewContext<S extends object> {
+  root: AttnvizElement;
+  source: Source;
+  state: Signals<S>;
+  palette: ReadonlySignal<Palette>;
+  theme: ReadonlySignal<ThemeName>;
+  /** Pixels that the host gives to the view's content. */
+  width: Signal<number>;
+  /** Aborted when the view goes away. */
+  ended: AbortSignal;
+}
+
+/** What a view puts on its root for exporters. */
+export interface Exporter {
+  svg(): string;
+  png(scale: number): Promise<Blob>;
+  csv(): string;
+}
+
+export type AttnvizElement = HTMLElement & { attnviz?: Exporter };
+
+/** Fields that every view's state has. */
+interface CommonState {
+  theme: "auto" | ThemeName;
+}
+
+export interface ViewDefinition<S extends CommonState> {
+  name: string;
+  defaults: S;
+  hash: HashFields<S>;
+  css: string;
+  component: ComponentType<{ context: ViewContext<S> }>;
+}
+
+type Model = TraitModel & MessageModel;
+
+interface Props {
+  model: Model;
+  signal?: AbortSignal;
+}
+
+/** An anywidget definition: its own object for each widget. */
+interface Widget {
+  initialize(props: Props): () => void;
+  render(props: Props & { el: HTMLElement }): () => void;
+}
+
+function open<S extends CommonState>(
+  definition: ViewDefinition<S>,
+  root: AttnvizElement,
+  source: Source,
+  state: Signals<S>,
+  ended: AbortSignal,
+): void {
+  root.classList.add("attnviz");
+  root.setAttribute("data-attnviz-state", "ready");
+  const host = signal<ThemeName>(hostTheme(root));
+  watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
+  const theme = computed<ThemeName>(() => {
+    const wanted = state.theme.value;
+    return wanted === "auto" ? host.value : (wanted as ThemeName);
+  });
+  const stopTheme = theme.subscribe((value) => {
+    root.setAttribute("data-theme", value);
+    // A theme that was asked for against the host's cannot use the host's colours.
+    root.toggleAttribute("data-own-colours", value !== host.peek());
+  });
+  const width = signal(root.clientWidth || 800);
+  const observer = new ResizeObserver((entries) => {
+    const inner = entries[0]?.contentRect.width ?? 0;
+    // A hidden tab has no width; what was drawn for the last one stays.
+    if (inner > 0) width.value = Math.floor(inner);
+  });
+  observer.observe(root);
+  const context: ViewContext<S> = {
+    root,
+    source,
+    state,
+    theme,
+    palette: computed(() => PALETTES[theme.value]),
+    width,
+    ended,
+  };
+  const View = definition.component;
+  render(
+    <>
+      <style>{frameCss + definition.css}</style>
+      <View context={context} />
+    </>,
+    root,
+  );
+  ended.addEventListener("abort", () => {
+    stopTheme();
+    observer.disconnect();
+    render(null, root);
+    delete root.attnviz;
+  });
+}
+
+/** A signal that ends with `outer`, and the function that ends it before. */
+function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
+  const controller = new AbortController();
+  outer?.addEventListener("abort", () => controller.abort(), { once: true });
+  if (outer?.aborted) controller.abort();
+  return [controller.signal, () => controller.abort()];
+}
+
+/** The two ways into a view: as a widget, and as an exported page. */
+export function defineView<S extends CommonState>(
+  definition: ViewDefinition<S>,
+): { widget: () => Widget; openPage: (root: HTMLElement, data: PageData) => void } {
+  const widget = (): Widget => {
+    // One table of requests and one store of weights for all outputs that show this widget.
+    let shared: Source | null = null;
+    return {
+      initialize({ model, signal: outer }) {
+        const [ended, end] = endable(outer);
+        shared = new Source(new KernelChannel(model, ended));
+        return end;
+      },
+      render({ model, el, signal: outer }) {
+        const [ended, end] = endable(outer);
+        const source = shared ?? new Source(new KernelChannel(model, ended));
+        const state = makeSignals<S>(definition.defaults);
+        bindModel(model, state, ended);
+        const root = document.createElement("div");
+        el.append(root);
+        open(definition, root, source, state, ended);
+        return () => {
+          end();
+          root.remove();
+        };
+      },
+    };
+  };
+  const openPage = (root: HTMLElement, data: PageData): void => {
+    const [ended] = endable(undefined);
+    const state = makeSignals<S>(definition.defaults);
+    assign(state, data.state as Partial<S>);
+    bindHash(state, definition.hash, ended);
+    open(definition, root, new Source(new PageCarrier(data)), state, ended);
+  };
+  return { widget, openPage };
+}

@@ -1,0 +1,66 @@
+/**
+ * The colours of chosen heads and of everything else, in both themes.
+ *
+ * The eight were searched for: any two, and any one and the neutral ink, are at least 0.1 apart
+ * in OKLab to normal sight and to simulated protanopia, deuteranopia and tritanopia, and each
+ * stands out from its background by 3 to 1 or more (js/test/palette.test.ts).
+ */
+
+export type ThemeName = "light" | "dark";
+
+/** The colours of one theme. */
+export interface Palette {
+  /** Given to chosen heads in order of choice. */
+  heads: readonly string[];
+  /** Text. */
+  ink: string;
+  /** Text that steps back. */
+  muted: string;
+  /** Rules and borders. */
+  rule: string;
+  /** Lines that belong to no chosen head. */
+  neutral: string;
+  background: string;
+  /** Behind what the pointer or the keyboard is on. */
+  raised: string;
+  /** Behind tokens that a search found. */
+  found: string;
+}
+
+export const PALETTES: Record<ThemeName, Palette> = {
+  light: {
+    heads: ["#c24a10", "#1442cc", "#148270", "#f1259a", "#c4890e", "#5790f3", "#630489", "#7a2101"],
+    ink: "#1c1f26",
+    muted: "#656c7a",
+    rule: "#dfe2e8",
+    neutral: "#3b4150",
+    background: "#ffffff",
+    raised: "#f1f3f7",
+    found: "#ffe9a8",
+  },
+  dark: {
+    heads: ["#fba316", "#5a79f6", "#4dd383", "#e957aa", "#f8f957", "#a1fffe", "#a7a2fe", "#b27648"],
+    ink: "#eceef2",
+    muted: "#9ba2b0",
+    rule: "#343842",
+    neutral: "#c9ced8",
+    background: "#17191e",
+    raised: "#262a32",
+    found: "#5c4a12",
+  },
+};
+
+/** Heads beyond these share the neutral ink: more colours could not be told apart. */
+export const MOST_COLOURS = 8;
+
+/** The colour of the `place`-th of `count` chosen heads. */
+export function headColor(palette: Palette, place: number, count: number): string {
+  if (count > MOST_COLOURS) return palette.neutral;
+  return palette.heads[place] ?? palette.neutral;
+}
+
+/** Red, green and blue, 0 to 255, of "#rrggbb". */
+export function rgbOf(color: string): [number, number, number] {
+  const value = Number.parseInt(color.slice(1), 16);
+  return [value >> 16, (value >> 8) & 255, value & 255];
+}

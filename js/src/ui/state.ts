@@ -1,0 +1,146 @@
+/**
+ * A view's state as signals, kept in step with a widget's traits or with a page's URL.
+ *
+ * Names are the traits' names in Python, so that one word means one thing on both sides.
+ */
+
+import { batch, effect, type Signal, signal } from "@preact/signals";
+
+/** One signal for each field. */
+export type Signals<S extends object> = { [K in keyof S]: Signal<S[K]> };
+
+/** The part of anywidget's model that holds traits. */
+export interface TraitModel {
+  get(name: string): unknown;
+  set(name: string, value: unknown): void;
+  save_changes(): void;
+  on(event: string, listener: (...args: never[]) => void): void;
+  off(event?: string | null, listener?: ((...args: never[]) => void) | null): void;
+}
+
+export function makeSignals<S extends object>(values: S): Signals<S> {
+  const entries = Object.entries(values).map(([name, value]) => [name, signal(value)]);
+  return Object.fromEntries(entries) as Signals<S>;
+}
+
+/** Whether two values say the same; arrays by their elements. */
+export function same(a: unknown, b: unknown): boolean {
+  return Object.is(a, b) || JSON.stringify(a) === JSON.stringify(b);
+}
+
+/** The values of all signals, without following them. */
+export function valuesOf<S extends object>(signals: Signals<S>): S {
+  const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
+  return Object.fromEntries(entries.map(([name, each]) => [name, each.peek()])) as S;
+}
+
+/** Sets the fields that are given, all at once. */
+export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
+  batch(() => {
+    for (const name of Object.keys(values) as (keyof S)[]) {
+      const target = signals[name];
+      const value = values[name] as S[typeof name];
+      if (target && value !== undefined && !same(target.peek(), value)) target.value = value;
+    }
+  });
+}
+
+/** Keeps signals and traits in step, both ways, until the abort signal. */
+export function bindModel<S extends object>(
+  model: TraitModel,
+  signals: Signals<S>,
+  ended: AbortSignal,
+): void {
+  const names = Object.keys(signals) as (keyof S & string)[];
+  for (const name of names) {
+    const listener = (): void => {
+      const value = model.get(name);
+      // A trait that this model does not have keeps the view's default.
+      if (value !== undefined) assign(signals, { [name]: value } as Partial<S>);
+    };
+    listener();
+    model.on(`change:${name}`, listener as never);
+    ended.addEventListener("abort", () => model.off(`change:${name}`, listener as never));
+  }
+  const stop = effect(() => {
+    let changed = false;
+    for (const name of names) {
+      const value = signals[name].value;
+      const before = model.get(name);
+      if (before === undefined || same(before, value)) continue;
+      model.set(name, value);
+      changed = true;
+    }
+    if (changed) model.save_changes();
+  });
+  ended.addEventListener("abort", stop);
+}
+
+/** Which fields a URL fragment carries, and how each is read; a reader gives undefined for nonsense. */
+export type HashFields<S extends object> = {
+  [K in keyof S]?: (text: string) => S[K] | undefined;
+};
+
+/** A whole number that is not negative. */
+export function readIndex(text: string): number | undefined {
+  return /^\d{1,9}$/.test(text) ? Number(text) : undefined;
+}
+
+/** Whole numbers with commas between; none for an empty text. */
+export function readIndices(text: string): number[] | undefined {
+  if (text === "") return [];
+  const values = text.split(",").map(readIndex);
+  return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
+}
+
+/** The fields as a URL fragment without its "#"; what is null is left out. */
+export function writeHash<S extends object>(values: S, fields: HashFields<S>): string {
+  const parts: string[] = [];
+  for (const name of Object.keys(fields) as (keyof S & string)[]) {
+    const value = values[name];
+    if (value === null || value === undefined) continue;
+    const text = Array.isArray(value) ? value.join(",") : String(value);
+    parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
+  }
+  return parts.join("&");
+}
+
+/** What a URL fragment says; fields that it does not name, or names wrongly, are absent. */
+export function readHash<S extends object>(hash: string, fields: HashFields<S>): Partial<S> {
+  const values: Partial<S> = {};
+  const parameters = new URLSearchParams(hash.replace(/^#/, ""));
+  for (const name of Object.keys(fields) as (keyof S & string)[]) {
+    const text = parameters.get(name);
+    const value = text === null ? undefined : fields[name]?.(text);
+    if (value !== undefined) values[name] = value;
+  }
+  return values;
+}
+
+/** Keeps signals and the page's URL in step until the abort signal. */
+export function bindHash<S extends object>(
+  signals: Signals<S>,
+  fields: HashFields<S>,
+  ended: AbortSignal,
+): void {
+  const read = (): void => assign(signals, readHash<S>(location.hash, fields));
+  read();
+  window.addEventListener("hashchange", read, { signal: ended });
+  let first = true;
+  const stop = effect(() => {
+    const values: Partial<S> = {};
+    for (const name of Object.keys(fields) as (keyof S)[]) values[name] = signals[name].value;
+    const hash = writeHash(values, fields as HashFields<Partial<S>>);
+    // A page that was only opened keeps the address that it was opened with.
+    if (first) {
+      first = false;
+      return;
+    }
+    try {
+      history.replaceState(history.state, "", `#${hash}`);
+    } catch {
+      // A page inside an iframe's srcdoc has no address of its own to keep state in.
+    }
+  });
+  ended.addEventListener("abort", stop);
+}

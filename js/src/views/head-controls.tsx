@@ -1,0 +1,364 @@
+/** The head view's own controls: which lines, which tokens, which part of a long text. */
+
+import { useSignal } from "@preact/signals";
+import type { Range } from "../channel/source";
+import { Choice, Switch } from "../ui/frame";
+import type { ViewContext } from "../ui/mount";
+import { assign } from "../ui/state";
+import type { HeadState, Plan } from "./head-data";
+import { isPair, type LeaveOut, type Pair } from "./head-lines";
+import type { HeadModel } from "./head-model";
+import { formatWeight, quoted } from "./head-words";
+
+interface ControlProps {
+  context: ViewContext<HeadState>;
+  model: HeadModel;
+  plan: Plan;
+}
+
+const TOP_K = [
+  ["all", "all"],
+  ["1", "strongest"],
+  ["3", "top 3"],
+  ["5", "top 5"],
+  ["10", "top 10"],
+] as const;
+
+/** "all" or a number of keys, also one that was set from Python. */
+function topKOptions(current: number | null): [string, string][] {
+  const options: [string, string][] = TOP_K.map(([value, text]) => [value, text]);
+  const value = current === null ? "all" : String(current);
+  if (!options.some(([each]) => each === value)) options.push([value, `top ${value}`]);
+  return options;
+}
+
+/** Adds or removes what is left out. */
+export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): LeaveOut[] {
+  return list.includes(item) ? list.filter((each) => each !== item) : [...list, item];
+}
+
+/** Which lines are drawn. */
+export function LineControls({ context, plan }: ControlProps) {
+  const { state } = context;
+  const several = plan.heads.length > 1;
+  const leaveOut = state.leave_out.value;
+  const tokens = leaveOut.filter((each): each is number => typeof each === "number");
+  return (
+    <div class="av-row av-options">
+      <Choice
+        label="Lines"
+        value={state.top_k.value === null ? "all" : String(state.top_k.value)}
+        options={topKOptions(state.top_k.value)}
+        onChange={(value) => assign(state, { top_k: value === "all" ? null : Number(value) })}
+      />
+      <label class="av-field">
+        <span>from weight</span>
+        <input
+          type="range"
+          aria-label="Smallest weight that is drawn"
+          min={0}
+          max={100}
+          step={1}
+          // The square gives small weights, where most are, most of the way.
+          value={Math.round(Math.sqrt(state.threshold.value) * 100)}
+          onInput={(event) =>
+            assign(state, {
+              threshold: Math.round((Number(event.currentTarget.value) / 100) ** 2 * 1000) / 1000,
+            })
+          }
+        />
+        <output class="av-number">{formatWeight(state.threshold.value)}</output>
+      </label>
+      {several && (
+        <Choice
+          label="Combine"
+          value={
+            plan.chosen.length === 0 && state.combine.value === "separate"
+              ? "mean"
+              : state.combine.value
+          }
+          options={[
+            ...(plan.chosen.length > 0 ? ([["separate", "separate"]] as const) : []),
+            ["mean", "mean"],
+            ["max", "maximum"],
+          ]}
+          onChange={(combine) => assign(state, { combine })}
+        />
+      )}
+      {isPair(plan.queries) && isPair(plan.keys) && (
+        <Choice<Pair>
+          label="Sentences"
+          value={state.pair.value}
+          options={[
+            ["all", "all"],
+            ["a-a", "A to A"],
+            ["a-b", "A to B"],
+            ["b-a", "B to A"],
+            ["b-b", "B to B"],
+          ]}
+          onChange={(pair) => assign(state, { pair })}
+        />
+      )}
+      <fieldset class="av-field av-group">
+        <legend>Leave out</legend>
+        {plan.keys.special.length > 0 && (
+          <Switch
+            label="special"
+            on={leaveOut.includes("special")}
+            onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "special") })}
+          />
+        )}
+        <Switch
+          label="first"
+          on={leaveOut.includes("first")}
+          onChange={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, "first") })}
+        />
+        {tokens.map((index) => (
+          <button
+            type="button"
+            class="av-chip"
+            key={index}
+            title={`Key ${index} is left out; click to take it back`}
+            onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
+          >
+            {quoted(plan.keys.text[index] ?? `#${index}`)} ×
+          </button>
+        ))}
+        {plan.key !== null && !tokens.includes(plan.key) && (
+          <button
+            type="button"
+            class="av-chip"
+            onClick={() =>
+              assign(state, { leave_out: toggleLeaveOut(leaveOut, plan.key as number) })
+            }
+          >
+            + {quoted(plan.keys.text[plan.key] ?? "")}
+          </button>
+        )}
+        {(leaveOut.length > 0 || state.pair.value !== "all") && (
+          <Switch
+            label="renormalise"
+            on={state.renormalize.value}
+            onChange={(renormalize) => assign(state, { renormalize })}
+          />
+        )}
+      </fieldset>
+      <Choice
+        label="Layout"
+        value={state.orientation.value}
+        options={[
+          ["vertical", "columns"],
+          ["horizontal", "rows"],
+        ]}
+        onChange={(orientation) => assign(state, { orientation })}
+      />
+    </div>
+  );
+}
+
+/** Moves a window by whole steps, inside the list. */
+export function moveWindow(window: Range, count: number, by: number): Range {
+  const size = window[1] - window[0];
+  const start = Math.max(0, Math.min(count - size, window[0] + by));
+  return [start, start + size];
+}
+
+/** A window of another size that keeps its start where it can. */
+export function resizeWindow(window: Range, count: number, size: number): Range {
+  return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
+}
+
+/** A window of the same size with the token near its middle. */
+export function windowAround(window: Range, count: number, index: number): Range {
+  if (index >= window[0] && index < window[1]) return window;
+  const size = window[1] - window[0];
+  return moveWindow([0, size], count, index - Math.floor(size / 2));
+}
+
+const SIZES = [16, 32, 64, 100, 200, 400];
+
+function WindowControl(props: {
+  label: string;
+  window: Range;
+  count: number;
+  onChange: (window: Range) => void;
+}) {
+  const { label, window, count, onChange } = props;
+  const size = window[1] - window[0];
+  const sizes = [...new Set([...SIZES.filter((each) => each < count), size])].sort((a, b) => a - b);
+  return (
+    <div class="av-field av-window" role="group" aria-label={label}>
+      <span>{label}</span>
+      <button
+        type="button"
+        class="av-step"
+        aria-label={`${label}: back`}
+        disabled={window[0] === 0}
+        onClick={() => onChange(moveWindow(window, count, -size))}
+      >
+        ‹
+      </button>
+      <input
+        type="range"
+        aria-label={`${label}: first in sight`}
+        aria-valuetext={`${window[0]} to ${window[1] - 1} of ${count}`}
+        min={0}
+        max={Math.max(0, count - size)}
+        value={window[0]}
+        onInput={(event) =>
+          onChange(moveWindow(window, count, Number(event.currentTarget.value) - window[0]))
+        }
+      />
+      <button
+        type="button"
+        class="av-step"
+        aria-label={`${label}: on`}
+        disabled={window[1] >= count}
+        onClick={() => onChange(moveWindow(window, count, size))}
+      >
+        ›
+      </button>
+      <output class="av-number">
+        {window[0]}–{window[1] - 1} of {count}
+      </output>
+      <select
+        aria-label={`${label}: how many in sight`}
+        value={String(size)}
+        onChange={(event) =>
+          onChange(resizeWindow(window, count, Number(event.currentTarget.value)))
+        }
+      >
+        {sizes.map((each) => (
+          <option key={each} value={String(each)} selected={each === size}>
+            {each}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+/** Texts longer than this get the controls of a window, and a search. */
+const LONG = 40;
+
+/** Which part of a long text is in sight, and a search through it. */
+export function WindowControls({ context, model, plan }: ControlProps) {
+  const { state } = context;
+  const numQueries = plan.queries.text.length;
+  const numKeys = plan.keys.text.length;
+  const sameTokens = plan.stack.key_tokens === null;
+  const together = useSignal(true);
+  const windowed = (window: Range, count: number): boolean =>
+    count > 100 || window[1] - window[0] < count;
+  const long = windowed(plan.queryWindow, numQueries) || windowed(plan.keyWindow, numKeys);
+  if (!long && Math.max(numQueries, numKeys) <= LONG) return null;
+  const joined =
+    sameTokens &&
+    together.value &&
+    JSON.stringify(plan.queryWindow) === JSON.stringify(plan.keyWindow);
+  return (
+    <div class="av-row av-options">
+      {long && joined && (
+        <WindowControl
+          label="Tokens"
+          window={plan.queryWindow}
+          count={numQueries}
+          onChange={(window) => assign(state, { query_window: window, key_window: window })}
+        />
+      )}
+      {long && !joined && (
+        <>
+          <WindowControl
+            label="Queries"
+            window={plan.queryWindow}
+            count={numQueries}
+            onChange={(window) => assign(state, { query_window: window })}
+          />
+          <WindowControl
+            label="Keys"
+            window={plan.keyWindow}
+            count={numKeys}
+            onChange={(window) => assign(state, { key_window: window })}
+          />
+        </>
+      )}
+      {long && sameTokens && (
+        <Switch
+          label="move together"
+          on={joined}
+          onChange={(on) => {
+            together.value = on;
+            if (on) assign(state, { query_window: plan.queryWindow, key_window: plan.queryWindow });
+          }}
+        />
+      )}
+      <Search context={context} model={model} plan={plan} />
+    </div>
+  );
+}
+
+/** Finds tokens by their text; Enter goes to the next. */
+function Search({ context, model, plan }: ControlProps) {
+  const { state } = context;
+  const at = useSignal(-1);
+  const wanted = model.search.value.toLowerCase();
+  const find = (texts: readonly string[]): number[] =>
+    wanted === ""
+      ? []
+      : texts.flatMap((text, index) => (text.toLowerCase().includes(wanted) ? [index] : []));
+  const inQueries = find(plan.queries.text);
+  // Tokens of the two sides are the same list, or each has its own matches.
+  const side = inQueries.length > 0 || plan.stack.key_tokens === null ? "query" : "key";
+  const matches = side === "query" ? inQueries : find(plan.keys.text);
+  const jump = (by: number): void => {
+    if (matches.length === 0) return;
+    at.value = (at.value + by + matches.length) % matches.length;
+    const index = matches[at.value] as number;
+    const queryWindow =
+      side === "query"
+        ? windowAround(plan.queryWindow, plan.queries.text.length, index)
+        : plan.queryWindow;
+    const both =
+      plan.stack.key_tokens === null &&
+      JSON.stringify(plan.queryWindow) === JSON.stringify(plan.keyWindow);
+    const keyWindow = both
+      ? queryWindow
+      : side === "key"
+        ? windowAround(plan.keyWindow, plan.keys.text.length, index)
+        : plan.keyWindow;
+    assign(state, { query_window: queryWindow, key_window: keyWindow });
+    model.cursor.value = { side, index };
+  };
+  return (
+    <div class="av-field av-find" role="search">
+      <input
+        type="search"
+        placeholder="Find token"
+        aria-label="Find token"
+        value={model.search.value}
+        onInput={(event) => {
+          at.value = -1;
+          model.search.value = event.currentTarget.value;
+        }}
+        onKeyDown={(event) => {
+          if (event.key === "Enter") {
+            jump(event.shiftKey ? -1 : 1);
+            event.preventDefault();
+          } else if (event.key === "Escape") {
+            model.search.value = "";
+            model.cursor.value = null;
+          }
+        }}
+      />
+      <output class="av-number" aria-live="polite">
+        {wanted === ""
+          ? ""
+          : matches.length === 0
+            ? "none"
+            : at.value >= 0
+              ? `${at.value + 1} of ${matches.length}`
+              : `${matches.length} found`}
+      </output>
+    </div>
+  );
+}

@@ -1,0 +1,238 @@
+/** What the head view's state asks of a record, and the loading of it. */
+
+import type {
+  Description,
+  Piece,
+  Range,
+  Source,
+  StackDescription,
+  TokenList,
+} from "../channel/source";
+import type { HashFields } from "../ui/state";
+import { readIndex, readIndices } from "../ui/state";
+import type { Orientation } from "./head-layout";
+import { type Combine, clipWindow, type LeaveOut, type Pair, type Weights } from "./head-lines";
+
+/** The head view's traits; the names are Python's. */
+export interface HeadState {
+  stack: string;
+  /** The model's own number. */
+  layer: number;
+  /** In order of choice; empty for the mean of all. */
+  heads: number[];
+  /** The pinned query and the pinned key. */
+  token: number | null;
+  key: number | null;
+  combine: Combine;
+  top_k: number | null;
+  threshold: number;
+  leave_out: LeaveOut[];
+  renormalize: boolean;
+  pair: Pair;
+  query_window: Range | null;
+  key_window: Range | null;
+  orientation: Orientation;
+  theme: "auto" | "light" | "dark";
+}
+
+export const HEAD_DEFAULTS: HeadState = {
+  stack: "",
+  layer: 0,
+  heads: [],
+  token: null,
+  key: null,
+  combine: "separate",
+  top_k: null,
+  threshold: 0,
+  leave_out: [],
+  renormalize: false,
+  pair: "all",
+  query_window: null,
+  key_window: null,
+  orientation: "vertical",
+  theme: "auto",
+};
+
+/** What a page's URL keeps. */
+export const HEAD_HASH: HashFields<HeadState> = {
+  stack: (text) => text,
+  layer: readIndex,
+  heads: readIndices,
+  token: readIndex,
+  key: readIndex,
+};
+
+/** What is to be shown, made whole: every part of it is there in the record. */
+export interface Plan {
+  stack: StackDescription;
+  queries: TokenList;
+  keys: TokenList;
+  layer: number;
+  numHeads: number;
+  /** Chosen heads that this layer has, and those that it has not. */
+  chosen: number[];
+  absent: number[];
+  /** Heads that the picture needs: the chosen, or all where none is. */
+  heads: number[];
+  queryWindow: Range;
+  keyWindow: Range;
+  /** What is loaded: no less than the windows. */
+  rows: Range;
+  columns: Range;
+  token: number | null;
+  key: number | null;
+}
+
+/** Weights of one plan, in hand. */
+export interface Loaded {
+  plan: Plan;
+  weights: Weights;
+}
+
+/** Values that are loaded at once so that what comes next is already there. */
+const SMALL = 1_000_000;
+const LARGE = 4_000_000;
+/** Rows are loaded in whole runs of this many, so that a window can move without a request. */
+const ROWS_AT_ONCE = 64;
+
+function within(index: number | null, count: number): number | null {
+  return index !== null && index >= 0 && index < count ? index : null;
+}
+
+/** What a state means for a record; what the record does not have falls back to what it has. */
+export function planOf(description: Description, state: HeadState): Plan {
+  const stack =
+    description.stacks.find((each) => each.name === state.stack) ?? description.stacks[0];
+  if (!stack) throw new Error("The record has no stack of attention layers.");
+  const queries = stack.query_tokens;
+  const keys = stack.key_tokens ?? queries;
+  const place = Math.max(0, stack.layers.indexOf(state.layer));
+  const layer = stack.layers[place];
+  if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
+  const numHeads = stack.heads_per_layer[place] ?? 0;
+  const wanted = [...new Set(state.heads)];
+  const chosen = wanted.filter((head) => head >= 0 && head < numHeads);
+  const all = Array.from({ length: numHeads }, (_, head) => head);
+  const heads = chosen.length > 0 ? chosen : all;
+  const numQueries = queries.text.length;
+  const numKeys = keys.text.length;
+  const queryWindow = clipWindow(state.query_window, numQueries);
+  const keyWindow = clipWindow(state.key_window, numKeys);
+  let rows: Range = [0, numQueries];
+  let columns: Range = [0, numKeys];
+  if (numHeads * numQueries * numKeys > SMALL) {
+    rows = [
+      Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
+      Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
+    ];
+    // Whole rows say exactly how much weight leaves the window; where they are too long,
+    // what is missing from one says it.
+    if (heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+      rows = queryWindow;
+      columns = keyWindow;
+    }
+  }
+  return {
+    stack,
+    queries,
+    keys,
+    layer,
+    numHeads,
+    chosen,
+    absent: wanted.filter((head) => !chosen.includes(head)),
+    heads,
+    queryWindow,
+    keyWindow,
+    rows,
+    columns,
+    token: within(state.token, numQueries),
+    key: within(state.key, numKeys),
+  };
+}
+
+/** Whether two plans show the same weights. */
+export function samePicture(a: Plan, b: Plan): boolean {
+  const part = (plan: Plan): unknown => [
+    plan.stack.name,
+    plan.layer,
+    plan.heads,
+    plan.queryWindow,
+    plan.keyWindow,
+  ];
+  return JSON.stringify(part(a)) === JSON.stringify(part(b));
+}
+
+function weightsOf(plan: Plan, piece: Piece): Weights {
+  return {
+    heads: plan.heads,
+    matrices: piece.matrices,
+    rows: plan.rows,
+    columns: plan.columns,
+    numKeys: plan.keys.text.length,
+    normalized: plan.stack.normalized,
+    maximum: piece.maximum,
+    error: piece.error,
+  };
+}
+
+/** Loads what a plan needs. */
+export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
+  const request = {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    rows: plan.rows,
+    columns: plan.columns,
+  };
+  const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
+  // Where all heads fit into one reply they come at once, so that choosing another is instant.
+  const all = plan.numHeads * values <= SMALL;
+  const heads = all ? Array.from({ length: plan.numHeads }, (_, head) => head) : plan.heads;
+  const piece = await source.block({ ...request, heads, precision: "uint8" }, signal);
+  const matrices = plan.heads.map((head) => piece.matrices[all ? head : plan.heads.indexOf(head)]);
+  return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
+}
+
+/**
+ * The same weights with the pinned row and column as the record has them.
+ *
+ * Gives null where nothing is pinned in what is loaded, or the carrier knows no better.
+ */
+export async function loadExact(
+  source: Source,
+  loaded: Loaded,
+  token: number | null,
+  key: number | null,
+  signal: AbortSignal,
+): Promise<Loaded | null> {
+  const { plan, weights } = loaded;
+  const { rows, columns } = weights;
+  const request = {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    heads: plan.heads,
+    precision: "float32" as const,
+  };
+  const row = token !== null && token >= rows[0] && token < rows[1] ? token : null;
+  const column = key !== null && key >= columns[0] && key < columns[1] ? key : null;
+  if (weights.error === 0 || (row === null && column === null)) return null;
+  const width = columns[1] - columns[0];
+  const [ofRow, ofColumn] = await Promise.all([
+    row === null ? null : source.block({ ...request, rows: [row, row + 1], columns }, signal),
+    column === null
+      ? null
+      : source.block({ ...request, rows, columns: [column, column + 1] }, signal),
+  ]);
+  if ((ofRow?.error ?? 0) > 0 || (ofColumn?.error ?? 0) > 0) return null;
+  const matrices = weights.matrices.map((matrix, i) => {
+    const exact = matrix.slice();
+    if (ofRow && row !== null)
+      exact.set(ofRow.matrices[i] as Float32Array, (row - rows[0]) * width);
+    if (ofColumn && column !== null) {
+      (ofColumn.matrices[i] as Float32Array).forEach((value, place) => {
+        exact[place * width + column - columns[0]] = value;
+      });
+    }
+    return exact;
+  });
+  return { plan, weights: { ...weights, matrices } };
+}

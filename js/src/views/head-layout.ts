@@ -1,0 +1,269 @@
+/** Where tokens, lines and bars of the head view stand. Pure functions. */
+
+import type { Range } from "../channel/source";
+import { fontOf, printable, type TextFont } from "../draw/marks";
+
+export type Orientation = "vertical" | "horizontal";
+export type Side = "query" | "key";
+
+/** The width of a text in a CSS font. */
+export type Measure = (text: string, font: string) => number;
+
+/** A label that may have been cut. */
+export interface Label {
+  text: string;
+  cut: boolean;
+  width: number;
+}
+
+/** One side's tokens: a column, or a row where the layout is horizontal. */
+export interface Column {
+  side: Side;
+  window: Range;
+  labels: Label[];
+  /** Every how many tokens a label has room. */
+  every: number;
+  size: number;
+  /** Across the picture: where labels are anchored, and where lines begin. */
+  anchor: number;
+  edge: number;
+  /** Horizontal layout: labels stand on end because they are wider than a step. */
+  turned: boolean;
+  /** Across: the start of the bars and how far they may reach; a negative reach grows backwards. */
+  barStart: number;
+  barReach: number;
+}
+
+export interface Layout {
+  orientation: Orientation;
+  width: number;
+  height: number;
+  /** Along the picture: the distance of two tokens, and the middle of the first. */
+  step: number;
+  first: number;
+  query: Column;
+  key: Column;
+}
+
+/** What the layout depends on. */
+export interface LayoutInput {
+  orientation: Orientation;
+  /** Pixels that the host gives. */
+  width: number;
+  queryTexts: readonly string[];
+  keyTexts: readonly string[];
+  queryWindow: Range;
+  keyWindow: Range;
+  /** Which side keeps room for bars where there is none for both. */
+  barSide: Side;
+  measure: Measure;
+}
+
+/** Rooms that do not depend on the tokens, in pixels. */
+const HEADING = 44;
+const GAP = 12;
+const LONGEST_LABEL = 190;
+const LEAST_LABEL_STEP = 11;
+/** Across a horizontal picture. */
+const CROSS = 230;
+const HORIZONTAL_BARS = 84;
+const HORIZONTAL_MARGIN = 74;
+
+function graphemes(text: string): string[] {
+  // A flag or a letter with its accents must not be cut in two.
+  return Array.from(
+    new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
+    (each) => each.segment,
+  );
+}
+
+/** A text that is no wider than `limit`, cut in its middle where it was. */
+export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
+  const shown = printable(text);
+  const width = measure(shown, font);
+  if (width <= limit) return { text: shown, cut: false, width };
+  const parts = graphemes(shown);
+  let low = 1;
+  let high = parts.length;
+  const cutTo = (count: number): string => {
+    // Words are told apart by their beginnings more than by their ends.
+    const tail = Math.floor(count / 3);
+    return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
+  };
+  while (low < high) {
+    const middle = Math.ceil((low + high) / 2);
+    if (measure(cutTo(middle), font) <= limit) low = middle;
+    else high = middle - 1;
+  }
+  const cut = cutTo(low);
+  return { text: cut, cut: true, width: measure(cut, font) };
+}
+
+/** Tokens of scripts whose characters stand one above the other in a narrow column. */
+export function standsUpright(text: string): boolean {
+  return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
+    text,
+  );
+}
+
+/** The distance of two rows in a column of `count` tokens. */
+export function rowStep(count: number): number {
+  if (count <= 100) return Math.min(26, Math.max(LEAST_LABEL_STEP + 0.5, 640 / Math.max(1, count)));
+  return Math.max(3, 1150 / count);
+}
+
+function labelsOf(
+  texts: readonly string[],
+  window: Range,
+  limit: number,
+  size: number,
+  measure: Measure,
+): Label[] {
+  const font = fontOf({ size, font: "token" satisfies TextFont });
+  return texts.slice(window[0], window[1]).map((text) => fitLabel(text, limit, font, measure));
+}
+
+function widest(labels: Label[]): number {
+  return labels.reduce((most, label) => Math.max(most, label.width), 0);
+}
+
+/** The middle of a token along the picture, counted from the column's first token in sight. */
+export function along(layout: Layout, place: number): number {
+  return layout.first + place * layout.step;
+}
+
+/** Columns side by side: queries left, keys right, bars outside of both. */
+function vertical(input: LayoutInput): Layout {
+  const { width, measure } = input;
+  const count = Math.max(
+    input.queryWindow[1] - input.queryWindow[0],
+    input.keyWindow[1] - input.keyWindow[0],
+  );
+  const step = rowStep(count);
+  const size = Math.max(8, Math.min(14.5, step - 3.5));
+  const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
+  const queryLabels = labelsOf(input.queryTexts, input.queryWindow, limit, size, measure);
+  const keyLabels = labelsOf(input.keyTexts, input.keyWindow, limit, size, measure);
+  const queryWidth = Math.max(36, widest(queryLabels));
+  const keyWidth = Math.max(36, widest(keyLabels));
+  const fixed = queryWidth + keyWidth + 6 * GAP;
+  const leastLines = Math.min(340, Math.max(110, width * 0.36));
+  const spare = Math.max(0, width - fixed - leastLines);
+  // Bars on both sides where each gets a readable width, else only where they are needed.
+  const both = spare / 2 >= 72;
+  const room = both ? Math.min(300, spare / 2) : Math.min(170, spare);
+  const barRoom = {
+    query: both || input.barSide === "query" ? room : 0,
+    key: both || input.barSide === "key" ? room : 0,
+  };
+  const lines = Math.max(leastLines, Math.min(520, width - fixed - barRoom.query - barRoom.key));
+  const used = fixed + lines + barRoom.query + barRoom.key;
+  const left = Math.max(0, (width - used) / 2);
+  const queryAnchor = left + barRoom.query + 2 * GAP + queryWidth;
+  const queryEdge = queryAnchor + GAP;
+  const keyEdge = queryEdge + lines;
+  const keyAnchor = keyEdge + GAP;
+  const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
+  return {
+    orientation: "vertical",
+    width,
+    height: HEADING + count * step + 8,
+    step,
+    first: HEADING + step / 2,
+    query: {
+      side: "query",
+      window: input.queryWindow,
+      labels: queryLabels,
+      every,
+      size,
+      anchor: queryAnchor,
+      edge: queryEdge,
+      turned: false,
+      barStart: queryAnchor - queryWidth - GAP,
+      barReach: -barRoom.query,
+    },
+    key: {
+      side: "key",
+      window: input.keyWindow,
+      labels: keyLabels,
+      every,
+      size,
+      anchor: keyAnchor,
+      edge: keyEdge,
+      turned: false,
+      barStart: keyAnchor + keyWidth + GAP,
+      barReach: barRoom.key,
+    },
+  };
+}
+
+/** Rows one above the other: queries on top, keys below. */
+function horizontal(input: LayoutInput): Layout {
+  const { measure } = input;
+  const count = Math.max(
+    input.queryWindow[1] - input.queryWindow[0],
+    input.keyWindow[1] - input.keyWindow[0],
+  );
+  const room = input.width - HORIZONTAL_MARGIN - GAP;
+  const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
+  const size = Math.max(10, Math.min(14.5, step - 3.5));
+  const limit = 120;
+  const queryLabels = labelsOf(input.queryTexts, input.queryWindow, limit, size, measure);
+  const keyLabels = labelsOf(input.keyTexts, input.keyWindow, limit, size, measure);
+  const extent = (labels: Label[]): { turned: boolean; height: number } => {
+    const turned = widest(labels) > step - 5;
+    if (!turned) return { turned, height: size + 6 };
+    const heights = labels.map((label) =>
+      standsUpright(label.text) ? graphemes(label.text).length * (size + 1) : label.width,
+    );
+    return { turned, height: Math.max(size + 6, ...heights) };
+  };
+  const query = extent(queryLabels);
+  const key = extent(keyLabels);
+  const queryAnchor = HORIZONTAL_BARS + GAP + query.height;
+  const queryEdge = queryAnchor + GAP;
+  const keyEdge = queryEdge + CROSS;
+  const keyAnchor = keyEdge + GAP;
+  return {
+    orientation: "horizontal",
+    // Tokens that do not fit are reached by scrolling sideways.
+    width: Math.max(input.width, HORIZONTAL_MARGIN + GAP + count * step),
+    height: keyAnchor + key.height + GAP + HORIZONTAL_BARS + 4,
+    step,
+    first: HORIZONTAL_MARGIN + step / 2,
+    query: {
+      side: "query",
+      window: input.queryWindow,
+      labels: queryLabels,
+      every: 1,
+      size,
+      anchor: queryAnchor,
+      edge: queryEdge,
+      turned: query.turned,
+      barStart: queryAnchor - query.height - GAP / 2,
+      barReach: -(HORIZONTAL_BARS - 14),
+    },
+    key: {
+      side: "key",
+      window: input.keyWindow,
+      labels: keyLabels,
+      every: 1,
+      size,
+      anchor: keyAnchor,
+      edge: keyEdge,
+      turned: key.turned,
+      barStart: keyAnchor + key.height + GAP / 2,
+      barReach: HORIZONTAL_BARS - 14,
+    },
+  };
+}
+
+/** Places everything. */
+export function layOut(input: LayoutInput): Layout {
+  return input.orientation === "horizontal" ? horizontal(input) : vertical(input);
+}
+
+/** The characters of a label, for writing it from top to bottom. */
+export function stacked(text: string): string[] {
+  return graphemes(text);
+}

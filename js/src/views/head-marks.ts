@@ -1,0 +1,356 @@
+/** The marks of the head view: lines, tokens and bars, from a layout and the lines. */
+
+import type { TokenList } from "../channel/source";
+import type { CurvesMark, Mark, TextMark } from "../draw/marks";
+import { headColor, MOST_COLOURS, type Palette } from "../ui/palette";
+import { barMarks } from "./head-bars";
+import { along, type Column, type Layout, type Side, stacked, standsUpright } from "./head-layout";
+import type { Lines, Series, Weights } from "./head-lines";
+
+/** A token of one side. */
+export interface TokenAt {
+  side: Side;
+  index: number;
+}
+
+/** A line between two tokens. */
+export interface LineAt {
+  series: number;
+  query: number;
+  key: number;
+}
+
+/** Everything that the picture shows. */
+export interface Picture {
+  layout: Layout;
+  palette: Palette;
+  queries: TokenList;
+  keys: TokenList;
+  weights: Weights;
+  lines: Lines;
+  /** The weight that is drawn with full opacity. */
+  scale: number;
+  /** The pinned query and key. */
+  token: number | null;
+  key: number | null;
+  hovered: TokenAt | null;
+  hoveredLine: LineAt | null;
+  hoveredHead: number | null;
+  /** Where the keyboard is. */
+  cursor: TokenAt | null;
+  leftOut: Uint8Array;
+  pairQueries: Uint8Array;
+  pairKeys: Uint8Array;
+  /** Lower-cased text that is searched for; "" for none. */
+  search: string;
+}
+
+/** The queries and keys whose lines stand out. */
+export interface Focus {
+  query: number | null;
+  key: number | null;
+}
+
+type Pointing = Pick<Picture, "hovered" | "cursor" | "token" | "key">;
+
+/** The token that the pointer, else the keyboard, is on. */
+export function pointedAt(picture: Pointing): TokenAt | null {
+  return picture.hovered ?? picture.cursor;
+}
+
+/** What stands out: what is pointed at, else what is pinned. */
+export function focusOf(picture: Pointing): Focus {
+  const at = pointedAt(picture);
+  const pins = { query: picture.token, key: picture.key };
+  if (!at) return pins;
+  // Across from the only pin the pointer reads the pin's bars: they must not go away under it.
+  const across =
+    at.side === "query"
+      ? pins.key !== null && pins.query === null
+      : pins.query !== null && pins.key === null;
+  if (across) return pins;
+  return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
+}
+
+/** The colour of a series. */
+export function seriesColor(picture: Picture, place: number): string {
+  const { series } = picture.lines;
+  const only = series[place];
+  // What is drawn for several heads together belongs to none of them.
+  if (!only || only.head === null) return picture.palette.neutral;
+  return headColor(picture.palette, place, series.length);
+}
+
+/** The distance by which the lines of several heads between two tokens are set apart. */
+function spreadOf(picture: Picture): number {
+  const count = picture.lines.series.length;
+  if (count < 2 || count > MOST_COLOURS) return 0;
+  return Math.min(2.6, (picture.layout.step * 0.62) / count);
+}
+
+/** Opacity and width of a line, by its weight. */
+export function strength(weight: number, scale: number): { opacity: number; width: number } {
+  const opacity = Math.min(1, weight / scale);
+  return { opacity, width: 0.9 + 1.7 * opacity };
+}
+
+function curvesOf(
+  picture: Picture,
+  place: number,
+  takes: (query: number, key: number) => boolean,
+  wider: number,
+): CurvesMark | null {
+  const { layout, scale } = picture;
+  const series = picture.lines.series[place] as Series;
+  const picked: number[] = [];
+  for (let i = 0; i < series.count; i++) {
+    const query = series.query[i] as number;
+    if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
+    if (takes(query, series.key[i] as number)) picked.push(i);
+  }
+  const count = picked.length;
+  if (count === 0) return null;
+  const shift = (place - (picture.lines.series.length - 1) / 2) * spreadOf(picture);
+  const from = new Float32Array(count);
+  const to = new Float32Array(count);
+  const opacity = new Float32Array(count);
+  const width = new Float32Array(count);
+  picked.forEach((line, i) => {
+    from[i] = along(layout, (series.query[line] as number) - layout.query.window[0]) + shift;
+    to[i] = along(layout, (series.key[line] as number) - layout.key.window[0]) + shift;
+    const look = strength(series.weight[line] as number, scale);
+    opacity[i] = look.opacity;
+    width[i] = look.width + wider;
+  });
+  const start = new Float32Array(count).fill(layout.query.edge);
+  const end = new Float32Array(count).fill(layout.key.edge);
+  const standing = layout.orientation === "vertical";
+  return {
+    kind: "curves",
+    columns: layout.orientation,
+    color: seriesColor(picture, place),
+    count,
+    x0: standing ? start : from,
+    y0: standing ? from : start,
+    x1: standing ? end : to,
+    y1: standing ? to : end,
+    opacity,
+    width,
+    meaning: (i) => {
+      const line = picked[i] as number;
+      return { line: { series: place, query: series.query[line], key: series.key[line] } };
+    },
+  };
+}
+
+function isCurves(mark: CurvesMark | null): mark is CurvesMark {
+  return mark !== null;
+}
+
+/** All lines, as they look when nothing stands out. */
+export function backMarks(picture: Picture): Mark[] {
+  return picture.lines.series
+    .map((_, place) => curvesOf(picture, place, () => true, 0))
+    .filter(isCurves);
+}
+
+/** How strongly all lines are seen behind what stands out. */
+export function backOpacity(picture: Picture): number {
+  if (
+    picture.hoveredHead !== null &&
+    picture.lines.series.some((each) => each.head === picture.hoveredHead)
+  ) {
+    return 0.12;
+  }
+  const focus = focusOf(picture);
+  if (focus.query === null && focus.key === null) return picture.hoveredLine ? 0.45 : 1;
+  return 0.14;
+}
+
+function focusCurves(picture: Picture): Mark[] {
+  const { series } = picture.lines;
+  const focus = focusOf(picture);
+  const marks: (CurvesMark | null)[] = [];
+  series.forEach((each, place) => {
+    if (picture.hoveredHead !== null && each.head === picture.hoveredHead) {
+      marks.push(curvesOf(picture, place, () => true, 0.2));
+    } else if (focus.query !== null || focus.key !== null) {
+      const dimmed =
+        picture.hoveredHead !== null && series.some((one) => one.head === picture.hoveredHead);
+      if (!dimmed) {
+        marks.push(
+          curvesOf(picture, place, (query, key) => query === focus.query || key === focus.key, 0.4),
+        );
+      }
+    }
+  });
+  const line = picture.hoveredLine;
+  if (line && series[line.series]) {
+    const mark = curvesOf(
+      picture,
+      line.series,
+      (query, key) => query === line.query && key === line.key,
+      1.2,
+    );
+    if (mark) {
+      // A faint line that is pointed at must be seen to be the one that is spoken of.
+      mark.opacity.fill(1);
+      marks.push(mark);
+    }
+  }
+  return marks.filter(isCurves);
+}
+
+/** Tokens of one side, with what marks them out. */
+function columnMarks(picture: Picture, column: Column): Mark[] {
+  const { layout, palette } = picture;
+  const query = column.side === "query";
+  const tokens = query ? picture.queries : picture.keys;
+  const members = query ? picture.pairQueries : picture.pairKeys;
+  const special = new Set(tokens.special);
+  const pinned = query ? picture.token : picture.key;
+  const focus = focusOf(picture);
+  const at = pointedAt(picture);
+  const standing = layout.orientation === "vertical";
+  const marks: Mark[] = [];
+  const texts: Mark[] = [];
+  column.labels.forEach((label, place) => {
+    const index = column.window[0] + place;
+    const middle = along(layout, place);
+    const isPinned = pinned === index;
+    const isFocus = (query ? focus.query : focus.key) === index;
+    const line = picture.hoveredLine;
+    const isEnd =
+      (line !== null && (query ? line.query : line.key) === index) ||
+      (at?.side === column.side && at.index === index);
+    const found =
+      picture.search !== "" && (tokens.text[index] ?? "").toLowerCase().includes(picture.search);
+    const lit = isPinned || isFocus || isEnd || found;
+    const box = labelBox(layout, column, label.width, middle);
+    if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
+    if (isPinned || isFocus) {
+      marks.push({
+        kind: "rect",
+        ...box,
+        fill: palette.raised,
+        radius: 5,
+        ...(isPinned ? { stroke: palette.ink, strokeWidth: 1.4 } : {}),
+      });
+    }
+    marks.push({
+      kind: "rect",
+      ...hitBox(layout, column, middle),
+      meaning: { token: { side: column.side, index } },
+    });
+    if (place % column.every !== 0 && !lit) return;
+    const out = !query && picture.leftOut[index] === 1;
+    const away = members[index] === 0;
+    const faded = special.has(index) || out || away;
+    const base = {
+      kind: "text" as const,
+      text: label.text,
+      fill: faded && !lit ? palette.muted : palette.ink,
+      size: lit && column.every > 1 ? 11 : column.size,
+      font: "token" as const,
+      ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
+      ...(out ? { struck: true } : {}),
+      ...(away ? { opacity: 0.45 } : {}),
+    };
+    if (standing) {
+      texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
+    } else if (!column.turned) {
+      const shift = (column.size / 2 + 1) * (query ? -1 : 1);
+      texts.push({ ...base, x: middle, y: column.anchor + shift, align: "middle" });
+    } else if (standsUpright(label.text)) {
+      texts.push(...uprightText(base, middle, column));
+    } else {
+      texts.push({
+        ...base,
+        x: middle,
+        y: column.anchor,
+        align: query ? "start" : "end",
+        rotate: -90,
+      });
+    }
+  });
+  return [...marks, ...texts];
+}
+
+function uprightText(base: Omit<TextMark, "x" | "y">, middle: number, column: Column): TextMark[] {
+  const characters = stacked(base.text);
+  const step = column.size + 1;
+  const top =
+    column.side === "query"
+      ? column.anchor - (characters.length - 0.5) * step
+      : column.anchor + step / 2;
+  return characters.map((text, i) => ({
+    ...base,
+    text,
+    x: middle,
+    y: top + i * step,
+    align: "middle" as const,
+  }));
+}
+
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+function labelBox(layout: Layout, column: Column, width: number, middle: number): Box {
+  const query = column.side === "query";
+  if (layout.orientation === "vertical") {
+    const height = Math.max(12, Math.min(layout.step, column.size + 9));
+    const wide = width + 12;
+    const x = query ? column.anchor - wide + 6 : column.anchor - 6;
+    return { x, y: middle - height / 2, width: wide, height };
+  }
+  const length = (column.turned ? width : column.size + 2) + 8;
+  const wide = column.turned
+    ? Math.min(layout.step, column.size + 8)
+    : Math.min(layout.step - 2, width + 12);
+  const y = query ? column.anchor - length + 4 : column.anchor - 4;
+  return { x: middle - wide / 2, y, width: wide, height: length };
+}
+
+/** All of the token's row is its target, from its bars to where its lines begin. */
+function hitBox(layout: Layout, column: Column, middle: number): Box {
+  const end = column.barStart + column.barReach;
+  const low = Math.min(column.edge, end);
+  const span = Math.abs(column.edge - end);
+  return layout.orientation === "vertical"
+    ? { x: low, y: middle - layout.step / 2, width: span, height: layout.step }
+    : { x: middle - layout.step / 2, y: low, width: layout.step, height: span };
+}
+
+function headingMarks(picture: Picture): Mark[] {
+  const { layout, palette } = picture;
+  const heading = (column: Column): TextMark => {
+    const base = {
+      kind: "text" as const,
+      text: column.side,
+      fill: palette.muted,
+      size: 12.5,
+      font: "text" as const,
+    };
+    if (layout.orientation === "vertical") {
+      return { ...base, x: column.anchor, y: 30, align: column.side === "query" ? "end" : "start" };
+    }
+    const shift = (column.size / 2 + 1) * (column.side === "query" ? -1 : 1);
+    return { ...base, x: 8, y: column.anchor + shift };
+  };
+  return [heading(layout.query), heading(layout.key)];
+}
+
+/** What stands out, the tokens, and the bars of what stands out. */
+export function frontMarks(picture: Picture): Mark[] {
+  return [
+    ...focusCurves(picture),
+    ...headingMarks(picture),
+    ...columnMarks(picture, picture.layout.query),
+    ...columnMarks(picture, picture.layout.key),
+    ...barMarks(picture, focusOf(picture)),
+  ];
+}

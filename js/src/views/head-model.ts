@@ -1,0 +1,363 @@
+/** The head view's live state: from its traits to what is drawn, as signals. */
+
+import {
+  batch,
+  computed,
+  effect,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
+import { isAbort } from "../channel/kernel";
+import type { Connection, Description, Piece } from "../channel/source";
+import { measureText } from "../draw/canvas";
+import type { Mark, Scene } from "../draw/marks";
+import type { ViewContext } from "../ui/mount";
+import { assign, valuesOf } from "../ui/state";
+import { niceMaximum } from "./head-bars";
+import {
+  type HeadState,
+  type Loaded,
+  load,
+  loadExact,
+  type Plan,
+  planOf,
+  samePicture,
+} from "./head-data";
+import { layOut } from "./head-layout";
+import { computeLines, type Lines, leftOutKeys, pairMembers, shownMatrices } from "./head-lines";
+import {
+  backMarks,
+  backOpacity,
+  focusOf,
+  frontMarks,
+  type LineAt,
+  type Picture,
+  type TokenAt,
+} from "./head-marks";
+
+/** Maps in the strip have at most this many cells a side. */
+const MAP_SIZE = 32;
+
+/** How full opacity is set: to the largest weight there can be, or to the largest drawn. */
+export type Scaling = "auto" | "whole" | "largest";
+
+export interface HeadModel {
+  description: Signal<Description | null>;
+  connection: Signal<Connection>;
+  error: Signal<string | null>;
+  plan: ReadonlySignal<Plan | null>;
+  loaded: Signal<Loaded | null>;
+  maps: Signal<Piece | null>;
+  lines: ReadonlySignal<Lines | null>;
+  /** Everything that is drawn, without what is only pointed at. */
+  base: ReadonlySignal<Picture | null>;
+  picture: ReadonlySignal<Picture | null>;
+  back: ReadonlySignal<Mark[]>;
+  scene: ReadonlySignal<Scene | null>;
+  /** Whether what is drawn is what the state asks for. */
+  current: ReadonlySignal<boolean>;
+  hovered: Signal<TokenAt | null>;
+  hoveredLine: Signal<LineAt | null>;
+  hoveredHead: Signal<number | null>;
+  cursor: Signal<TokenAt | null>;
+  search: Signal<string>;
+  scaling: Signal<Scaling>;
+  retry: () => void;
+}
+
+/** The weight that is drawn with full opacity. */
+export function scaleOf(lines: Lines, maximum: number, scaling: Scaling): number {
+  // A mean over heads is seldom near the maximum: on its scale nothing would be seen.
+  const combined = lines.series.some((each) => each.head === null);
+  const largest = scaling === "largest" || (scaling === "auto" && combined);
+  return largest && lines.largest > 0 ? Math.min(niceMaximum(lines.largest), maximum) : maximum;
+}
+
+export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
+  const { source, state, ended } = context;
+  const description = signal<Description | null>(null);
+  const connection = signal<Connection>("ready");
+  const error = signal<string | null>(null);
+  const loaded = signal<Loaded | null>(null);
+  const exact = signal<Loaded | null>(null);
+  const maps = signal<Piece | null>(null);
+  const attempt = signal(0);
+  const hovered = signal<TokenAt | null>(null);
+  const hoveredLine = signal<LineAt | null>(null);
+  const hoveredHead = signal<number | null>(null);
+  const cursor = signal<TokenAt | null>(null);
+  const search = signal("");
+  const scaling = signal<Scaling>("auto");
+
+  /** Runs an effect until the view ends. */
+  const live = (run: () => (() => void) | undefined): void => {
+    const stop = effect(run);
+    ended.addEventListener("abort", stop);
+  };
+
+  const fail = (reason: unknown): void => {
+    if (isAbort(reason) || ended.aborted) return;
+    error.value = reason instanceof Error ? reason.message : String(reason);
+  };
+
+  source.carrier.watch((value) => {
+    connection.value = value;
+  }, ended);
+
+  const plan = computed<Plan | null>(() => {
+    const record = description.value;
+    if (!record) return null;
+    const { stack, layer, heads, token, key, query_window, key_window } = state;
+    return planOf(record, {
+      ...valuesOf(state),
+      stack: stack.value,
+      layer: layer.value,
+      heads: heads.value,
+      token: token.value,
+      key: key.value,
+      query_window: query_window.value,
+      key_window: key_window.value,
+    });
+  });
+
+  live(() => {
+    attempt.value;
+    if (untracked(() => description.value)) return undefined;
+    const controller = new AbortController();
+    source
+      .describe(controller.signal)
+      .then((value) => {
+        batch(() => {
+          description.value = value;
+          error.value = null;
+        });
+      })
+      .catch(fail);
+    return () => controller.abort();
+  });
+
+  const wantedText = computed(() => {
+    const each = plan.value;
+    return (
+      each &&
+      JSON.stringify([
+        each.stack.name,
+        each.layer,
+        each.heads,
+        each.rows,
+        each.columns,
+        each.queryWindow,
+        each.keyWindow,
+      ])
+    );
+  });
+  live(() => {
+    attempt.value;
+    if (wantedText.value === null) return undefined;
+    const wanted = untracked(() => plan.value) as Plan;
+    const controller = new AbortController();
+    load(source, wanted, controller.signal)
+      .then((value) => {
+        batch(() => {
+          loaded.value = value;
+          exact.value = null;
+          error.value = null;
+        });
+      })
+      .catch(fail);
+    return () => controller.abort();
+  });
+
+  live(() => {
+    const now = loaded.value;
+    const [token, key] = [plan.value?.token ?? null, plan.value?.key ?? null];
+    exact.value = null;
+    if (!now || (token === null && key === null)) return undefined;
+    const controller = new AbortController();
+    loadExact(source, now, token, key, controller.signal)
+      .then((value) => {
+        if (loaded.peek() === now) exact.value = value;
+      })
+      .catch(fail);
+    return () => controller.abort();
+  });
+
+  const mapsText = computed(
+    () => plan.value && JSON.stringify([plan.value.stack.name, plan.value.layer]),
+  );
+  live(() => {
+    attempt.value;
+    if (mapsText.value === null) return undefined;
+    const [stack, layer] = JSON.parse(mapsText.value) as [string, number];
+    const controller = new AbortController();
+    source
+      .maps({ stack, layer, size: MAP_SIZE }, controller.signal)
+      .then((value) => {
+        maps.value = value;
+      })
+      .catch(fail);
+    return () => controller.abort();
+  });
+
+  const options = computed(() => {
+    const drawn = loaded.value?.plan;
+    if (!drawn) return null;
+    const pair = state.pair.value;
+    return {
+      combine: state.combine.value,
+      topK: state.top_k.value,
+      threshold: state.threshold.value,
+      leftOut: leftOutKeys(drawn.keys, state.leave_out.value),
+      pairQueries: pairMembers(drawn.queries, pair, "query"),
+      pairKeys: pairMembers(drawn.keys, pair, "key"),
+      renormalize: state.renormalize.value,
+      queryWindow: drawn.queryWindow,
+      keyWindow: drawn.keyWindow,
+    };
+  });
+
+  const lines = computed<Lines | null>(() => {
+    const now = exact.value ?? loaded.value;
+    if (!now || !options.value) return null;
+    const shown = shownMatrices(now.weights, options.value.combine, now.plan.chosen.length === 0);
+    return computeLines(now.weights, options.value, shown);
+  });
+
+  const pinsInSight = computed(() => {
+    const drawn = loaded.value?.plan;
+    const { token = null, key = null } = plan.value ?? {};
+    const inside = (
+      index: number | null,
+      window: readonly [number, number] | undefined,
+    ): number | null =>
+      index !== null && window && index >= window[0] && index < window[1] ? index : null;
+    return { token: inside(token, drawn?.queryWindow), key: inside(key, drawn?.keyWindow) };
+  });
+
+  const barSide = computed(() =>
+    pinsInSight.value.key !== null && pinsInSight.value.token === null ? "query" : "key",
+  );
+
+  const layout = computed(() => {
+    const drawn = loaded.value?.plan;
+    if (!drawn) return null;
+    return layOut({
+      orientation: state.orientation.value,
+      width: context.width.value,
+      queryTexts: drawn.queries.text,
+      keyTexts: drawn.keys.text,
+      queryWindow: drawn.queryWindow,
+      keyWindow: drawn.keyWindow,
+      barSide: barSide.value,
+      measure: measureText,
+    });
+  });
+
+  const ground = computed<Picture | null>(() => {
+    const now = exact.value ?? loaded.value;
+    if (!now || !lines.value || !layout.value || !options.value) return null;
+    return {
+      layout: layout.value,
+      palette: context.palette.value,
+      queries: now.plan.queries,
+      keys: now.plan.keys,
+      weights: now.weights,
+      lines: lines.value,
+      scale: scaleOf(lines.value, now.weights.maximum, scaling.value),
+      token: null,
+      key: null,
+      hovered: null,
+      hoveredLine: null,
+      hoveredHead: null,
+      cursor: null,
+      leftOut: options.value.leftOut,
+      pairQueries: options.value.pairQueries,
+      pairKeys: options.value.pairKeys,
+      search: "",
+    };
+  });
+
+  const base = computed<Picture | null>(
+    () =>
+      ground.value && { ...ground.value, ...pinsInSight.value, search: search.value.toLowerCase() },
+  );
+
+  const picture = computed<Picture | null>(
+    () =>
+      base.value && {
+        ...base.value,
+        hovered: hovered.value,
+        hoveredLine: hoveredLine.value,
+        hoveredHead: hoveredHead.value,
+        cursor: cursor.value,
+      },
+  );
+
+  // Does not follow the pointer: all lines are laid out anew only when they change.
+  const back = computed(() => (ground.value ? backMarks(ground.value) : []));
+
+  const scene = computed<Scene | null>(() => {
+    const now = picture.value;
+    return (
+      now && {
+        width: now.layout.width,
+        height: now.layout.height,
+        background: null,
+        back: back.value,
+        backOpacity: backOpacity(now),
+        front: frontMarks(now),
+      }
+    );
+  });
+
+  const current = computed(() => {
+    const drawn = loaded.value?.plan;
+    return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value);
+  });
+
+  return {
+    description,
+    connection,
+    error,
+    plan,
+    loaded,
+    maps,
+    lines,
+    base,
+    picture,
+    back,
+    scene,
+    current,
+    hovered,
+    hoveredLine,
+    hoveredHead,
+    cursor,
+    search,
+    scaling,
+    retry: () => {
+      error.value = null;
+      source.carrier.retry();
+      attempt.value += 1;
+    },
+  };
+}
+
+/** The value in a series' matrix as drawn; 0 for what is not in hand. */
+export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
+  const { rows, columns } = picture.weights;
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
+  const width = columns[1] - columns[0];
+  return picture.lines.series[series]?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
+}
+
+/** Pins a token, or takes the pin away where it already is. */
+export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
+  const field = at.side === "query" ? "token" : "key";
+  assign(state, {
+    [field]: state[field].peek() === at.index ? null : at.index,
+  } as Partial<HeadState>);
+}
+
+export { focusOf };

@@ -1,0 +1,287 @@
+/** The picture itself: two canvases, the pointer, the keyboard, and the numbers beside it. */
+
+import { effect, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { paintMarks, prepare } from "../draw/canvas";
+import { hitTest } from "../draw/marks";
+import { toggleHead } from "../ui/head-strip";
+import { stepLayer } from "../ui/layers";
+import type { ViewContext } from "../ui/mount";
+import { assign } from "../ui/state";
+import type { HeadState } from "./head-data";
+import { focusOf, type LineAt, type Picture, seriesColor, type TokenAt } from "./head-marks";
+import { drawnValue, type HeadModel, togglePin } from "./head-model";
+import { formatWeight, quoted } from "./head-words";
+
+interface PlotProps {
+  context: ViewContext<HeadState>;
+  model: HeadModel;
+  /** What the picture shows, for those who do not see it. */
+  summary: string;
+  onLeaveOut: (key: number) => void;
+}
+
+interface Hint {
+  x: number;
+  y: number;
+  title: string;
+  rows: { color: string; text: string }[];
+}
+
+/** Heads whose numbers are listed in a hint. */
+const MOST_ROWS = 12;
+
+function hintRows(picture: Picture, query: number, key: number): Hint["rows"] {
+  return picture.lines.series.slice(0, MOST_ROWS).map((series, place) => ({
+    color: seriesColor(picture, place),
+    text: `${series.name}  ${formatWeight(drawnValue(picture, place, query, key), 3)}`,
+  }));
+}
+
+/** What is said about the token or the line under the pointer. */
+function hintOf(
+  picture: Picture,
+  token: TokenAt | null,
+  line: LineAt | null,
+): Omit<Hint, "x" | "y"> | null {
+  const { queries, keys } = picture;
+  const between = (query: number, key: number): string =>
+    `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
+  if (line)
+    return { title: between(line.query, line.key), rows: hintRows(picture, line.query, line.key) };
+  if (!token) return null;
+  const focus = focusOf(picture);
+  if (token.side === "key" && focus.query !== null) {
+    return {
+      title: between(focus.query, token.index),
+      rows: hintRows(picture, focus.query, token.index),
+    };
+  }
+  if (token.side === "query" && focus.key !== null) {
+    return {
+      title: between(token.index, focus.key),
+      rows: hintRows(picture, token.index, focus.key),
+    };
+  }
+  const texts = token.side === "query" ? queries.text : keys.text;
+  return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
+}
+
+export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
+  const plot = useRef<HTMLDivElement>(null);
+  const backCanvas = useRef<HTMLCanvasElement>(null);
+  const frontCanvas = useRef<HTMLCanvasElement>(null);
+  const hint = useSignal<Hint | null>(null);
+  const { state, root } = context;
+
+  useEffect(() => {
+    const stopBack = effect(() => {
+      const marks = model.back.value;
+      const picture = model.base.value;
+      if (!picture || !backCanvas.current) return;
+      const canvas = prepare(backCanvas.current, picture.layout.width, picture.layout.height);
+      if (canvas) paintMarks(canvas, marks);
+    });
+    const stopFront = effect(() => {
+      const scene = model.scene.value;
+      if (!scene || !frontCanvas.current || !backCanvas.current) return;
+      backCanvas.current.style.opacity = String(scene.backOpacity);
+      const canvas = prepare(frontCanvas.current, scene.width, scene.height);
+      if (canvas) paintMarks(canvas, scene.front);
+    });
+    // Stands after the two that paint: effects run in the order in which they were made.
+    const stopMark = effect(() => {
+      const loaded = model.loaded.value;
+      model.scene.value;
+      if (loaded && model.current.value) {
+        root.setAttribute(
+          "data-attnviz-drawn",
+          `head:${loaded.plan.stack.name}:${loaded.plan.layer}`,
+        );
+      } else root.removeAttribute("data-attnviz-drawn");
+    });
+    return () => {
+      stopBack();
+      stopFront();
+      stopMark();
+    };
+  }, []);
+
+  const at = (
+    event: PointerEvent | MouseEvent,
+  ): { token: TokenAt | null; line: LineAt | null; x: number; y: number } => {
+    const box = plot.current?.getBoundingClientRect();
+    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
+    const y = event.clientY - (box?.top ?? 0);
+    const scene = model.scene.peek();
+    if (!scene) return { token: null, line: null, x, y };
+    const meaning = hitTest([...scene.back, ...scene.front], x, y);
+    return {
+      token: (meaning?.token as TokenAt | undefined) ?? null,
+      line: (meaning?.line as LineAt | undefined) ?? null,
+      x,
+      y,
+    };
+  };
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const { token, line, x, y } = at(event);
+    const before = model.hovered.peek();
+    if (before?.side !== token?.side || before?.index !== token?.index) model.hovered.value = token;
+    const lineBefore = model.hoveredLine.peek();
+    if (JSON.stringify(lineBefore) !== JSON.stringify(line)) model.hoveredLine.value = line;
+    const picture = model.picture.peek();
+    const said = picture && hintOf(picture, token, line);
+    hint.value = said ? { ...said, x, y } : null;
+  };
+
+  const leave = (): void => {
+    model.hovered.value = null;
+    model.hoveredLine.value = null;
+    hint.value = null;
+  };
+
+  const onClick = (event: MouseEvent): void => {
+    const { token, line } = at(event);
+    if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
+    else if (token) togglePin(state, token);
+    else if (line) assign(state, { token: line.query, key: line.key });
+  };
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    if (!handleKey(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  const moveCursor = (by: number): void => {
+    const plan = model.loaded.peek()?.plan;
+    if (!plan) return;
+    const here = model.cursor.peek();
+    const side = here?.side ?? "query";
+    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
+    const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
+    model.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, from + by)) };
+  };
+
+  const toSide = (side: "query" | "key"): void => {
+    const plan = model.loaded.peek()?.plan;
+    if (!plan) return;
+    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
+    const index = model.cursor.peek()?.index ?? window[0];
+    model.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, index)) };
+  };
+
+  const handleKey = (key: string): boolean => {
+    const plan = model.plan.peek();
+    if (!plan) return false;
+    const lying = state.orientation.peek() === "horizontal";
+    // Tokens follow each other along one pair of arrows; the other pair changes sides.
+    const turned: Record<string, string> = lying
+      ? {
+          ArrowRight: "ArrowDown",
+          ArrowLeft: "ArrowUp",
+          ArrowDown: "ArrowRight",
+          ArrowUp: "ArrowLeft",
+        }
+      : {};
+    const cursor = model.cursor.peek();
+    model.hovered.value = null;
+    switch (turned[key] ?? key) {
+      case "ArrowDown":
+        moveCursor(1);
+        return true;
+      case "ArrowUp":
+        moveCursor(-1);
+        return true;
+      case "Home":
+        moveCursor(-1e9);
+        return true;
+      case "End":
+        moveCursor(1e9);
+        return true;
+      case "ArrowLeft":
+        toSide("query");
+        return true;
+      case "ArrowRight":
+        toSide("key");
+        return true;
+      case "PageUp":
+      case "[":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, -1) });
+        return true;
+      case "PageDown":
+      case "]":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, 1) });
+        return true;
+      case "Enter":
+      case " ":
+        if (cursor) togglePin(state, cursor);
+        return true;
+      case "Escape":
+        model.cursor.value = null;
+        assign(state, { token: null, key: null });
+        return true;
+      case "x":
+        if (cursor?.side === "key") onLeaveOut(cursor.index);
+        return cursor?.side === "key";
+      case "n":
+        assign(state, { heads: [] });
+        return true;
+      case "f":
+        root.querySelector<HTMLInputElement>(".av-find input")?.focus();
+        return true;
+      default: {
+        const head = /^\d$/.test(key) ? Number(key) : -1;
+        if (head < 0 || head >= plan.numHeads) return false;
+        assign(state, { heads: toggleHead(plan.chosen, head) });
+        return true;
+      }
+    }
+  };
+
+  return (
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
+    <div
+      class="av-plot"
+      ref={plot}
+      tabIndex={0}
+      role="application"
+      aria-roledescription="attention lines"
+      aria-label={summary}
+      onPointerMove={onPointerMove}
+      onPointerLeave={leave}
+      onClick={onClick}
+      onKeyDown={onKeyDown}
+      onBlur={() => {
+        model.cursor.value = null;
+      }}
+    >
+      <canvas class="av-back" ref={backCanvas} aria-hidden="true" />
+      <canvas class="av-front" ref={frontCanvas} aria-hidden="true" />
+      {hint.value && (hint.value.rows.length > 0 || hint.value.title) && (
+        <HintBox hint={hint.value} width={context.width.value} />
+      )}
+    </div>
+  );
+}
+
+function HintBox({ hint, width }: { hint: Hint; width: number }) {
+  // On the side of the pointer where there is room.
+  const right = hint.x > width / 2;
+  const style = right
+    ? { right: `${Math.max(0, width - hint.x + 14)}px`, top: `${hint.y + 14}px` }
+    : { left: `${hint.x + 14}px`, top: `${hint.y + 14}px` };
+  return (
+    <div class="av-hint" style={style}>
+      <div>{hint.title}</div>
+      {hint.rows.map((row) => (
+        <div key={row.text} class="av-hint-row">
+          <span class="av-dot" style={{ background: row.color }} />
+          {row.text}
+        </div>
+      ))}
+    </div>
+  );
+}

@@ -1,0 +1,141 @@
+/** What the head view says in words. Pure functions. */
+
+import { printable } from "../draw/marks";
+import type { Lines, Shares } from "./head-lines";
+import type { Focus } from "./head-marks";
+
+/** A token between quotation marks, short enough for a sentence. */
+export function quoted(text: string): string {
+  const characters = Array.from(printable(text));
+  return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
+}
+
+/** A weight with two decimals, or one that says that it is smaller. */
+export function formatWeight(weight: number, decimals = 2): string {
+  const least = 10 ** -decimals;
+  if (weight > 0 && weight < least / 2) return `<${least}`;
+  return weight.toFixed(decimals);
+}
+
+/** A share in per cent; never 100% nor 0% where that is not quite so. */
+export function formatShare(share: number): string {
+  if (share > 0 && share < 0.005) return "<1%";
+  if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
+  return `${Math.round(share * 100)}%`;
+}
+
+function listed(items: (string | number)[]): string {
+  return items.join(", ");
+}
+
+/** "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
+export function headsInWords(lines: Lines): string {
+  const heads = lines.series.map((each) => each.head);
+  if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
+  if (heads.length === 1) return `head ${heads[0]}`;
+  const shown = heads.slice(0, 12) as number[];
+  const more = heads.length - shown.length;
+  return `heads ${listed(shown)}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+/** What the sentence needs to know. */
+export interface Said {
+  layer: number;
+  lines: Lines;
+  focus: Focus;
+  queryTexts: readonly string[];
+  keyTexts: readonly string[];
+  /** The weight in a series' matrix, as drawn. */
+  value: (series: number, query: number, key: number) => number;
+  keyWindow: readonly [number, number];
+  queryWindow: readonly [number, number];
+  leftOut: Uint8Array;
+}
+
+function inSeries(lines: Lines, series: number): string {
+  const each = lines.series[series];
+  if (!each) return "";
+  // Where one thing is drawn, it has just been named.
+  return lines.series.length === 1 ? "" : ` in ${each.name}`;
+}
+
+/** The one sentence: where we are, and what stands out. */
+export function sentence(said: Said): string {
+  const { lines, focus } = said;
+  const where = `Layer ${said.layer}, ${headsInWords(lines)}.`;
+  if (focus.query !== null && focus.key !== null) {
+    const values = lines.series
+      .slice(0, 8)
+      .map(
+        (_, i) =>
+          `${formatWeight(said.value(i, focus.query as number, focus.key as number))}${inSeries(lines, i)}`,
+      );
+    return `${where} ${quoted(said.queryTexts[focus.query] ?? "")} attends to ${quoted(said.keyTexts[focus.key] ?? "")}: ${listed(values)}.`;
+  }
+  let best = { series: -1, query: -1, key: -1, value: 0 };
+  const consider = (series: number, query: number, key: number, value: number): void => {
+    if (value > best.value) best = { series, query, key, value };
+  };
+  if (focus.query !== null || focus.key !== null) {
+    const [start, stop] = focus.query !== null ? said.keyWindow : said.queryWindow;
+    lines.series.forEach((_, series) => {
+      for (let index = start; index < stop; index++) {
+        const query = focus.query ?? index;
+        const key = focus.query !== null ? index : (focus.key as number);
+        if (said.leftOut[key] && focus.query !== null) continue;
+        consider(series, query, key, said.value(series, query, key));
+      }
+    });
+    if (focus.query !== null) {
+      const query = quoted(said.queryTexts[focus.query] ?? "");
+      if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
+      return `${where} ${query} attends most to ${quoted(said.keyTexts[best.key] ?? "")}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+    }
+    const key = quoted(said.keyTexts[focus.key as number] ?? "");
+    if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
+    return `${where} ${key} gets most from ${quoted(said.queryTexts[best.query] ?? "")}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+  }
+  lines.series.forEach((each, series) => {
+    for (let i = 0; i < each.count; i++) {
+      consider(series, each.query[i] as number, each.key[i] as number, each.weight[i] as number);
+    }
+  });
+  if (best.series < 0) return `${where} No line is drawn.`;
+  return `${where} Strongest: ${quoted(said.queryTexts[best.query] ?? "")} to ${quoted(said.keyTexts[best.key] ?? "")}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+}
+
+/** What is drawn and what is not. */
+export interface Drawn {
+  shares: Shares;
+  topK: number | null;
+  threshold: number;
+  leaveOut: string[];
+  renormalize: boolean;
+  pair: boolean;
+  emptyQueries: number;
+  pinned: string[];
+}
+
+/** The second sentence: the covered share of the weight and where the rest is. */
+export function coverage(drawn: Drawn): string {
+  const { shares } = drawn;
+  const parts: string[] = [];
+  const what =
+    drawn.topK === null
+      ? drawn.threshold > 0
+        ? `Weights of ${formatWeight(drawn.threshold)} and more drawn`
+        : "All lines drawn"
+      : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${drawn.threshold > 0 ? ` from ${formatWeight(drawn.threshold)}` : ""} drawn`;
+  parts.push(`${what}: ${formatShare(shares.drawn)} of the weight.`);
+  if (drawn.leaveOut.length > 0) {
+    const after = drawn.renormalize ? "; the rest is renormalised" : "";
+    parts.push(`Left out: ${listed(drawn.leaveOut)}, ${formatShare(shares.leftOut)}${after}.`);
+  } else if (drawn.renormalize && drawn.pair) {
+    parts.push("Renormalised over the keys of the pair.");
+  }
+  if (drawn.pair) parts.push(`To tokens outside the pair: ${formatShare(shares.otherPair)}.`);
+  if (shares.outside > 0.0005) parts.push(`Leaves the window: ${formatShare(shares.outside)}.`);
+  if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all: they are masked.");
+  if (drawn.pinned.length > 0) parts.push(`Pinned: ${listed(drawn.pinned)} (Esc clears).`);
+  return parts.join(" ");
+}
