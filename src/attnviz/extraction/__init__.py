@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 from contextlib import ExitStack
-from typing import Any
+from typing import Any, overload
 
 import torch
 from tqdm.auto import tqdm
@@ -24,6 +24,49 @@ from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
 __all__ = ["extract"]
+
+
+@overload
+def extract(
+    model: Any,
+    inputs: str | tuple[str, str],
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | None = None,
+    decoder_input_ids: Any = None,
+    device: str | torch.device | None = "cpu",
+    progress: bool = True,
+) -> AttentionRecord: ...
+
+
+@overload
+def extract(
+    model: Any,
+    inputs: list[str] | list[tuple[str, str]],
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: Sequence[str] | None = None,
+    decoder_input_ids: Any = None,
+    device: str | torch.device | None = "cpu",
+    progress: bool = True,
+) -> list[AttentionRecord]: ...
+
+
+# Whether anything else is one example or several shows only when it runs.
+@overload
+def extract(
+    model: Any,
+    inputs: Any,
+    *,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | Sequence[str] | None = None,
+    decoder_input_ids: Any = None,
+    device: str | torch.device | None = "cpu",
+    progress: bool = True,
+) -> Any: ...
 
 
 def extract(
