@@ -230,7 +230,7 @@ class Encoder:
 
     def _encode_ids(self, given: Any) -> Batch:
         if not isinstance(given, torch.Tensor | np.ndarray | list):
-            raise TypeError(f"inputs: cannot read a {type(given).__name__}; give {KINDS}")
+            raise TypeError(f"inputs: {type(given).__name__} cannot be read; give {KINDS}")
         ids = torch.as_tensor(given)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
             raise TypeError(

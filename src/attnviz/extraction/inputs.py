@@ -59,7 +59,7 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     kinds = {kind(entry) for entry in inputs}
     if len(kinds) > 1 or None in kinds:
         names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))
-        raise TypeError(f"inputs: cannot read a list of {names}; give {KINDS}")
+        raise TypeError(f"inputs: a list of {names} cannot be read; give {KINDS}")
     return list(inputs), True
 
 

@@ -1,0 +1,426 @@
+"""Everything that may be given as model and inputs, and what bad input gets."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+from attnviz import AttentionRecord
+from attnviz.extraction import extract
+
+pytestmark = pytest.mark.models
+
+TEXT = "The cat sat on the mat."
+IDS = [7, 31, 12, 99, 5]
+
+
+@pytest.fixture(scope="module")
+def gpt2(make_model: Callable[..., Any]) -> Any:
+    return make_model("gpt2")
+
+
+@pytest.fixture(scope="module")
+def bart(make_model: Callable[..., Any]) -> Any:
+    return make_model("bart")
+
+
+def same(one: AttentionRecord, other: AttentionRecord) -> bool:
+    return one.stacks.keys() == other.stacks.keys() and all(
+        one.stacks[name].query_tokens == other.stacks[name].query_tokens
+        and np.array_equal(one.stacks[name].weights(layer=0), other.stacks[name].weights(layer=0))
+        for name in one.stacks
+    )
+
+
+class TestModels:
+    def test_a_folder_brings_class_and_tokenizer(
+        self, tmp_path: Path, make_model: Callable[..., Any], byte_tokenizer: Any
+    ) -> None:
+        model = make_model("llama")
+        folder = tmp_path / "tiny-llama"
+        model.save_pretrained(folder)
+        byte_tokenizer.save_pretrained(folder)
+        record = extract(folder, TEXT)
+        assert record.model == "tiny-llama"
+        assert same(record, extract(model, TEXT, tokenizer=byte_tokenizer))
+        assert same(record, extract(str(folder), TEXT, tokenizer=str(folder)))
+        loaded = transformers.AutoModelForCausalLM.from_pretrained(folder)
+        assert same(record, extract(loaded, TEXT))
+
+    def test_a_folder_without_architectures_loads_the_base_model(
+        self, tmp_path: Path, make_model: Callable[..., Any], word_tokenizer: Any
+    ) -> None:
+        model = make_model("bert")
+        model.save_pretrained(tmp_path)
+        config = transformers.AutoConfig.from_pretrained(tmp_path)
+        config.architectures = None
+        config.save_pretrained(tmp_path)
+        record = extract(tmp_path, TEXT, tokenizer=word_tokenizer)
+        assert same(record, extract(model, TEXT, tokenizer=word_tokenizer))
+
+    def test_a_pipeline_brings_its_tokenizer(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        pipeline = transformers.pipeline("text-generation", model=gpt2, tokenizer=byte_tokenizer)
+        assert same(extract(pipeline, TEXT), extract(gpt2, TEXT, tokenizer=byte_tokenizer))
+
+    def test_a_compiled_model_is_captured_through_its_original(self, gpt2: Any) -> None:
+        assert same(extract(torch.compile(gpt2), IDS), extract(gpt2, IDS))
+
+    def test_a_model_without_a_source_is_named_by_its_class(self, gpt2: Any) -> None:
+        assert extract(gpt2, IDS).model == "GPT2LMHeadModel"
+
+    def test_a_hub_id_that_cannot_be_reached(self) -> None:
+        with pytest.raises(OSError, match="model: nothing that can be loaded under the hub id"):
+            extract("nobody/no-such-model", TEXT)
+
+    def test_a_folder_that_does_not_exist(self) -> None:
+        with pytest.raises(FileNotFoundError, match=r"model: there is no folder './missing'"):
+            extract("./missing", TEXT)
+
+    def test_a_folder_without_a_model(self, tmp_path: Path) -> None:
+        with pytest.raises((OSError, ValueError), match=r"^model: "):
+            extract(tmp_path, TEXT)
+
+    def test_a_configuration_of_an_unknown_model(self, tmp_path: Path) -> None:
+        (tmp_path / "config.json").write_text('{"model_type": "no-such-type"}')
+        with pytest.raises(ValueError, match=r"^model: transformers .* cannot load"):
+            extract(tmp_path, TEXT)
+
+    def test_something_else_as_a_model(self) -> None:
+        with pytest.raises(TypeError, match=r"model must be a transformers model.*got Linear"):
+            extract(torch.nn.Linear(2, 2), TEXT)
+
+    def test_something_else_as_a_tokenizer(self, gpt2: Any) -> None:
+        with pytest.raises(TypeError, match="tokenizer must be a tokenizer of transformers"):
+            extract(gpt2, TEXT, tokenizer=str.split)
+
+    def test_a_model_without_attention(self, make_model: Callable[..., Any]) -> None:
+        with pytest.raises(ValueError, match="MambaForCausalLM has no attention"):
+            extract(make_model("mamba"), IDS)
+
+    def test_attention_beside_the_dispatcher(self, make_model: Callable[..., Any]) -> None:
+        with pytest.raises(NotImplementedError, match=r"not supported yet.*from_weights"):
+            extract(make_model("bloom"), IDS)
+
+    def test_attention_that_leaves_the_dispatcher_on_its_own(
+        self, make_model: Callable[..., Any]
+    ) -> None:
+        # GPT-2 asks for a function here and doesn't call it.
+        model = make_model("gpt2", reorder_and_upcast_attn=True)
+        model.set_attn_implementation("eager")
+        with pytest.raises(NotImplementedError, match=r"3 modules, such as transformer.h.0.attn"):
+            extract(model, IDS)
+
+    def test_a_formula_that_is_not_known_is_never_shown(
+        self, gpt2: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        own = transformers.AttentionInterface._global_mapping["sdpa"]
+
+        def gated(*arguments: Any, **options: Any) -> Any:
+            output, weights = own(*arguments, **options)
+            return output * 0.9, weights
+
+        monkeypatch.setitem(transformers.AttentionInterface._global_mapping, "sdpa", gated)
+        with pytest.raises(NotImplementedError, match="is not softmax"):
+            extract(gpt2, IDS)
+
+
+class TestTexts:
+    def test_a_pair(self, make_model: Callable[..., Any], word_tokenizer: Any) -> None:
+        model = make_model("bert")
+        record = extract(model, ("The cat", "the dog"), tokenizer=word_tokenizer)
+        assert set(record.tokens.sequence) == {None, 0, 1}
+        encoded = word_tokenizer("The cat", "the dog", return_tensors="pt")
+        assert record.tokens.ids == tuple(encoded["input_ids"][0].tolist())
+        # The second text has another token type: that is what BERT was given, too.
+        untyped = extract(model, {"input_ids": encoded["input_ids"]})
+        assert not np.array_equal(
+            record.stacks["self"].weights(layer=0), untyped.stacks["self"].weights(layer=0)
+        )
+
+    def test_lists_of_texts_and_of_pairs(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        records = extract(gpt2, [TEXT, "The dog"], tokenizer=byte_tokenizer, progress=False)
+        assert [type(record) for record in records] == [AttentionRecord] * 2
+        assert len(extract(gpt2, [TEXT], tokenizer=byte_tokenizer, progress=False)) == 1
+        pairs = [("The cat", " sat"), ("The", " dog")]
+        records = extract(gpt2, pairs, tokenizer=byte_tokenizer, progress=False)
+        assert [1 in record.tokens.sequence for record in records] == [True, True]
+
+    def test_a_list_shows_progress(
+        self, gpt2: Any, byte_tokenizer: Any, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        extract(gpt2, TEXT, tokenizer=byte_tokenizer)
+        assert capsys.readouterr().err == ""
+        extract(gpt2, [TEXT, TEXT], tokenizer=byte_tokenizer)
+        assert "2/2" in capsys.readouterr().err
+
+    def test_chat_messages_hold_the_first_token_once(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        messages = [
+            {"role": "user", "content": "hello"},
+            {"role": "assistant", "content": "The dog"},
+        ]
+        record = extract(gpt2, messages, tokenizer=byte_tokenizer)
+        assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog</s>"
+        assert record.tokens.special[:2] == (True, True)
+        several = extract(gpt2, [messages, messages[:1]], tokenizer=byte_tokenizer, progress=False)
+        assert same(several[0], record)
+
+    def test_chat_messages_with_a_target_open_the_answer(
+        self, gpt2: Any, byte_tokenizer: Any
+    ) -> None:
+        messages = [{"role": "user", "content": "hello"}]
+        record = extract(gpt2, messages, tokenizer=byte_tokenizer, target="The dog")
+        assert "".join(record.tokens) == "<s><|user|>hello</s><|assistant|>The·dog"
+
+    def test_a_target_of_a_decoder_only_model(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        record = extract(gpt2, "The cat", tokenizer=byte_tokenizer, target=" sat on the mat")
+        joined = extract(gpt2, "The cat sat on the mat", tokenizer=byte_tokenizer)
+        assert record.tokens.text == joined.tokens.text
+        assert np.array_equal(
+            record.stacks["self"].weights(layer=2), joined.stacks["self"].weights(layer=2)
+        )
+        count = record.tokens.sequence.count(1)
+        assert record.tokens.sequence == (0,) * (len(joined.tokens) - count) + (1,) * count
+        assert any("target" in note for note in record.notes)
+
+    @pytest.mark.parametrize("kind", ["bart", "t5"])
+    def test_a_target_of_an_encoder_decoder_model(
+        self,
+        kind: str,
+        make_model: Callable[..., Any],
+        piece_tokenizer: Any,
+        reference: Callable[..., Any],
+        largest_error: Callable[..., float],
+    ) -> None:
+        model = make_model(kind)
+        record = extract(model, "The cat sat", tokenizer=piece_tokenizer, target="the dog")
+        with pytest.raises(ValueError, match=r"target: .* has a decoder"):
+            extract(model, "The cat sat", tokenizer=piece_tokenizer)
+        # What training gives the model: the same tokens one step later.
+        encoded = piece_tokenizer("The cat sat", return_tensors="pt")
+        labels = piece_tokenizer(text_target="the dog", return_tensors="pt")["input_ids"]
+        start = model.config.decoder_start_token_id
+        decoder_ids = [start, *labels[0, :-1].tolist()]
+        assert record.stacks["decoder"].query_tokens.ids == tuple(decoder_ids)
+        assert list(record.stacks) == ["encoder", "decoder", "cross"]
+        assert record.stacks["cross"].key_tokens == record.stacks["encoder"].query_tokens
+        arguments = {**encoded, "decoder_input_ids": torch.tensor([decoder_ids])}
+        assert largest_error(record, reference(model, arguments)) < 1e-4
+        assert same(
+            record, extract(model, {**encoded, "labels": labels}, tokenizer=piece_tokenizer)
+        )
+        by_ids = extract(
+            model, "The cat sat", tokenizer=piece_tokenizer, decoder_input_ids=decoder_ids
+        )
+        assert same(record, by_ids)
+
+    def test_targets_of_a_list(self, bart: Any, piece_tokenizer: Any) -> None:
+        texts, targets = ["The cat", "The dog sat"], ["the mat on the street", "it"]
+        records = extract(bart, texts, tokenizer=piece_tokenizer, target=targets, progress=False)
+        batch = piece_tokenizer(texts, return_tensors="pt", padding=True)
+        padded = extract(bart, batch, tokenizer=piece_tokenizer, target=targets)
+        for one, other in zip(records, padded, strict=True):
+            for name in one.stacks:
+                assert one.stacks[name].query_tokens == other.stacks[name].query_tokens
+                found = other.stacks[name].weights(layer=1)
+                assert np.abs(one.stacks[name].weights(layer=1) - found).max() < 1e-5
+        with pytest.raises(
+            ValueError, match="target must be a list with an entry for each of the 2"
+        ):
+            extract(bart, texts, tokenizer=piece_tokenizer, target="it")
+
+    @pytest.mark.parametrize(
+        ("inputs", "message"),
+        [
+            (None, "inputs: nothing was given"),
+            ("", "inputs: the text is empty"),
+            (("The cat", ""), "inputs: the second text is empty"),
+            ([], "inputs: the list is empty"),
+            (["The cat", ""], "inputs: the text is empty"),
+            ({}, "inputs: the encoded batch is empty"),
+            (torch.zeros(0, dtype=torch.long), "inputs: there are no tokens"),
+        ],
+    )
+    def test_nothing_given(self, inputs: Any, message: str, gpt2: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match=message):
+            extract(gpt2, inputs, tokenizer=byte_tokenizer, progress=False)
+
+    @pytest.mark.parametrize(
+        "inputs", [3.5, ("a", "b", "c"), ["a", 3], object(), torch.ones(2, 3), b"bytes"]
+    )
+    def test_unknown_inputs(self, inputs: Any, gpt2: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(TypeError, match=r"^inputs: "):
+            extract(gpt2, inputs, tokenizer=byte_tokenizer)
+
+    def test_text_without_a_tokenizer(self, gpt2: Any, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match=r"tokenizer: text was given.*tokenizer="):
+            extract(gpt2, TEXT)
+        # transformers makes an empty tokenizer for such a folder.
+        gpt2.save_pretrained(tmp_path)
+        with pytest.raises(ValueError, match="tokenizer: text was given"):
+            extract(tmp_path, TEXT)
+
+    def test_a_tokenizer_of_another_vocabulary(self, gpt2: Any, checkpoint_folder: Path) -> None:
+        other = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+        with pytest.raises(
+            ValueError, match="out of range, GPT2LMHeadModel knows the ids 0 to 399"
+        ):
+            extract(gpt2, TEXT, tokenizer=other)
+
+    @pytest.mark.parametrize(
+        ("kind", "bound"), [("bert", 64), ("gpt2", 64), ("roberta", 62), ("bart", 64)]
+    )
+    def test_more_tokens_than_positions(
+        self, kind: str, bound: int, make_model: Callable[..., Any]
+    ) -> None:
+        model = make_model(kind)
+        decoder: dict[str, Any] = {"decoder_input_ids": [5, 6]} if kind == "bart" else {}
+        extract(model, torch.full((bound,), 9), **decoder)
+        with pytest.raises(ValueError, match=f"{bound + 1} tokens are too many.*for {bound}"):
+            extract(model, torch.full((bound + 1,), 9), **decoder)
+
+    def test_more_target_tokens_than_positions(self, bart: Any) -> None:
+        with pytest.raises(ValueError, match=r"target: 65 tokens are too many"):
+            extract(bart, IDS, decoder_input_ids=[9] * 65)
+
+    def test_rotary_positions_have_no_bound(self, make_model: Callable[..., Any]) -> None:
+        assert len(extract(make_model("llama"), torch.full((80,), 9)).tokens) == 80
+
+    def test_targets_that_do_not_fit(self, gpt2: Any, bart: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match="target: the text is empty"):
+            extract(gpt2, TEXT, tokenizer=byte_tokenizer, target="")
+        with pytest.raises(TypeError, match="target must be a text"):
+            extract(gpt2, TEXT, tokenizer=byte_tokenizer, target=3)  # type: ignore[call-overload]
+        with pytest.raises(ValueError, match="decoder_input_ids: GPT2LMHeadModel has no decoder"):
+            extract(gpt2, TEXT, tokenizer=byte_tokenizer, decoder_input_ids=[1])
+        with pytest.raises(ValueError, match="give one of them"):
+            extract(bart, IDS, target="a", decoder_input_ids=[1])
+        with pytest.raises(ValueError, match="decoder_input_ids must be whole numbers"):
+            extract(bart, IDS, decoder_input_ids=torch.ones(2, 3, dtype=torch.long))
+
+    def test_a_target_of_a_model_that_produces_nothing(
+        self, make_model: Callable[..., Any], word_tokenizer: Any
+    ) -> None:
+        with pytest.raises(ValueError, match="target: BertForMaskedLM produces no text"):
+            extract(make_model("bert"), TEXT, tokenizer=word_tokenizer, target="the dog")
+
+    def test_chat_messages_without_a_template(self, gpt2: Any, word_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match="no chat template"):
+            extract(gpt2, [{"role": "user", "content": "hello"}], tokenizer=word_tokenizer)
+
+    def test_an_unknown_keyword(self, gpt2: Any) -> None:
+        with pytest.raises(TypeError, match="generate"):
+            extract(gpt2, IDS, generate=3)  # type: ignore[call-overload]
+
+
+class TestEncoded:
+    def test_ids_in_every_form(self, gpt2: Any) -> None:
+        record = extract(gpt2, torch.tensor([IDS]))
+        assert record.tokens.text == tuple(f"#{number}" for number in IDS)
+        assert any("#id" in note for note in record.notes)
+        for given in (torch.tensor(IDS), np.array(IDS), IDS, {"input_ids": [IDS]}):
+            assert same(record, extract(gpt2, given))
+        assert same(record, extract(gpt2, [IDS, IDS[:3]], progress=False)[0])
+
+    def test_a_batch_gives_a_list(self, gpt2: Any) -> None:
+        records = extract(gpt2, torch.tensor([IDS, IDS[::-1]]))
+        assert [record.tokens.ids for record in records] == [tuple(IDS), tuple(IDS[::-1])]
+
+    @pytest.mark.parametrize("tensors", ["pt", "np", None])
+    def test_a_tokenizers_own_output(
+        self, tensors: str | None, gpt2: Any, byte_tokenizer: Any
+    ) -> None:
+        encoded = byte_tokenizer(TEXT, return_tensors=tensors, return_offsets_mapping=True)
+        encoded.pop("token_type_ids", None)
+        record = extract(gpt2, encoded)
+        assert record.tokens.text == extract(gpt2, TEXT, tokenizer=byte_tokenizer).tokens.text
+        assert not any("#id" in note for note in record.notes)
+
+    def test_a_padded_batch_keeps_what_the_tokenizer_knows(
+        self, make_model: Callable[..., Any], word_tokenizer: Any
+    ) -> None:
+        pairs = [("The cat", "the dog sat on the mat"), ("The", "dog")]
+        encoded = word_tokenizer(
+            [first for first, _ in pairs],
+            [second for _, second in pairs],
+            padding=True,
+            return_tensors="pt",
+        )
+        model = make_model("bert")
+        for record, pair in zip(extract(model, encoded), pairs, strict=True):
+            alone = extract(model, pair, tokenizer=word_tokenizer)
+            assert record.tokens.sequence == alone.tokens.sequence
+            assert record.tokens.special == alone.tokens.special
+            assert record.tokens.text == alone.tokens.text
+
+    def test_rows_of_different_lengths(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match="padding=True"):
+            extract(gpt2, byte_tokenizer([TEXT, "The"]))
+
+    def test_a_mask_that_does_not_fit(self, gpt2: Any) -> None:
+        ids = torch.tensor([IDS, IDS])
+        with pytest.raises(ValueError, match="attention_mask must be as large as the ids"):
+            extract(gpt2, {"input_ids": ids, "attention_mask": torch.ones(2, 3)})
+        mask = torch.tensor([[1] * 5, [0] * 5])
+        with pytest.raises(ValueError, match="example 1 is all padding"):
+            extract(gpt2, {"input_ids": ids, "attention_mask": mask})
+
+    def test_a_target_behind_several_prompts(self, gpt2: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match="target: it goes behind one prompt"):
+            extract(gpt2, torch.tensor([IDS, IDS]), tokenizer=byte_tokenizer, target="a")
+
+
+class TestImages:
+    @pytest.fixture
+    def processor(self) -> Any:
+        return transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+
+    @pytest.fixture
+    def image(self) -> Image.Image:
+        pixels = np.random.default_rng(0).integers(0, 255, (40, 40, 3), dtype=np.uint8)
+        return Image.fromarray(pixels)
+
+    def test_an_image_in_every_form(
+        self, make_model: Callable[..., Any], processor: Any, image: Image.Image, tmp_path: Path
+    ) -> None:
+        model = make_model("vit")
+        encoded = processor(images=image, return_tensors="pt")
+        record = extract(model, encoded)
+        assert list(record.stacks) == ["vision"]
+        assert record.tokens.text[:6] == ("[CLS]", "0,0", "0,1", "0,2", "0,3", "1,0")
+        assert record.tokens.special == (True, *[False] * 16)
+        assert same(record, extract(model, image, processor=processor))
+        assert same(record, extract(model, np.asarray(image), processor=processor))
+        assert same(record, extract(model, encoded["pixel_values"]))
+        assert same(record, extract(model, encoded["pixel_values"][0]))
+        several = extract(model, [image, image], processor=processor, progress=False)
+        assert same(several[1], record)
+        model.save_pretrained(tmp_path)
+        processor.save_pretrained(tmp_path)
+        assert same(record, extract(tmp_path, image))
+        pipeline = transformers.pipeline(
+            "image-classification", model=model, image_processor=processor
+        )
+        assert same(record, extract(pipeline, image))
+
+    def test_an_image_without_a_processor(
+        self, make_model: Callable[..., Any], image: Image.Image
+    ) -> None:
+        with pytest.raises(ValueError, match="processor: an image was given"):
+            extract(make_model("vit"), image)
+
+    def test_a_text_for_a_model_of_images(
+        self, make_model: Callable[..., Any], byte_tokenizer: Any
+    ) -> None:
+        with pytest.raises(TypeError, match="ViTForImageClassification takes images"):
+            extract(make_model("vit"), TEXT, tokenizer=byte_tokenizer)
+
+    def test_an_image_for_a_model_of_texts(self, gpt2: Any, image: Image.Image) -> None:
+        with pytest.raises(TypeError, match="inputs: Image cannot be read"):
+            extract(gpt2, image)
