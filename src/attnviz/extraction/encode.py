@@ -46,7 +46,7 @@ class Encoder:
         self._loaded = loaded
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
-        self._looked = loaded.tokenizer is not None
+        self._looked_in: set[str] = set()
         self._accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
         self.vision = getattr(self._model, "main_input_name", "") == "pixel_values"
@@ -140,14 +140,17 @@ class Encoder:
         ValueError
             If it is needed and there is none.
         """
-        if not self._looked:
-            self._tokenizer = find_tokenizer(self._loaded)
-            self._looked = True
+        where = "hub" if needed else "here"
+        if self._tokenizer is None and where not in self._looked_in:
+            self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
+            self._looked_in.add(where)
         if self._tokenizer is None and needed:
             source = getattr(self._model, "name_or_path", "")
-            where = f"none lies beside {source!r}" if source else "the model doesn't say where from"
+            reason = (
+                f"none lies beside {source!r}" if source else "the model doesn't say where from"
+            )
             raise ValueError(
-                f"tokenizer: text was given, and no tokenizer was found ({where}); give it as "
+                f"tokenizer: text was given, and no tokenizer was found ({reason}); give it as "
                 "tokenizer=, or give ids as inputs"
             )
         return self._tokenizer

@@ -144,13 +144,15 @@ def name_of(model: PreTrainedModel) -> str:
     return name.replace("\\", "/").rpartition("/")[2] or type(model).__name__
 
 
-def find_tokenizer(loaded: Loaded) -> Any:
+def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
     """Find a model's tokenizer.
 
     Parameters
     ----------
     loaded : Loaded
         The model and what came with it.
+    from_hub : bool
+        Whether to ask the hub for one that isn't here; without a network that takes its time.
 
     Returns
     -------
@@ -159,7 +161,7 @@ def find_tokenizer(loaded: Loaded) -> Any:
     """
     if loaded.tokenizer is not None:
         return loaded.tokenizer
-    tokenizer = _beside(loaded.model, transformers.AutoTokenizer)
+    tokenizer = _beside(loaded.model, transformers.AutoTokenizer, from_hub=from_hub)
     # For a folder without a tokenizer transformers 5 makes one of the model's kind that is empty.
     if tokenizer is None or tokenizer.vocab_size <= len(tokenizer.all_special_ids):
         return None
@@ -170,10 +172,10 @@ def find_processor(loaded: Loaded) -> Any:
     """Find a model's image processor; None where there is none."""
     if loaded.processor is not None:
         return loaded.processor
-    return _beside(loaded.model, transformers.AutoImageProcessor)
+    return _beside(loaded.model, transformers.AutoImageProcessor, from_hub=True)
 
 
-def _beside(model: PreTrainedModel, reader: Any) -> Any:
+def _beside(model: PreTrainedModel, reader: Any, *, from_hub: bool) -> Any:
     source = str(getattr(model, "name_or_path", "") or "")
     if not source:
         return None
@@ -181,7 +183,7 @@ def _beside(model: PreTrainedModel, reader: Any) -> Any:
         # What lies here already comes first: it needs no network, and no wait for one.
         return reader.from_pretrained(source, local_files_only=True, trust_remote_code=False)
     except (OSError, ValueError, KeyError, TypeError, ImportError):
-        if Path(source).is_dir():
+        if Path(source).is_dir() or not from_hub:
             return None
     try:
         return reader.from_pretrained(source, trust_remote_code=False)
