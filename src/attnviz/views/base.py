@@ -6,7 +6,7 @@ import os
 import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import anywidget
 import traitlets
@@ -19,7 +19,7 @@ from attnviz.snapshot.html import make_page
 from attnviz.static_files import bundle
 from attnviz.storage import write_whole
 
-__all__ = ["AttentionView"]
+__all__ = ["AttentionView", "check_file_kind"]
 
 
 class AttentionView(anywidget.AnyWidget):
@@ -185,14 +185,12 @@ class AttentionView(anywidget.AnyWidget):
         --------
         >>> view.save("attention.svg")    # doctest: +SKIP
         """
-        kind = Path(path).suffix.lower()
-        if kind == ".html":
+        kind = check_file_kind(path)
+        if kind == "html":
             return write_whole(path, self.to_html().encode())
-        if kind in {".svg", ".png"}:
-            from attnviz.snapshot.image import draw
+        from attnviz.snapshot.image import draw
 
-            return write_whole(path, draw(self.to_html(), "svg" if kind == ".svg" else "png"))
-        raise ValueError(f"path={str(path)!r} must end in .html, .svg or .png")
+        return write_whole(path, draw(self.to_html(), kind))
 
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel.
@@ -314,6 +312,33 @@ class AttentionView(anywidget.AnyWidget):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._record!r}>"
+
+
+def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png"]:
+    """Tell from a file's name what a view is to be saved as.
+
+    Parameters
+    ----------
+    path : path-like
+        The file.
+
+    Returns
+    -------
+    {"html", "svg", "png"}
+
+    Raises
+    ------
+    ValueError
+        If the name ends in anything else.
+    """
+    match Path(path).suffix.lower():
+        case ".html":
+            return "html"
+        case ".svg":
+            return "svg"
+        case ".png":
+            return "png"
+    raise ValueError(f"path={str(path)!r} must end in .html, .svg or .png")
 
 
 def _check_record(record: object) -> None:

@@ -1,0 +1,162 @@
+"""The command line: the same views, written as files.
+
+``attnviz demo`` and ``attnviz head-view``; results go to stdout, progress and errors to stderr.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import attnviz
+from attnviz.host import offer_file
+
+if TYPE_CHECKING:
+    from attnviz.views.head import HeadView
+
+__all__ = ["main"]
+
+_EPILOG = """examples:
+  attnviz demo
+  attnviz head-view --model ./my-bert --text "The cat sat." -o head_view.html
+  attnviz head-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
+
+exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
+"""
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="attnviz",
+        description="See how a transformer attends.",
+        epilog=_EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--version", action="version", version=f"attnviz {attnviz.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+
+    demo = commands.add_parser(
+        "demo",
+        help="a tiny trained model that comes with attnviz, as a page",
+        description="Write the head view of a tiny trained model that comes with attnviz; no "
+        "network is needed.",
+        epilog="example: attnviz demo -o head_view.html",
+    )
+    demo.add_argument(
+        "--model",
+        default="decoder",
+        choices=["decoder", "encoder-decoder", "vision"],
+        help="which of the demo models (default: %(default)s)",
+    )
+
+    head_view = commands.add_parser(
+        "head-view",
+        help="a head view of any model, as HTML, SVG or PNG",
+        description="Run a model on a text and write its head view.",
+        epilog='example: attnviz head-view --model ./my-bert --text "The cat sat." -o x.html',
+    )
+    head_view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
+    head_view.add_argument("--text", required=True, help="what the model reads")
+    head_view.add_argument("--text-pair", metavar="TEXT", help="second text of a pair")
+    head_view.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
+    head_view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
+    head_view.add_argument("--layer", type=int, help="layer shown first")
+    head_view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
+    head_view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+
+    for command in (demo, head_view):
+        command.add_argument(
+            "-o",
+            "--output",
+            type=Path,
+            default=Path("head_view.html"),
+            metavar="FILE",
+            help="x.html, x.svg or x.png (default: %(default)s)",
+        )
+        command.add_argument(
+            "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
+        )
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run a command.
+
+    Parameters
+    ----------
+    arguments : sequence of str, optional
+        ``sys.argv[1:]`` when left out.
+
+    Returns
+    -------
+    int
+        The exit code: 0 when the file is written, 1 when it could not be (the reason is on
+        stderr); wrong usage exits with 2.
+
+    Examples
+    --------
+    >>> main(["demo", "-o", "head_view.html"])    # doctest: +SKIP
+    0
+    """
+    options = _parser().parse_args(arguments)
+    from traitlets import TraitError
+
+    from attnviz.views.base import check_file_kind
+
+    try:
+        # Said before a model runs, not after.
+        check_file_kind(options.output)
+        view = _demo(options) if options.command == "demo" else _head_view(options)
+        path = view.save(options.output)
+    except KeyboardInterrupt:
+        print("attnviz: interrupted, nothing was written", file=sys.stderr)
+        return 130
+    except (
+        *(ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+        TraitError,
+    ) as error:
+        print(f"attnviz: {_reason(error)}", file=sys.stderr)
+        return 1
+    offer_file(path)
+    return 0
+
+
+def _demo(options: argparse.Namespace) -> HeadView:
+    from attnviz import demos
+    from attnviz.show import record_of
+    from attnviz.views.head import HeadView
+
+    print(f"attnviz: running the demo model {options.model!r}", file=sys.stderr)
+    model, reader = demos.load(options.model)
+    example = demos.example(options.model)
+    record = record_of(model, example.pop("inputs"), **_read_by(options.model, reader), **example)
+    return HeadView(record, theme=options.theme)
+
+
+def _read_by(model: str, reader: Any) -> dict[str, Any]:
+    return {"processor" if model == "vision" else "tokenizer": reader}
+
+
+def _head_view(options: argparse.Namespace) -> HeadView:
+    from attnviz.show import record_of
+    from attnviz.views.head import HeadView
+
+    print(f"attnviz: loading and running {options.model}", file=sys.stderr)
+    text = options.text if options.text_pair is None else (options.text, options.text_pair)
+    record = record_of(options.model, text, target=options.target)
+    given = {
+        name: getattr(options, name)
+        for name in ("stack", "layer", "heads", "token")
+        if getattr(options, name) is not None
+    }
+    return HeadView(record, theme=options.theme, **given)
+
+
+def _reason(error: BaseException) -> str:
+    """What went wrong, without the quotes that Python puts around a KeyError's text."""
+    if isinstance(error, KeyError) and error.args:
+        return str(error.args[0])
+    return str(error) or type(error).__name__
