@@ -12,56 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-MAC_APPLICATIONS = (
-    "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
-    "/Applications/Chromium.app/Contents/MacOS/Chromium",
-)
-HOW_TO_GET_ONE = (
-    "The browser tests need Chrome or Chromium and none was found: install one (on Debian "
-    "`apt-get install chromium`, anywhere else `python -m playwright install chromium`), or set "
-    "ATTNVIZ_BROWSER to the path of one."
-)
-
-
-def find_browser() -> str | None:
-    """The path of an installed Chrome or Chromium, or None.
-
-    The one that ATTNVIZ_BROWSER names comes first, then the machine's, then Playwright's own.
-    """
-    named = os.environ.get("ATTNVIZ_BROWSER")
-    if named:
-        return named if Path(named).is_file() else None
-    for name in NAMES:
-        path = shutil.which(name)
-        if path and _runs(path):
-            return path
-    for path in MAC_APPLICATIONS:
-        if Path(path).is_file():
-            return path
-    return _playwrights_own()
-
-
-def _runs(path: str) -> bool:
-    """Whether it starts: Ubuntu's `chromium-browser` may be a note about a snap."""
-    try:
-        command = [path, "--version"]
-        answer = subprocess.run(command, capture_output=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return False
-    return answer.returncode == 0
-
-
-def _playwrights_own() -> str | None:
-    code = (
-        "from playwright.sync_api import sync_playwright as start\n"
-        "with start() as playwright: print(playwright.chromium.executable_path)"
-    )
-    # In a process of its own: Playwright cannot be started twice in one.
-    command = [sys.executable, "-c", code]
-    answer = subprocess.run(command, capture_output=True, text=True, check=False)
-    path = answer.stdout.strip()
-    return path if path and Path(path).is_file() else None
+from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
 
 
 def install_browser() -> None:
@@ -95,7 +46,7 @@ def main(arguments: list[str]) -> int:
         install_browser()
         browser = find_browser()
     if browser is None:
-        print(HOW_TO_GET_ONE, file=sys.stderr)
+        print(f"The browser tests need a browser, and {HOW_TO_GET_ONE}.", file=sys.stderr)
         return 1
     print(browser)
     return 0

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-import find_browser
+from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, WebSocket
@@ -34,9 +34,9 @@ LOCAL_SCHEMES = frozenset({"about", "blob", "data", "file"})
 
 def launch(playwright: Playwright) -> Browser:
     """Start the machine's Chrome or Chromium; no browser is a failure, never a skip."""
-    path = find_browser.find_browser()
+    path = find_browser()
     if path is None:
-        pytest.fail(find_browser.HOW_TO_GET_ONE, pytrace=False)
+        pytest.fail(f"the browser tests need a browser, and {HOW_TO_GET_ONE}", pytrace=False)
     return playwright.chromium.launch(executable_path=path, args=list(FLAGS), headless=True)
 
 
