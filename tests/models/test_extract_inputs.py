@@ -108,6 +108,14 @@ class TestModels:
         with pytest.raises(NotImplementedError, match=r"not supported yet.*from_weights"):
             extract(make_model("bloom"), IDS)
 
+    def test_attention_that_the_forward_put_in_the_place_of_another(
+        self, make_model: Callable[..., Any]
+    ) -> None:
+        # Its decoder dispatches; for a short text its encoder changes to modules that don't.
+        model = make_model("bigbird_pegasus")
+        with pytest.raises(NotImplementedError, match=r"2 modules, such as model.encoder.layers.0"):
+            extract(model, IDS, decoder_input_ids=IDS)
+
     def test_attention_that_leaves_the_dispatcher_on_its_own(
         self, make_model: Callable[..., Any]
     ) -> None:

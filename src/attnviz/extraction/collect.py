@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
+import transformers
 from torch import nn
 
 from attnviz.extraction.batch import Side
@@ -172,11 +173,23 @@ class Collector:
     def uncaptured(self) -> list[AttentionModule]:
         """Modules with softmax attention that ran outside of the dispatcher."""
         captured = {entry.name for entries in self._captured.values() for entry in entries}
+        # By name: what replaced a module is named in its place.
+        modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
         return [
-            module
-            for module in self._modules
-            if module.softmax and module.name in self._ran and module.name not in captured
+            entry
+            for name, entry in modules.items()
+            if entry.softmax and name in self._ran and name not in captured
         ]
+
+    def _replaced(self) -> list[AttentionModule]:
+        """Modules that the forward put in the place of others (BigBird, for a short text)."""
+        if all(id(module) in self._names for module in self.model.modules()):
+            return []
+        new = [
+            entry for entry in attention_modules(self.model) if id(entry.module) not in self._names
+        ]
+        self._ran.update(entry.name for entry in new)
+        return new
 
     def _refuse_missing(self) -> None:
         kind = type(self.model).__name__
@@ -186,9 +199,10 @@ class Collector:
         if layers or (missing and not self._captured):
             first = (layers or missing)[0]
             raise NotImplementedError(
-                f"model: the attention of {kind} does not go through transformers' dispatcher "
-                f"({len(missing)} modules, such as {first.name}, a {type(first.module).__name__}) "
-                "and is not supported yet. Draw the model's own weights instead: "
+                f"model: the attention of {kind} does not go through the dispatcher of transformers "
+                f"{transformers.__version__} ({len(missing)} modules, such as {first.name}, a "
+                f"{type(first.module).__name__}) and is not supported yet. Draw the model's own "
+                "weights instead: "
                 "AttentionRecord.from_weights(outputs.attentions, tokens) with "
                 "attn_implementation='eager' and output_attentions=True"
             )
