@@ -199,10 +199,10 @@ class Collector:
         if layers or (missing and not self._captured):
             first = (layers or missing)[0]
             raise NotImplementedError(
-                f"model: the attention of {kind} does not go through the dispatcher of transformers "
-                f"{transformers.__version__} ({len(missing)} modules, such as {first.name}, a "
-                f"{type(first.module).__name__}) and is not supported yet. Draw the model's own "
-                "weights instead: "
+                f"model: the attention of {kind} does not go through the dispatcher of "
+                f"transformers {transformers.__version__} ({len(missing)} modules, such as "
+                f"{first.name}, a {type(first.module).__name__}) and is not supported yet. Draw "
+                "the model's own weights instead: "
                 "AttentionRecord.from_weights(outputs.attentions, tokens) with "
                 "attn_implementation='eager' and output_attentions=True"
             )
