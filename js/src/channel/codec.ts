@@ -80,6 +80,7 @@ export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
 
 /** Inflates bytes that zlib deflated. */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
-  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(stream).arrayBuffer());
+  const body = new Response(bytes).body as ReadableStream<Uint8Array<ArrayBuffer>>;
+  const inflated = body.pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(inflated).arrayBuffer());
 }

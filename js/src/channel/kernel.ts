@@ -132,14 +132,23 @@ export class KernelChannel implements Carrier {
         this.#report();
       }, after);
     pending.timers = [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
-    this.#model.send({ attnviz: "request", id, name: pending.name, arguments: pending.args });
+    this.#transmit({ attnviz: "request", id, name: pending.name, arguments: pending.args });
+  }
+
+  #transmit(message: object): void {
+    try {
+      this.#model.send(message);
+    } catch {
+      // JupyterLab throws where the kernel is gone. That is one way of not being answered: the
+      // timers say so, and a retry sends again.
+    }
   }
 
   #cancel(pending: Pending): void {
     const sent = this.#inFlight.has(pending);
     const ids = pending.ids;
     this.#finish(pending);
-    if (sent) for (const id of ids) this.#model.send({ attnviz: "cancel", id });
+    if (sent) for (const id of ids) this.#transmit({ attnviz: "cancel", id });
     this.#sendNext();
   }
 

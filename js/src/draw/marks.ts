@@ -192,14 +192,23 @@ function legalInXml(code: number): boolean {
   return !(code >= 0xd800 && code <= 0xdfff) && code !== 0xfffe && code !== 0xffff;
 }
 
-/** A text that can be shown anywhere: characters that XML forbids become U+FFFD. */
+/** Characters that turn the direction of what follows, beyond the text that they stand in. */
+const TURNS_DIRECTION = /[\u202a-\u202e\u2066-\u2069]/g;
+
+/**
+ * A text that can be shown anywhere: characters that XML forbids become U+FFFD, and those that
+ * would turn the direction of their surroundings are named.
+ */
 export function printable(text: string): string {
   let out = "";
   // By code points, so that only a surrogate without its other half is a lone code.
   for (const character of text) {
     out += legalInXml(character.codePointAt(0) as number) ? character : "\uFFFD";
   }
-  return out;
+  return out.replace(
+    TURNS_DIRECTION,
+    (mark) => `‹U+${(mark.codePointAt(0) as number).toString(16).toUpperCase()}›`,
+  );
 }
 
 function moved(values: Float32Array, by: number): Float32Array {

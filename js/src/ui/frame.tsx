@@ -55,6 +55,7 @@ function Standing({
 export function Frame(props: FrameProps) {
   const helping = useSignal(false);
   return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
     <div
       class="av-frame"
       onKeyDown={(event) => {

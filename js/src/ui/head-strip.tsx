@@ -58,7 +58,6 @@ function HeadMap(props: { maps: Piece | null; head: number; color: string; size:
       width={maps?.columns ?? 1}
       height={maps?.rows ?? 1}
       style={{ width: `${size}px`, height: `${size}px` }}
-      aria-hidden="true"
     />
   );
 }
@@ -84,7 +83,7 @@ export function HeadStrip(props: HeadStripProps) {
     event.stopPropagation();
   };
   return (
-    <div class="av-row av-heads" role="group" aria-label="Heads">
+    <fieldset class="av-row av-heads" aria-label="Heads">
       <div class="av-label">
         <div>Heads</div>
         <div class="av-head-tools">
@@ -106,6 +105,7 @@ export function HeadStrip(props: HeadStripProps) {
           </button>
         </div>
       </div>
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
       <div
         class="av-strip"
         ref={strip}
@@ -136,6 +136,6 @@ export function HeadStrip(props: HeadStripProps) {
           );
         })}
       </div>
-    </div>
+    </fieldset>
   );
 }

@@ -21,7 +21,7 @@ export function Layers({ layers, layer, width, onChange }: LayersProps) {
   const fit = layers.length <= MOST_BUTTONS && layers.length * BUTTON <= width * 2;
   const place = layers.indexOf(layer);
   return (
-    <div class="av-row av-layers" role="group" aria-label="Layer">
+    <fieldset class="av-row av-layers" aria-label="Layer">
       <span class="av-label">Layer</span>
       {fit ? (
         <div class="av-steps">
@@ -74,6 +74,6 @@ export function Layers({ layers, layer, width, onChange }: LayersProps) {
           </span>
         </div>
       )}
-    </div>
+    </fieldset>
   );
 }

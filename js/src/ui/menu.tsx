@@ -31,7 +31,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
       box.current?.querySelectorAll<HTMLButtonElement>("[role=menuitem]") ?? [],
     );
     const root = box.current?.getRootNode() as Document | ShadowRoot | undefined;
-    const at = items.findIndex((item) => item === root?.activeElement);
+    const at = items.indexOf(root?.activeElement as HTMLButtonElement);
     if (event.key === "Escape") {
       open.value = false;
       button.current?.focus();
@@ -43,6 +43,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
   };
 
   return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside.
     <div class="av-menu" ref={box} onKeyDown={onKeyDown}>
       <button
         type="button"

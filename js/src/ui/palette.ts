@@ -1,7 +1,7 @@
 /**
  * The colours of chosen heads and of everything else, in both themes.
  *
- * The eight were searched for: any two, and any one and the neutral ink, are at least 0.1 apart
+ * The eight were searched for: any two, and any one and the neutral ink, are at least 0.085 apart
  * in OKLab to normal sight and to simulated protanopia, deuteranopia and tritanopia, and each
  * stands out from its background by 3 to 1 or more (js/test/palette.test.ts).
  */
@@ -29,7 +29,7 @@ export interface Palette {
 
 export const PALETTES: Record<ThemeName, Palette> = {
   light: {
-    heads: ["#c24a10", "#1442cc", "#148270", "#f1259a", "#c4890e", "#5790f3", "#630489", "#7a2101"],
+    heads: ["#b84812", "#143eca", "#178270", "#f1259a", "#c4890e", "#5790f3", "#630489", "#7a2101"],
     ink: "#1c1f26",
     muted: "#656c7a",
     rule: "#dfe2e8",
@@ -39,7 +39,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
     found: "#ffe9a8",
   },
   dark: {
-    heads: ["#fba316", "#5a79f6", "#4dd383", "#e957aa", "#f8f957", "#a1fffe", "#a7a2fe", "#b27648"],
+    heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
     ink: "#eceef2",
     muted: "#9ba2b0",
     rule: "#343842",

@@ -71,7 +71,12 @@ export function bindModel<S extends object>(
       model.set(name, value);
       changed = true;
     }
-    if (changed) model.save_changes();
+    if (!changed) return;
+    try {
+      model.save_changes();
+    } catch {
+      // The kernel is gone; the view goes on with what it has, and says so when it asks for more.
+    }
   });
   ended.addEventListener("abort", stop);
 }

@@ -1,8 +1,9 @@
 /** Bars with numbers: the weights of the query or key that stands out, head by head. */
 
-import type { Mark, TextMark } from "../draw/marks";
+import { measureText } from "../draw/canvas";
+import { fontOf, type Mark, type TextMark } from "../draw/marks";
 import { MOST_COLOURS } from "../ui/palette";
-import { along, type Column, type Layout } from "./head-layout";
+import { along, type Column, fitLabel, type Layout } from "./head-layout";
 import type { Series } from "./head-lines";
 import { type Focus, type Picture, seriesColor } from "./head-marks";
 import { formatWeight, quoted } from "./head-words";
@@ -10,6 +11,7 @@ import { formatWeight, quoted } from "./head-words";
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;
 const NUMBER_SIZE = 10.5;
+const TITLE_SIZE = 12.5;
 /** Room for "0.68" behind the longest bar. */
 const NUMBER_ROOM = 30;
 
@@ -129,13 +131,17 @@ function standingBars(
   const bottom = along(layout, column.labels.length - 1) + layout.step / 2;
   const top = layout.first - layout.step / 2;
   const startOf = (c: number): number => column.barStart + direction * (apart ? c * wide : 0);
+  const free = direction > 0 ? layout.width - column.barStart : column.barStart;
+  const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
+  const label = fitLabel(title, free, titleFont, measureText);
+  const short = fitLabel(title.replace("weight ", ""), free, titleFont, measureText);
   marks.push({
     kind: "text",
-    text: title,
+    text: label.cut ? short.text : label.text,
     x: startOf(0),
     y: 11,
     fill: palette.muted,
-    size: 12.5,
+    size: TITLE_SIZE,
     font: "text",
     align,
   });
@@ -251,7 +257,8 @@ function lyingBars(
     if (numbered.has(bar)) {
       marks.push({
         ...numberMark(picture, bar),
-        x: middle,
+        // Under the token and not the bar, so that neighbours' numbers keep their distance.
+        x: along(layout, bar.place),
         y: column.barStart + direction * (length + 8),
         align: "middle",
       });

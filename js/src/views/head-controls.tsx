@@ -38,7 +38,7 @@ export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): Leave
 }
 
 /** Which lines are drawn. */
-export function LineControls({ context, plan }: ControlProps) {
+export function LineControls({ context, model, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
   const leaveOut = state.leave_out.value;
@@ -152,6 +152,7 @@ export function LineControls({ context, plan }: ControlProps) {
         ]}
         onChange={(orientation) => assign(state, { orientation })}
       />
+      <Search context={context} model={model} plan={plan} />
     </div>
   );
 }
@@ -187,7 +188,7 @@ function WindowControl(props: {
   const size = window[1] - window[0];
   const sizes = [...new Set([...SIZES.filter((each) => each < count), size])].sort((a, b) => a - b);
   return (
-    <div class="av-field av-window" role="group" aria-label={label}>
+    <fieldset class="av-field av-window" aria-label={label}>
       <span>{label}</span>
       <button
         type="button"
@@ -234,15 +235,12 @@ function WindowControl(props: {
           </option>
         ))}
       </select>
-    </div>
+    </fieldset>
   );
 }
 
-/** Texts longer than this get the controls of a window, and a search. */
-const LONG = 40;
-
-/** Which part of a long text is in sight, and a search through it. */
-export function WindowControls({ context, model, plan }: ControlProps) {
+/** Which part of a long text is in sight. */
+export function WindowControls({ context, plan }: Omit<ControlProps, "model">) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -251,14 +249,14 @@ export function WindowControls({ context, model, plan }: ControlProps) {
   const windowed = (window: Range, count: number): boolean =>
     count > 100 || window[1] - window[0] < count;
   const long = windowed(plan.queryWindow, numQueries) || windowed(plan.keyWindow, numKeys);
-  if (!long && Math.max(numQueries, numKeys) <= LONG) return null;
+  if (!long) return null;
   const joined =
     sameTokens &&
     together.value &&
     JSON.stringify(plan.queryWindow) === JSON.stringify(plan.keyWindow);
   return (
     <div class="av-row av-options">
-      {long && joined && (
+      {joined && (
         <WindowControl
           label="Tokens"
           window={plan.queryWindow}
@@ -266,7 +264,7 @@ export function WindowControls({ context, model, plan }: ControlProps) {
           onChange={(window) => assign(state, { query_window: window, key_window: window })}
         />
       )}
-      {long && !joined && (
+      {!joined && (
         <>
           <WindowControl
             label="Queries"
@@ -282,7 +280,7 @@ export function WindowControls({ context, model, plan }: ControlProps) {
           />
         </>
       )}
-      {long && sameTokens && (
+      {sameTokens && (
         <Switch
           label="move together"
           on={joined}
@@ -292,7 +290,6 @@ export function WindowControls({ context, model, plan }: ControlProps) {
           }}
         />
       )}
-      <Search context={context} model={model} plan={plan} />
     </div>
   );
 }
@@ -330,7 +327,7 @@ function Search({ context, model, plan }: ControlProps) {
     model.cursor.value = { side, index };
   };
   return (
-    <div class="av-field av-find" role="search">
+    <search class="av-field av-find">
       <input
         type="search"
         placeholder="Find token"
@@ -359,6 +356,6 @@ function Search({ context, model, plan }: ControlProps) {
               ? `${at.value + 1} of ${matches.length}`
               : `${matches.length} found`}
       </output>
-    </div>
+    </search>
   );
 }

@@ -63,10 +63,12 @@ export interface LayoutInput {
 const HEADING = 44;
 const GAP = 12;
 const LONGEST_LABEL = 190;
+/** Between the columns, where the picture is narrow. */
+const LEAST_LINES = 84;
 const LEAST_LABEL_STEP = 11;
 /** Across a horizontal picture. */
 const CROSS = 230;
-const HORIZONTAL_BARS = 84;
+const HORIZONTAL_BARS = { query: 58, key: 72 };
 const HORIZONTAL_MARGIN = 74;
 
 function graphemes(text: string): string[] {
@@ -77,9 +79,15 @@ function graphemes(text: string): string[] {
   );
 }
 
+/** White space and blanks that would leave no trace, as signs. */
+function visible(text: string): string {
+  const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
+  return shown.trim() === "" ? "␣".repeat(Math.max(1, shown.length)) : shown;
+}
+
 /** A text that is no wider than `limit`, cut in its middle where it was. */
 export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
-  const shown = printable(text);
+  const shown = visible(text);
   const width = measure(shown, font);
   if (width <= limit) return { text: shown, cut: false, width };
   const parts = graphemes(shown);
@@ -106,9 +114,14 @@ export function standsUpright(text: string): boolean {
   );
 }
 
+/** A token that is short enough to stand among tokens that are turned. */
+export function staysLevel(label: Label, step: number): boolean {
+  return label.width <= Math.min(24, step - 4);
+}
+
 /** The distance of two rows in a column of `count` tokens. */
 export function rowStep(count: number): number {
-  if (count <= 100) return Math.min(26, Math.max(LEAST_LABEL_STEP + 0.5, 640 / Math.max(1, count)));
+  if (count <= 100) return Math.min(26, Math.max(13, 640 / Math.max(1, count)));
   return Math.max(3, 1150 / count);
 }
 
@@ -140,29 +153,31 @@ function vertical(input: LayoutInput): Layout {
     input.keyWindow[1] - input.keyWindow[0],
   );
   const step = rowStep(count);
-  const size = Math.max(8, Math.min(14.5, step - 3.5));
+  const size = Math.max(9, Math.min(14.5, step - 2.5));
   const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
   const queryLabels = labelsOf(input.queryTexts, input.queryWindow, limit, size, measure);
   const keyLabels = labelsOf(input.keyTexts, input.keyWindow, limit, size, measure);
   const queryWidth = Math.max(36, widest(queryLabels));
   const keyWidth = Math.max(36, widest(keyLabels));
-  const fixed = queryWidth + keyWidth + 6 * GAP;
+  const gap = width < 480 ? 7 : GAP;
+  const fixed = queryWidth + keyWidth + 6 * gap;
   const leastLines = Math.min(340, Math.max(110, width * 0.36));
   const spare = Math.max(0, width - fixed - leastLines);
   // Bars on both sides where each gets a readable width, else only where they are needed.
   const both = spare / 2 >= 72;
-  const room = both ? Math.min(300, spare / 2) : Math.min(170, spare);
+  const narrow = Math.min(84, Math.max(0, width - fixed - LEAST_LINES));
+  const room = both ? Math.min(300, spare / 2) : Math.min(170, Math.max(spare, narrow));
   const barRoom = {
     query: both || input.barSide === "query" ? room : 0,
     key: both || input.barSide === "key" ? room : 0,
   };
-  const lines = Math.max(leastLines, Math.min(520, width - fixed - barRoom.query - barRoom.key));
+  const lines = Math.max(LEAST_LINES, Math.min(520, width - fixed - barRoom.query - barRoom.key));
   const used = fixed + lines + barRoom.query + barRoom.key;
   const left = Math.max(0, (width - used) / 2);
-  const queryAnchor = left + barRoom.query + 2 * GAP + queryWidth;
-  const queryEdge = queryAnchor + GAP;
+  const queryAnchor = left + barRoom.query + 2 * gap + queryWidth;
+  const queryEdge = queryAnchor + gap;
   const keyEdge = queryEdge + lines;
-  const keyAnchor = keyEdge + GAP;
+  const keyAnchor = keyEdge + gap;
   const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
   return {
     orientation: "vertical",
@@ -179,7 +194,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: queryAnchor,
       edge: queryEdge,
       turned: false,
-      barStart: queryAnchor - queryWidth - GAP,
+      barStart: queryAnchor - queryWidth - gap,
       barReach: -barRoom.query,
     },
     key: {
@@ -191,7 +206,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: keyAnchor,
       edge: keyEdge,
       turned: false,
-      barStart: keyAnchor + keyWidth + GAP,
+      barStart: keyAnchor + keyWidth + gap,
       barReach: barRoom.key,
     },
   };
@@ -220,7 +235,7 @@ function horizontal(input: LayoutInput): Layout {
   };
   const query = extent(queryLabels);
   const key = extent(keyLabels);
-  const queryAnchor = HORIZONTAL_BARS + GAP + query.height;
+  const queryAnchor = HORIZONTAL_BARS.query + GAP + query.height;
   const queryEdge = queryAnchor + GAP;
   const keyEdge = queryEdge + CROSS;
   const keyAnchor = keyEdge + GAP;
@@ -228,7 +243,7 @@ function horizontal(input: LayoutInput): Layout {
     orientation: "horizontal",
     // Tokens that do not fit are reached by scrolling sideways.
     width: Math.max(input.width, HORIZONTAL_MARGIN + GAP + count * step),
-    height: keyAnchor + key.height + GAP + HORIZONTAL_BARS + 4,
+    height: keyAnchor + key.height + GAP + HORIZONTAL_BARS.key + 4,
     step,
     first: HORIZONTAL_MARGIN + step / 2,
     query: {
@@ -241,7 +256,7 @@ function horizontal(input: LayoutInput): Layout {
       edge: queryEdge,
       turned: query.turned,
       barStart: queryAnchor - query.height - GAP / 2,
-      barReach: -(HORIZONTAL_BARS - 14),
+      barReach: -(HORIZONTAL_BARS.query - 14),
     },
     key: {
       side: "key",
@@ -253,7 +268,7 @@ function horizontal(input: LayoutInput): Layout {
       edge: keyEdge,
       turned: key.turned,
       barStart: keyAnchor + key.height + GAP / 2,
-      barReach: HORIZONTAL_BARS - 14,
+      barReach: HORIZONTAL_BARS.key - 14,
     },
   };
 }

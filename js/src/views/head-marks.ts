@@ -4,7 +4,15 @@ import type { TokenList } from "../channel/source";
 import type { CurvesMark, Mark, TextMark } from "../draw/marks";
 import { headColor, MOST_COLOURS, type Palette } from "../ui/palette";
 import { barMarks } from "./head-bars";
-import { along, type Column, type Layout, type Side, stacked, standsUpright } from "./head-layout";
+import {
+  along,
+  type Column,
+  type Layout,
+  type Side,
+  stacked,
+  standsUpright,
+  staysLevel,
+} from "./head-layout";
 import type { Lines, Series, Weights } from "./head-lines";
 
 /** A token of one side. */
@@ -88,10 +96,14 @@ function spreadOf(picture: Picture): number {
   return Math.min(2.6, (picture.layout.step * 0.62) / count);
 }
 
+/** Lines below this opacity are one pixel wide. */
+const WEAK = 0.12;
+
 /** Opacity and width of a line, by its weight. */
 export function strength(weight: number, scale: number): { opacity: number; width: number } {
   const opacity = Math.min(1, weight / scale);
-  return { opacity, width: 0.9 + 1.7 * opacity };
+  // Browsers paint lines of just one pixel several times faster, and most lines are weak.
+  return { opacity, width: opacity < WEAK ? 1 : 0.9 + 1.7 * opacity };
 }
 
 function curvesOf(
@@ -258,7 +270,7 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
     };
     if (standing) {
       texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
-    } else if (!column.turned) {
+    } else if (!column.turned || staysLevel(label, layout.step)) {
       const shift = (column.size / 2 + 1) * (query ? -1 : 1);
       texts.push({ ...base, x: middle, y: column.anchor + shift, align: "middle" });
     } else if (standsUpright(label.text)) {
@@ -307,8 +319,9 @@ function labelBox(layout: Layout, column: Column, width: number, middle: number)
     const x = query ? column.anchor - wide + 6 : column.anchor - 6;
     return { x, y: middle - height / 2, width: wide, height };
   }
-  const length = (column.turned ? width : column.size + 2) + 8;
-  const wide = column.turned
+  const turned = column.turned && width > Math.min(24, layout.step - 4);
+  const length = (turned ? width : column.size + 2) + 8;
+  const wide = turned
     ? Math.min(layout.step, column.size + 8)
     : Math.min(layout.step - 2, width + 12);
   const y = query ? column.anchor - length + 4 : column.anchor - 4;

@@ -40,6 +40,9 @@ import {
 /** Maps in the strip have at most this many cells a side. */
 const MAP_SIZE = 32;
 
+/** Weights are called small where none drawn reaches this share of the maximum. */
+const SMALL_SHARE = 0.4;
+
 /** How full opacity is set: to the largest weight there can be, or to the largest drawn. */
 export type Scaling = "auto" | "whole" | "largest";
 
@@ -69,9 +72,9 @@ export interface HeadModel {
 
 /** The weight that is drawn with full opacity. */
 export function scaleOf(lines: Lines, maximum: number, scaling: Scaling): number {
-  // A mean over heads is seldom near the maximum: on its scale nothing would be seen.
-  const combined = lines.series.some((each) => each.head === null);
-  const largest = scaling === "largest" || (scaling === "auto" && combined);
+  // Where all weights are small, nothing would be seen on the whole scale.
+  const small = lines.largest < SMALL_SHARE * maximum;
+  const largest = scaling === "largest" || (scaling === "auto" && small);
   return largest && lines.largest > 0 ? Math.min(niceMaximum(lines.largest), maximum) : maximum;
 }
 

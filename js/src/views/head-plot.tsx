@@ -115,7 +115,9 @@ export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
     const y = event.clientY - (box?.top ?? 0);
     const scene = model.scene.peek();
     if (!scene) return { token: null, line: null, x, y };
-    const meaning = hitTest([...scene.back, ...scene.front], x, y);
+    // Where some lines stand out, the others are too faint to be meant.
+    const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
+    const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
     return {
       token: (meaning?.token as TokenAt | undefined) ?? null,
       line: (meaning?.line as LineAt | undefined) ?? null,
@@ -242,10 +244,10 @@ export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
   };
 
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
     <div
       class="av-plot"
       ref={plot}
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
       tabIndex={0}
       role="application"
       aria-roledescription="attention lines"
@@ -258,8 +260,8 @@ export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
         model.cursor.value = null;
       }}
     >
-      <canvas class="av-back" ref={backCanvas} aria-hidden="true" />
-      <canvas class="av-front" ref={frontCanvas} aria-hidden="true" />
+      <canvas class="av-back" ref={backCanvas} />
+      <canvas class="av-front" ref={frontCanvas} />
       {hint.value && (hint.value.rows.length > 0 || hint.value.title) && (
         <HintBox hint={hint.value} width={context.width.value} />
       )}

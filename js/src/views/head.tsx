@@ -68,13 +68,9 @@ function subtitleOf(plan: Plan, error: number | null): string {
 }
 
 /** What is said about a picture. */
-function captionOf(
-  plan: Plan,
-  picture: Picture,
-  state: HeadState,
-  focus = focusOf(picture),
-): Caption {
+function captionOf(plan: Plan, picture: Picture, state: HeadState, live: boolean): Caption {
   const { lines, scale, weights } = picture;
+  const focus = focusOf(picture);
   const pinned: string[] = [];
   const pin = (
     index: number | null,
@@ -100,7 +96,7 @@ function captionOf(
       ? ` Layer ${plan.layer} has ${plan.numHeads} heads: no head ${plan.absent.join(", ")}.`
       : "";
   return {
-    title: plan.stack.name === "" ? "attention" : "",
+    title: "",
     subtitle: subtitleOf(plan, weights.error),
     sentence:
       sentence({
@@ -123,6 +119,7 @@ function captionOf(
       pair: state.pair !== "all",
       emptyQueries: lines.emptyQueries,
       pinned,
+      live,
     }),
     scale: String(Number(scale.toPrecision(2))),
     scaleNote:
@@ -142,7 +139,7 @@ function figureNow(model: HeadModel, state: ViewContext<HeadState>["state"]) {
     key: model.plan.peek()?.key ?? null,
   };
   const still = { ...picture, hovered: null, cursor: null };
-  const caption = captionOf(plan, still, valuesOf(state));
+  const caption = captionOf(plan, still, valuesOf(state), false);
   caption.title = model.description.peek()?.model || "attention";
   return { picture, plan, caption, scene: figure(picture, caption) };
 }
@@ -240,14 +237,19 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
 
   const caption =
     loaded && picture
-      ? captionOf({ ...loaded.plan, token: plan?.token ?? null, key: plan?.key ?? null }, picture, {
-          ...valuesOf(state),
-          top_k: state.top_k.value,
-          threshold: state.threshold.value,
-          leave_out: state.leave_out.value,
-          renormalize: state.renormalize.value,
-          pair: state.pair.value,
-        })
+      ? captionOf(
+          { ...loaded.plan, token: plan?.token ?? null, key: plan?.key ?? null },
+          picture,
+          {
+            ...valuesOf(state),
+            top_k: state.top_k.value,
+            threshold: state.threshold.value,
+            leave_out: state.leave_out.value,
+            renormalize: state.renormalize.value,
+            pair: state.pair.value,
+          },
+          true,
+        )
       : null;
 
   return (
@@ -309,7 +311,7 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
               }}
             />
             <LineControls context={context} model={model} plan={plan} />
-            <WindowControls context={context} model={model} plan={plan} />
+            <WindowControls context={context} plan={plan} />
           </div>
         )
       }

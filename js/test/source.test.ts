@@ -1,0 +1,156 @@
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { PageCarrier, type PageData } from "../src/channel/page";
+import {
+  type BlockRequest,
+  type Carrier,
+  type Description,
+  Source,
+  splitRequest,
+} from "../src/channel/source";
+
+/** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
+function pageData(): PageData {
+  const codes = new Uint8Array(12);
+  for (let head = 0; head < 2; head++)
+    for (let row = 0; row < 3; row++)
+      for (let column = 0; column < 2; column++)
+        codes[(head * 3 + row) * 2 + column] = 100 * head + 10 * row + column;
+  const piece = {
+    stack: "cross",
+    layer: 4,
+    shape: [2, 3, 2] as [number, number, number],
+    encoding: "uint8-sqrt" as const,
+    maximum: 1,
+    error: 0.00392,
+    data: deflateSync(codes).toString("base64"),
+  };
+  const description = { model: "m", notes: [], stacks: [] } satisfies Description;
+  return { format: 1, view: "head", state: {}, description, blocks: [piece], maps: [piece] };
+}
+
+const value = (code: number): number => (code / 255) ** 2;
+
+describe("a page's carrier", () => {
+  it("cuts heads, rows and columns out of the layer that it carries", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const piece = await source.block({
+      stack: "cross",
+      layer: 4,
+      heads: [1, 0],
+      rows: [1, 3],
+      columns: [1, 2],
+      precision: "uint8",
+    });
+    expect([piece.rows, piece.columns]).toEqual([2, 1]);
+    [111, 121].forEach((code, i) => {
+      expect(piece.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
+    });
+    [11, 21].forEach((code, i) => {
+      expect(piece.matrices[1]?.[i]).toBeCloseTo(value(code), 6);
+    });
+  });
+
+  it("says its own precision also where exact values are asked for", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
+    const piece = await source.block({ ...request, precision: "float32" } as BlockRequest);
+    expect(piece.error).toBe(0.00392);
+  });
+
+  it("names a layer that it does not carry, and a format that it does not know", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
+      /layer 9.*"self"/,
+    );
+    const later = { ...pageData(), format: 2 } as unknown as PageData;
+    expect(() => new PageCarrier(later)).toThrow(/format 2/);
+  });
+});
+
+describe("big requests", () => {
+  const request: BlockRequest = {
+    stack: "self",
+    layer: 0,
+    heads: [0, 1, 2, 3, 4],
+    rows: [10, 20],
+    columns: [0, 10],
+    precision: "uint8",
+  };
+
+  it("are split by heads", () => {
+    // 100 bytes a head: two fit into 250.
+    const parts = splitRequest(request, 250);
+    expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
+  });
+
+  it("are split by rows where one head is too big, four bytes to an exact value", () => {
+    // 40 bytes a row: three rows fit into 130.
+    const parts = splitRequest({ ...request, heads: [7], precision: "float32" }, 130);
+    expect(parts.map((part) => part.rows)).toEqual([
+      [10, 13],
+      [13, 16],
+      [16, 19],
+      [19, 20],
+    ]);
+  });
+
+  it("come back as one, and are kept", async () => {
+    let asked = 0;
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        asked++;
+        const { heads, rows, columns } = args as BlockRequest;
+        const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
+        const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
+        // Every value is its row's number.
+        const width = shape[2] as number;
+        const data = Float32Array.from(
+          { length: count },
+          (_, i) => rows[0] + (Math.floor(i / width) % (shape[1] as number)),
+        );
+        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      },
+    };
+    const source = new Source(carrier);
+    const big: BlockRequest = {
+      ...request,
+      heads: [0, 1],
+      rows: [0, 600],
+      columns: [0, 600],
+      precision: "float32",
+    };
+    const piece = await source.block(big);
+    expect(asked).toBe(4);
+    expect(piece.matrices).toHaveLength(2);
+    expect(piece.matrices[1]?.[599 * 600]).toBe(599);
+    expect(piece.matrices[0]?.[416 * 600 + 5]).toBe(416);
+    await source.block({ ...big, heads: [1] });
+    expect(asked).toBe(4);
+  });
+
+  it("are forgotten, the oldest first, when too much is kept", async () => {
+    const asked: number[] = [];
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        const { layer } = args as BlockRequest;
+        asked.push(layer);
+        const header = { shape: [1, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
+        return { header, data: new Uint8Array(4) };
+      },
+    };
+    // A kept matrix of 2 x 2 takes 16 bytes: two fit.
+    const source = new Source(carrier, 40);
+    const ask = (layer: number): Promise<unknown> =>
+      source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
+    for (const layer of [1, 2, 1, 3, 1, 2]) await ask(layer);
+    expect(asked).toEqual([1, 2, 3, 2]);
+  });
+});
