@@ -37,6 +37,8 @@ KNOWN_PROBLEMS = (
     r"Canceled future for \w+ message",
     # Its own status bar stumbles when a kernel restarts after a change of theme.
     r"'removeChild' on 'Node'.*\n\s+at http\S+/static/lab/jlab_core",
+    # Its widget manager looks for the kernel of a notebook that was opened without one.
+    r"null \(reading 'kernel'\)\n\s+at \S+ \(http\S+/jupyterlab-manager/",
 )
 
 # User settings of the tests' own JupyterLab: no news pop-up, no recovery, one known theme.

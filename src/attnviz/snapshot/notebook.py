@@ -54,7 +54,9 @@ def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) 
         warnings.warn(f"a table stands in for the picture: {error}", stacklevel=3)
         picture = HTML(strongest_weights_table(record, state))
     display(picture)
-    display(HTML(_frame(page, record)))
+    # As raw data: IPython would advise IFrame, which shows an address and no document.
+    data = {"text/html": _frame(page, record), "text/plain": "<interactive attention view>"}
+    display(data, raw=True)
 
 
 def _frame(page: str, record: AttentionRecord) -> str:

@@ -1,0 +1,190 @@
+"""The head view in a real JupyterLab: transport, both-way traits, theme, a kernel that is lost.
+
+What the view does by itself is tested on exported pages, which open in a tenth of the time.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "\u202eright to left",
+    "nul\x00",
+    "👩‍🔬",
+]
+SETUP = """
+import attnviz as av, torch
+from transformers import AutoModel, AutoTokenizer
+torch.set_num_threads(1)
+model = AutoModel.from_pretrained({folder!r})
+text = "The animal didn't cross the street because it was too tired."
+"""
+SHOW = """
+view = av.show_head_view(model, text, layer=3, heads=[1, 7, 9])
+view
+"""
+SECOND = f"""
+weights = torch.softmax(torch.randn(2, 3, 5, 5, generator=torch.Generator().manual_seed(0)), -1)
+second = av.HeadView(av.AttentionRecord.from_weights(weights, {HOSTILE!r}, model="hostile"))
+second
+"""
+BROKEN = """
+from attnviz.weights import QueryKeyAttention
+vectors = torch.full((1, 3, 4), torch.nan)
+stack = av.AttentionStack(
+    "self", {0: QueryKeyAttention(vectors, vectors, scale=1.0)}, av.Tokens.of(["a", "b", "c"])
+)
+av.HeadView(av.AttentionRecord({"self": stack}))
+"""
+# Longer than the ten seconds after which a view calls a kernel unanswering.
+UNANSWERED = 20_000
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab, checkpoint_folder: Path) -> Notebook:
+    notebook = lab.open([SETUP.format(folder=str(checkpoint_folder)), SHOW, SECOND, BROKEN])
+    notebook.run_all()
+    return notebook
+
+
+def view_in(notebook: Notebook, cell: int) -> Locator:
+    return notebook.output(cell).locator(".attnviz")
+
+
+def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+
+
+def test_the_view_shows_once_though_it_is_also_the_last_expression(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    drawn(view, "head:self:3")
+    assert view.count() == 1
+    expect(view).to_contain_text("16 tokens")
+    expect(view).to_contain_text("Layer 3, heads 1, 7, 9")
+
+
+def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.token = 11")
+    expect(view).to_contain_text("Pinned: query “was”")
+    notebook.execute("view.layer = 2")
+    drawn(view, "head:self:2")
+    view.get_by_role("button", name=re.compile(r"^(layer )?3$", re.IGNORECASE)).first.click()
+    drawn(view, "head:self:3")
+    assert notebook.evaluate("view.layer") == 3
+    view.locator(".av-plot").focus()
+    for key in ("Escape", "n", "1"):
+        notebook.lab.page.keyboard.press(key)
+    expect(view).to_contain_text("Layer 3, head 1")
+    assert notebook.evaluate("view.heads") == [1]
+    assert notebook.evaluate("view.token") is None
+    # A notebook's shortcut must not have run: the cells are as they were.
+    assert notebook.root.locator(".jp-Cell").count() == 4
+
+
+def test_a_pinned_row_is_exact(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.layer, view.heads, view.token = 3, [1], 10")
+    expect(view).to_contain_text("“it” attends most to “animal”: 0.68.")
+    weight = notebook.evaluate(
+        'round(float(view.record.stacks["self"].weights(layer=3, head=1)[10, 2]), 2)'
+    )
+    assert weight == 0.68
+
+
+def test_two_views_on_one_page_are_two(notebook: Notebook) -> None:
+    first, second = view_in(notebook, 1), view_in(notebook, 2)
+    second.scroll_into_view_if_needed()
+    drawn(second, "head:self:0")
+    notebook.execute("second.layer = 1")
+    drawn(second, "head:self:1")
+    drawn(first, "head:self:3")
+    page = notebook.lab.page
+    ids = page.eval_on_selector_all(".attnviz [id]", "all => all.map((one) => one.id)")
+    assert len(ids) == len(set(ids))
+
+
+def test_hostile_tokens_are_text(notebook: Notebook) -> None:
+    second = view_in(notebook, 2)
+    assert second.locator("img, script").count() == 0
+    assert "ran" not in notebook.lab.page.title()
+    notebook.execute("second.token = 0")
+    expect(second).to_contain_text("</script>")
+    assert "ran" not in notebook.lab.page.title()
+
+
+def test_an_error_in_the_kernel_is_shown_in_the_view(notebook: Notebook) -> None:
+    broken = view_in(notebook, 3)
+    broken.scroll_into_view_if_needed()
+    expect(broken).to_have_attribute("data-attnviz-state", "error")
+    expect(broken).to_contain_text("NaN or infinite")
+
+
+def test_the_theme_follows_jupyterlab(lab: JupyterLab, notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    view.scroll_into_view_if_needed()
+    expect(view).to_have_attribute("data-theme", "light")
+    lab.set_theme("dark")
+    expect(view).to_have_attribute("data-theme", "dark")
+    notebook.execute('view.theme = "light"')
+    expect(view).to_have_attribute("data-theme", "light")
+    notebook.execute('view.theme = "auto"')
+    lab.set_theme("light")
+    expect(view).to_have_attribute("data-theme", "light")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    view.scroll_into_view_if_needed()
+    kernel = notebook.evaluate("__import__('os').getpid()")
+    os.kill(kernel, signal.SIGSTOP)
+    try:
+        view.locator(".av-plot").focus()
+        notebook.lab.page.keyboard.press("]")
+        expect(view).to_have_attribute("data-attnviz-state", "waiting")
+        expect(view).to_contain_text("Waiting for the kernel")
+        expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
+        expect(view).to_contain_text("does not answer")
+        assert painted(view), "what was drawn must stay"
+    finally:
+        os.kill(kernel, signal.SIGCONT)
+    drawn(view, "head:self:4")
+    expect(view).to_have_attribute("data-attnviz-state", "ready")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_gone_is_said_and_the_picture_stays(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.restart_kernel()
+    view.locator(".av-plot").focus()
+    notebook.lab.page.keyboard.press("]")
+    expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
+    expect(view.get_by_role("button", name="Try again")).to_be_visible()
+    assert painted(view)
+
+
+def painted(view: Locator) -> bool:
+    """Whether any pixel of the view's canvases is not transparent."""
+    return bool(
+        view.evaluate(
+            """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>
+              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+                .some((value) => value > 0))"""
+        )
+    )

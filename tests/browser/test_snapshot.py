@@ -1,0 +1,81 @@
+"""What a reader without a kernel sees: an untrusted notebook, and its conversion to HTML."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import nbformat
+import pytest
+from nbconvert import HTMLExporter
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+    from browser.jupyter import JupyterLab, Notebook
+
+CELL = """
+import attnviz as av, torch
+weights = torch.softmax(torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)), -1)
+record = av.AttentionRecord.from_weights(weights, ["<b>a</b>", "b", "c", "d", "e", "f"], model="m")
+view = av.HeadView(record, layer=1, token=2)
+view.snapshot()
+"""
+# The least that is a picture and no blank: PNG of a drawn view compresses to more than this.
+LEAST_PICTURE_BYTES = 10_000
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([CELL])
+    notebook.run_all()
+    return notebook
+
+
+def test_both_outputs_show_live(notebook: Notebook) -> None:
+    outputs = [output["data"] for output in notebook.outputs() if "data" in output]
+    assert [next(iter(data)) for data in outputs] == ["image/png", "text/html"]
+    assert len(outputs[0]["image/png"]) > LEAST_PICTURE_BYTES
+    frame = notebook.output(0).frame_locator("iframe")
+    expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
+
+
+def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
+    lab: JupyterLab, notebook: Notebook
+) -> None:
+    untrusted = lab.reopen_untrusted(notebook)
+    image = untrusted.output(0).locator("img")
+    expect(image).to_be_visible()
+    assert image.evaluate("image => image.naturalWidth") > 500
+    # JupyterLab's sanitiser takes the frame away: that is why the picture is there.
+    assert untrusted.output(0).locator("iframe").count() == 0
+
+
+def test_nbconvert_keeps_both(
+    notebook_file: Path, chromium: Browser, tmp_path: Path
+) -> None:
+    html, _ = HTMLExporter().from_filename(str(notebook_file))
+    page_file = tmp_path / "converted.html"
+    page_file.write_text(html, encoding="utf-8")
+    # nbconvert's own template asks the network for MathJax; nobody answers it here.
+    with chromium.new_context(offline=True) as context:
+        page = context.new_page()
+        page.goto(page_file.as_uri(), wait_until="domcontentloaded")
+        image = page.locator("img").first
+        expect(image).to_be_visible()
+        frame = page.frame_locator("iframe")
+        expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
+
+
+@pytest.fixture
+def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
+    """A copy of the notebook as JupyterLab saved it."""
+    source = lab.server.notebooks / f"untrusted-{notebook.name}"
+    if not source.exists():
+        notebook.save()
+        source = lab.server.notebooks / notebook.name
+    copy = tmp_path / "notebook.ipynb"
+    nbformat.write(nbformat.read(source, as_version=4), copy)
+    return copy
