@@ -12,7 +12,9 @@ export interface HeadStripProps {
   maps: Piece | null;
   palette: Palette;
   width: number;
-  onChange: (heads: number[]) => void;
+  onToggle: (head: number) => void;
+  onAll: () => void;
+  onNone: () => void;
   /** Double click: this head alone, and back. */
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
@@ -91,7 +93,7 @@ export function HeadStrip(props: HeadStripProps) {
             type="button"
             class="av-plain"
             disabled={chosen.length === props.count}
-            onClick={() => props.onChange(Array.from({ length: props.count }, (_, head) => head))}
+            onClick={props.onAll}
           >
             all
           </button>
@@ -99,7 +101,7 @@ export function HeadStrip(props: HeadStripProps) {
             type="button"
             class="av-plain"
             disabled={chosen.length === 0}
-            onClick={() => props.onChange([])}
+            onClick={props.onNone}
           >
             none
           </button>
@@ -124,7 +126,7 @@ export function HeadStrip(props: HeadStripProps) {
               aria-label={`Head ${head}`}
               title={`Head ${head}: click to choose, double-click for it alone`}
               style={{ "--av-head": color, width: `${size + 6}px` }}
-              onClick={() => props.onChange(toggleHead(chosen, head))}
+              onClick={() => props.onToggle(head)}
               onDblClick={() => props.onSolo(head)}
               onPointerEnter={() => props.onHover(head)}
               onFocus={() => props.onHover(head)}

@@ -34,6 +34,12 @@ export function valuesOf<S extends object>(signals: Signals<S>): S {
   return Object.fromEntries(entries.map(([name, each]) => [name, each.peek()])) as S;
 }
 
+/** The values of all signals, followed: who reads them runs again when one changes. */
+export function follow<S extends object>(signals: Signals<S>): S {
+  const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
+  return Object.fromEntries(entries.map(([name, each]) => [name, each.value])) as S;
+}
+
 /** Sets the fields that are given, all at once. */
 export function assign<S extends object>(signals: Signals<S>, values: Partial<S>): void {
   batch(() => {
@@ -52,6 +58,7 @@ export function bindModel<S extends object>(
   ended: AbortSignal,
 ): void {
   const names = Object.keys(signals) as (keyof S & string)[];
+  const stops: (() => void)[] = [];
   for (const name of names) {
     const listener = (): void => {
       const value = model.get(name);
@@ -60,7 +67,7 @@ export function bindModel<S extends object>(
     };
     listener();
     model.on(`change:${name}`, listener as never);
-    ended.addEventListener("abort", () => model.off(`change:${name}`, listener as never));
+    stops.push(() => model.off(`change:${name}`, listener as never));
   }
   const stop = effect(() => {
     let changed = false;

@@ -161,7 +161,7 @@ function vertical(input: LayoutInput): Layout {
   const keyWidth = Math.max(36, widest(keyLabels));
   const gap = width < 480 ? 7 : GAP;
   const fixed = queryWidth + keyWidth + 6 * gap;
-  const leastLines = Math.min(340, Math.max(110, width * 0.36));
+  const leastLines = Math.min(340, Math.max(110, width * 0.29));
   const spare = Math.max(0, width - fixed - leastLines);
   // Bars on both sides where each gets a readable width, else only where they are needed.
   const both = spare / 2 >= 72;

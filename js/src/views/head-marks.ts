@@ -46,6 +46,8 @@ export interface Picture {
   hoveredHead: number | null;
   /** Where the keyboard is. */
   cursor: TokenAt | null;
+  /** Whether the weights of what is pinned are the record's own. */
+  exact: boolean;
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
@@ -78,6 +80,14 @@ export function focusOf(picture: Pointing): Focus {
       : pins.query !== null && pins.key === null;
   if (across) return pins;
   return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
+}
+
+/** The value in a series' matrix as drawn; 0 for what is not in hand. */
+export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
+  const { rows, columns } = picture.weights;
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
+  const width = columns[1] - columns[0];
+  return picture.lines.series[series]?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
 }
 
 /** The colour of a series. */

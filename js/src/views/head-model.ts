@@ -14,8 +14,9 @@ import type { Connection, Description, Piece } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
-import { assign, valuesOf } from "../ui/state";
+import { assign, follow, valuesOf } from "../ui/state";
 import { niceMaximum } from "./head-bars";
+import { captionOf } from "./head-caption";
 import {
   type HeadState,
   type Loaded,
@@ -25,12 +26,12 @@ import {
   planOf,
   samePicture,
 } from "./head-data";
+import type { Caption } from "./head-figure";
 import { layOut } from "./head-layout";
 import { computeLines, type Lines, leftOutKeys, pairMembers, shownMatrices } from "./head-lines";
 import {
   backMarks,
   backOpacity,
-  focusOf,
   frontMarks,
   type LineAt,
   type Picture,
@@ -59,6 +60,8 @@ export interface HeadModel {
   picture: ReadonlySignal<Picture | null>;
   back: ReadonlySignal<Mark[]>;
   scene: ReadonlySignal<Scene | null>;
+  /** What is said about the picture. */
+  caption: ReadonlySignal<Caption | null>;
   /** Whether what is drawn is what the state asks for. */
   current: ReadonlySignal<boolean>;
   hovered: Signal<TokenAt | null>;
@@ -94,10 +97,13 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const search = signal("");
   const scaling = signal<Scaling>("auto");
 
+  const stops: (() => void)[] = [];
+  ended.addEventListener("abort", () => {
+    for (const stop of stops) stop();
+  });
   /** Runs an effect until the view ends. */
   const live = (run: () => (() => void) | undefined): void => {
-    const stop = effect(run);
-    ended.addEventListener("abort", stop);
+    stops.push(effect(run));
   };
 
   const fail = (reason: unknown): void => {
@@ -275,6 +281,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       hoveredLine: null,
       hoveredHead: null,
       cursor: null,
+      exact: exact.value !== null,
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,
       pairKeys: options.value.pairKeys,
@@ -315,6 +322,14 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     );
   });
 
+  const caption = computed<Caption | null>(() => {
+    const [now, wanted, drawn] = [picture.value, plan.value, loaded.value?.plan];
+    if (!now || !wanted || !drawn) return null;
+    // Pins are said as they are asked for, though the weights may be those of a moment ago.
+    const said = { ...drawn, token: wanted.token, key: wanted.key };
+    return captionOf(said, now, follow(state), true);
+  });
+
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value);
@@ -332,6 +347,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     picture,
     back,
     scene,
+    caption,
     current,
     hovered,
     hoveredLine,
@@ -347,14 +363,6 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   };
 }
 
-/** The value in a series' matrix as drawn; 0 for what is not in hand. */
-export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
-  const { rows, columns } = picture.weights;
-  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
-  const width = columns[1] - columns[0];
-  return picture.lines.series[series]?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
-}
-
 /** Pins a token, or takes the pin away where it already is. */
 export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
   const field = at.side === "query" ? "token" : "key";
@@ -362,5 +370,3 @@ export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): 
     [field]: state[field].peek() === at.index ? null : at.index,
   } as Partial<HeadState>);
 }
-
-export { focusOf };

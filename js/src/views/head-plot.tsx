@@ -9,15 +9,20 @@ import { stepLayer } from "../ui/layers";
 import type { ViewContext } from "../ui/mount";
 import { assign } from "../ui/state";
 import type { HeadState } from "./head-data";
-import { focusOf, type LineAt, type Picture, seriesColor, type TokenAt } from "./head-marks";
-import { drawnValue, type HeadModel, togglePin } from "./head-model";
+import {
+  drawnValue,
+  focusOf,
+  type LineAt,
+  type Picture,
+  seriesColor,
+  type TokenAt,
+} from "./head-marks";
+import { type HeadModel, togglePin } from "./head-model";
 import { formatWeight, quoted } from "./head-words";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
   model: HeadModel;
-  /** What the picture shows, for those who do not see it. */
-  summary: string;
   onLeaveOut: (key: number) => void;
 }
 
@@ -67,7 +72,7 @@ function hintOf(
   return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
 }
 
-export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
+export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const backCanvas = useRef<HTMLCanvasElement>(null);
   const frontCanvas = useRef<HTMLCanvasElement>(null);
@@ -237,7 +242,7 @@ export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
         if (head < 0 || head >= plan.numHeads) return false;
-        assign(state, { heads: toggleHead(plan.chosen, head) });
+        assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }
     }
@@ -251,7 +256,7 @@ export function HeadPlot({ context, model, summary, onLeaveOut }: PlotProps) {
       tabIndex={0}
       role="application"
       aria-roledescription="attention lines"
-      aria-label={summary}
+      aria-label={model.caption.value?.sentence ?? "Loading"}
       onPointerMove={onPointerMove}
       onPointerLeave={leave}
       onClick={onClick}

@@ -8,20 +8,20 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { toPng } from "../draw/canvas";
 import { toSvg } from "../draw/svg";
 import { Choice, Frame, OpacityLegend } from "../ui/frame";
-import { HeadStrip } from "../ui/head-strip";
+import { HeadStrip, toggleHead } from "../ui/head-strip";
 import { Layers } from "../ui/layers";
 import { download, type MenuEntry } from "../ui/menu";
 import { defineView, type ViewContext } from "../ui/mount";
 import { headColor, MOST_COLOURS } from "../ui/palette";
 import { assign, valuesOf } from "../ui/state";
 import headCss from "./head.css";
+import { captionOf, stackName, subtitleOf } from "./head-caption";
 import { LineControls, toggleLeaveOut, WindowControls } from "./head-controls";
-import { HEAD_DEFAULTS, HEAD_HASH, type HeadState, type Plan } from "./head-data";
-import { type Caption, figure, toCsv } from "./head-figure";
-import { focusOf, type Picture } from "./head-marks";
-import { drawnValue, type HeadModel, makeHeadModel } from "./head-model";
+import { HEAD_DEFAULTS, HEAD_HASH, type HeadState } from "./head-data";
+import { figure, toCsv } from "./head-figure";
+import type { Picture } from "./head-marks";
+import { type HeadModel, makeHeadModel } from "./head-model";
 import { HeadPlot } from "./head-plot";
-import { coverage, quoted, sentence } from "./head-words";
 
 const KEYS = [
   ["↑ ↓", "previous, next token"],
@@ -37,95 +37,6 @@ const KEYS = [
   ["Alt-click", "on a key: leave it out"],
   ["?", "show or hide these keys"],
 ] as const;
-
-const STACK_NAMES: Record<string, string> = {
-  self: "self-attention",
-  encoder: "encoder self-attention",
-  decoder: "decoder self-attention",
-  cross: "cross-attention",
-  vision: "vision self-attention",
-};
-
-function stackName(name: string): string {
-  return STACK_NAMES[name] ?? name;
-}
-
-/** "exact to 0.004", or "exact" for weights as they are. */
-function precision(error: number): string {
-  return error > 0 ? `exact to ${Number(error.toPrecision(1))}` : "exact";
-}
-
-function subtitleOf(plan: Plan, error: number | null): string {
-  const numQueries = plan.queries.text.length;
-  const numKeys = plan.keys.text.length;
-  const tokens =
-    plan.stack.key_tokens === null
-      ? `${numQueries} tokens`
-      : `${numQueries} queries, ${numKeys} keys`;
-  return [stackName(plan.stack.name), tokens, ...(error === null ? [] : [precision(error)])].join(
-    " · ",
-  );
-}
-
-/** What is said about a picture. */
-function captionOf(plan: Plan, picture: Picture, state: HeadState, live: boolean): Caption {
-  const { lines, scale, weights } = picture;
-  const focus = focusOf(picture);
-  const pinned: string[] = [];
-  const pin = (
-    index: number | null,
-    texts: readonly string[],
-    window: readonly [number, number],
-    side: string,
-  ): void => {
-    if (index === null) return;
-    const away = index < window[0] || index >= window[1];
-    pinned.push(`${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : ""}`);
-  };
-  pin(plan.token, plan.queries.text, plan.queryWindow, "query");
-  pin(plan.key, plan.keys.text, plan.keyWindow, "key");
-  const leaveOut = state.leave_out.map((each) =>
-    each === "special"
-      ? "special tokens"
-      : each === "first"
-        ? "first token"
-        : quoted(plan.keys.text[each] ?? `#${each}`),
-  );
-  const absent =
-    plan.absent.length > 0
-      ? ` Layer ${plan.layer} has ${plan.numHeads} heads: no head ${plan.absent.join(", ")}.`
-      : "";
-  return {
-    title: "",
-    subtitle: subtitleOf(plan, weights.error),
-    sentence:
-      sentence({
-        layer: plan.layer,
-        lines,
-        focus,
-        queryTexts: plan.queries.text,
-        keyTexts: plan.keys.text,
-        value: (series, query, key) => drawnValue(picture, series, query, key),
-        keyWindow: plan.keyWindow,
-        queryWindow: plan.queryWindow,
-        leftOut: picture.leftOut,
-      }) + absent,
-    coverage: coverage({
-      shares: lines.shares,
-      topK: state.top_k,
-      threshold: state.threshold,
-      leaveOut,
-      renormalize: state.renormalize,
-      pair: state.pair !== "all",
-      emptyQueries: lines.emptyQueries,
-      pinned,
-      live,
-    }),
-    scale: String(Number(scale.toPrecision(2))),
-    scaleNote:
-      scale === 1 ? "opacity = weight" : `opacity = weight / ${Number(scale.toPrecision(2))}`,
-  };
-}
 
 /** The figure of what is shown now, without what the pointer is on. */
 function figureNow(model: HeadModel, state: ViewContext<HeadState>["state"]) {
@@ -171,7 +82,6 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const record = model.description.value;
   const plan = model.plan.value;
   const loaded = model.loaded.value;
-  const picture = model.picture.value;
 
   const fileName = (ending: string): string =>
     `head-view-${plan?.stack.name ?? "self"}-layer-${plan?.layer ?? 0}.${ending}`;
@@ -235,23 +145,6 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
     }
   };
 
-  const caption =
-    loaded && picture
-      ? captionOf(
-          { ...loaded.plan, token: plan?.token ?? null, key: plan?.key ?? null },
-          picture,
-          {
-            ...valuesOf(state),
-            top_k: state.top_k.value,
-            threshold: state.threshold.value,
-            leave_out: state.leave_out.value,
-            renormalize: state.renormalize.value,
-            pair: state.pair.value,
-          },
-          true,
-        )
-      : null;
-
   return (
     <Frame
       title={record?.model || "attention"}
@@ -304,7 +197,12 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
               maps={model.maps.value}
               palette={context.palette.value}
               width={width.value}
-              onChange={(heads) => assign(state, { heads })}
+              // From the state and not from what was rendered: a double click is two clicks.
+              onToggle={(head) => assign(state, { heads: toggleHead(state.heads.peek(), head) })}
+              onAll={() =>
+                assign(state, { heads: Array.from({ length: plan.numHeads }, (_, head) => head) })
+              }
+              onNone={() => assign(state, { heads: [] })}
               onSolo={solo}
               onHover={(head) => {
                 model.hoveredHead.value = head;
@@ -315,39 +213,39 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
           </div>
         )
       }
-      footer={
-        caption &&
-        picture && (
-          <footer class="av-footer">
-            <div class="av-words">
-              <p class="av-sentence" aria-live="polite">
-                {caption.sentence}
-              </p>
-              <p class="av-muted">{exporting.value ?? caption.coverage}</p>
-            </div>
-            <div class="av-legends">
-              <HeadLegend picture={picture} />
-              <OpacityLegend
-                maximum={caption.scale}
-                note={caption.scaleNote}
-                title="Full opacity: click for the largest weight drawn, or for the largest there can be"
-                onToggle={() => {
-                  const fitted = picture.scale < picture.weights.maximum;
-                  model.scaling.value = fitted ? "whole" : "largest";
-                }}
-              />
-            </div>
-          </footer>
-        )
-      }
+      footer={<HeadFooter model={model} busy={exporting.value} />}
     >
-      <HeadPlot
-        context={context}
-        model={model}
-        summary={caption?.sentence ?? "Loading"}
-        onLeaveOut={leaveOut}
-      />
+      <HeadPlot context={context} model={model} onLeaveOut={leaveOut} />
     </Frame>
+  );
+}
+
+/** What is said of the picture, and its legends. Apart, because it follows the pointer. */
+function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) {
+  const caption = model.caption.value;
+  const picture = model.picture.value;
+  if (!caption || !picture) return null;
+  return (
+    <footer class="av-footer">
+      <div class="av-words">
+        <p class="av-sentence" aria-live="polite">
+          {caption.sentence}
+        </p>
+        <p class="av-muted">{busy ?? caption.coverage}</p>
+      </div>
+      <div class="av-legends">
+        <HeadLegend picture={picture} />
+        <OpacityLegend
+          maximum={caption.scale}
+          note={caption.scaleNote}
+          title="Full opacity: click for the largest weight drawn, or for the largest there can be"
+          onToggle={() => {
+            const fitted = picture.scale < picture.weights.maximum;
+            model.scaling.value = fitted ? "whole" : "largest";
+          }}
+        />
+      </div>
+    </footer>
   );
 }
 

@@ -1,0 +1,103 @@
+/** What is written around the head view's picture. */
+
+import type { HeadState, Plan } from "./head-data";
+import type { Caption } from "./head-figure";
+import { drawnValue, focusOf, type Picture } from "./head-marks";
+import { coverage, quoted, sentence } from "./head-words";
+
+const STACK_NAMES: Record<string, string> = {
+  self: "self-attention",
+  encoder: "encoder self-attention",
+  decoder: "decoder self-attention",
+  cross: "cross-attention",
+  vision: "vision self-attention",
+};
+
+/** The name of a stack in words. */
+export function stackName(name: string): string {
+  return STACK_NAMES[name] ?? name;
+}
+
+/** "exact to 0.004", or "exact" for weights as they are. */
+function precision(error: number): string {
+  return error > 0 ? `exact to ${Number(error.toPrecision(1))}` : "exact";
+}
+
+/** The stack, its tokens and the precision. */
+export function subtitleOf(plan: Plan, error: number | null): string {
+  const numQueries = plan.queries.text.length;
+  const numKeys = plan.keys.text.length;
+  const tokens =
+    plan.stack.key_tokens === null
+      ? `${numQueries} tokens`
+      : `${numQueries} queries, ${numKeys} keys`;
+  return [stackName(plan.stack.name), tokens, ...(error === null ? [] : [precision(error)])].join(
+    " · ",
+  );
+}
+
+/**
+ * What is said about a picture.
+ *
+ * @param live whether the reader can press keys, which is not so in a figure.
+ */
+export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: boolean): Caption {
+  const { lines, scale, weights } = picture;
+  const focus = focusOf(picture);
+  const pinned: string[] = [];
+  const pin = (
+    index: number | null,
+    texts: readonly string[],
+    window: readonly [number, number],
+    side: string,
+  ): void => {
+    if (index === null) return;
+    const away = index < window[0] || index >= window[1];
+    pinned.push(
+      `${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : picture.exact ? ", exact" : ""}`,
+    );
+  };
+  pin(plan.token, plan.queries.text, plan.queryWindow, "query");
+  pin(plan.key, plan.keys.text, plan.keyWindow, "key");
+  const leaveOut = state.leave_out.map((each) =>
+    each === "special"
+      ? "special tokens"
+      : each === "first"
+        ? "first token"
+        : quoted(plan.keys.text[each] ?? `#${each}`),
+  );
+  const absent =
+    plan.absent.length > 0
+      ? ` Layer ${plan.layer} has ${plan.numHeads} heads: no head ${plan.absent.join(", ")}.`
+      : "";
+  return {
+    title: "",
+    subtitle: subtitleOf(plan, weights.error),
+    sentence:
+      sentence({
+        layer: plan.layer,
+        lines,
+        focus,
+        queryTexts: plan.queries.text,
+        keyTexts: plan.keys.text,
+        value: (series, query, key) => drawnValue(picture, series, query, key),
+        keyWindow: plan.keyWindow,
+        queryWindow: plan.queryWindow,
+        leftOut: picture.leftOut,
+      }) + absent,
+    coverage: coverage({
+      shares: lines.shares,
+      topK: state.top_k,
+      threshold: state.threshold,
+      leaveOut,
+      renormalize: state.renormalize,
+      pair: state.pair !== "all",
+      emptyQueries: lines.emptyQueries,
+      pinned,
+      live,
+    }),
+    scale: String(Number(scale.toPrecision(2))),
+    scaleNote:
+      scale === 1 ? "opacity = weight" : `opacity = weight / ${Number(scale.toPrecision(2))}`,
+  };
+}

@@ -1,0 +1,170 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { niceMaximum } from "../src/views/head-bars";
+import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
+import { wrap } from "../src/views/head-figure";
+import { fitLabel, layOut, standsUpright } from "../src/views/head-layout";
+import { coverage, formatShare, formatWeight, quoted } from "../src/views/head-words";
+
+/** Ten pixels a character. */
+const measure = (text: string): number => Array.from(text).length * 10;
+
+describe("numbers", () => {
+  it("are never rounded to none or all", () => {
+    expect([0, 0.001, 0.31, 0.996, 1].map(formatShare)).toEqual([
+      "0%",
+      "<1%",
+      "31%",
+      ">99%",
+      "100%",
+    ]);
+    expect([0, 0.004, 0.006, 0.684].map((weight) => formatWeight(weight))).toEqual([
+      "0.00",
+      "<0.01",
+      "0.01",
+      "0.68",
+    ]);
+  });
+
+  it("end scales where a reader expects it", () => {
+    expect([0.03, 0.17, 0.21, 0.25, 0.68, 1].map(niceMaximum)).toEqual([
+      0.05, 0.2, 0.25, 0.25, 1, 1,
+    ]);
+  });
+});
+
+describe("labels", () => {
+  it("are cut in their middle, and never inside a character", () => {
+    expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", cut: false, width: 50 });
+    const cut = fitLabel("antidisestablishmentarianism", 100, "", measure);
+    expect(cut.cut).toBe(true);
+    expect(cut.width).toBeLessThanOrEqual(100);
+    expect(cut.text).toBe("antidi…ism");
+    const flags = fitLabel("🏳️‍🌈".repeat(9), 60, "", measure).text;
+    expect(flags.replaceAll("🏳️‍🌈", "").replace("…", "")).toBe("");
+  });
+
+  it("show white space", () => {
+    expect(fitLabel("\n", 99, "", measure).text).toBe("⏎");
+    expect(fitLabel(" ", 99, "", measure).text).toBe("␣");
+    expect(fitLabel("", 99, "", measure).text).toBe("␣");
+  });
+
+  it("stand upright in scripts that are written so", () => {
+    expect(["注意", "カタカナ", "한국", "abc", "注a"].map(standsUpright)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+    ]);
+  });
+
+  it("of quotations are short", () => {
+    expect(quoted("x".repeat(30))).toBe(`“${"x".repeat(23)}…”`);
+  });
+});
+
+describe("the layout", () => {
+  const texts = Array.from({ length: 12 }, (_, i) => `token${i}`);
+  const input = {
+    orientation: "vertical" as const,
+    queryTexts: texts,
+    keyTexts: texts,
+    queryWindow: [0, 12] as [number, number],
+    keyWindow: [0, 12] as [number, number],
+    barSide: "key" as const,
+    measure,
+  };
+
+  it.each([320, 400, 560, 900, 1600])("keeps everything inside %d pixels, in order", (width) => {
+    const { query, key } = layOut({ ...input, width });
+    const inOrder = [
+      0,
+      query.barStart + query.barReach,
+      query.barStart,
+      query.anchor,
+      query.edge,
+      key.edge,
+      key.anchor,
+      key.barStart,
+      key.barStart + key.barReach,
+      width,
+    ];
+    expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
+    expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
+  });
+
+  it("has as many steps as the longer side, and labels no nearer than they can be read", () => {
+    const many = Array.from({ length: 400 }, () => "x");
+    const layout = layOut({ ...input, width: 900, queryTexts: many, queryWindow: [0, 400] });
+    expect(layout.height).toBeGreaterThan(400 * layout.step);
+    expect(layout.step * layout.query.every).toBeGreaterThanOrEqual(11);
+  });
+
+  it("lays tokens in rows, wider than the cell where they need it", () => {
+    const many = Array.from({ length: 100 }, () => "x");
+    const layout = layOut({
+      ...input,
+      orientation: "horizontal",
+      width: 600,
+      keyTexts: many,
+      keyWindow: [0, 100],
+    });
+    expect(layout.width).toBeGreaterThan(600);
+    expect(layout.query.edge).toBeLessThan(layout.key.edge);
+  });
+});
+
+describe("windows", () => {
+  it("move to a token, and no further than the ends", () => {
+    expect(windowAround([0, 64], 1000, 30)).toEqual([0, 64]);
+    expect(windowAround([0, 64], 1000, 500)).toEqual([468, 532]);
+    expect(windowAround([0, 64], 1000, 999)).toEqual([936, 1000]);
+    expect(resizeWindow([936, 1000], 1000, 100)).toEqual([900, 1000]);
+  });
+});
+
+describe("sentences", () => {
+  const shares = { drawn: 0.71, leftOut: 0.2, otherPair: 0, outside: 0.05, rest: 0.04 };
+  const drawn = {
+    shares,
+    topK: 3,
+    threshold: 0,
+    leaveOut: [],
+    renormalize: false,
+    pair: false,
+    emptyQueries: 0,
+    pinned: [],
+    live: true,
+  };
+
+  it("say what is covered", () => {
+    expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
+      "Top 3 keys per query drawn: 71% of the weight.",
+    );
+  });
+
+  it("say where the rest is", () => {
+    expect(
+      coverage({
+        ...drawn,
+        leaveOut: ["special tokens"],
+        renormalize: true,
+        pinned: ["query “it”"],
+      }),
+    ).toBe(
+      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. Leaves the window: 5%. Pinned: query “it” (Esc clears).",
+    );
+  });
+
+  it("are broken into lines between words", () => {
+    expect(wrap("aa bb cc dd", 55, measure)).toEqual(["aa bb", "cc dd"]);
+    expect(wrap("a-very-long-word b", 30, measure)).toEqual(["a-very-long-word", "b"]);
+  });
+
+  it("leave out, and take back", () => {
+    expect(toggleLeaveOut(["first"], 3)).toEqual(["first", 3]);
+    expect(toggleLeaveOut(["first", 3], "first")).toEqual([3]);
+  });
+});
