@@ -85,7 +85,10 @@ export function bindModel<S extends object>(
       // The kernel is gone; the view goes on with what it has, and says so when it asks for more.
     }
   });
-  ended.addEventListener("abort", stop);
+  ended.addEventListener("abort", () => {
+    stop();
+    for (const each of stops) each();
+  });
 }
 
 /** Which fields a URL fragment carries, and how each is read; a reader gives undefined for nonsense. */
