@@ -53,9 +53,7 @@ def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     assert untrusted.output(0).locator("iframe").count() == 0
 
 
-def test_nbconvert_keeps_both(
-    notebook_file: Path, chromium: Browser, tmp_path: Path
-) -> None:
+def test_nbconvert_keeps_both(notebook_file: Path, chromium: Browser, tmp_path: Path) -> None:
     html, _ = HTMLExporter().from_filename(str(notebook_file))
     page_file = tmp_path / "converted.html"
     page_file.write_text(html, encoding="utf-8")

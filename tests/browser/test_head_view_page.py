@@ -1,0 +1,317 @@
+"""The head view on exported pages: what it shows, what it does, and that nothing gets in or out."""
+
+from __future__ import annotations
+
+import json
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "<!--",
+    "\u202eright to left",
+    "nul\x00",
+    "👩‍🔬",
+    "&lt;b&gt;",
+]
+
+
+def softmax_weights(layers: int, heads: int, queries: int, keys: int) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.softmax(3 * torch.randn(layers, heads, queries, keys, generator=generator), -1)
+
+
+@pytest.fixture(scope="module")
+def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
+    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    text = "The animal didn't cross the street because it was too tired."
+    return av.extract(str(checkpoint_folder), text)
+
+
+def opened(page: Page, view: av.HeadView, folder: Path, fragment: str = "") -> Locator:
+    path = view.save(folder / "view.html")
+    page.goto(path.as_uri() + fragment)
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
+    return root
+
+
+def says(root: Locator, text: str) -> None:
+    expect(root).to_contain_text(text)
+
+
+def test_the_page_says_what_it_shows(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, av.HeadView(minilm, layer=3, heads=[1, 7, 9], token=10), tmp_path)
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:3")
+    says(root, "16 tokens · exact to 0.004")
+    says(root, "“it” attends most to “animal”: 0.68 in head 1.")
+
+
+def test_the_mean_of_all_heads_is_the_default_above_four(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, av.HeadView(minilm), tmp_path)
+    says(root, "mean of 12 heads")
+
+
+def test_state_is_kept_in_the_address(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, av.HeadView(minilm), tmp_path, "#stack=self&layer=3&heads=1&token=10")
+    says(root, "Layer 3, head 1")
+    says(root, "0.68")
+    root.get_by_role("button", name="Head 7", exact=True).click()
+    says(root, "Layer 3, heads 1, 7")
+    address = page.evaluate("() => location.hash")
+    assert "heads=1,7" in address
+    page.reload()
+    says(root, "Layer 3, heads 1, 7")
+
+
+def test_an_address_that_makes_no_sense_is_passed_over(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    fragment = "#stack=none&layer=99&heads=77,-1,x&token=1e9&key=%00"
+    root = opened(page, av.HeadView(minilm), tmp_path, fragment)
+    expect(root).to_have_attribute("data-attnviz-state", "ready")
+
+
+def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, av.HeadView(minilm, layer=3), tmp_path)
+    root.locator(".av-plot").focus()
+    page.keyboard.press("1")
+    says(root, "Layer 3, head 1")
+    for _ in range(11):
+        page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    says(root, "Pinned: query “it”")
+    page.keyboard.press("]")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:4")
+    page.keyboard.press("Escape")
+    expect(root).not_to_contain_text("Pinned")
+
+
+def test_every_control_is_reached_by_tab(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, av.HeadView(minilm, layer=3, heads=[1]), tmp_path)
+    page.locator("body").click(position={"x": 1, "y": 1})
+    controls = root.locator(
+        "button:visible:not([disabled]), select:visible, input:visible, [tabindex='0']:visible"
+    ).count()
+    reached = set()
+    for _ in range(2 * controls):
+        page.keyboard.press("Tab")
+        place = page.evaluate(
+            """() => {
+              const one = document.activeElement;
+              return one.closest(".attnviz") && one !== document.body
+                ? [...document.querySelectorAll(".attnviz *")].indexOf(one) : -1;
+            }"""
+        )
+        if place >= 0:
+            reached.add(place)
+    # Groups of buttons may be one stop with arrows inside; at least these kinds are stops.
+    assert len(reached) >= 8
+
+
+def test_hover_and_click_on_a_token(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, av.HeadView(minilm, layer=3, heads=[1]), tmp_path)
+    place = token_place(page, "“it”, query 10")
+    page.mouse.move(*place)
+    says(root, "“it” attends most to “animal”: 0.68")
+    page.mouse.click(*place)
+    page.mouse.move(1, 1)
+    says(root, "Pinned: query “it”")
+    page.mouse.click(*place)
+    page.mouse.move(1, 1)
+    expect(root).not_to_contain_text("Pinned")
+
+
+def token_place(page: Page, title: str) -> tuple[float, float]:
+    """Where the pointer is over a token: moved over the picture until the hint says so."""
+    box = page.locator(".av-plot").bounding_box()
+    assert box is not None
+    side = title.split()[-2]
+    hint = page.locator(".av-hint")
+
+    def said(x: float, y: float) -> str:
+        page.mouse.move(box["x"] + x, box["y"] + y)
+        return " ".join(hint.all_text_contents())
+
+    middle = box["height"] / 2
+    for x in range(4, int(box["width"]), 12):
+        heard = [said(x, middle + by) for by in (0, 9)]
+        if any(f", {side} " in text for text in heard):
+            for y in range(4, int(box["height"]), 6):
+                if said(x, y).startswith(title):
+                    # A few pixels into the row, which is some 26 high.
+                    return box["x"] + x, box["y"] + y + 8
+    pytest.fail(f"no token under the pointer said {title!r}")
+
+
+def test_hostile_tokens_are_text_and_never_run(page: Page, tmp_path: Path) -> None:
+    # As wide as Python's own pictures, so that labels are cut at the same places.
+    page.set_viewport_size({"width": 1100, "height": 800})
+    count = len(HOSTILE)
+    weights = softmax_weights(2, 2, count, count)
+    record = av.AttentionRecord.from_weights(weights, HOSTILE, model=HOSTILE[0])
+    view = av.HeadView(record, token=0)
+    root = opened(page, view, tmp_path)
+    assert root.locator("img, script").count() == 0
+    says(root, "</script>")
+    assert page.title().startswith("</script><script>document.title='ran'</script>")
+    svg = svg_of(page)
+    shown = [text for text in texts(svg) if "script" in text or "onerror" in text]
+    assert shown
+    assert not list(svg.iter(f"{SVG}script"))
+    assert not list(svg.iter(f"{SVG}image"))
+    # Export in the browser and in Python are the same list of marks.
+    saved = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
+    assert texts(saved) == texts(svg)
+
+
+def svg_of(page: Page) -> ET.Element:
+    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
+
+
+def test_the_svg_has_a_line_for_every_weight_and_real_text(tmp_path: Path) -> None:
+    weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+    view = av.HeadView(av.AttentionRecord.from_weights(weights, ["one", "two", "three"]))
+    svg = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
+    # Six of the nine weights are not zero, and a line stands for each of them.
+    assert len(list(svg.iter(f"{SVG}path"))) == 6
+    for token in ("one", "two", "three"):
+        assert texts(svg).count(token) == 2
+    assert "exact to 0.004" in " ".join(texts(svg))
+
+
+def test_the_png_is_a_picture(tmp_path: Path, minilm: av.AttentionRecord) -> None:
+    from PIL import Image
+
+    path = av.HeadView(minilm, layer=3, heads=[1], token=10).save(tmp_path / "view.png")
+    with Image.open(path) as image:
+        assert image.width >= 1500
+        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
+    assert colours is not None
+    assert len(colours) > 100
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_follow_the_reader(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path, scheme: Any
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    root = opened(page, av.HeadView(minilm), tmp_path)
+    expect(root).to_have_attribute("data-theme", scheme)
+    other: Any = "dark" if scheme == "light" else "light"
+    page.emulate_media(color_scheme=other)
+    expect(root).to_have_attribute("data-theme", other)
+
+
+def test_top_k_states_the_share_that_it_covers(page: Page, tmp_path: Path) -> None:
+    # Each query gives 0.6, 0.3 and 0.1: its strongest key alone is 60% of the weight.
+    weights = [[[[0.6, 0.3, 0.1], [0.1, 0.6, 0.3], [0.3, 0.1, 0.6]]]]
+    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    root = opened(page, av.HeadView(record, top_k=1), tmp_path)
+    says(root, "60%")
+    root.get_by_label("Lines").select_option("all")
+    says(root, "100%")
+
+
+def test_what_is_left_out_is_stated_and_not_renormalised(page: Page, tmp_path: Path) -> None:
+    weights = [[[[1.0, 0.0, 0.0], [0.9, 0.1, 0.0], [0.5, 0.1, 0.4]]]]
+    record = av.AttentionRecord.from_weights(weights, ["a", "b", "c"])
+    root = opened(page, av.HeadView(record, leave_out=["first"], token=2), tmp_path)
+    # (1.0 + 0.9 + 0.5) / 3 of the weight goes to the first token.
+    says(root, "80%")
+    says(root, "0.40")
+
+
+def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Path) -> None:
+    count = 300
+    tokens = [f"t{position}" for position in range(count)]
+    tokens[250] = "needle"
+    weights = softmax_weights(1, 2, count, count)
+    root = opened(page, av.HeadView(av.AttentionRecord.from_weights(weights, tokens)), tmp_path)
+    says(root, "300 tokens")
+    assert "needle" not in " ".join(texts(svg_of(page)))
+    find = root.get_by_label("Find token")
+    find.fill("needle")
+    find.press("Enter")
+    expect(root.locator(".av-find")).to_contain_text("1")
+    page.wait_for_function(
+        "() => document.querySelector('.attnviz').attnviz.svg().includes('needle')"
+    )
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+
+
+def test_stacks_of_different_depth_and_heads(page: Page, tmp_path: Path) -> None:
+    record = av.AttentionRecord.from_weights(
+        encoder_attentions=softmax_weights(3, 2, 4, 4),
+        decoder_attentions=softmax_weights(1, 6, 2, 2).tril(),
+        cross_attentions=softmax_weights(1, 6, 2, 4),
+        encoder_tokens=["a", "b", "c", "d"],
+        decoder_tokens=["x", "y"],
+        normalized=False,
+    )
+    root = opened(page, av.HeadView(record, layer=2), tmp_path)
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:encoder:2")
+    root.get_by_label("Stack").select_option("cross")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:cross:0")
+    says(root, "2 queries, 4 keys")
+
+
+def test_sentence_pairs(page: Page, tmp_path: Path) -> None:
+    weights = [[[[0.5, 0.5, 0.0, 0.0]] * 4]]
+    record = av.AttentionRecord.from_weights(weights, ["a1", "a2", "b1", "b2"], sentence_b_start=2)
+    root = opened(page, av.HeadView(record), tmp_path)
+    root.get_by_label("Sentences").select_option("a-b")
+    # Nothing of A's weight goes to B.
+    page.wait_for_function(
+        "() => !document.querySelector('.attnviz').attnviz.svg().includes('<path')"
+    )
+    root.get_by_label("Sentences").select_option("b-a")
+    page.wait_for_function(
+        "() => document.querySelector('.attnviz').attnviz.svg().includes('<path')"
+    )
+
+
+def test_the_numbers_are_exported_as_they_are(page: Page, tmp_path: Path) -> None:
+    weights = np.array([[[[1.0, 0.0], [0.25, 0.75]]]])
+    record = av.AttentionRecord.from_weights(weights, ["a,1", 'b"2'])
+    opened(page, av.HeadView(record), tmp_path)
+    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    assert '"a,1"' in table
+    assert '"b""2"' in table
+
+
+def test_the_page_carries_nothing_that_runs_and_asks_for_nothing(
+    minilm: av.AttentionRecord,
+) -> None:
+    html = av.HeadView(minilm).to_html()
+    assert not re.search(r"https?://(?!www\.w3\.org/)", html.split('id="attnviz-bundle"')[0])
+    data = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)
+    assert data is not None
+    assert json.loads(data[1])["description"]["stacks"][0]["layers"] == [0, 1, 2, 3, 4, 5]
