@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 __all__ = ["Tokens", "visible"]
 
-_SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥", "\r": "␍", "\x7f": "␡"}
+_SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Joiners inside an emoji or an Indic word belong to the glyph; alone they would be invisible.
 _JOINERS = {"\u200c", "\u200d"}
 
@@ -29,14 +29,14 @@ def visible(text: str) -> str:
     Returns
     -------
     str
-        Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, other control characters as their
-        control pictures (NUL is ``␀``), and invisible or direction-changing characters as
+        Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, and every other character that is
+        invisible, controls something or changes the direction of text by its number, as in
         ``‹U+202E›``. An empty text becomes ``∅``.
 
     Examples
     --------
     >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
-    ('·the', '⏎⏎', '␀', '‹U+202E›')
+    ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
     """
     if not text:
         return "∅"
@@ -48,11 +48,10 @@ def _visible_character(character: str, *, alone: bool) -> str:
     if shown is not None:
         return shown
     code = ord(character)
-    if code < 0x20:
-        return chr(0x2400 + code)
     category = unicodedata.category(character)
     if character in _JOINERS and not alone:
         return character
+    # By number rather than as a control picture, which few fonts for code have.
     # Zs, Zl, Zp: spaces other than U+0020; Cf: directions and joiners; Cc, Cs, Co, Cn: no glyph.
     if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
         return f"‹U+{code:04X}›"

@@ -149,7 +149,7 @@ def test_white_space_and_control_characters_are_visible(byte_level: Any) -> None
     text = "".join(tokens)
     assert "⏎" in text
     assert "⇥" in text
-    assert "␀" in text
+    assert "‹U+0000›" in text
     assert "‹U+202E›" in text
     assert not any(character.isspace() for character in text.replace(" ", ""))
 
