@@ -91,7 +91,7 @@ function barsBeside(picture: Picture, column: Column, of: number): Mark[] {
       bars.push({ place: index - start, column: c, value, faded: out });
     });
   }
-  // A bar that is left out may be the longest by far; it is cut rather than all others flattened.
+  // What is left out has its number and no bar: it may be the longest by far.
   const end = most > 0 ? most : 1;
   const tokens = besideKeys ? picture.queries : picture.keys;
   const title = `weight ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`;
@@ -168,7 +168,7 @@ function standingBars(
   for (const bar of bars) {
     if (bar.value <= 0) continue;
     const x = startOf(bar.column);
-    const length = Math.max(0.75, Math.min(1, bar.value / end) * longest);
+    const length = bar.faded ? 0 : Math.max(0.75, (bar.value / end) * longest);
     const middle = along(layout, bar.place) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
     marks.push({
       kind: "rect",
@@ -177,7 +177,6 @@ function standingBars(
       width: length,
       height: Math.max(0.75, thick - (share > 1 ? 0.5 : 0)),
       fill: (columns[bar.column] as BarColumn).color,
-      opacity: bar.faded ? 0.35 : 1,
     });
     if (numbered.has(bar)) {
       marks.push({
@@ -243,7 +242,7 @@ function lyingBars(
   const numbered = numberedBars(bars, layout, false);
   for (const bar of bars) {
     if (bar.value <= 0) continue;
-    const length = Math.max(0.75, Math.min(1, bar.value / end) * longest);
+    const length = bar.faded ? 0 : Math.max(0.75, (bar.value / end) * longest);
     const middle = along(layout, bar.place) + (bar.column - (columns.length - 1) / 2) * thick;
     marks.push({
       kind: "rect",
@@ -252,7 +251,6 @@ function lyingBars(
       width: Math.max(0.75, thick - 0.5),
       height: length,
       fill: (columns[bar.column] as BarColumn).color,
-      opacity: bar.faded ? 0.35 : 1,
     });
     if (numbered.has(bar)) {
       marks.push({

@@ -98,6 +98,6 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
     }),
     scale: String(Number(scale.toPrecision(2))),
     scaleNote:
-      scale === 1 ? "opacity = weight" : `opacity = weight / ${Number(scale.toPrecision(2))}`,
+      scale === 1 ? "opacity = weight" : `opacity = weight ÷ ${Number(scale.toPrecision(2))}`,
   };
 }

@@ -18,7 +18,7 @@ interface ControlProps {
 
 const TOP_K = [
   ["all", "all"],
-  ["1", "strongest"],
+  ["1", "top 1"],
   ["3", "top 3"],
   ["5", "top 5"],
   ["10", "top 10"],
@@ -52,7 +52,7 @@ export function LineControls({ context, model, plan }: ControlProps) {
         onChange={(value) => assign(state, { top_k: value === "all" ? null : Number(value) })}
       />
       <label class="av-field">
-        <span>from weight</span>
+        <span>from</span>
         <input
           type="range"
           aria-label="Smallest weight that is drawn"

@@ -3,7 +3,7 @@
 import { effect, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../draw/canvas";
-import { hitTest } from "../draw/marks";
+import { hitTest, type Mark } from "../draw/marks";
 import { toggleHead } from "../ui/head-strip";
 import { stepLayer } from "../ui/layers";
 import type { ViewContext } from "../ui/mount";
@@ -30,17 +30,29 @@ interface Hint {
   x: number;
   y: number;
   title: string;
-  rows: { color: string; text: string }[];
+  rows: { color: string; text: string; meant: boolean }[];
 }
 
-/** Heads whose numbers are listed in a hint. */
-const MOST_ROWS = 12;
+/** Heads whose numbers are listed in a hint: where there are more, the strongest. */
+const MOST_ROWS = 8;
 
-function hintRows(picture: Picture, query: number, key: number): Hint["rows"] {
-  return picture.lines.series.slice(0, MOST_ROWS).map((series, place) => ({
-    color: seriesColor(picture, place),
-    text: `${series.name}  ${formatWeight(drawnValue(picture, place, query, key), 3)}`,
-  }));
+function hintRows(
+  picture: Picture,
+  query: number,
+  key: number,
+  meant: number | null,
+): Hint["rows"] {
+  const rows = picture.lines.series.map((series, place) => {
+    const weight = drawnValue(picture, place, query, key);
+    const text = `${series.name}  ${formatWeight(weight, 3)}`;
+    return { color: seriesColor(picture, place), text, weight, meant: place === meant };
+  });
+  if (rows.length <= MOST_ROWS) return rows;
+  rows.sort((a, b) => b.weight - a.weight);
+  const shown = rows.slice(0, MOST_ROWS);
+  const pointedAt = rows.find((row) => row.meant);
+  if (pointedAt && !shown.includes(pointedAt)) shown.push(pointedAt);
+  return shown;
 }
 
 /** What is said about the token or the line under the pointer. */
@@ -53,19 +65,22 @@ function hintOf(
   const between = (query: number, key: number): string =>
     `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
   if (line)
-    return { title: between(line.query, line.key), rows: hintRows(picture, line.query, line.key) };
+    return {
+      title: between(line.query, line.key),
+      rows: hintRows(picture, line.query, line.key, line.series),
+    };
   if (!token) return null;
   const focus = focusOf(picture);
   if (token.side === "key" && focus.query !== null) {
     return {
       title: between(focus.query, token.index),
-      rows: hintRows(picture, focus.query, token.index),
+      rows: hintRows(picture, focus.query, token.index, null),
     };
   }
   if (token.side === "query" && focus.key !== null) {
     return {
       title: between(token.index, focus.key),
-      rows: hintRows(picture, token.index, focus.key),
+      rows: hintRows(picture, token.index, focus.key, null),
     };
   }
   const texts = token.side === "query" ? queries.text : keys.text;
@@ -80,36 +95,27 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   const { state, root } = context;
 
   useEffect(() => {
-    const stopBack = effect(() => {
-      const marks = model.back.value;
-      const picture = model.base.value;
-      if (!picture || !backCanvas.current) return;
-      const canvas = prepare(backCanvas.current, picture.layout.width, picture.layout.height);
-      if (canvas) paintMarks(canvas, marks);
-    });
-    const stopFront = effect(() => {
+    let painted: Mark[] | null = null;
+    // One effect, so that the mark of being drawn is set after the last call that draws.
+    return effect(() => {
       const scene = model.scene.value;
-      if (!scene || !frontCanvas.current || !backCanvas.current) return;
-      backCanvas.current.style.opacity = String(scene.backOpacity);
-      const canvas = prepare(frontCanvas.current, scene.width, scene.height);
-      if (canvas) paintMarks(canvas, scene.front);
-    });
-    // Stands after the two that paint: effects run in the order in which they were made.
-    const stopMark = effect(() => {
       const loaded = model.loaded.value;
-      model.scene.value;
-      if (loaded && model.current.value) {
-        root.setAttribute(
-          "data-attnviz-drawn",
-          `head:${loaded.plan.stack.name}:${loaded.plan.layer}`,
-        );
-      } else root.removeAttribute("data-attnviz-drawn");
+      const current = model.current.value;
+      if (!current) root.removeAttribute("data-attnviz-drawn");
+      if (!scene || !loaded || !backCanvas.current || !frontCanvas.current) return;
+      // The pointer changes only what stands out; all lines are painted anew when they change.
+      if (painted !== scene.back) {
+        const back = prepare(backCanvas.current, scene.width, scene.height);
+        if (back) paintMarks(back, scene.back);
+        painted = scene.back;
+      }
+      backCanvas.current.style.opacity = String(scene.backOpacity);
+      const front = prepare(frontCanvas.current, scene.width, scene.height);
+      if (front) paintMarks(front, scene.front);
+      if (!current) return;
+      const { stack, layer } = loaded.plan;
+      root.setAttribute("data-attnviz-drawn", `head:${stack.name}:${layer}`);
     });
-    return () => {
-      stopBack();
-      stopFront();
-      stopMark();
-    };
   }, []);
 
   const at = (
@@ -139,7 +145,8 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
     if (JSON.stringify(lineBefore) !== JSON.stringify(line)) model.hoveredLine.value = line;
     const picture = model.picture.peek();
     const said = picture && hintOf(picture, token, line);
-    hint.value = said ? { ...said, x, y } : null;
+    // The box stands beside what scrolls sideways, not in it, where it would be cut off.
+    hint.value = said ? { ...said, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
 
   const leave = (): void => {
@@ -249,27 +256,27 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   };
 
   return (
-    <div
-      class="av-plot"
-      ref={plot}
-      // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
-      tabIndex={0}
-      role="application"
-      aria-roledescription="attention lines"
-      aria-label={model.caption.value?.sentence ?? "Loading"}
-      onPointerMove={onPointerMove}
-      onPointerLeave={leave}
-      onClick={onClick}
-      onKeyDown={onKeyDown}
-      onBlur={() => {
-        model.cursor.value = null;
-      }}
-    >
-      <canvas class="av-back" ref={backCanvas} />
-      <canvas class="av-front" ref={frontCanvas} />
-      {hint.value && (hint.value.rows.length > 0 || hint.value.title) && (
-        <HintBox hint={hint.value} width={context.width.value} />
-      )}
+    <div class="av-plot-place">
+      <div
+        class="av-plot"
+        ref={plot}
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
+        tabIndex={0}
+        role="application"
+        aria-roledescription="attention lines"
+        aria-label={model.caption.value?.sentence ?? "Loading"}
+        onPointerMove={onPointerMove}
+        onPointerLeave={leave}
+        onClick={onClick}
+        onKeyDown={onKeyDown}
+        onBlur={() => {
+          model.cursor.value = null;
+        }}
+      >
+        <canvas class="av-back" ref={backCanvas} />
+        <canvas class="av-front" ref={frontCanvas} />
+      </div>
+      {hint.value && <HintBox hint={hint.value} width={context.width.value} />}
     </div>
   );
 }
@@ -277,14 +284,14 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
 function HintBox({ hint, width }: { hint: Hint; width: number }) {
   // On the side of the pointer where there is room.
   const right = hint.x > width / 2;
-  const style = right
-    ? { right: `${Math.max(0, width - hint.x + 14)}px`, top: `${hint.y + 14}px` }
-    : { left: `${hint.x + 14}px`, top: `${hint.y + 14}px` };
+  const across = right
+    ? { right: `${Math.max(0, width - hint.x + 14)}px` }
+    : { left: `${hint.x + 14}px` };
   return (
-    <div class="av-hint" style={style}>
+    <div class="av-hint" style={{ ...across, top: `${hint.y + 14}px` }}>
       <div>{hint.title}</div>
       {hint.rows.map((row) => (
-        <div key={row.text} class="av-hint-row">
+        <div key={row.text} class={`av-hint-row${row.meant ? " av-meant" : ""}`}>
           <span class="av-dot" style={{ background: row.color }} />
           {row.text}
         </div>

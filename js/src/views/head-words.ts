@@ -59,18 +59,28 @@ function inSeries(lines: Lines, series: number): string {
   return lines.series.length === 1 ? "" : ` in ${each.name}`;
 }
 
+/** Heads whose weights a sentence gives one by one. */
+const MOST_NAMED = 3;
+
 /** The one sentence: where we are, and what stands out. */
 export function sentence(said: Said): string {
   const { lines, focus } = said;
   const where = `Layer ${said.layer}, ${headsInWords(lines)}.`;
   if (focus.query !== null && focus.key !== null) {
-    const values = lines.series
-      .slice(0, 8)
-      .map(
-        (_, i) =>
-          `${formatWeight(said.value(i, focus.query as number, focus.key as number))}${inSeries(lines, i)}`,
-      );
-    return `${where} ${quoted(said.queryTexts[focus.query] ?? "")} attends to ${quoted(said.keyTexts[focus.key] ?? "")}: ${listed(values)}.`;
+    const values = lines.series.map((_, series) => ({
+      series,
+      value: said.value(series, focus.query as number, focus.key as number),
+    }));
+    values.sort((a, b) => b.value - a.value);
+    const named = values.length > MOST_NAMED + 1 ? values.slice(0, MOST_NAMED) : values;
+    const others = values.slice(named.length);
+    const parts = named.map(
+      ({ series, value }) => `${formatWeight(value)}${inSeries(lines, series)}`,
+    );
+    if (others.length > 0) {
+      parts.push(`${formatWeight(others[0]?.value ?? 0)} or less in the other ${others.length}`);
+    }
+    return `${where} ${quoted(said.queryTexts[focus.query] ?? "")} attends to ${quoted(said.keyTexts[focus.key] ?? "")}: ${listed(parts)}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
