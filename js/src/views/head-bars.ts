@@ -165,10 +165,24 @@ function standingBars(
   const share = apart ? 1 : columns.length;
   const thick = Math.max(1, Math.min(11, (layout.step - 3) / share));
   const numbered = numberedBars(bars, layout, apart);
+  const lengthOf = (bar: Bar): number =>
+    bar.faded || bar.value <= 0 ? 0 : Math.max(0.75, (bar.value / end) * longest);
+  const near = Math.floor(NUMBER_SIZE / 2 / layout.step);
+  // Where rows are lower than a number, it stands clear of its neighbours' bars as well.
+  const clearOf = (bar: Bar): number => {
+    let most = lengthOf(bar);
+    for (let place = bar.place - near; place <= bar.place + near; place++) {
+      for (let c = 0; c < columns.length; c++) {
+        const other = bars[place * columns.length + c];
+        if (other && (!apart || c === bar.column)) most = Math.max(most, lengthOf(other));
+      }
+    }
+    return most;
+  };
   for (const bar of bars) {
     if (bar.value <= 0) continue;
     const x = startOf(bar.column);
-    const length = bar.faded ? 0 : Math.max(0.75, (bar.value / end) * longest);
+    const length = lengthOf(bar);
     const middle = along(layout, bar.place) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
     marks.push({
       kind: "rect",
@@ -181,7 +195,7 @@ function standingBars(
     if (numbered.has(bar)) {
       marks.push({
         ...numberMark(picture, bar),
-        x: x + direction * (length + 5),
+        x: x + direction * (clearOf(bar) + 5),
         y: along(layout, bar.place),
         align,
       });
@@ -194,7 +208,9 @@ function standingBars(
 function numberedBars(bars: Bar[], layout: Layout, apart: boolean): Set<Bar> {
   const taken = new Map<number, number[]>();
   const chosen = new Set<Bar>();
-  const ordered = bars.filter((bar) => bar.value >= 0.005).sort((a, b) => b.value - a.value);
+  const ordered = bars
+    .filter((bar) => bar.value >= (layout.step < NUMBER_SIZE ? 0.02 : 0.005))
+    .sort((a, b) => b.value - a.value);
   const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : NUMBER_ROOM - 3;
   for (const bar of ordered) {
     const lane = apart ? bar.column : 0;
