@@ -26,6 +26,8 @@ def show_head_view(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    sentence_b_start: int | None = None,
+    name: str | None = None,
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> HeadView:
@@ -45,6 +47,10 @@ def show_head_view(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -71,20 +77,34 @@ def show_head_view(
     >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
     """
     record = record_of(
-        model, inputs, tokens=tokens, tokenizer=tokenizer, processor=processor, target=target
+        model,
+        inputs,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        processor=processor,
+        target=target,
+        sentence_b_start=sentence_b_start,
+        name=name,
     )
     return show(HeadView(record, include_layers=include_layers, **traits))
 
 
-def record_of(model: Any, inputs: Any = None, *, tokens: Any = None, **options: Any) -> Any:
+def record_of(
+    model: Any,
+    inputs: Any = None,
+    *,
+    tokens: Sequence[str] | Tokens | None = None,
+    sentence_b_start: int | None = None,
+    **options: Any,
+) -> AttentionRecord:
     """Make the record of what a `show_*` function was given.
 
     Parameters
     ----------
-    model, inputs, tokens
+    model, inputs, tokens, sentence_b_start
         As in `show_head_view`.
     **options
-        Further arguments of `attnviz.extract`.
+        Further arguments of `attnviz.extract`; None is the same as left out.
 
     Returns
     -------
@@ -94,34 +114,24 @@ def record_of(model: Any, inputs: Any = None, *, tokens: Any = None, **options: 
     Raises
     ------
     TypeError
-        If what is needed is missing, or given twice.
+        If what is needed is missing, or what cannot be used is given.
     ValueError
         If several examples are given.
     """
+    options = {name: value for name, value in options.items() if value is not None}
+    for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
+    for_weights = {name: value for name, value in for_weights.items() if value is not None}
+    for_models = options if inputs is None else {"inputs": inputs} | options
     if isinstance(model, AttentionRecord):
-        given = [name for name, value in options.items() if value is not None]
-        if inputs is not None or tokens is not None or given:
-            raise TypeError(
-                "model is an AttentionRecord, which holds its tokens and weights already; leave "
-                "out " + ", ".join((["inputs"] if inputs is not None else []) + given or ["tokens"])
-            )
+        _refuse(for_weights | for_models, "model is a record, which holds tokens and weights")
         return model
     if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
         raise TypeError(
             f"model is a list of {len(model)} records, and a view shows one: give records[i]"
         )
     if _is_weights(model):
-        if tokens is None:
-            raise TypeError(
-                "tokens is missing: weights alone do not say which tokens they belong to, for "
-                "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
-            )
-        return AttentionRecord.from_weights(model, tokens)
-    if tokens is not None:
-        raise TypeError(
-            "tokens is for weights (outputs.attentions); with a model give inputs, and "
-            "tokenizer= where it is not found"
-        )
+        return _record_of_weights(model, for_weights, for_models)
+    _refuse(for_weights, "model is a model, whose tokens come from inputs")
     if inputs is None:
         raise TypeError(
             "inputs is missing: the text that the model reads, for example "
@@ -129,15 +139,33 @@ def record_of(model: Any, inputs: Any = None, *, tokens: Any = None, **options: 
         )
     from attnviz.extraction import extract
 
-    record = extract(model, inputs, **options)
-    if isinstance(record, list):
-        if len(record) == 1:
-            return record[0]
-        raise ValueError(
-            f"inputs holds {len(record)} examples and a view shows one: "
-            "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
+    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
+    if not isinstance(record, list):
+        return record
+    if len(record) == 1:
+        return record[0]
+    raise ValueError(
+        f"inputs holds {len(record)} examples and a view shows one: "
+        "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
+    )
+
+
+def _record_of_weights(
+    weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
+) -> AttentionRecord:
+    title = for_models.pop("name", "")
+    _refuse(for_models, "model is weights, which are drawn as they are")
+    if "tokens" not in for_weights:
+        raise TypeError(
+            "tokens is missing: weights alone do not say which tokens they belong to, for "
+            "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
         )
-    return record
+    return AttentionRecord.from_weights(weights, model=title, **for_weights)
+
+
+def _refuse(arguments: dict[str, Any], why: str) -> None:
+    if arguments:
+        raise TypeError(f"{why}; leave out {', '.join(arguments)}")
 
 
 def _is_weights(model: Any) -> bool:

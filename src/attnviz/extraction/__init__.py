@@ -35,6 +35,7 @@ def extract(
     processor: Any = None,
     target: str | None = None,
     decoder_input_ids: Any = None,
+    name: str | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> AttentionRecord: ...
@@ -49,6 +50,7 @@ def extract(
     processor: Any = None,
     target: Sequence[str] | None = None,
     decoder_input_ids: Any = None,
+    name: str | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> list[AttentionRecord]: ...
@@ -64,6 +66,7 @@ def extract(
     processor: Any = None,
     target: str | Sequence[str] | None = None,
     decoder_input_ids: Any = None,
+    name: str | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> Any: ...
@@ -77,6 +80,7 @@ def extract(
     processor: Any = None,
     target: str | Sequence[str] | None = None,
     decoder_input_ids: Any = None,
+    name: str | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
@@ -101,6 +105,8 @@ def extract(
         model, appended to the prompt of a decoder-only one. A list for a list of texts.
     decoder_input_ids : Tensor or sequence of int, optional
         Ids that the decoder of an encoder-decoder model is given, instead of `target`.
+    name : str, optional
+        Title of every picture; by default the last part of the model's hub id or folder.
     device : str, device or None
         Where queries and keys are kept; None leaves them where the model computed them.
     progress : bool
@@ -134,9 +140,10 @@ def extract(
     encoder = Encoder(loaded)
     examples, many = examples_of(inputs)
     kept_on = None if device is None else torch.device(device)
+    title = name or name_of(loaded.model)
     if not many:
         batch = encoder.encode(examples[0], target, decoder_input_ids)
-        records = _run(loaded, encoder, batch, kept_on)
+        records = _run(loaded, encoder, batch, title, kept_on)
         return records[0] if batch.size == 1 else records
     targets = _one_each("target", target, len(examples))
     decoder_ids = _one_each("decoder_input_ids", decoder_input_ids, len(examples))
@@ -145,7 +152,7 @@ def extract(
     # One forward each: no padding, and no more memory than the longest text needs.
     for example, wanted, ids in zip(bar, targets, decoder_ids, strict=True):
         batch = encoder.encode(example, wanted, ids)
-        records += _run(loaded, encoder, batch, kept_on)
+        records += _run(loaded, encoder, batch, title, kept_on)
     return records
 
 
@@ -161,7 +168,7 @@ def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
 
 
 def _run(
-    loaded: Loaded, encoder: Encoder, batch: Batch, device: torch.device | None
+    loaded: Loaded, encoder: Encoder, batch: Batch, title: str, device: torch.device | None
 ) -> list[AttentionRecord]:
     """Run one forward and make a record of each of its examples."""
     model = loaded.model
@@ -196,7 +203,9 @@ def _run(
     notes += [f"{module.name} attends too and is not shown." for module in collector.uncaptured()]
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
-    return [_record(loaded, batch, stacks, index, notes) for index in range(batch.size)]
+    return [
+        _record(loaded, batch, stacks, index, notes, title=title) for index in range(batch.size)
+    ]
 
 
 def _placed(model: Any, value: Any) -> Any:
@@ -213,6 +222,8 @@ def _record(
     stacks: dict[str, StackLayers],
     index: int,
     notes: Sequence[str],
+    *,
+    title: str,
 ) -> AttentionRecord:
     made: dict[str, AttentionStack] = {}
     own_notes = list(notes)
@@ -238,7 +249,7 @@ def _record(
             query_tokens=queries,
             key_tokens=None if keys is queries else keys,
         )
-    return AttentionRecord(made, model=name_of(loaded.model), notes=own_notes)
+    return AttentionRecord(made, model=title, notes=own_notes)
 
 
 def _tokens(loaded: Loaded, batch: Batch, side: str, index: int, count: int) -> Tokens:
