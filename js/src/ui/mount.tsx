@@ -9,6 +9,7 @@ import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel } from "../channel/kernel";
 import { PageCarrier, type PageData } from "../channel/page";
 import { Source } from "../channel/source";
+import controlsCss from "./controls.css";
 import frameCss from "./frame.css";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
 import {
@@ -109,7 +110,7 @@ function open<S extends CommonState>(
   const View = definition.component;
   render(
     <>
-      <style>{frameCss + definition.css}</style>
+      <style>{frameCss + controlsCss + definition.css}</style>
       <View context={context} />
     </>,
     root,

@@ -167,7 +167,7 @@ function standingBars(
   const numbered = numberedBars(bars, layout, apart);
   const lengthOf = (bar: Bar): number =>
     bar.faded || bar.value <= 0 ? 0 : Math.max(0.75, (bar.value / end) * longest);
-  const near = Math.floor(NUMBER_SIZE / 2 / layout.step);
+  const near = layout.step < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / layout.step) : 0;
   // Where rows are lower than a number, it stands clear of its neighbours' bars as well.
   const clearOf = (bar: Bar): number => {
     let most = lengthOf(bar);
