@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from attnviz.extraction.display import _byte_of, display_text, display_tokens
+from attnviz.display import _byte_of, display_text
+from attnviz.extraction.display import display_tokens
 from attnviz.tokens import Tokens, visible
 
 SENTENCES = ["The animal didn't cross the street.", "The cat sat on the mat.", "the dog"] * 3
