@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.display import alphabet_of_entries, display_text
 from attnviz.given import checked_layers, only_example
 from attnviz.stack import AttentionStack, spans
 from attnviz.tokens import Tokens
@@ -86,7 +88,9 @@ class AttentionRecord:
             model's ``outputs.attentions``; or one array (layers, [1,] heads, queries, keys).
             Layers may have different numbers of heads. Tensors, arrays or nested lists.
         tokens : sequence of str or Tokens
-            The queries' tokens, and the keys' unless `key_tokens` is given.
+            The queries' tokens, and the keys' unless `key_tokens` is given. Entries of a
+            vocabulary (``"Ġthe"``, ``"▁the"``) are shown as the text that they stand for;
+            `Tokens.of` keeps strings as they are.
         key_tokens : sequence of str or Tokens, optional
             The keys' tokens where queries and keys differ.
         sentence_b_start : int, optional
@@ -359,13 +363,24 @@ def _as_tokens(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
     if isinstance(tokens, Tokens):
-        return tokens
-    strings = list(only_example(tokens, argument))
+        made = tokens
+    else:
+        entries = list(only_example(tokens, argument))
+        made = Tokens.of(entries)
+        shown = display_text(entries, alphabet=alphabet_of_entries(entries))
+        made = replace(made, text=tuple(shown))
     if sentence_b_start is None:
-        return Tokens.of(strings)
-    if not 0 < sentence_b_start < len(strings):
+        return made
+    if not 0 < sentence_b_start < len(made):
         raise ValueError(
-            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(strings) - 1}, "
-            f"inside the {len(strings)} tokens"
+            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "
+            f"inside the {len(made)} tokens"
         )
-    return Tokens.of(strings, sequence=[int(i >= sentence_b_start) for i in range(len(strings))])
+    sequence = [int(position >= sentence_b_start) for position in range(len(made))]
+    return replace(
+        made,
+        sequence=tuple(
+            None if special else number
+            for special, number in zip(made.special, sequence, strict=True)
+        ),
+    )

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
 import transformers
 from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
+from attnviz import AttentionRecord
 from attnviz.display import _byte_of, display_text
 from attnviz.extraction.display import display_tokens
 from attnviz.tokens import Tokens, visible
@@ -265,3 +267,33 @@ def test_whole_tokens_are_their_text(text: str) -> None:
     letter_of = {byte: letter for letter, byte in _byte_of().items()}
     entry = "".join(letter_of[byte] for byte in text.encode())
     assert display_text([entry], alphabet="bytes") == [visible(text)]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["The", "Ġcat", "ĊĊ", "<|endoftext|>"], ("The", "·cat", "⏎⏎", "<|endoftext|>")),
+        (["▁The", "▁ca", "t", "</s>"], ("·The", "·ca", "t", "</s>")),
+        (["[CLS]", "un", "##related"], ("[CLS]", "un", "##related")),
+        (["The", " cat", "\n"], ("The", "·cat", "⏎")),
+    ],
+)
+def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
+    given: list[str], shown: tuple[str, ...]
+) -> None:
+    weights = torch.eye(len(given))[None, None, None]
+    assert AttentionRecord.from_weights(weights, given).tokens.text == shown
+    # Who wants to see the entries says so.
+    as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
+    assert as_given.text == tuple(visible(entry) for entry in given)
+
+
+def test_the_second_text_begins_where_it_is_said() -> None:
+    entries = ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+    weights = torch.eye(5)[None, None, None]
+    record = AttentionRecord.from_weights(weights, entries, sentence_b_start=3)
+    assert record.tokens.sequence == (0, 0, 0, 1, 1)
+    special = [entry.startswith("[") for entry in entries]
+    tokens = Tokens.of(entries, special=special)
+    record = AttentionRecord.from_weights(weights, tokens, sentence_b_start=3)
+    assert record.tokens.sequence == (None, 0, None, 1, None)
