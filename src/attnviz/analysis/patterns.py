@@ -1,0 +1,422 @@
+"""Head patterns: the share of a head's weight that falls on a set of query-key pairs.
+
+For weights A (rows are queries i, columns are keys j) and a set D of pairs,
+
+    mass(A, D) = sum of A[i, j] over (i, j) in D / number of queries with an allowed key in D
+
+A head that gives all its weight to D wherever it can has mass 1. The measure is the mean attention
+of Clark et al. 2019 (arXiv 1906.04341, section 3), taken over those queries alone for which the
+pattern exists: divided by all queries, the previous token, which the first query lacks, could never
+reach 1. That denominator is reconstructed here, not taken from the paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = [
+    "first_token",
+    "induction",
+    "mass_on",
+    "next_token",
+    "previous_token",
+    "repeated_induction",
+    "same_token",
+    "self_token",
+]
+
+Scores = NDArray[np.float64]
+Tokens = Sequence[Hashable] | NDArray[Any]
+
+
+def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
+    array = np.asarray(weights)
+    if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
+        raise TypeError(f"weights must be real numbers; got an array of {array.dtype}")
+    if array.ndim < 2:
+        raise ValueError(
+            "weights must have the shape (..., n_queries, n_keys), such as (heads, 12, 12); got "
+            f"the shape {array.shape}"
+        )
+    if 0 in array.shape[-2:]:
+        raise ValueError(
+            f"weights must have at least one query and one key; got the shape {array.shape}"
+        )
+    if not np.isfinite(array).all():
+        what = "NaN" if np.isnan(array).any() else "infinite values"
+        raise ValueError(
+            f"weights hold {what}, which no attention weight is. Rows without an allowed key must "
+            "be zeros"
+        )
+    if (array < 0).any():
+        raise ValueError(
+            "weights hold negative values: give the weights after the softmax, not the logits"
+        )
+    return array
+
+
+def _square(weights: ArrayLike, pattern: str) -> tuple[NDArray[np.floating[Any]], int]:
+    array = _checked(weights)
+    num_queries, num_keys = array.shape[-2:]
+    if num_queries != num_keys:
+        raise ValueError(
+            f"weights must be square for the pattern {pattern!r}, which compares the places of "
+            f"queries and keys in one text; got {num_queries} queries and {num_keys} keys"
+        )
+    return array, num_queries
+
+
+def _pairs(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+    """Read which pairs are meant, one row a query."""
+    array = np.asarray(given)
+    if array.dtype != bool:
+        raise TypeError(
+            f"{name} must be an array of True and False; got an array of {array.dtype}. Make one "
+            f"with {name} = {name}.astype(bool)"
+        )
+    try:
+        pairs = np.broadcast_shapes(array.shape, shape[-2:])
+        fits = np.broadcast_shapes(pairs, shape) == shape
+    except ValueError:
+        fits = False
+    if not fits:
+        raise ValueError(
+            f"{name} must have the shape (n_keys,), (n_queries, n_keys) or that of weights, "
+            f"{shape}; got {array.shape}"
+        )
+    return np.broadcast_to(array, pairs)
+
+
+def _codes(tokens: Tokens, num_tokens: int) -> NDArray[np.int64]:
+    """Number the distinct tokens."""
+    if isinstance(tokens, str):
+        raise TypeError(f"tokens must be a list of ids or of texts; got one text, {tokens!r}")
+    listed = list(tokens)
+    if len(listed) != num_tokens:
+        raise ValueError(
+            f"tokens must be as many as the weights have rows, {num_tokens}; got {len(listed)}"
+        )
+    numbers: dict[Hashable, int] = {}
+    try:
+        return np.array([numbers.setdefault(token, len(numbers)) for token in listed])
+    except TypeError:
+        raise TypeError(
+            "tokens must be one list of ids or of texts, not a batch of several; got entries of "
+            f"the type {type(listed[0]).__name__}"
+        ) from None
+
+
+def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure the share of the weight that falls on chosen pairs of query and key.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n_queries, n_keys)
+        Attention weights after the softmax.
+    mask : array_like of bool, (n_keys,), (n_queries, n_keys) or that of `weights`
+        True on the chosen pairs. One row for all queries chooses keys: delimiters, punctuation,
+        the patches of an object.
+    allowed : array_like of bool, shapes as for `mask`, optional
+        The pairs that the model's own mask lets through. When left out, every key counts as allowed
+        for every query. That changes nothing for patterns that look back, such as `previous_token`,
+        but give it for causal models where `mask` chooses keys after their query (``np.tri(n,
+        dtype=bool)``), and for sliding windows: a query that cannot see its pair is then not
+        counted.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1 for rows that sum to at most 1. NaN where no query has an allowed key in `mask`,
+        as there is nothing to measure then.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or weights are NaN, infinite or negative.
+    TypeError
+        If `weights` are no real numbers, or `mask` or `allowed` are not bool.
+
+    Notes
+    -----
+    sum(A o D) / number of queries with an allowed key in D: see the module's text for its source.
+
+    Examples
+    --------
+    >>> weights = np.array([[0.9, 0.1], [0.5, 0.5]])
+    >>> float(mass_on(weights, np.array([True, False])))
+    0.7
+    """
+    array = _checked(weights)
+    chosen = _pairs("mask", mask, array.shape)
+    possible = chosen
+    if allowed is not None:
+        possible = chosen & _pairs("allowed", allowed, array.shape)
+    mass = np.where(chosen, array, 0).sum(axis=(-2, -1), dtype=np.float64)
+    num_queries = possible.any(axis=-1).sum(axis=-1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.where(num_queries > 0, mass / num_queries, np.nan)
+    return np.asarray(share, dtype=np.float64)
+
+
+def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to the token before them.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n, n)
+        Attention weights after the softmax.
+    allowed : array_like of bool, optional
+        As in `mass_on`.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1; NaN for a single token.
+
+    Raises
+    ------
+    ValueError
+        If weights are not square, NaN, infinite or negative.
+
+    Notes
+    -----
+    The mass on j = i - 1. Heads that do this: Clark et al. 2019 (arXiv 1906.04341), section 3.1;
+    Voita et al. 2019 (arXiv 1905.09418), "positional heads".
+
+    Examples
+    --------
+    >>> float(previous_token([[1.0, 0.0], [0.75, 0.25]]))
+    0.75
+    """
+    array, number = _square(weights, "previous token")
+    return mass_on(array, np.eye(number, k=-1, dtype=bool), allowed=allowed)
+
+
+def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to the token after them.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n, n)
+        Attention weights after the softmax.
+    allowed : array_like of bool, optional
+        As in `mass_on`; with a causal mask the result is NaN, without one it is 0 there.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1; NaN for a single token.
+
+    Raises
+    ------
+    ValueError
+        If weights are not square, NaN, infinite or negative.
+
+    Notes
+    -----
+    The mass on j = i + 1: Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+
+    Examples
+    --------
+    >>> float(next_token([[0.5, 0.5], [0.75, 0.25]]))
+    0.5
+    """
+    array, number = _square(weights, "next token")
+    return mass_on(array, np.eye(number, k=1, dtype=bool), allowed=allowed)
+
+
+def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to themselves.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n, n)
+        Attention weights after the softmax.
+    allowed : array_like of bool, optional
+        As in `mass_on`.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If weights are not square, NaN, infinite or negative.
+
+    Notes
+    -----
+    The mass on j = i: Clark et al. 2019 (arXiv 1906.04341), section 3.1.
+
+    Examples
+    --------
+    >>> float(self_token([[0.5, 0.5], [0.75, 0.25]]))
+    0.375
+    """
+    array, number = _square(weights, "self")
+    return mass_on(array, np.eye(number, dtype=bool), allowed=allowed)
+
+
+def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to the first key, itself among them.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n_queries, n_keys)
+        Attention weights after the softmax.
+    allowed : array_like of bool, optional
+        As in `mass_on`.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If weights are NaN, infinite or negative.
+
+    Notes
+    -----
+    The mass on j = 0. Why so many heads do this: Xiao et al. 2024 (arXiv 2309.17453), "attention
+    sinks".
+
+    Examples
+    --------
+    >>> float(first_token([[1.0, 0.0], [0.75, 0.25]]))
+    0.875
+    """
+    array = _checked(weights)
+    return mass_on(array, np.arange(array.shape[-1]) == 0, allowed=allowed)
+
+
+def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to earlier occurrences of their own token.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n, n)
+        Attention weights after the softmax.
+    tokens : sequence of int or str, (n,)
+        Ids or texts of the tokens.
+    allowed : array_like of bool, optional
+        As in `mass_on`.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1, over the queries whose token stood before; NaN where no token repeats.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or weights are NaN, infinite or negative.
+
+    Notes
+    -----
+    The mass on t_j = t_i, j < i: the "duplicate token heads" of Wang et al. 2023 (arXiv
+    2211.00593).
+
+    Examples
+    --------
+    >>> weights = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.75, 0.0, 0.25]]
+    >>> float(same_token(weights, ["a", "b", "a"]))
+    0.75
+    """
+    array, number = _square(weights, "same token")
+    codes = _codes(tokens, number)
+    return mass_on(array, np.tril(codes[:, None] == codes[None, :], k=-1), allowed=allowed)
+
+
+def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
+    """Measure how much the queries attend to what followed their token when it stood before.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., n, n)
+        Attention weights after the softmax.
+    tokens : sequence of int or str, (n,)
+        Ids or texts of the tokens: any text will do.
+    allowed : array_like of bool, optional
+        As in `mass_on`.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1, over the queries whose token stood before; NaN where no token repeats.
+
+    Raises
+    ------
+    ValueError
+        If shapes do not fit, or weights are NaN, infinite or negative.
+
+    See Also
+    --------
+    repeated_induction : the test on random tokens, which copying by meaning cannot pass.
+
+    Notes
+    -----
+    The mass on t_(j-1) = t_i, 1 <= j <= i: "prefix matching" of Olsson et al. 2022 (arXiv
+    2209.11895), on any text.
+
+    Examples
+    --------
+    >>> weights = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.75, 0.0]]
+    >>> float(induction(weights, ["a", "b", "a"]))
+    0.75
+    """
+    array, number = _square(weights, "induction")
+    codes = _codes(tokens, number)
+    after = np.zeros((number, number), dtype=bool)
+    after[:, 1:] = codes[:, None] == codes[None, :-1]
+    return mass_on(array, np.tril(after), allowed=allowed)
+
+
+def repeated_induction(weights: ArrayLike, length: int) -> Scores:
+    """Measure induction as it is defined: on random tokens that are repeated once.
+
+    Parameters
+    ----------
+    weights : array_like of float, (..., 2 * length, 2 * length)
+        A model's weights on `length` random tokens, repeated once. Draw them without replacement:
+        where a token occurs twice in one half, even a perfect head divides its weight.
+    length : int
+        Tokens of one half.
+
+    Returns
+    -------
+    ndarray of float64, (...)
+        From 0 to 1.
+
+    Raises
+    ------
+    ValueError
+        If the weights are not those of twice `length` tokens, or NaN, infinite or negative.
+
+    Notes
+    -----
+    The mean of A[i, i - T + 1] over i >= T: Olsson et al. 2022 (arXiv 2209.11895), "prefix
+    matching score".
+
+    Examples
+    --------
+    >>> weights = np.zeros((4, 4))
+    >>> weights[2, 1], weights[3, 2] = 1.0, 0.5
+    >>> float(repeated_induction(weights, 2))
+    0.75
+    """
+    array, number = _square(weights, "induction")
+    if length < 1 or number != 2 * length:
+        raise ValueError(
+            "length must be half the number of tokens, as they are repeated once; got "
+            f"length={length} for weights of {number} tokens"
+        )
+    on_diagonal = np.diagonal(array, offset=1 - length, axis1=-2, axis2=-1)
+    # The diagonal begins one query before the second half.
+    return np.asarray(on_diagonal[..., -length:].mean(axis=-1, dtype=np.float64))

@@ -1,0 +1,226 @@
+"""Head patterns on matrices worked by hand, and their bounds on any."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+from numpy.typing import NDArray
+
+from attnviz.analysis import patterns
+
+# Causal; the tokens are a b a b. Chosen so that every sum below can be done in the head.
+CAUSAL = np.array(
+    [
+        [1.0, 0.0, 0.0, 0.0],
+        [0.4, 0.6, 0.0, 0.0],
+        [0.1, 0.7, 0.2, 0.0],
+        [0.0, 0.3, 0.6, 0.1],
+    ]
+)
+FULL = np.array([[0.2, 0.8, 0.0], [0.1, 0.3, 0.6], [0.5, 0.25, 0.25]])
+ABAB = ["a", "b", "a", "b"]
+
+
+def test_previous_token_by_hand() -> None:
+    assert patterns.previous_token(CAUSAL) == pytest.approx((0.4 + 0.7 + 0.6) / 3)
+
+
+def test_next_token_by_hand() -> None:
+    assert patterns.next_token(FULL) == pytest.approx((0.8 + 0.6) / 2)
+    assert patterns.next_token(CAUSAL) == 0
+
+
+def test_next_token_means_nothing_where_no_query_may_look_ahead() -> None:
+    assert np.isnan(patterns.next_token(CAUSAL, allowed=np.tri(4, dtype=bool)))
+
+
+def test_self_by_hand() -> None:
+    assert patterns.self_token(CAUSAL) == pytest.approx((1.0 + 0.6 + 0.2 + 0.1) / 4)
+
+
+def test_first_token_by_hand() -> None:
+    assert patterns.first_token(CAUSAL) == pytest.approx((1.0 + 0.4 + 0.1 + 0.0) / 4)
+
+
+def test_first_token_of_rectangular_weights() -> None:
+    assert patterns.first_token([[0.5, 0.25, 0.25], [1.0, 0.0, 0.0]]) == pytest.approx(0.75)
+
+
+@pytest.mark.parametrize("tokens", [ABAB, [7, 9, 7, 9], np.array([7, 9, 7, 9])])
+def test_same_token_by_hand(tokens: list[str]) -> None:
+    # Queries 2 and 3 saw their token at 0 and at 1.
+    assert patterns.same_token(CAUSAL, tokens) == pytest.approx((0.1 + 0.3) / 2)
+
+
+def test_same_token_without_a_repetition_is_not_a_number() -> None:
+    assert np.isnan(patterns.same_token(CAUSAL, ["a", "b", "c", "d"]))
+
+
+def test_induction_by_hand() -> None:
+    # Query 2 ("a") looks for what followed the "a" at 0: key 1. Query 3 ("b"): key 2.
+    assert patterns.induction(CAUSAL, ABAB) == pytest.approx((0.7 + 0.6) / 2)
+
+
+def test_induction_counts_the_query_itself_where_its_token_came_just_before() -> None:
+    weights = [[1.0, 0.0, 0.0], [0.2, 0.8, 0.0], [0.1, 0.3, 0.6]]
+    # Query 1: key 1 (after the "a" at 0). Query 2: keys 1 and 2.
+    assert patterns.induction(weights, ["a", "a", "a"]) == pytest.approx((0.8 + 0.9) / 2)
+
+
+def test_tokens_that_end_in_a_zero_byte_stay_apart() -> None:
+    assert np.isnan(patterns.same_token(FULL, ["a", "a\0", "b"]))
+
+
+def test_repeated_induction_by_hand() -> None:
+    assert patterns.repeated_induction(CAUSAL, 2) == pytest.approx((0.7 + 0.6) / 2)
+    weights = np.zeros((6, 6))
+    weights[3, 1], weights[4, 2], weights[5, 3] = 0.9, 0.6, 0.3
+    assert patterns.repeated_induction(weights, 3) == pytest.approx(0.6)
+    # The one query of the second half sees its own place.
+    assert patterns.repeated_induction([[1.0, 0.0], [0.75, 0.25]], 1) == pytest.approx(0.25)
+
+
+def test_repeated_induction_equals_induction_where_no_token_stands_twice_in_a_half() -> None:
+    weights = np.random.default_rng(0).dirichlet(np.ones(12), size=12)
+    tokens = [*range(6), *range(6)]
+    found = patterns.repeated_induction(weights, 6)
+    assert found == pytest.approx(float(patterns.induction(weights, tokens)))
+
+
+def test_mass_on_keys() -> None:
+    mask = np.array([False, True, True, False])
+    assert patterns.mass_on(CAUSAL, mask) == pytest.approx((0.0 + 0.6 + 0.9 + 0.9) / 4)
+
+
+def test_mass_on_counts_queries_that_may_see_a_chosen_key() -> None:
+    mask = np.array([False, True, True, False])
+    allowed = np.tri(4, dtype=bool)
+    # Query 0 sees neither of the two keys.
+    found = patterns.mass_on(CAUSAL, mask, allowed=allowed)
+    assert found == pytest.approx((0.6 + 0.9 + 0.9) / 3)
+
+
+def test_one_result_for_each_leading_place() -> None:
+    weights = np.stack([np.stack([CAUSAL, np.eye(4)]), np.stack([np.eye(4), CAUSAL])])
+    found = patterns.self_token(weights)
+    assert found.shape == (2, 2)
+    assert found.dtype == np.float64
+    np.testing.assert_allclose(found, [[0.475, 1.0], [1.0, 0.475]])
+
+
+def test_a_mask_for_each_head() -> None:
+    weights = np.stack([CAUSAL, CAUSAL])
+    mask = np.stack([np.eye(4, dtype=bool), np.eye(4, k=-1, dtype=bool)])
+    np.testing.assert_allclose(patterns.mass_on(weights, mask), [0.475, 1.7 / 3])
+
+
+def test_float16_is_summed_exactly_enough() -> None:
+    weights = np.full((3000, 8), 0.125, dtype=np.float16)
+    assert patterns.first_token(weights) == 0.125
+
+
+@st.composite
+def softmax(draw: st.DrawFn) -> NDArray[np.float32]:
+    heads, number = draw(st.integers(1, 3)), draw(st.integers(2, 9))
+    logits = draw(
+        arrays(np.float32, (heads, number, number), elements=st.floats(-20, 20, width=32))
+    )
+    exponentials = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    normalised: NDArray[np.float32] = exponentials / exponentials.sum(axis=-1, keepdims=True)
+    return normalised
+
+
+@given(weights=softmax(), data=st.data())
+def test_every_pattern_lies_between_0_and_1(
+    weights: NDArray[np.float32], data: st.DataObject
+) -> None:
+    number = weights.shape[-1]
+    tokens = data.draw(st.lists(st.integers(0, 3), min_size=number, max_size=number))
+    mask = data.draw(arrays(np.bool_, (number, number)))
+    allowed = data.draw(arrays(np.bool_, (number, number)))
+    kept = np.where(allowed, weights, 0)
+    for found in (
+        patterns.previous_token(weights),
+        patterns.next_token(weights),
+        patterns.self_token(weights),
+        patterns.first_token(weights),
+        patterns.same_token(weights, tokens),
+        patterns.induction(weights, tokens),
+        patterns.mass_on(weights, mask),
+        patterns.mass_on(kept, mask, allowed=allowed),
+    ):
+        assert found.shape == weights.shape[:1]
+        defined = found[~np.isnan(found)]
+        assert (defined >= 0).all()
+        assert (defined <= 1 + 1e-6).all()
+
+
+@given(weights=softmax())
+def test_a_pattern_and_its_opposite_share_all_the_weight(weights: NDArray[np.float32]) -> None:
+    first = np.arange(weights.shape[-1]) == 0
+    both = patterns.mass_on(weights, first) + patterns.mass_on(weights, ~first)
+    np.testing.assert_allclose(both, 1, atol=1e-5)
+
+
+WRONG: list[tuple[str, Callable[[], object], type[Exception], str]] = [
+    ("a row", lambda: patterns.self_token([0.5, 0.5]), ValueError, r"n_queries, n_keys.*\(2,\)"),
+    ("nothing", lambda: patterns.self_token(np.zeros((0, 0))), ValueError, "at least one"),
+    ("text", lambda: patterns.self_token([["a"]]), TypeError, "real numbers"),
+    ("bool", lambda: patterns.self_token([[True]]), TypeError, "real numbers"),
+    ("NaN", lambda: patterns.self_token([[np.nan]]), ValueError, "weights hold NaN"),
+    ("infinite", lambda: patterns.self_token([[np.inf]]), ValueError, "infinite"),
+    ("logits", lambda: patterns.self_token([[-1.0]]), ValueError, "after the softmax"),
+    ("not square", lambda: patterns.previous_token(CAUSAL[:3]), ValueError, "3 queries and 4 keys"),
+    ("few tokens", lambda: patterns.induction(CAUSAL, [1, 2]), ValueError, "rows, 4; got 2"),
+    ("one text", lambda: patterns.same_token(CAUSAL, "abab"), TypeError, "got one text"),
+    ("a batch", lambda: patterns.same_token([[1.0]], [[1]]), TypeError, "not a batch"),  # type: ignore[list-item]
+    ("length", lambda: patterns.repeated_induction(CAUSAL, 3), ValueError, "length=3.*4 tokens"),
+    ("mask", lambda: patterns.mass_on(CAUSAL, np.ones(3, bool)), ValueError, r"mask.*got \(3,\)"),
+    (
+        "too many heads",
+        lambda: patterns.mass_on(CAUSAL, np.ones((2, 4, 4), bool)),
+        ValueError,
+        r"mask.*got \(2, 4, 4\)",
+    ),
+    (
+        "allowed",
+        lambda: patterns.previous_token(CAUSAL, allowed=np.ones(3, bool)),
+        ValueError,
+        "allowed",
+    ),
+    (
+        "numbers as a mask",
+        lambda: patterns.mass_on(CAUSAL, np.ones(4)),
+        TypeError,
+        r"mask\.astype\(bool\)",
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "words"), [case[1:] for case in WRONG], ids=[case[0] for case in WRONG]
+)
+def test_what_is_wrong_is_named(
+    call: Callable[[], object], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        call()
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    failures, tried = doctest.testmod(patterns)
+    assert failures == 0
+    assert tried >= 8
+
+
+def test_it_brings_no_torch() -> None:
+    program = "import sys, attnviz.analysis.patterns; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)
