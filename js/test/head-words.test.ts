@@ -73,7 +73,8 @@ describe("the layout", () => {
     keyTexts: texts,
     queryWindow: [0, 12] as [number, number],
     keyWindow: [0, 12] as [number, number],
-    barSide: "key" as const,
+    barSides: ["key"] as const,
+    keepRoom: true,
     measure,
   };
 

@@ -54,8 +54,10 @@ export interface LayoutInput {
   keyTexts: readonly string[];
   queryWindow: Range;
   keyWindow: Range;
-  /** Which side keeps room for bars where there is none for both. */
-  barSide: Side;
+  /** Sides with bars. */
+  barSides: readonly Side[];
+  /** Whether the other side keeps room too, for the bars that the pointer may call up. */
+  keepRoom: boolean;
   measure: Measure;
 }
 
@@ -164,12 +166,13 @@ function vertical(input: LayoutInput): Layout {
   const leastLines = Math.min(340, Math.max(110, width * 0.29));
   const spare = Math.max(0, width - fixed - leastLines);
   // Bars on both sides where each gets a readable width, else only where they are needed.
-  const both = spare / 2 >= 72;
+  const both = (input.keepRoom || input.barSides.length > 1) && spare / 2 >= 72;
   const narrow = Math.min(84, Math.max(0, width - fixed - LEAST_LINES));
-  const room = both ? Math.min(300, spare / 2) : Math.min(170, Math.max(spare, narrow));
+  const most = input.keepRoom ? 170 : 300;
+  const room = both ? Math.min(300, spare / 2) : Math.min(most, Math.max(spare, narrow));
   const barRoom = {
-    query: both || input.barSide === "query" ? room : 0,
-    key: both || input.barSide === "key" ? room : 0,
+    query: both || input.barSides.includes("query") ? room : 0,
+    key: both || input.barSides.includes("key") ? room : 0,
   };
   const lines = Math.max(LEAST_LINES, Math.min(520, width - fixed - barRoom.query - barRoom.key));
   const used = fixed + lines + barRoom.query + barRoom.key;

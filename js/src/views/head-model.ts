@@ -27,7 +27,7 @@ import {
   samePicture,
 } from "./head-data";
 import type { Caption } from "./head-figure";
-import { layOut } from "./head-layout";
+import { type Layout, layOut, type Side } from "./head-layout";
 import { computeLines, type Lines, leftOutKeys, pairMembers, shownMatrices } from "./head-lines";
 import {
   backMarks,
@@ -55,8 +55,6 @@ export interface HeadModel {
   loaded: Signal<Loaded | null>;
   maps: Signal<Piece | null>;
   lines: ReadonlySignal<Lines | null>;
-  /** Everything that is drawn, without what is only pointed at. */
-  base: ReadonlySignal<Picture | null>;
   picture: ReadonlySignal<Picture | null>;
   back: ReadonlySignal<Mark[]>;
   scene: ReadonlySignal<Scene | null>;
@@ -71,6 +69,8 @@ export interface HeadModel {
   search: Signal<string>;
   scaling: Signal<Scaling>;
   retry: () => void;
+  /** What is shown, for print: nothing that the pointer brought, and no room for it. */
+  still: () => Picture | null;
 }
 
 /** The weight that is drawn with full opacity. */
@@ -249,7 +249,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     pinsInSight.value.key !== null && pinsInSight.value.token === null ? "query" : "key",
   );
 
-  const layout = computed(() => {
+  const layoutOf = (barSides: readonly Side[], keepRoom: boolean): Layout | null => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
     return layOut({
@@ -259,10 +259,12 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       keyTexts: drawn.keys.text,
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
-      barSide: barSide.value,
+      barSides,
+      keepRoom,
       measure: measureText,
     });
-  });
+  };
+  const layout = computed(() => layoutOf([barSide.value], true));
 
   const ground = computed<Picture | null>(() => {
     const now = exact.value ?? loaded.value;
@@ -293,6 +295,15 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     () =>
       ground.value && { ...ground.value, ...pinsInSight.value, search: search.value.toLowerCase() },
   );
+
+  const still = (): Picture | null => {
+    const now = base.peek();
+    if (!now) return null;
+    const barSides: Side[] = [];
+    if (now.token !== null) barSides.push("key");
+    if (now.key !== null) barSides.push("query");
+    return { ...now, layout: layoutOf(barSides, false) ?? now.layout };
+  };
 
   const picture = computed<Picture | null>(
     () =>
@@ -343,7 +354,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     loaded,
     maps,
     lines,
-    base,
+    still,
     picture,
     back,
     scene,

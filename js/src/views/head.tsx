@@ -40,7 +40,7 @@ const KEYS = [
 
 /** The figure of what is shown now, without what the pointer is on. */
 function figureNow(model: HeadModel, state: ViewContext<HeadState>["state"]) {
-  const picture = model.base.peek();
+  const picture = model.still();
   const loaded = model.loaded.peek();
   if (!picture || !loaded) throw new Error("Nothing is drawn yet, so there is no picture to take.");
   // The pins as they are now, though the weights may be those of a moment ago.
@@ -49,8 +49,7 @@ function figureNow(model: HeadModel, state: ViewContext<HeadState>["state"]) {
     token: model.plan.peek()?.token ?? null,
     key: model.plan.peek()?.key ?? null,
   };
-  const still = { ...picture, hovered: null, cursor: null };
-  const caption = captionOf(plan, still, valuesOf(state), false);
+  const caption = captionOf(plan, picture, valuesOf(state), false);
   caption.title = model.description.peek()?.model || "attention";
   return { picture, plan, caption, scene: figure(picture, caption) };
 }
