@@ -14,8 +14,10 @@ from dataclasses import dataclass
 __all__ = ["Tokens", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
-# Joiners inside an emoji or an Indic word belong to the glyph; alone they would be invisible.
+# Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
+# space or another joiner, they would be invisible.
 _JOINERS = {"\u200c", "\u200d"}
+_JOINS_NOTHING = _JOINERS | {" "}
 
 
 def visible(text: str) -> str:
@@ -40,16 +42,20 @@ def visible(text: str) -> str:
     """
     if not text:
         return "∅"
-    return "".join(_visible_character(character, alone=len(text) == 1) for character in text)
+    around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
+    return "".join(
+        _visible_character(character, joins=not {before, after} & _JOINS_NOTHING)
+        for before, character, after in around
+    )
 
 
-def _visible_character(character: str, *, alone: bool) -> str:
+def _visible_character(character: str, *, joins: bool) -> str:
     shown = _SHOWN_AS.get(character)
     if shown is not None:
         return shown
     code = ord(character)
     category = unicodedata.category(character)
-    if character in _JOINERS and not alone:
+    if character in _JOINERS and joins:
         return character
     # By number rather than as a control picture, which few fonts for code have.
     # Zs, Zl, Zp: spaces other than U+0020; Cf: directions and joiners; Cc, Cs, Co, Cn: no glyph.
@@ -149,7 +155,8 @@ class Tokens:
         return cls(
             text=tuple(visible(token) for token in strings),
             special=flags,
-            sequence=tuple(sequence),
+            # Plain numbers, which JSON can hold, also where an array was given.
+            sequence=tuple(None if number is None else int(number) for number in sequence),
             ids=None if ids is None else tuple(int(identifier) for identifier in ids),
         )
 
