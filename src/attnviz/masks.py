@@ -241,6 +241,11 @@ def compact_bias(bias: torch.Tensor) -> Bias | None:
         raise ValueError("bias must be finite; put entries that are not allowed into the mask")
     if not bool(bias.any()):
         return None
+    # What is the same for all heads or queries was often expanded, and is kept once.
+    if bool((bias == bias[:1]).all()):
+        bias = bias[:1]
+    if bool((bias == bias[:, :1]).all()):
+        bias = bias[:, :1]
     num_queries = bias.shape[1]
     if num_queries > 1:
         # The first column backwards and then the first row hold every distance once.

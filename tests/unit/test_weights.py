@@ -1,0 +1,256 @@
+"""The formula, held against torch's own attention and against numbers worked by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from torch.nn.functional import scaled_dot_product_attention
+
+import attnviz.weights
+from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.weights import GivenWeights, QueryKeyAttention, tiles
+from unit.records import shares, vectors
+
+
+def whole(attention: QueryKeyAttention) -> NDArray[np.float32]:
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
+
+
+def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDArray[np.float32]:
+    """torch's attention; with the unit matrix for values its output is its weights."""
+    values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
+    output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
+    weights: NDArray[np.float32] = output[0].numpy()
+    return weights
+
+
+def by_hand(logits: list[float], sink: float | None = None) -> list[float]:
+    powers = [math.exp(logit) for logit in logits]
+    total = sum(powers) + (0.0 if sink is None else math.exp(sink))
+    return [power / total for power in powers]
+
+
+def test_two_keys_by_hand() -> None:
+    attention = QueryKeyAttention(
+        torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.tensor([[[2.0, 0.0], [1.0, 1.0]]]), 0.5
+    )
+    assert_allclose(whole(attention)[0], [by_hand([1.0, 0.5]), by_hand([0.0, 1.0])], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.125, 1.0, 0.31])
+def test_scale(scale: float) -> None:
+    queries, keys = vectors(3, 5, 16), vectors(3, 7, 16, seed=1)
+    own = torchs_own(queries, keys, scale=scale)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, scale)), own, atol=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
+def test_grouped_heads(heads: int, key_heads: int) -> None:
+    queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
+    own = torchs_own(queries, keys, scale=0.35, enable_gqa=True)
+    attention = QueryKeyAttention(queries, keys, 0.35)
+    assert_allclose(whole(attention), own, atol=1e-6)
+    group = heads // key_heads
+    assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
+
+
+def test_causal_mask() -> None:
+    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
+    own = torchs_own(queries, keys, scale=0.35, is_causal=True)
+    weights = whole(QueryKeyAttention(queries, keys, 0.35, mask=BandMask(None, 0)))
+    assert_allclose(weights, own, atol=1e-6)
+    assert_array_equal(np.triu(weights, 1), 0)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_sliding_window_over_a_longer_context(window: int) -> None:
+    queries, keys = vectors(2, 4, 8), vectors(2, 9, 8, seed=1)
+    flags = torch.zeros(4, 9, dtype=torch.bool)
+    for query in range(4):
+        flags[query, query + 5 - window + 1 : query + 5 + 1] = True
+    mask = BandMask(window - 1, 0, offset=5)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
+
+
+def test_a_mask_for_each_head() -> None:
+    queries, keys = vectors(3, 6, 8), vectors(3, 11, 8, seed=1)
+    flags = torch.from_numpy(np.random.default_rng(0).random((3, 6, 11)) < 0.5)
+    flags[..., 4] = True
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags[None])
+    mask = PackedMask.pack(flags)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
+
+
+def test_distance_bias_is_alibi() -> None:
+    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
+    slopes = torch.tensor([0.5, 0.125])
+    distance = (torch.arange(6) - torch.arange(6)[:, None]).abs()
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=-slopes[:, None, None] * distance)
+    bias = DistanceBias(-slopes[:, None] * torch.arange(-5, 6).abs(), 6)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, bias=bias)), own, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 5, 7), (2, 1, 7), (1, 1, 7)])
+def test_dense_bias(shape: tuple[int, int, int]) -> None:
+    queries, keys = vectors(2, 5, 8), vectors(2, 7, 8, seed=1)
+    values = vectors(*shape, seed=2)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=values.expand(2, 5, 7))
+    attention = QueryKeyAttention(queries, keys, 0.35, bias=DenseBias(values))
+    assert_allclose(whole(attention), own, atol=1e-6)
+
+
+def test_bias_and_mask_together() -> None:
+    queries, keys = vectors(2, 5, 8), vectors(2, 5, 8, seed=1)
+    values = vectors(2, 5, 5, seed=2)
+    both = values.masked_fill(~torch.ones(5, 5).tril().bool(), -torch.inf)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=both)
+    attention = QueryKeyAttention(
+        queries, keys, 0.35, mask=BandMask(None, 0), bias=DenseBias(values)
+    )
+    assert_allclose(whole(attention), own, atol=1e-6)
+
+
+def test_soft_cap_comes_before_the_bias() -> None:
+    queries, keys = torch.tensor([[[8.0]]]), torch.tensor([[[1.0], [2.0]]])
+    attention = QueryKeyAttention(
+        queries, keys, 0.5, softcap=3.0, bias=DenseBias(torch.tensor([[[0.0, 1.0]]]))
+    )
+    capped = [3 * math.tanh(4 / 3), 3 * math.tanh(8 / 3) + 1.0]
+    assert_allclose(whole(attention)[0, 0], by_hand(capped), rtol=1e-6)
+
+
+def test_sinks_take_their_share() -> None:
+    queries = torch.tensor([[[1.0]], [[1.0]]])
+    keys = torch.tensor([[[0.5], [1.5]]])
+    attention = QueryKeyAttention(queries, keys, 1.0, sinks=torch.tensor([2.0, -30.0]))
+    weights = whole(attention)[:, 0]
+    assert_allclose(weights[0], by_hand([0.5, 1.5], sink=2.0), rtol=1e-6)
+    assert weights[0].sum() < 0.5
+    assert_allclose(weights[1], by_hand([0.5, 1.5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.7, 0.1])])
+def test_a_query_that_may_see_nothing_attends_to_nothing(sinks: torch.Tensor | None) -> None:
+    flags = torch.ones(1, 4, 4, dtype=torch.bool)
+    flags[0, 2] = False
+    attention = QueryKeyAttention(
+        vectors(2, 4, 8), vectors(2, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags), sinks=sinks
+    )
+    weights = whole(attention)
+    assert_array_equal(weights[:, 2], 0)
+    if sinks is None:
+        assert_allclose(weights[:, [0, 1, 3]].sum(-1), 1, rtol=1e-6)
+
+
+def test_what_is_masked_cannot_spoil_a_row() -> None:
+    keys = vectors(1, 3, 4)
+    keys[0, 2] = torch.nan
+    attention = QueryKeyAttention(vectors(1, 3, 4, seed=1), keys, 0.5, mask=BandMask(None, 0))
+    weights = whole(attention)[0]
+    assert np.isfinite(weights[:2]).all()
+    assert np.isnan(weights[2]).all()
+
+
+def test_large_logits_do_not_overflow() -> None:
+    attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
+    assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
+    queries, keys = vectors(2, 5, 8).to(dtype), vectors(2, 5, 8, seed=1).to(dtype)
+    weights = whole(QueryKeyAttention(queries, keys, 0.35))
+    assert weights.dtype == np.float32
+    own = torchs_own(queries.float(), keys.float(), scale=0.35)
+    assert_allclose(weights, own, atol=1e-6)
+
+
+def test_vectors_that_await_gradients() -> None:
+    queries = vectors(1, 3, 4).requires_grad_()
+    assert whole(QueryKeyAttention(queries, queries, 0.5)).shape == (1, 3, 3)
+
+
+ATTENTIONS = {
+    "causal": {"mask": BandMask(None, 0, offset=4)},
+    "packed": {"mask": PackedMask.pack(torch.rand(4, 9, 13) < 0.5)},
+    "distance": {"bias": DistanceBias(vectors(4, 21, seed=3), 9)},
+    "dense": {"bias": DenseBias(vectors(1, 9, 13, seed=3))},
+    "capped, with sinks": {"softcap": 5.0, "sinks": vectors(4, seed=3)},
+}
+
+
+@pytest.mark.parametrize("entries", [1, 13, 40, 1 << 22])
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_blocks_equal_slices_of_the_whole(
+    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: Any = ATTENTIONS[kind]
+    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
+    expected = whole(attention)
+    monkeypatch.setattr(attnviz.weights, "_TILE_ENTRIES", entries)
+    for rows, columns in [
+        (slice(0, 9), slice(0, 13)),
+        (slice(2, 7), slice(0, 13)),
+        (slice(3, 4), slice(5, 11)),
+        (slice(8, 9), slice(12, 13)),
+        (slice(4, 4), slice(0, 13)),
+    ]:
+        for head in range(4):
+            block = attention.weights(head, rows, columns)
+            # A product of other sizes adds in another order.
+            assert_allclose(block, expected[head, rows, columns], rtol=1e-5, atol=1e-7)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 300))
+def test_tiles_cover_the_rows_once_and_stay_small(start: int, count: int, num_keys: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnviz.weights, "_TILE_ENTRIES", 100)
+        found = list(tiles(slice(start, start + count), num_keys))
+    assert [row for tile in found for row in range(tile.start, tile.stop)] == [
+        *range(start, start + count)
+    ]
+    assert all((t.stop - t.start) * num_keys <= 100 or t.stop - t.start == 1 for t in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"queries": torch.zeros(3, 4)}, r"must be \(heads, tokens, head_dim\); got \(3, 4\)"),
+        ({"keys": torch.zeros(2, 3, 5)}, "queries have head_dim 4 but keys 5"),
+        ({"keys": torch.zeros(3, 3, 4)}, "4 query heads cannot share 3 key heads"),
+        ({"keys": torch.zeros(0, 3, 4)}, "4 query heads cannot share 0 key heads"),
+        ({"sinks": torch.zeros(2)}, r"sinks must be \(4,\), a logit a head; got \(2,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    parts: dict[str, Any] = {"queries": torch.zeros(4, 3, 4), "keys": torch.zeros(2, 3, 4)}
+    with pytest.raises(ValueError, match=message):
+        QueryKeyAttention(**parts | changes, scale=1.0)
+
+
+def test_given_weights_are_handed_out_as_they_are() -> None:
+    values = shares(3, 4, 6)
+    attention = GivenWeights(torch.from_numpy(values))
+    assert (attention.num_heads, attention.num_queries, attention.num_keys) == (3, 4, 6)
+    block = attention.weights(2, slice(1, 3), slice(0, 5))
+    assert_array_equal(block, values[2, 1:3, :5])
+    block[:] = 0
+    assert values.all()
+
+
+def test_given_half_precision_weights_become_float32() -> None:
+    values = torch.from_numpy(shares(1, 2, 3)).bfloat16()
+    block = GivenWeights(values).weights(0, slice(0, 2), slice(0, 3))
+    assert block.dtype == np.float32
+    assert_array_equal(block, values[0].float().numpy())
