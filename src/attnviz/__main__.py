@@ -1,0 +1,9 @@
+"""``python -m attnviz`` is ``attnviz``."""
+
+from __future__ import annotations
+
+import sys
+
+from attnviz.cli import main
+
+sys.exit(main())

@@ -1,0 +1,98 @@
+"""The command line, on the real checkpoint and on the demo models."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from attnviz.cli import main
+
+
+def run(*arguments: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `attnviz` as a person does, in a folder of their own."""
+    return subprocess.run(
+        [sys.executable, "-m", "attnviz", *map(str, arguments)],
+        cwd=folder,
+        env=os.environ | {"HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_a_head_view_is_written_and_only_its_place_is_printed(
+    checkpoint_folder: Path, tmp_path: Path
+) -> None:
+    answer = run(
+        *("head-view", "--model", checkpoint_folder, "--text", "The cat sat."),
+        *("--layer", "3", "--heads", "1", "7", "-o", "x.html"),
+        folder=tmp_path,
+    )
+    assert answer.returncode == 0, answer.stderr
+    assert answer.stdout.strip() == str(tmp_path / "x.html")
+    assert "loading and running" in answer.stderr
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert '"layer": 3' in page
+    assert '"heads": [1, 7]' in page
+
+
+@pytest.mark.parametrize("model", ["decoder", "encoder-decoder", "vision"])
+def test_the_demo_needs_nothing(
+    model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--model", model]) == 0
+    assert (tmp_path / "head_view.html").stat().st_size > 50_000
+
+
+def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
+    for arguments in (["--help"], ["head-view", "--help"], ["demo", "--help"]):
+        with pytest.raises(SystemExit) as ended:
+            main(arguments)
+        assert ended.value.code == 0
+        assert "example" in capsys.readouterr().out
+
+
+def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["head-view", "--text", "no model"])
+    assert ended.value.code == 2
+    assert "--model" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--text", "x", "-o", "x.pdf"], ".html, .svg or .png"),
+        (["--text", ""], "inputs"),
+        (["--text", "x", "--layer", "99"], "layer=99"),
+        (["--text", "x", "--heads", "99"], "heads=[99]"),
+        (["--text", "x", "--stack", "decoder"], "stack='decoder'"),
+        (["--text", "x", "-o", "no/such/folder/x.html"], "no/such/folder"),
+    ],
+)
+def test_what_cannot_be_done_is_1_with_its_reason(
+    checkpoint_folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    reason: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["head-view", "--model", str(checkpoint_folder), *arguments]) == 1
+    said = capsys.readouterr()
+    assert reason in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["head-view", "--model", str(tmp_path / "none"), "--text", "x"]) == 1
+    assert "none" in capsys.readouterr().err
