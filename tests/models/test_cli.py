@@ -76,7 +76,7 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
         (["--text", "x", "-o", "no/such/folder/x.html"], "no/such/folder"),
     ],
 )
-def test_what_cannot_be_done_is_1_with_its_reason(
+def test_what_cannot_be_done_is_1_with_its_reason(  # noqa: PLR0917 - fixtures
     checkpoint_folder: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
