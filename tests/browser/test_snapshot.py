@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import nbformat
 import pytest
+from nbclient import NotebookClient
 from nbconvert import HTMLExporter
 from playwright.sync_api import expect
 
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 CELL = """
 import attnviz as av, torch
 weights = torch.softmax(torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)), -1)
-record = av.AttentionRecord.from_weights(weights, ["<b>a</b>", "b", "c", "d", "e", "f"], model="m")
+record = av.AttentionRecord.from_weights(weights, ["a", "b", "<b>c</b>", "d", "e", "f"], model="m")
 view = av.HeadView(record, layer=1, token=2)
 view.snapshot()
 """
@@ -77,3 +78,20 @@ def notebook_file(lab: JupyterLab, notebook: Notebook, tmp_path: Path) -> Path:
     copy = tmp_path / "notebook.ipynb"
     nbformat.write(nbformat.read(source, as_version=4), copy)
     return copy
+
+
+def test_without_a_browser_a_table_stands_in_for_the_picture(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(CELL)])
+    NotebookClient(notebook, kernel_name="python3").execute()
+    outputs = notebook.cells[0]["outputs"]
+    table, frame = (output["data"]["text/html"] for output in outputs if "data" in output)
+    assert "<table>" in table
+    # The token whose text would be a tag stands there as text.
+    assert "&lt;b&gt;c" in table
+    assert "strongest weights of layer 1" in table
+    assert "<iframe" in frame
+    said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
+    assert "a table stands in for the picture" in said
