@@ -6,20 +6,22 @@ something else. Each fault is named with its place and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 
-__all__ = ["checked_layers", "only_example"]
+__all__ = ["checked_layers", "token_strings"]
 
 _AXES = "(heads, queries, keys) or (1, heads, queries, keys)"
-# Rows of half-precision weights miss 1 by a few units in the last place of each entry.
-_TOLERANCE = {torch.float16: 5e-3, torch.bfloat16: 4e-2}
+# Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
+# come as float32, since numpy has no bfloat16: its 8 bits leave a row at most 0.004 away from 1.
+_TOLERANCE = 5e-3
 
 
-def only_example(tokens: Any, argument: str) -> Sequence[str]:
-    """Tokens of the one example, or an error where they are the tokens of several.
+def token_strings(tokens: Any, argument: str) -> list[str]:
+    """Tokens of the one example, or an error where they are anything else.
 
     Parameters
     ----------
@@ -30,16 +32,37 @@ def only_example(tokens: Any, argument: str) -> Sequence[str]:
 
     Returns
     -------
-    sequence of str
+    list of str
+
+    Raises
+    ------
+    TypeError
+        If it is no sequence of strings.
+    ValueError
+        If it is the tokens of several examples.
     """
-    if not isinstance(tokens, str) and len(tokens) and not isinstance(tokens[0], str):
-        inner = tokens[0]
-        if isinstance(inner, Sequence) and inner and isinstance(inner[0], str):
+    one_string = isinstance(tokens, (str, bytes))
+    if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
+        what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
+        raise TypeError(
+            f"{argument} must be a sequence of strings, one a token; got {what}. Split a text "
+            "as its model did, for example with tokenizer.convert_ids_to_tokens(input_ids[0])"
+        )
+    strings = list(tokens)
+    for position, token in enumerate(strings):
+        if isinstance(token, Sequence) and len(token) and isinstance(token[0], str):
+            if isinstance(token, str):
+                continue
             raise ValueError(
-                f"{argument} holds {len(tokens)} lists of tokens; a record is one example: "
-                f"give {argument}[i] with the weights of example i"
+                f"{argument} holds {len(strings)} list{'s' if len(strings) > 1 else ''} of "
+                f"tokens; a record is one example: give {argument}[i] with the weights of "
+                "example i"
             )
-    return tokens  # type: ignore[no-any-return]
+        if not isinstance(token, str):
+            raise TypeError(
+                f"{argument} must be strings; {argument}[{position}] is a {type(token).__name__}"
+            )
+    return strings
 
 
 def checked_layers(
@@ -77,13 +100,13 @@ def checked_layers(
                 f"{_AXES} a layer"
             )
         attentions = list(whole)
-    if isinstance(attentions, (str, bytes)) or not hasattr(attentions, "__len__"):
+    if isinstance(attentions, (str, bytes, Mapping)) or not hasattr(attentions, "__len__"):
         raise TypeError(
             f"{argument} must be a sequence with one array a layer; got {type(attentions).__name__}"
         )
     if len(attentions) == 0:
         raise ValueError(f"{argument} is empty; give one array {_AXES} a layer")
-    numbers = list(range(len(attentions)) if layers is None else layers)
+    numbers = [int(number) for number in (range(len(attentions)) if layers is None else layers)]
     if len(numbers) != len(attentions) or len(set(numbers)) != len(numbers):
         raise ValueError(
             f"layers={numbers!r} must number each of the {len(attentions)} layers of {argument} "
@@ -103,11 +126,22 @@ def checked_layers(
 
 def _tensor(given: Any, name: str) -> torch.Tensor:
     try:
-        tensor = torch.as_tensor(given)
+        tensor = given if isinstance(given, torch.Tensor) else _array(given)
+        if tensor.is_complex():
+            raise TypeError("complex numbers")  # noqa: TRY301 - told like all others
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is no array of numbers ({error})") from error
     # Plain Python numbers and integers (a hard 0/1 attention) become float32.
     return tensor.detach().cpu() if tensor.is_floating_point() else tensor.float()
+
+
+def _array(given: Any) -> torch.Tensor:
+    array = np.asarray(given)
+    if array.dtype not in (np.float16, np.float64) and array.dtype.kind in "biuf":
+        array = array.astype(np.float32, copy=False)
+    # torch shares memory with native, writable arrays that run forwards only.
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
+    return torch.from_numpy(array)
 
 
 def _checked(weights: torch.Tensor, name: str, *, normalized: bool) -> torch.Tensor:
@@ -146,8 +180,7 @@ def _check_head(values: torch.Tensor, name: str, *, normalized: bool) -> None:
     if not normalized:
         return
     sums = values.float().sum(dim=1)
-    tolerance = _TOLERANCE.get(values.dtype, 1e-3)
-    wrong = ((sums - 1).abs() > tolerance) & (sums != 0)
+    wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
     if bool(wrong.any()):
         query = int(torch.nonzero(wrong)[0])
         raise ValueError(

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.display import alphabet_of_entries, display_text
-from attnviz.given import checked_layers, only_example
+from attnviz.given import checked_layers, token_strings
 from attnviz.stack import AttentionStack, spans
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights
@@ -149,6 +149,13 @@ class AttentionRecord:
                 "attentions= is for one kind of attention; for an encoder-decoder model give only "
                 "encoder_attentions=, decoder_attentions= and cross_attentions="
             )
+        for_self = {
+            "tokens": tokens,
+            "key_tokens": key_tokens,
+            "sentence_b_start": sentence_b_start,
+        }
+        for_others = {"encoder_tokens": encoder_tokens, "decoder_tokens": decoder_tokens}
+        _refuse(for_others if "self" in given else for_self, given)
         stacks = {}
         for name in given:
             weights, argument, rows, column_argument, columns = by_stack[name]
@@ -359,13 +366,24 @@ def load(path: str | os.PathLike[str]) -> AttentionRecord:
         ) from error
 
 
+def _refuse(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
+    unused = [name for name, value in arguments.items() if value is not None]
+    if unused:
+        raise TypeError(
+            f"{', '.join(unused)} cannot be used for stack{'s' if len(stacks) > 1 else ''} "
+            f"{', '.join(map(repr, stacks))}: attentions= takes tokens=, key_tokens= and "
+            "sentence_b_start=, the three of an encoder-decoder model take encoder_tokens= and "
+            "decoder_tokens="
+        )
+
+
 def _as_tokens(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
     if isinstance(tokens, Tokens):
         made = tokens
     else:
-        entries = list(only_example(tokens, argument))
+        entries = token_strings(tokens, argument)
         made = Tokens.of(entries)
         shown = display_text(entries, alphabet=alphabet_of_entries(entries))
         made = replace(made, text=tuple(shown))
