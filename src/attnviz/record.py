@@ -206,14 +206,13 @@ class AttentionRecord:
         ValueError
             If there are several lists; names them.
         """
-        lists: dict[int, tuple[str, Tokens]] = {}
+        distinct: dict[Tokens, str] = {}
         for stack in self.stacks.values():
             for side in ("query_tokens", "key_tokens"):
-                tokens = getattr(stack, side)
-                lists.setdefault(id(tokens), (f'record.stacks["{stack.name}"].{side}', tokens))
-        distinct = {tokens: name for name, tokens in reversed(lists.values())}
+                name = f'record.stacks["{stack.name}"].{side}'
+                distinct.setdefault(getattr(stack, side), name)
         if len(distinct) > 1:
-            names = " and ".join(reversed(distinct.values()))
+            names = " and ".join(distinct.values())
             raise ValueError(f"this record has several token lists: {names}")
         return next(iter(distinct))
 
@@ -360,7 +359,7 @@ def load(path: str | os.PathLike[str]) -> AttentionRecord:
     header, arrays = read_arrays(path)
     try:
         return record_from_arrays(header, arrays)
-    except (KeyError, TypeError, ValueError) as error:
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error

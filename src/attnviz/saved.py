@@ -6,6 +6,7 @@ through the same checks as anything else that makes a record.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -75,7 +76,7 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
 
     Raises
     ------
-    KeyError, TypeError, ValueError
+    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
         If header and arrays do not fit together.
     """
     if header.get("format") != _FORMAT:
@@ -85,12 +86,16 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
     shared = {
         name: _shared_from_header(name, fields, arrays) for name, fields in header["shared"].items()
     }
-    stacks = {}
+    stacks: dict[str, AttentionStack] = {}
     for fields in header["stacks"]:
-        layers: dict[int, LayerAttention] = {
-            int(layer["number"]): _layer_from_header(fields["name"], layer, arrays, shared)
-            for layer in fields["layers"]
-        }
+        layers: dict[int, LayerAttention] = {}
+        for layer in fields["layers"]:
+            number = int(layer["number"])
+            if number in layers:
+                raise ValueError(f"layer {number} of stack {fields['name']!r} is there twice")
+            layers[number] = _layer_from_header(fields["name"], layer, arrays, shared)
+        if fields["name"] in stacks:
+            raise ValueError(f"stack {fields['name']!r} is there twice")
         stacks[fields["name"]] = AttentionStack(
             fields["name"],
             layers,
@@ -98,7 +103,10 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
             None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
             normalized=bool(fields["normalized"]),
         )
-    return AttentionRecord(stacks, model=str(header["model"]), notes=header["notes"])
+    texts = [header["model"], *header["notes"]]
+    if not all(isinstance(text, str) for text in texts):
+        raise TypeError(f"model and notes must be texts, got {texts!r}")
+    return AttentionRecord(stacks, model=texts[0], notes=texts[1:])
 
 
 class _Shared:
@@ -138,7 +146,10 @@ def _shared_from_header(
 ) -> Mask | Bias:
     match fields["kind"]:
         case "band":
-            return BandMask(fields["before"], fields["after"], fields["offset"])
+            before, after, offset = fields["before"], fields["after"], fields["offset"]
+            if not (_is_whole(before) and _is_whole(after) and isinstance(offset, int)):
+                raise TypeError(f"{name} has ends that are no whole numbers")
+            return BandMask(before, after, offset)
         case "packed":
             return PackedMask(arrays[name], fields["num_keys"])
         case "distance":
@@ -146,6 +157,10 @@ def _shared_from_header(
         case "dense":
             return DenseBias(arrays[name])
     raise ValueError(f"{name} is of an unknown kind, {fields['kind']!r}")
+
+
+def _is_whole(number: object) -> bool:
+    return number is None or isinstance(number, int)
 
 
 def _layer_to_header(
@@ -182,11 +197,15 @@ def _layer_from_header(
     if fields["kind"] == "weights":
         return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
     queries, keys = arrays[f"{prefix}/queries"], arrays[f"{prefix}/keys"]
+    scale = float(fields["scale"])
+    softcap = None if fields["softcap"] is None else float(fields["softcap"])
+    if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
+        raise ValueError(f"{prefix} has the scale {scale} and the soft cap {softcap}")
     attention = QueryKeyAttention(
         _three_axes(queries, f"{prefix}/queries"),
         _three_axes(keys, f"{prefix}/keys"),
-        scale=float(fields["scale"]),
-        softcap=None if fields["softcap"] is None else float(fields["softcap"]),
+        scale=scale,
+        softcap=softcap,
         mask=_mask(shared, fields["mask"]),
         bias=_bias(shared, fields["bias"]),
         sinks=arrays.get(f"{prefix}/sinks"),
@@ -250,7 +269,7 @@ def _tokens_to_header(tokens: Tokens) -> dict[str, Any]:
 def _tokens_from_header(fields: dict[str, Any]) -> Tokens:
     # Through visible() again: a file is data, and its text must not mislead a reader either.
     return Tokens.of(
-        [str(text) for text in fields["text"]],
+        fields["text"],
         special=fields["special"],
         sequence=fields["sequence"],
         ids=fields["ids"],

@@ -1,7 +1,8 @@
 """Arrays and a header to a file and back, as safetensors.
 
 Nothing is unpickled, and a file is complete or not there: it is written beside its place and then
-renamed. This module knows no record.
+renamed. A checksum tells a file that was damaged since, where safetensors would read other numbers.
+This module knows no record.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ import torch
 __all__ = ["read_arrays", "write_arrays", "write_whole"]
 
 _HEADER_KEY = "attnviz"
+_CHECKSUM_KEY = "crc32"
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
@@ -100,7 +103,19 @@ def write_arrays(
         address = ready.untyped_storage().data_ptr()
         contiguous[name] = ready.clone() if address in storages else ready
         storages.add(address)
-    return write_whole(path, save(contiguous, metadata={_HEADER_KEY: json.dumps(dict(header))}))
+    text = json.dumps(dict(header))
+    metadata = {_HEADER_KEY: text, _CHECKSUM_KEY: _checksum(text, contiguous)}
+    return write_whole(path, save(contiguous, metadata=metadata))
+
+
+def _checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
+    """Eight hexadecimal digits that tell any change: header, names, dtypes, shapes and numbers."""
+    code = zlib.crc32(header.encode())
+    for name in sorted(arrays):
+        array = arrays[name]
+        code = zlib.crc32(f"{name} {array.dtype} {tuple(array.shape)}".encode(), code)
+        code = zlib.crc32(array.reshape(-1).view(torch.uint8).numpy().data, code)
+    return f"{code:08x}"
 
 
 def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
@@ -142,9 +157,13 @@ def read_arrays(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str,
             f"path={str(path)!r} is a safetensors file, but attnviz did not write it; "
             "a record is saved with record.save(path)"
         )
+    if metadata.get(_CHECKSUM_KEY) != _checksum(metadata[_HEADER_KEY], arrays):
+        raise ValueError(
+            f"path={str(path)!r} is damaged: it is not what was written; save it again"
+        )
     try:
         header = json.loads(metadata[_HEADER_KEY])
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"path={str(path)!r} has a damaged header ({error})") from error
     if not isinstance(header, dict):
         raise ValueError(f"path={str(path)!r} has a damaged header (no object)")
