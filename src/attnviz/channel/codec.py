@@ -17,6 +17,8 @@ Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "float32"]
 
 _TOP_CODE = 255
+# Weights may exceed the maximum by what is rounded off in a softmax, or in bfloat16.
+_ROUNDING = 1.005
 # The square root spends the codes where most weights are: near zero. A weight is off by most
 # between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
 UINT8_SQRT_ERROR = (_TOP_CODE**2 - (_TOP_CODE - 0.5) ** 2) / _TOP_CODE**2
@@ -63,7 +65,7 @@ def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns), not negative and at most `maximum`.
+        float32, (heads, rows, columns), not negative and at most `maximum`, but for rounding.
     precision : {"uint8", "float32"}
         One byte a weight, or exact.
     maximum : float, default 1.0
@@ -76,7 +78,7 @@ def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 
     Raises
     ------
     ValueError
-        If a weight is NaN, infinite or negative, or `precision` is unknown.
+        If a weight is NaN, infinite, negative or larger than `maximum`, or `precision` is unknown.
 
     Examples
     --------
@@ -92,11 +94,15 @@ def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 
         )
     if (weights < 0).any():
         raise ValueError("some weights are negative; attention weights never are")
+    if weights.size and weights.max() > maximum * _ROUNDING:
+        raise ValueError(
+            f"some weights are {weights.max():.4g}, more than the {maximum:.4g} that can occur; "
+            "make the stack with normalized=False where that is meant"
+        )
     if precision == "float32":
         data = np.ascontiguousarray(weights, dtype="<f4").tobytes()
         return Encoded(shape, "float32", maximum, 0.0, data)
     if precision == "uint8":
-        # Rounding in the softmax can exceed the maximum by a unit in the last place.
         shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
         codes = np.rint(np.sqrt(shares) * _TOP_CODE).astype(np.uint8)
         return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())

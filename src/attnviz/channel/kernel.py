@@ -69,8 +69,15 @@ class KernelChannel:
         # Whatever went wrong, the view must hear of it.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
-            reason = error.args[0] if error.args else type(error).__name__
-            self._send({"attnviz": "error", "id": identifier, "message": str(reason)}, [])
+            self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
             return
         buffers = [] if reply.data is None else [reply.data]
         self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
+
+
+def _reason(error: Exception) -> str:
+    # A KeyError reads as the repr of its message; a missing argument is a key and nothing more.
+    if isinstance(error, KeyError) and error.args:
+        key = str(error.args[0])
+        return key if " " in key else f"{key!r} is missing"
+    return str(error) or type(error).__name__

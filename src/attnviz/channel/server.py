@@ -98,7 +98,7 @@ class RecordServer:
     ) -> None:
         self.record = record
         self._make_page = page
-        self._page: tuple[str, bytes] = ("", b"")
+        self._page: tuple[Any, str, bytes] | None = None
         self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "describe": lambda _: Reply(describe(record)),
             "block": self._block,
@@ -157,17 +157,18 @@ class RecordServer:
         if self._make_page is None:
             raise ValueError("this view has no HTML export")
         part = int(arguments["part"])
-        if part == 0:
-            # One page for all its parts: the view's state may change while they are fetched.
-            name, text = self._make_page(arguments["state"])
-            self._page = (name, text.encode())
-        name, content = self._page
+        # One page for all its parts, which two tabs may fetch at once, each with its state.
+        state = arguments["state"]
+        if self._page is None or self._page[0] != state:
+            name, text = self._make_page(state)
+            self._page = (state, name, text.encode())
+        _, name, content = self._page
         parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
         if not 0 <= part < parts:
             raise ValueError(f"part {part} of a page of {parts} parts was asked for")
         piece = content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES]
         if part == parts - 1:
-            self._page = ("", b"")
+            self._page = None
         return Reply({"parts": parts, "name": name}, piece)
 
 
