@@ -1,0 +1,203 @@
+"""Dates written nine ways, and the same dates in ISO form (ISO 8601: 2021-03-07).
+
+One day in ten is held out: no training date falls on it, in whatever form.
+"""
+
+from __future__ import annotations
+
+import calendar
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+__all__ = [
+    "CHARACTERS",
+    "FORMS",
+    "SPECIAL_TOKENS",
+    "WrittenDate",
+    "draw_date",
+    "is_held_out",
+    "write_date",
+]
+
+SPECIAL_TOKENS = ("<pad>", "<s>", "</s>", "<unk>")
+
+_FIRST = dt.date(1900, 1, 1).toordinal()
+_LAST = dt.date(2099, 12, 31).toordinal()
+_HELD_OUT_EVERY = 10
+
+
+def _ordinal(day: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th")
+    return f"{day}{'th' if 11 <= day <= 13 else ending}"
+
+
+# Each gives its pieces and says which of them is the day ("d") and which the month ("m").
+_Pieces = list[tuple[str, str]]
+
+FORMS: dict[str, Callable[[dt.date], _Pieces]] = {
+    "3 March 2021": lambda date: [
+        ("d", str(date.day)),
+        ("", " "),
+        ("m", calendar.month_name[date.month]),
+        ("", f" {date.year}"),
+    ],
+    "3 Mar 2021": lambda date: [
+        ("d", str(date.day)),
+        ("", " "),
+        ("m", calendar.month_abbr[date.month]),
+        ("", f" {date.year}"),
+    ],
+    "March 3, 2021": lambda date: [
+        ("m", calendar.month_name[date.month]),
+        ("", " "),
+        ("d", str(date.day)),
+        ("", f", {date.year}"),
+    ],
+    "Mar 3rd, 2021": lambda date: [
+        ("m", calendar.month_abbr[date.month]),
+        ("", " "),
+        ("d", _ordinal(date.day)),
+        ("", f", {date.year}"),
+    ],
+    "3rd of March 2021": lambda date: [
+        ("d", _ordinal(date.day)),
+        ("", " of "),
+        ("m", calendar.month_name[date.month]),
+        ("", f" {date.year}"),
+    ],
+    "Wednesday, 3 March 2021": lambda date: [
+        ("", f"{calendar.day_name[date.weekday()]}, "),
+        ("d", str(date.day)),
+        ("", " "),
+        ("m", calendar.month_name[date.month]),
+        ("", f" {date.year}"),
+    ],
+    "03-Mar-2021": lambda date: [
+        ("d", f"{date.day:02}"),
+        ("", "-"),
+        ("m", calendar.month_abbr[date.month]),
+        ("", f"-{date.year}"),
+    ],
+    "3.3.2021": lambda date: [
+        ("d", str(date.day)),
+        ("", "."),
+        ("m", str(date.month)),
+        ("", f".{date.year}"),
+    ],
+    "03/03/2021": lambda date: [
+        ("d", f"{date.day:02}"),
+        ("", "/"),
+        ("m", f"{date.month:02}"),
+        ("", f"/{date.year}"),
+    ],
+}
+
+CHARACTERS = "".join(
+    sorted(
+        set(
+            "0123456789-/., stndrdthof"
+            + "".join([*calendar.month_name, *calendar.month_abbr, *calendar.day_name])
+        )
+    )
+)
+
+
+@dataclass(frozen=True)
+class WrittenDate:
+    """A date as people write it, and its parts.
+
+    Attributes
+    ----------
+    text : str
+        As written.
+    iso : str
+        The same date in ISO form, always 10 characters.
+    day, month : range
+        Which characters of `text` say the day, and the month.
+    """
+
+    text: str
+    iso: str
+    day: range
+    month: range
+
+
+def write_date(date: dt.date, form: str) -> WrittenDate:
+    """Write a date in one of the nine forms.
+
+    Parameters
+    ----------
+    date : datetime.date
+        What to write.
+    form : str
+        One of `FORMS`, each named by what it makes of 3 March 2021.
+
+    Returns
+    -------
+    WrittenDate
+
+    Examples
+    --------
+    >>> write_date(dt.date(2021, 3, 7), "3rd of March 2021").text
+    '7th of March 2021'
+    """
+    text, places = "", {"d": range(0), "m": range(0)}
+    for part, piece in FORMS[form](date):
+        places[part] = range(len(text), len(text) + len(piece))
+        text += piece
+    return WrittenDate(text, date.isoformat(), places["d"], places["m"])
+
+
+def is_held_out(date: dt.date) -> bool:
+    """Whether training never shows a day.
+
+    Parameters
+    ----------
+    date : datetime.date
+        The day.
+
+    Returns
+    -------
+    bool
+        True for one day in ten.
+
+    Examples
+    --------
+    >>> [day for day in range(1, 32) if is_held_out(dt.date(2021, 3, day))]
+    [1, 11, 21, 31]
+    """
+    return date.toordinal() % _HELD_OUT_EVERY == 0
+
+
+def draw_date(
+    generator: np.random.Generator, *, held_out: bool, form: str | None = None
+) -> WrittenDate:
+    """Draw a date of the years 1900 to 2099 and write it.
+
+    Parameters
+    ----------
+    generator : numpy.random.Generator
+        Where the choices come from.
+    held_out : bool
+        Whether it falls on a day that training never shows.
+    form : str, optional
+        One of `FORMS`; drawn when left out.
+
+    Returns
+    -------
+    WrittenDate
+
+    Examples
+    --------
+    >>> len(draw_date(np.random.default_rng(0), held_out=True).iso)
+    10
+    """
+    if form is None:
+        form = list(FORMS)[int(generator.integers(len(FORMS)))]
+    while True:
+        date = dt.date.fromordinal(int(generator.integers(_FIRST, _LAST + 1)))
+        if is_held_out(date) == held_out:
+            return write_date(date, form)

@@ -1,0 +1,100 @@
+"""Pictures of one light shape each on a dark, noisy ground, and where in them the shape lies."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["IMAGE_SIZE", "PATCH_SIZE", "SHAPES", "draw_shapes", "patches_of"]
+
+SHAPES = ("circle", "square", "triangle", "cross")
+IMAGE_SIZE = 32
+PATCH_SIZE = 4
+
+_SMALLEST, _LARGEST = 5.0, 8.0
+# Of 255, in each of red, green and blue: a shape is lighter than its ground.
+_GROUND = (20.0, 100.0)
+_INK = (120.0, 255.0)
+_NOISE = 25.0
+
+
+def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Whether a point lies in each shape, from coordinates that a radius of 1 measures.
+
+    The shapes cover about the same area, so that size does not give them away.
+    """
+    circle = x**2 + y**2 < 0.8
+    square = np.maximum(np.abs(x), np.abs(y)) < 0.8
+    triangle = (y < 0.95) & (y > 2 * np.abs(x) - 1.25)
+    cross = (np.minimum(np.abs(x), np.abs(y)) < 0.33) & (np.maximum(np.abs(x), np.abs(y)) < 1.1)
+    return np.stack([circle, square, triangle, cross])
+
+
+def draw_shapes(
+    generator: np.random.Generator, number: int
+) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
+    """Draw pictures, each with one shape of any colour, size and place.
+
+    Parameters
+    ----------
+    generator : numpy.random.Generator
+        Where the choices come from.
+    number : int
+        How many.
+
+    Returns
+    -------
+    images : ndarray of uint8, (number, 32, 32, 3)
+        Red, green and blue.
+    kinds : ndarray of int64, (number,)
+        Which of `SHAPES` each shows.
+    masks : ndarray of bool, (number, 32, 32)
+        True on the shape.
+
+    Examples
+    --------
+    >>> images, kinds, masks = draw_shapes(np.random.default_rng(0), 2)
+    >>> images.shape, kinds.shape, masks.shape
+    ((2, 32, 32, 3), (2,), (2, 32, 32))
+    """
+    kinds = generator.integers(len(SHAPES), size=number)
+    radius = generator.uniform(_SMALLEST, _LARGEST, size=number)
+    # The whole shape stays in the picture, its corners too.
+    reach = 1.25 * radius
+    place = reach + generator.random((2, number)) * (IMAGE_SIZE - 2 * reach)
+    grid = np.arange(IMAGE_SIZE) + 0.5
+    across = (grid[None, None, :] - place[0][:, None, None]) / radius[:, None, None]
+    down = (grid[None, :, None] - place[1][:, None, None]) / radius[:, None, None]
+    across, down = np.broadcast_arrays(across, down)
+    masks = _inside(across, down)[kinds, np.arange(number)]
+
+    ground = generator.uniform(*_GROUND, size=(number, 3))
+    ink = generator.uniform(*_INK, size=(number, 3))
+    images = np.where(masks[..., None], ink[:, None, None], ground[:, None, None])
+    images = images + generator.normal(0, _NOISE, size=images.shape)
+    return images.clip(0, 255).astype(np.uint8), kinds, masks
+
+
+def patches_of(masks: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Which patches, as the vision model cuts them, hold a part of the shape.
+
+    Parameters
+    ----------
+    masks : ndarray of bool, (number, 32, 32)
+        As `draw_shapes` gives them.
+
+    Returns
+    -------
+    ndarray of bool, (number, 64)
+        Patches row by row, from the upper left.
+
+    Examples
+    --------
+    >>> mask = np.zeros((1, 32, 32), dtype=bool)
+    >>> mask[0, 0, 5] = True
+    >>> np.flatnonzero(patches_of(mask)[0]).tolist()
+    [1]
+    """
+    side = IMAGE_SIZE // PATCH_SIZE
+    cut = masks.reshape(-1, side, PATCH_SIZE, side, PATCH_SIZE)
+    return cut.any(axis=(2, 4)).reshape(-1, side * side)

@@ -1,0 +1,231 @@
+"""The demo decoder: a small GPT-2, initialised as an induction circuit, then trained.
+
+A model of this size grows no induction head by itself in the minutes that its training may take.
+So the circuit of Olsson et al. 2022 (arXiv 2209.11895) is laid down before training: a head of
+layer 0 that looks at the previous token and writes it into a part of the residual stream that
+nothing else uses, and a head of layer 1 that looks for the current token in that part. Training
+then changes every weight, the circuit's too. So that there is an induction circuit says nothing
+about what training finds; how "it" finds its antecedent is left to training.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn.functional import cross_entropy
+from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
+
+from attnviz.demos.datasets.sentences import (
+    Sentence,
+    antecedent_sentence,
+    recipient_sentence,
+    repeated_bigrams,
+    repeated_halves,
+)
+from attnviz.demos.datasets.vocabulary import SPECIAL_TOKENS, WORDS
+from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.tokenizers import word_tokenizer
+
+__all__ = ["train"]
+
+_SEED = 20
+_SCHEDULE = Schedule(steps=900, learning_rate=2e-3, weight_decay=0.05)
+_NUM_POSITIONS = 128
+_WIDTH = 96
+_NUM_HEADS = 4
+_HEAD_WIDTH = _WIDTH // _NUM_HEADS
+
+# The residual stream's parts at the beginning: positions, the previous token's copy, the token.
+_POSITIONS = slice(0, 32)
+_PREVIOUS = slice(32, 32 + _HEAD_WIDTH)
+_TOKEN = slice(32 + _HEAD_WIDTH, _WIDTH)
+
+# Radians a token; short waves tell neighbours apart, long ones far places.
+_FREQUENCIES = np.geomspace(2.5, 0.03, 16)
+_POSITION_AMPLITUDE = 0.2
+_PREVIOUS_GAIN = 2.0
+_INDUCTION_GAIN = 1.5
+_COPY_GAIN = 0.3
+_OUTPUT_GAIN = 0.3
+# What the random parts write at first is made small, or the circuit's copies drown in it.
+_RANDOM_OUTPUT_GAIN = 0.3
+
+# The loss of a word that its sentence does not decide counts so much: enough to learn to write.
+_UNDECIDED = 0.1
+_IGNORED = -100
+
+
+def _positions() -> NDArray[np.float64]:
+    """Cosine and sine of each frequency, side by side, (positions, 32)."""
+    angles = np.arange(_NUM_POSITIONS)[:, None] * _FREQUENCIES
+    return np.stack([np.cos(angles), np.sin(angles)], axis=2).reshape(_NUM_POSITIONS, -1)
+
+
+def _back_one_step() -> NDArray[np.float64]:
+    """The matrix that turns a position's vector into that of the position before."""
+    turn = np.zeros((2 * _FREQUENCIES.size, 2 * _FREQUENCIES.size))
+    for number, angle in enumerate(_FREQUENCIES):
+        block = slice(2 * number, 2 * number + 2)
+        turn[block, block] = [
+            [math.cos(angle), -math.sin(angle)],
+            [math.sin(angle), math.cos(angle)],
+        ]
+    return turn
+
+
+@torch.no_grad()
+def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
+    """Write a previous-token head and an induction head into a new model, in place."""
+    stream = model.transformer
+    embedding, position = stream.wte.weight, stream.wpe.weight
+    embedding[:, _POSITIONS] *= 0.1
+    embedding[:, _PREVIOUS] *= 0.1
+    position.zero_()
+    position[:, _POSITIONS] = torch.from_numpy(_POSITION_AMPLITUDE * _positions()).float()
+
+    query, key, value = (slice(k * _WIDTH, k * _WIDTH + _HEAD_WIDTH) for k in range(3))
+    head = slice(0, _HEAD_WIDTH)
+    token_width = _TOKEN.stop - _TOKEN.start
+    # Any few directions of the token's part tell tokens apart.
+    reading = torch.linalg.qr(torch.randn(token_width, _HEAD_WIDTH, generator=generator)).Q
+    turn = torch.from_numpy(_back_one_step()).float()
+    identity = torch.eye(_POSITIONS.stop)[:, head]
+
+    for block in stream.h:
+        block.attn.c_proj.weight *= _RANDOM_OUTPUT_GAIN
+        block.mlp.c_proj.weight *= _RANDOM_OUTPUT_GAIN
+    previous, induction = stream.h[0].attn, stream.h[1].attn
+    for attention in (previous, induction):
+        for part in (query, key, value):
+            attention.c_attn.weight[:, part] = 0.0
+        attention.c_proj.weight[head] = 0.0
+
+    previous.c_attn.weight[_POSITIONS, query] = _PREVIOUS_GAIN * turn @ identity
+    previous.c_attn.weight[_POSITIONS, key] = _PREVIOUS_GAIN * identity
+    previous.c_attn.weight[_TOKEN, value] = reading
+    previous.c_proj.weight[head, _PREVIOUS] = _COPY_GAIN * torch.eye(_HEAD_WIDTH)
+
+    induction.c_attn.weight[_TOKEN, query] = _INDUCTION_GAIN * reading
+    induction.c_attn.weight[_PREVIOUS, key] = _INDUCTION_GAIN * torch.eye(_HEAD_WIDTH)
+    induction.c_attn.weight[_TOKEN, value] = reading
+    induction.c_proj.weight[head, _TOKEN] = _OUTPUT_GAIN * reading.T
+
+
+def _model() -> GPT2LMHeadModel:
+    torch.manual_seed(_SEED)
+    config = GPT2Config(
+        vocab_size=len(SPECIAL_TOKENS) + len(WORDS),
+        n_positions=_NUM_POSITIONS,
+        n_embd=_WIDTH,
+        n_layer=3,
+        n_head=_NUM_HEADS,
+        n_inner=192,
+        embd_pdrop=0.0,
+        attn_pdrop=0.0,
+        resid_pdrop=0.0,
+        initializer_range=0.08,
+        pad_token_id=0,
+        bos_token_id=None,
+        eos_token_id=2,
+    )
+    model = GPT2LMHeadModel(config)
+    _plant_circuit(model, torch.Generator().manual_seed(_SEED))
+    return model
+
+
+class _Batches:
+    """Batches of random rows and of sentences, harder ones as training goes on."""
+
+    def __init__(self, tokenizer: PreTrainedTokenizerFast, steps: int) -> None:
+        self._steps = steps
+        self._generator = np.random.default_rng(_SEED)
+        self._tokenizer = tokenizer
+        self._tokens = np.arange(len(SPECIAL_TOKENS), len(tokenizer))
+
+    def random_rows(self, step: int) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Ids, the ids to learn (-100 where nothing decides them) and position numbers."""
+        done = step / self._steps
+        lengths = (24,) if done < 0.15 else (32, 64) if done < 0.5 else (64, 128)
+        length = int(self._generator.choice(lengths))
+        rows = 64 if length <= 64 else 32
+        share_of_bigrams = 0.75 if done < 0.15 else 0.25
+        num_bigrams = round(share_of_bigrams * rows)
+        bigrams, decided = repeated_bigrams(
+            self._generator, self._tokens, rows=num_bigrams, length=length
+        )
+        halves = repeated_halves(
+            self._generator, self._tokens, rows=rows - num_bigrams, length=length // 2
+        )
+        ids = np.concatenate([bigrams, halves])
+        # The first token of the second half is where nobody knows yet that it is one.
+        second_half = np.broadcast_to(np.arange(length) > length // 2, halves.shape)
+        labels = np.where(np.concatenate([decided, second_half]), ids, _IGNORED)
+        # All positions are trained, not only those that short rows reach.
+        moved = self._generator.random() < 0.5
+        start = int(self._generator.integers(_NUM_POSITIONS - length + 1)) if moved else 0
+        positions = torch.arange(start, start + length)[None]
+        return torch.from_numpy(ids), torch.from_numpy(labels), positions
+
+    def _sentence(self) -> Sentence:
+        make = antecedent_sentence if self._generator.random() < 0.6 else recipient_sentence
+        return make(self._generator, held_out=False)
+
+    def sentences(self, rows: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+        """Ids, and how much each counts in the loss, padded on the right."""
+        texts, weights = [], []
+        for _ in range(rows):
+            pair = [self._sentence(), self._sentence()]
+            texts.append(" ".join(word for sentence in pair for word in sentence.words))
+            weights.append(
+                [
+                    1.0 if place == sentence.answer else _UNDECIDED
+                    for sentence in pair
+                    for place in range(len(sentence.words))
+                ]
+            )
+        ids = self._tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
+        counts = torch.zeros(ids.shape)
+        for row, weight in enumerate(weights):
+            counts[row, : len(weight)] = torch.tensor(weight)
+        return ids, counts
+
+
+def train(steps: int | None = None) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
+    """Build the decoder and its tokenizer and train it: about two minutes on one core.
+
+    Parameters
+    ----------
+    steps : int, optional
+        Other than the recipe's: a few, to try the script.
+
+    Returns
+    -------
+    model : GPT2LMHeadModel
+        In evaluation mode, float32.
+    tokenizer : PreTrainedTokenizerFast
+        One token a word.
+    """
+    tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
+    model = _model()
+    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+    batches = _Batches(tokenizer, schedule.steps)
+
+    def loss_at(step: int) -> torch.Tensor:
+        ids, labels, positions = batches.random_rows(step)
+        logits = model(ids, position_ids=positions).logits
+        of_repeats = cross_entropy(
+            logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten(), ignore_index=_IGNORED
+        )
+        ids, counts = batches.sentences()
+        logits = model(ids).logits
+        losses = cross_entropy(logits[:, :-1].flatten(0, 1), ids[:, 1:].flatten(), reduction="none")
+        counted = counts[:, 1:].flatten()
+        of_sentences: torch.Tensor = (losses * counted).sum() / counted.sum()
+        return of_repeats + of_sentences
+
+    fit(model, loss_at, schedule, name="decoder")
+    return model, tokenizer

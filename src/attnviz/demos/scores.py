@@ -1,0 +1,153 @@
+"""How well the demo models do what they are shown for, on data that training never saw.
+
+Every head's figure is that of the best head, found by its score; weights are the model's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.analysis.patterns import mass_on, previous_token, repeated_induction
+from attnviz.demos.datasets.dates import draw_date
+from attnviz.demos.datasets.sentences import (
+    Sentence,
+    antecedent_sentence,
+    recipient_sentence,
+    repeated_halves,
+)
+from attnviz.demos.datasets.shapes import draw_shapes, patches_of
+
+__all__ = ["scores"]
+
+_SEED = 1000
+_EXAMPLES = 200
+
+
+def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
+    """Score a demo model on held-out data.
+
+    Parameters
+    ----------
+    name : str
+        "decoder", "encoder-decoder" or "vision".
+    model : PreTrainedModel
+        As `attnviz.demos.load` gives it. Its attention is set to "eager", the one that returns
+        weights.
+    reader : object
+        Its tokenizer or image processor.
+
+    Returns
+    -------
+    dict of str to float
+        What was measured, each from 0 to 1.
+
+    Examples
+    --------
+    >>> from attnviz import demos
+    >>> scores("vision", *demos.load("vision"))["accuracy"] > 0.9
+    True
+    """
+    model.set_attn_implementation("eager")
+    generator = np.random.default_rng(_SEED)
+    of = {"decoder": _decoder, "encoder-decoder": _encoder_decoder, "vision": _vision}[name]
+    with torch.no_grad():
+        return of(model, reader, generator)
+
+
+def _stacked(attentions: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
+    """The weights of all layers, (layers, examples, heads, queries, keys)."""
+    weights: NDArray[np.float32] = torch.stack(attentions).numpy()
+    return weights
+
+
+def _best(per_head: NDArray[Any]) -> float:
+    """The best of all heads, from (layers, examples, heads)."""
+    return float(per_head.mean(axis=1).max())
+
+
+def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict[str, float]:
+    found: dict[str, float] = {}
+    words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
+    for length in (20, 40, 60):
+        rows = repeated_halves(generator, words, rows=32, length=length)
+        outputs = model(torch.from_numpy(rows), output_attentions=True)
+        weights = _stacked(outputs.attentions)
+        guesses = outputs.logits[:, length:-1].argmax(dim=-1).numpy()
+        found[f"previous-token head, {length} tokens twice"] = _best(previous_token(weights))
+        found[f"induction head, {length} tokens twice"] = _best(repeated_induction(weights, length))
+        found[f"repeats right, {length} tokens twice"] = float(
+            np.mean(guesses == rows[:, length + 1 :])
+        )
+    for kind, make in (("antecedent", antecedent_sentence), ("recipient", recipient_sentence)):
+        sentences = [make(generator, held_out=True) for _ in range(_EXAMPLES)]
+        right, on_source, on_distractor = zip(
+            *(_completion(model, tokenizer, sentence) for sentence in sentences), strict=True
+        )
+        found[f"{kind} right"] = float(np.mean(right))
+        if kind == "antecedent":
+            source, distractor = np.mean(on_source, axis=0), np.mean(on_distractor, axis=0)
+            found["antecedent head, on the antecedent"] = float(source.max())
+            found["antecedent head, on the other noun"] = float(distractor.flat[source.argmax()])
+    return found
+
+
+def _completion(
+    model: Any, tokenizer: Any, sentence: Sentence
+) -> tuple[bool, NDArray[np.float32], NDArray[np.float32]]:
+    """Whether the guess is right; each head's weight on the antecedent and the other noun."""
+    ids = tokenizer(sentence.prompt, return_tensors="pt")["input_ids"]
+    outputs = model(ids, output_attentions=True)
+    guess = tokenizer.convert_ids_to_tokens(int(outputs.logits[0, -1].argmax()))
+    last = _stacked(outputs.attentions)[:, 0, :, -1]
+    right = guess == sentence.words[sentence.answer]
+    return right, last[..., sentence.source], last[..., sentence.distractor]
+
+
+def _encoder_decoder(
+    model: Any, tokenizer: Any, generator: np.random.Generator
+) -> dict[str, float]:
+    dates = [draw_date(generator, held_out=True) for _ in range(_EXAMPLES)]
+    inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
+    written = model.generate(
+        input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], do_sample=False
+    )
+    texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+    pairs = zip(texts, dates, strict=True)
+    found = {"dates right": float(np.mean([text == date.iso for text, date in pairs]))}
+
+    labels = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
+    outputs = model(
+        input_ids=inputs["input_ids"],
+        attention_mask=inputs["attention_mask"],
+        labels=labels,
+        output_attentions=True,
+    )
+    weights = _stacked(outputs.cross_attentions)
+    for field, places in (("month", (5, 6)), ("day", (8, 9))):
+        on_field = np.zeros((len(dates), 1, 1, weights.shape[-1]), dtype=bool)
+        for number, date in enumerate(dates):
+            on_field[number, 0, 0, getattr(date, field)] = True
+        for digit, place in enumerate(places, start=1):
+            # The decoder's query at a place predicts the character of that place.
+            mass = mass_on(weights[..., place : place + 1, :], on_field)
+            found[f"head on the {field}, digit {digit}"] = _best(mass)
+    return found
+
+
+def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[str, float]:
+    images, kinds, masks = draw_shapes(generator, 500)
+    pixels = processor(list(images), return_tensors="pt")["pixel_values"]
+    outputs = model(pixel_values=pixels, output_attentions=True)
+    patches = patches_of(masks)
+    # The CLS token stands before the patches and is no part of the picture.
+    on_shape = np.pad(patches, ((0, 0), (1, 0)))[:, None, None, :]
+    mass = mass_on(_stacked(outputs.attentions)[..., :1, :], on_shape)
+    return {
+        "accuracy": float(np.mean(outputs.logits.argmax(dim=-1).numpy() == kinds)),
+        "head from CLS to the shape": _best(mass),
+        "share of patches with the shape": float(patches.mean()),
+    }

@@ -1,0 +1,418 @@
+"""The demo models show what is said of them: heads found by their scores, on held-out data.
+
+Weights are the models' own (eager attention), so that nothing here leans on our extraction.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import doctest
+import itertools
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from safetensors import safe_open
+
+from attnviz import demos
+from attnviz.analysis import patterns
+from attnviz.demos import scores, train
+from attnviz.demos.datasets import dates as dates_module
+from attnviz.demos.datasets import sentences as sentences_module
+from attnviz.demos.datasets import shapes as shapes_module
+from attnviz.demos.datasets.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
+from attnviz.demos.datasets.sentences import (
+    Sentence,
+    antecedent_sentence,
+    recipient_sentence,
+    repeated_bigrams,
+    repeated_halves,
+)
+from attnviz.demos.datasets.shapes import SHAPES, draw_shapes, patches_of
+from attnviz.demos.datasets.vocabulary import WORDS
+from attnviz.demos.recipes import tokenizers as tokenizers_module
+
+pytestmark = pytest.mark.models
+
+HOME = Path(demos.__file__).parent
+CLASSES = {
+    "decoder": transformers.GPT2LMHeadModel,
+    "encoder-decoder": transformers.BartForConditionalGeneration,
+    "vision": transformers.ViTForImageClassification,
+}
+# No training uses it.
+SEED = 4711
+
+
+@pytest.fixture(scope="module")
+def generator() -> np.random.Generator:
+    return np.random.default_rng(SEED)
+
+
+@pytest.fixture(autouse=True)
+def _without_gradients() -> Iterator[None]:
+    with torch.no_grad():
+        yield
+
+
+def loaded(name: str) -> tuple[Any, Any]:
+    model, reader = demos.load(name)
+    model.set_attn_implementation("eager")
+    return model, reader
+
+
+@pytest.fixture(scope="module")
+def decoder() -> tuple[Any, Any]:
+    return loaded("decoder")
+
+
+@pytest.fixture(scope="module")
+def encoder_decoder() -> tuple[Any, Any]:
+    return loaded("encoder-decoder")
+
+
+@pytest.fixture(scope="module")
+def vision() -> tuple[Any, Any]:
+    return loaded("vision")
+
+
+def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
+    """All weights, (layers, examples, heads, queries, keys)."""
+    weights: NDArray[np.float32] = torch.stack(layers).numpy()
+    return weights
+
+
+def of_heads(each: NDArray[Any]) -> NDArray[Any]:
+    """The mean over examples, (layers, heads)."""
+    mean: NDArray[Any] = each.mean(axis=1)
+    return mean
+
+
+# --- the decoder
+
+
+@pytest.fixture(scope="module", params=[20, 40, 60])
+def repeated(request: pytest.FixtureRequest, decoder: tuple[Any, Any]) -> dict[str, Any]:
+    model, tokenizer = decoder
+    length = request.param
+    words = np.array(tokenizer.convert_tokens_to_ids(list(WORDS)))
+    rows = repeated_halves(np.random.default_rng(SEED), words, rows=24, length=length)
+    with torch.no_grad():
+        outputs = model(torch.from_numpy(rows), output_attentions=True)
+    return {
+        "length": length,
+        "rows": rows,
+        "weights": stacked(outputs.attentions),
+        "guesses": outputs.logits.argmax(dim=-1).numpy(),
+    }
+
+
+def test_the_decoder_repeats_random_words(repeated: dict[str, Any]) -> None:
+    rows, length = repeated["rows"], repeated["length"]
+    right = repeated["guesses"][:, length:-1] == rows[:, length + 1 :]
+    assert right.mean() > 0.97
+
+
+def test_the_decoder_has_a_previous_token_head(repeated: dict[str, Any]) -> None:
+    assert of_heads(patterns.previous_token(repeated["weights"])).max() > 0.9
+
+
+def test_the_decoder_has_an_induction_head(repeated: dict[str, Any]) -> None:
+    found = of_heads(patterns.repeated_induction(repeated["weights"], repeated["length"]))
+    assert found.max() > 0.8
+    # It reads what the previous-token head wrote, so it stands in a later layer.
+    layer_of_previous = of_heads(patterns.previous_token(repeated["weights"])).max(axis=1).argmax()
+    assert found.max(axis=1).argmax() > layer_of_previous
+    # On no token twice in a half, both definitions of induction are one.
+    by_tokens = patterns.induction(repeated["weights"][:, 0], repeated["rows"][0])
+    canonical = patterns.repeated_induction(repeated["weights"][:, 0], repeated["length"])
+    np.testing.assert_allclose(by_tokens, canonical, atol=1e-6)
+
+
+def completions(
+    reader: tuple[Any, Any], sentences: list[Sentence]
+) -> tuple[list[bool], NDArray[np.float32], NDArray[np.float32]]:
+    """Whether each guess is right, and the weights on both candidates, (layers, n, heads)."""
+    model, tokenizer = reader
+    right, on_source, on_distractor = [], [], []
+    for sentence in sentences:
+        ids = tokenizer(sentence.prompt, return_tensors="pt")["input_ids"]
+        assert ids.shape[1] == sentence.answer
+        outputs = model(ids, output_attentions=True)
+        guess = tokenizer.decode([int(outputs.logits[0, -1].argmax())])
+        right.append(guess == sentence.words[sentence.answer])
+        last = stacked(outputs.attentions)[:, 0, :, -1]
+        on_source.append(last[..., sentence.source])
+        on_distractor.append(last[..., sentence.distractor])
+    return right, np.stack(on_source, axis=1), np.stack(on_distractor, axis=1)
+
+
+def test_the_decoder_finds_the_antecedent_and_attends_to_it(
+    decoder: tuple[Any, Any], generator: np.random.Generator
+) -> None:
+    sentences = [antecedent_sentence(generator, held_out=True) for _ in range(150)]
+    right, on_source, on_distractor = completions(decoder, sentences)
+    assert np.mean(right) > 0.97
+    head = np.unravel_index(of_heads(on_source).argmax(), of_heads(on_source).shape)
+    assert of_heads(on_source)[head] > 0.8
+    assert of_heads(on_distractor)[head] < 0.2
+
+
+def test_the_decoder_finds_who_receives(
+    decoder: tuple[Any, Any], generator: np.random.Generator
+) -> None:
+    sentences = [recipient_sentence(generator, held_out=True) for _ in range(100)]
+    assert np.mean(completions(decoder, sentences)[0]) > 0.97
+
+
+@pytest.mark.parametrize(("adjective", "answer"), [("wide", "street"), ("tired", "animal")])
+def test_the_decoder_goes_on_with_the_noun_that_the_adjective_fits(
+    decoder: tuple[Any, Any], adjective: str, answer: str
+) -> None:
+    model, tokenizer = decoder
+    text = demos.example("decoder")["inputs"]
+    assert text.endswith("because it was too wide so the")
+    text = text.replace("wide", adjective)
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    outputs = model(ids, output_attentions=True)
+    assert tokenizer.decode([int(outputs.logits[0, -1].argmax())]) == answer
+    last = stacked(outputs.attentions)[:, 0, :, -1]
+    assert last[..., text.split().index(answer)].max() > 0.8
+
+
+def test_the_word_tokenizer_knows_where_its_words_stand(decoder: tuple[Any, Any]) -> None:
+    tokenizer = decoder[1]
+    text = "When Mary  and John,\nwent to the Shop."
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    assert tokenizer.unk_token_id not in encoded["input_ids"]
+    pieces = [text[start:end] for start, end in encoded["offset_mapping"]]
+    assert pieces == ["When", "Mary", "and", "John", ",", "went", "to", "the", "Shop", "."]
+    decoded = tokenizer.decode(encoded["input_ids"])
+    assert decoded == "when mary and john, went to the shop."
+    assert tokenizer("xylophone")["input_ids"] == [tokenizer.unk_token_id]
+
+
+# --- the encoder-decoder
+
+
+@pytest.fixture(scope="module")
+def dates() -> list[WrittenDate]:
+    generator = np.random.default_rng(SEED)
+    # As many of each form, so that no form can hide behind the others.
+    return [draw_date(generator, held_out=True, form=form) for form in FORMS for _ in range(15)]
+
+
+def test_the_encoder_decoder_writes_dates_in_iso_form(
+    encoder_decoder: tuple[Any, Any], dates: list[WrittenDate]
+) -> None:
+    model, tokenizer = encoder_decoder
+    inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
+    written = model.generate(**inputs, do_sample=False)
+    texts = tokenizer.batch_decode(written, skip_special_tokens=True)
+    right = [text == date.iso for text, date in zip(texts, dates, strict=True)]
+    assert np.mean(right) > 0.97
+
+
+def test_cross_attention_aligns_month_and_day(
+    encoder_decoder: tuple[Any, Any], dates: list[WrittenDate]
+) -> None:
+    model, tokenizer = encoder_decoder
+    inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
+    targets = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
+    outputs = model(**inputs, labels=targets, output_attentions=True)
+    weights = stacked(outputs.cross_attentions)
+    keys = np.arange(weights.shape[-1])
+    months = np.stack([np.isin(keys, date.month) for date in dates])[:, None, None]
+    days = np.stack([np.isin(keys, date.day) for date in dates])[:, None, None]
+    # 2021-03-07: the month's digits are written at 5 and 6, the day's at 8 and 9.
+    for on_field, off_field, places in ((months, days, (5, 6)), (days, months, (8, 9))):
+        for place in places:
+            row = weights[..., place : place + 1, :]
+            found = of_heads(patterns.mass_on(row, on_field))
+            head = np.unravel_index(found.argmax(), found.shape)
+            assert found[head] > 0.6
+            assert of_heads(patterns.mass_on(row, off_field))[head] < 0.25
+
+
+def test_the_character_tokenizer_takes_texts_apart_and_puts_them_together(
+    encoder_decoder: tuple[Any, Any],
+) -> None:
+    tokenizer = encoder_decoder[1]
+    text = demos.example("encoder-decoder")["inputs"]
+    encoded = tokenizer(text, return_offsets_mapping=True)
+    assert encoded["input_ids"][-1] == tokenizer.eos_token_id
+    assert tokenizer.unk_token_id not in encoded["input_ids"]
+    assert encoded["offset_mapping"][:-1] == [(at, at + 1) for at in range(len(text))]
+    assert tokenizer.decode(encoded["input_ids"], skip_special_tokens=True) == text
+
+
+def test_the_encoder_decoder_writes_its_example(encoder_decoder: tuple[Any, Any]) -> None:
+    model, tokenizer = encoder_decoder
+    example = demos.example("encoder-decoder")
+    written = model.generate(**tokenizer(example["inputs"], return_tensors="pt"))
+    assert tokenizer.decode(written[0], skip_special_tokens=True) == example["target"]
+
+
+# --- the vision model
+
+
+def test_the_vision_model_names_the_shape_and_its_cls_attends_to_it(
+    vision: tuple[Any, Any],
+) -> None:
+    model, processor = vision
+    images, kinds, masks = draw_shapes(np.random.default_rng(SEED), 500)
+    pixels = processor(list(images), return_tensors="pt")["pixel_values"]
+    outputs = model(pixel_values=pixels, output_attentions=True)
+    assert np.mean(outputs.logits.argmax(dim=-1).numpy() == kinds) > 0.96
+    # The CLS token comes before the 64 patches.
+    on_shape = np.pad(patches_of(masks), ((0, 0), (1, 0)))[:, None, None]
+    cls = stacked(outputs.attentions)[..., :1, :]
+    assert patches_of(masks).mean() < 0.3
+    assert of_heads(patterns.mass_on(cls, on_shape)).max() > 0.75
+
+
+def test_the_vision_model_names_its_example(vision: tuple[Any, Any]) -> None:
+    model, processor = vision
+    image = demos.example("vision")["inputs"]
+    assert (image.size, image.mode) == ((32, 32), "RGB")
+    logits = model(**processor(image, return_tensors="pt")).logits
+    assert model.config.id2label[int(logits.argmax())] == "triangle"
+
+
+# --- the data
+
+
+def test_held_out_pairs_are_in_no_training_sentence() -> None:
+    generator = np.random.default_rng(SEED)
+    for make in (antecedent_sentence, recipient_sentence):
+        pairs: list[set[frozenset[str]]] = []
+        for held_out in (True, False):
+            made = [make(generator, held_out=held_out) for _ in range(1500)]
+            assert all(s.words[s.answer] == s.words[s.source] for s in made)
+            assert all(s.words[s.distractor] != s.words[s.answer] for s in made)
+            assert all(s.source < s.answer and s.distractor < s.answer for s in made)
+            assert {word for s in made for word in s.words} <= set(WORDS)
+            pairs.append({frozenset((s.words[s.source], s.words[s.distractor])) for s in made})
+        assert not pairs[0] & pairs[1]
+    example = demos.example("decoder")["inputs"]
+    animal_and_street = frozenset(("animal", "street"))
+    assert animal_and_street <= set(example.split())
+    trained = [antecedent_sentence(generator, held_out=False) for _ in range(3000)]
+    assert not any(animal_and_street <= set(sentence.words) for sentence in trained)
+
+
+def test_bigrams_are_decided_where_they_come_again() -> None:
+    rows, decided = repeated_bigrams(np.random.default_rng(SEED), np.arange(50), rows=8, length=24)
+    for row, marks in zip(rows.tolist(), decided.tolist(), strict=True):
+        for place in range(1, 24):
+            before = list(itertools.pairwise(row[:place]))
+            seen = place % 2 == 1 and (row[place - 1], row[place]) in before
+            assert marks[place] == seen
+
+
+def test_nine_forms_write_a_date() -> None:
+    date = dt.date(2021, 3, 3)
+    # Each form is named by what it makes of this day.
+    assert [write_date(date, form).text for form in FORMS] == list(FORMS)
+    assert len(FORMS) == 9
+    for form in FORMS:
+        written = write_date(dt.date(1987, 11, 22), form)
+        assert written.iso == "1987-11-22"
+        assert written.text[written.day.start :].startswith("22")
+        month = written.text[written.month.start : written.month.stop]
+        assert month in ("November", "Nov", "11")
+
+
+def test_held_out_days_are_in_no_training_date() -> None:
+    assert is_held_out(dt.date.fromisoformat(demos.example("encoder-decoder")["target"]))
+    generator = np.random.default_rng(SEED)
+    for held_out in (True, False):
+        drawn = {draw_date(generator, held_out=held_out).iso for _ in range(300)}
+        assert {is_held_out(dt.date.fromisoformat(iso)) for iso in drawn} == {held_out}
+
+
+def test_shapes_lie_in_their_pictures() -> None:
+    images, kinds, masks = draw_shapes(np.random.default_rng(SEED), 400)
+    assert images.dtype == np.uint8
+    assert set(kinds.tolist()) == set(range(len(SHAPES)))
+    areas = masks.sum(axis=(1, 2))
+    assert (areas > 30).all()
+    edges = np.concatenate([masks[:, [0, -1]], masks[:, :, [0, -1]].swapaxes(1, 2)], axis=1)
+    assert not edges.any(axis=(1, 2)).mean() > 0.3
+
+
+# --- the files
+
+
+def test_they_are_small_readable_and_hold_float16() -> None:
+    files = [file for name in demos.NAMES for file in (HOME / name).iterdir()]
+    assert sum(file.stat().st_size for file in files) < 3e6
+    for file in files:
+        assert file.stat().st_size < 1e6
+        assert file.stat().st_mode & 0o777 == 0o644, file
+        assert file.suffix in (".json", ".safetensors")
+    for name in demos.NAMES:
+        with safe_open(HOME / name / "model.safetensors", framework="np") as stored:
+            assert {stored.get_tensor(key).dtype for key in stored.keys()} == {  # noqa: SIM118
+                np.dtype(np.float16)
+            }
+
+
+@pytest.mark.parametrize("name", demos.NAMES)
+def test_a_demo_model_is_the_real_class_ready_to_use(name: str) -> None:
+    model, _ = demos.load(name)
+    assert type(model) is CLASSES[name]
+    assert not model.training
+    assert {parameter.dtype for parameter in model.parameters()} == {torch.float32}
+    assert {parameter.device.type for parameter in model.parameters()} == {"cpu"}
+
+
+def test_an_unknown_name_lists_the_known_ones() -> None:
+    for function in (demos.load, demos.example):
+        with pytest.raises(ValueError, match="'decoder', 'encoder-decoder', 'vision'; got 'bert'"):
+            function("bert")
+
+
+@pytest.mark.parametrize(
+    "module",
+    [demos, scores, dates_module, sentences_module, shapes_module, tokenizers_module],
+    ids=lambda module: module.__name__,
+)
+def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
+    failures, tried = doctest.testmod(module)
+    assert failures == 0
+    assert tried >= 2
+
+
+def test_demos_load_neither_torch_nor_transformers_before_they_are_used() -> None:
+    program = (
+        "import sys, attnviz; attnviz.demos.NAMES; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
+@pytest.mark.parametrize("name", demos.NAMES)
+def test_the_training_script_writes_a_model_that_loads(
+    name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with torch.enable_grad():
+        assert train.main([name, "--out", str(tmp_path), "--steps", "2"]) == 0
+    printed = capsys.readouterr()
+    assert printed.out.startswith(f"{name}: ")
+    assert "2/2" in printed.err
+    written = {file.name: file for file in (tmp_path / name).iterdir()}
+    assert set(written) == {file.name for file in (HOME / name).iterdir()}
+    assert {file.stat().st_mode & 0o777 for file in written.values()} == {0o644}
+    assert json.loads(written["config.json"].read_text())["dtype"] == "float32"
+    model = CLASSES[name].from_pretrained(tmp_path / name)
+    assert next(model.parameters()).dtype == torch.float32

@@ -1,0 +1,68 @@
+"""The demo models through `extract`: heads score there what they score on the models' own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz
+from attnviz import demos
+from attnviz.analysis import patterns
+from attnviz.demos.datasets.sentences import repeated_halves
+
+pytestmark = pytest.mark.models
+
+# As attentions are named in a model's output, and as stacks are in a record.
+STACKS = {
+    "decoder": {"self": "attentions"},
+    "encoder-decoder": {
+        "encoder": "encoder_attentions",
+        "decoder": "decoder_attentions",
+        "cross": "cross_attentions",
+    },
+    "vision": {"vision": "attentions"},
+}
+
+
+@torch.no_grad()
+def test_extracted_heads_have_the_scores_of_the_models_own() -> None:
+    model, tokenizer = demos.load("decoder")
+    words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
+    rows = repeated_halves(np.random.default_rng(12), words, rows=1, length=30)
+    stack = attnviz.extract(model, {"input_ids": rows}, tokenizer=tokenizer).stacks["self"]
+    recorded = np.stack([stack.weights(layer=layer) for layer in stack.layers])
+
+    model.set_attn_implementation("eager")
+    attentions = model(torch.from_numpy(rows), output_attentions=True).attentions
+    own = torch.stack(attentions)[:, 0].numpy()
+
+    previous = patterns.previous_token(recorded)
+    np.testing.assert_allclose(previous, patterns.previous_token(own), atol=1e-4)
+    assert previous.max() > 0.9
+    induction = patterns.repeated_induction(recorded, 30)
+    np.testing.assert_allclose(induction, patterns.repeated_induction(own, 30), atol=1e-4)
+    assert induction.max() > 0.8
+
+
+@torch.no_grad()
+@pytest.mark.parametrize("name", demos.NAMES)
+def test_each_example_is_extracted_as_the_model_attends(name: str) -> None:
+    model, reader = demos.load(name)
+    example = demos.example(name)
+    # Found beside the model: nobody needs to hand over the tokenizer or the processor.
+    record = attnviz.extract(model, **example)
+    assert record.model == name
+    assert set(record.stacks) == set(STACKS[name])
+
+    inputs: dict[str, Any] = dict(reader(example["inputs"], return_tensors="pt"))
+    if name == "encoder-decoder":
+        inputs["labels"] = reader(example["target"], return_tensors="pt")["input_ids"]
+    model.set_attn_implementation("eager")
+    outputs = model(**inputs, output_attentions=True)
+    for stack_name, attribute in STACKS[name].items():
+        stack = record.stacks[stack_name]
+        for layer, own in zip(stack.layers, outputs[attribute], strict=True):
+            np.testing.assert_allclose(stack.weights(layer=layer), own[0].numpy(), atol=1e-4)
