@@ -64,6 +64,11 @@ def test_it_is_the_animal(executed: Any) -> None:
     assert float(strongest.split()[1]) == pytest.approx(0.68, abs=0.005)
 
 
+def test_the_induction_head_is_found(executed: Any) -> None:
+    (printed,) = outputs_of(executed, "max(scores")
+    assert float(printed["text"].rpartition(":")[2]) > 0.8
+
+
 def test_everything_is_taken_along(executed: Any, folder: Path) -> None:
     for name in ("head_view.html", "head_view.svg", "head_view.png", "record.safetensors"):
         assert (folder / name).stat().st_size > 5_000
