@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import re
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -64,6 +65,7 @@ body {{ margin: 16px; }}
 </body>
 </html>
 """
+_SCRIPT_END = re.compile("</(script)", re.IGNORECASE)
 _LIGHT, _DARK = "#ffffff", "#17181c"
 
 
@@ -133,7 +135,7 @@ def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> s
         # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
         # In JavaScript these stand in strings and regular expressions only, where "\\/" is "/".
-        bundle=bundle(view).replace("</script", "<\\/script").replace("<!--", "<\\!--"),
+        bundle=_SCRIPT_END.sub(r"<\\/\1", bundle(view)).replace("<!--", "<\\!--"),
         loader=_LOADER,
     )
 

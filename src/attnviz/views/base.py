@@ -228,12 +228,14 @@ class AttentionView(anywidget.AnyWidget):
     @traitlets.validate("heads")
     def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
         heads = list(dict.fromkeys(proposal["value"]))
-        count = self._stack_named(self.stack).attention(self.layer).num_heads
+        stack = self._stack_named(self.stack)
+        # Stack and heads may be set at once, before the layer has followed.
+        layer = self._nearest_layer(stack)
+        count = stack.attention(layer).num_heads
         wrong = [head for head in heads if not 0 <= head < count]
         if wrong:
             raise traitlets.TraitError(
-                f"heads={heads!r}: layer {self.layer} of stack {self.stack!r} has heads 0 to "
-                f"{count - 1}"
+                f"heads={heads!r}: layer {layer} of stack {self.stack!r} has heads 0 to {count - 1}"
             )
         return heads
 
@@ -254,8 +256,7 @@ class AttentionView(anywidget.AnyWidget):
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
         """Move what the new stack does not have to the nearest that it has."""
         stack = self._stack_named(change["new"])
-        if self.layer not in stack.layers:
-            self.layer = min(stack.layers, key=lambda number: abs(number - self.layer))
+        self.layer = self._nearest_layer(stack)
         self._clip_heads()
         for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
             position = getattr(self, name)
@@ -266,6 +267,9 @@ class AttentionView(anywidget.AnyWidget):
     def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
         del change
         self._clip_heads()
+
+    def _nearest_layer(self, stack: AttentionStack) -> int:
+        return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
         count = self._stack_named(self.stack).attention(self.layer).num_heads
