@@ -76,6 +76,8 @@ def show_head_view(
     >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
     >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
     """
+    # Before a model runs for minutes.
+    HeadView.check_names(traits)
     record = record_of(
         model,
         inputs,

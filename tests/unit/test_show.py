@@ -67,6 +67,8 @@ def test_some_layers_are_shown(opened: list[str]) -> None:
         ([given_record], {"tokens": words(5)}, "model is a record.*leave out tokens"),
         ([given_record], {"layers": [1]}, "HeadView has no argument 'layers'"),
         (["some/model"], {}, "inputs is missing: the text that the model reads"),
+        # Found before the model is even looked for.
+        (["some/model", "the cat"], {"head": 1}, "HeadView has no argument 'head'"),
         (["some/model"], {"tokens": words(3)}, "model is a model.*leave out tokens"),
     ],
 )

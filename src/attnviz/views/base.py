@@ -77,13 +77,7 @@ class AttentionView(anywidget.AnyWidget):
         **traits: Any,
     ) -> None:
         _check_record(record)
-        own = self.state_names()
-        unknown = sorted(set(traits) - set(own))
-        if unknown:
-            raise TypeError(
-                f"{type(self).__name__} has no argument {unknown[0]!r}; it takes include_layers, "
-                f"{', '.join(own)}"
-            )
+        self.check_names(traits)
         self._record = record if include_layers is None else record.only(include_layers)
         stack = self._stack_named(traits.setdefault("stack", self._record.stack().name))
         traits.setdefault("layer", stack.layers[0])
@@ -109,6 +103,28 @@ class AttentionView(anywidget.AnyWidget):
             and trait.this_class is not None
             and issubclass(trait.this_class, AttentionView)
         ]
+
+    @classmethod
+    def check_names(cls, names: Iterable[str]) -> None:
+        """Refuse names of arguments that the view does not have.
+
+        Parameters
+        ----------
+        names : iterable of str
+            Names of traits.
+
+        Raises
+        ------
+        TypeError
+            If one is unknown; says which there are.
+        """
+        own = cls.state_names()
+        unknown = sorted(set(names) - set(own))
+        if unknown:
+            raise TypeError(
+                f"{cls.__name__} has no argument {unknown[0]!r}; it takes include_layers, "
+                f"{', '.join(own)}"
+            )
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """What a view shows when it is not told.
