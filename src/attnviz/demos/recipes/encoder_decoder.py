@@ -14,6 +14,8 @@ from attnviz.demos.recipes.tokenizers import character_tokenizer
 
 __all__ = ["train"]
 
+# Of three seeds that were tried (1, 2, 21) each wrote every held-out date right; with 21 the head
+# that finds the month's first digit was weaker (0.61).
 _SEED = 1
 _SCHEDULE = Schedule(steps=1200, learning_rate=2e-3, weight_decay=0.01)
 _BATCH = 64
