@@ -15,6 +15,7 @@ import attnviz
 from attnviz.host import offer_file
 
 if TYPE_CHECKING:
+    from attnviz.record import AttentionRecord
     from attnviz.views.head import HeadView
 
 __all__ = ["main"]
@@ -26,6 +27,13 @@ _EPILOG = """examples:
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
+
+# The last word predicts the street; the first dash the month; CLS the shape.
+_TELLING_QUERIES = {
+    "decoder": ("self", -1),
+    "encoder-decoder": ("cross", 5),
+    "vision": ("vision", 0),
+}
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -133,7 +141,24 @@ def _demo(options: argparse.Namespace) -> HeadView:
     model, reader = demos.load(options.model)
     example = demos.example(options.model)
     record = record_of(model, example.pop("inputs"), **_read_by(options.model, reader), **example)
-    return HeadView(record, theme=options.theme)
+    return HeadView(record, theme=options.theme, **_telling_place(record, options.model))
+
+
+def _telling_place(record: AttentionRecord, model: str) -> dict[str, Any]:
+    """Where a demo model shows what it has learned: a query, and the head that is surest there."""
+    name, query = _TELLING_QUERIES[model]
+    stack = record.stack(name)
+    token = query % len(stack.query_tokens)
+    row = slice(token, token + 1)
+    # Not in the first layer, which knows nothing yet but single tokens and their places.
+    strongest = {
+        (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
+        for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True)
+        for head in range(num_heads)
+        if layer > 0
+    }
+    layer, head = max(strongest, key=lambda place: strongest[place])
+    return {"stack": name, "layer": layer, "heads": [head], "token": token}
 
 
 def _read_by(model: str, reader: Any) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -47,7 +48,20 @@ def test_the_demo_needs_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--model", model]) == 0
-    assert (tmp_path / "head_view.html").stat().st_size > 50_000
+    page = (tmp_path / "head_view.html").read_text(encoding="utf-8")
+    assert len(page) > 50_000
+    # It opens on one head and one query: the place where the model shows what it has learned.
+    state = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])["state"]
+    assert len(state["heads"]) == 1
+    assert state["token"] is not None
+
+
+def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "-o", "x.svg"]) == 0
+    assert "“the” attends most to “street”" in (tmp_path / "x.svg").read_text(encoding="utf-8")
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
