@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -53,6 +54,7 @@ av.HeadView(av.AttentionRecord({"self": stack}))
 """
 # Longer than the ten seconds after which a view calls a kernel unanswering.
 UNANSWERED = 20_000
+SYNC_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
@@ -68,6 +70,16 @@ def view_in(notebook: Notebook, cell: int) -> Locator:
 
 def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
     expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+
+
+def becomes(notebook: Notebook, expression: str, value: object) -> None:
+    """Wait for a value in the kernel: JupyterLab sends changes one after another, each when the
+    last one is acknowledged.
+    """
+    end = time.monotonic() + SYNC_SECONDS
+    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
+        notebook.lab.page.wait_for_timeout(100)
+    assert found == value
 
 
 def test_the_view_shows_once_though_it_is_also_the_last_expression(notebook: Notebook) -> None:
@@ -86,13 +98,13 @@ def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> 
     drawn(view, "head:self:2")
     view.get_by_role("button", name=re.compile(r"^(layer )?3$", re.IGNORECASE)).first.click()
     drawn(view, "head:self:3")
-    assert notebook.evaluate("view.layer") == 3
+    becomes(notebook, "view.layer", 3)
     view.locator(".av-plot").focus()
     for key in ("Escape", "n", "1"):
         notebook.lab.page.keyboard.press(key)
     expect(view).to_contain_text("Layer 3, head 1")
-    assert notebook.evaluate("view.heads") == [1]
-    assert notebook.evaluate("view.token") is None
+    becomes(notebook, "view.heads", [1])
+    becomes(notebook, "view.token", None)
     # A notebook's shortcut must not have run: the cells are as they were.
     assert notebook.root.locator(".jp-Cell").count() == 4
 
