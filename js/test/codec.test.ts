@@ -11,11 +11,11 @@ interface Case {
   values: number[][][];
 }
 
-// Written by Python from its own encoder; Python's tests read the same file.
+// Computed by a script that knows neither encoder; Python's tests read the same file.
 const fixture = new URL("../../tests/fixtures/codec.json", import.meta.url);
 
 describe("the codec", () => {
-  it("decodes what Python encoded", () => {
+  it("decodes what Python's tests decode", () => {
     expect(existsSync(fixture)).toBe(true);
     const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
     expect(cases.length).toBeGreaterThan(0);

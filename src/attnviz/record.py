@@ -59,7 +59,8 @@ class AttentionRecord:
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
-        self.model = model
+        # Half of a surrogate pair is no text: no file could hold the name.
+        self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
 
     @classmethod

@@ -78,7 +78,10 @@ class AttentionView(anywidget.AnyWidget):
     ) -> None:
         _check_record(record)
         self.check_names(traits)
-        self._record = record if include_layers is None else record.only(include_layers)
+        try:
+            self._record = record if include_layers is None else record.only(include_layers)
+        except IndexError as error:
+            raise IndexError(f"include_layers: {error}") from None
         stack = self._stack_named(traits.setdefault("stack", self._record.stack().name))
         traits.setdefault("layer", stack.layers[0])
         super().__init__(**self.defaults(stack, traits["layer"]) | traits)
