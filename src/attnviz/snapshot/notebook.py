@@ -20,7 +20,7 @@ from attnviz.snapshot.image import draw
 __all__ = ["show_snapshot", "strongest_weights_table"]
 
 _ROWS_IN_TABLE = 10
-_FRAME_HEIGHT = {"least": 520, "most": 1100, "around": 330, "a_token": 26}
+_FRAME_HEIGHT = {"least": 520, "most": 1100, "around": 450, "a_token": 26}
 
 
 def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
