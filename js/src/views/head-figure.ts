@@ -17,7 +17,7 @@ export interface Caption {
 }
 
 const PAD = 24;
-const RAMP_WIDTH = 150;
+const RAMP_WIDTH = 196;
 
 /** Breaks a text into lines no wider than `width`. */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
