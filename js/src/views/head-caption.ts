@@ -24,16 +24,17 @@ function precision(error: number): string {
 }
 
 /** The stack, its tokens and the precision. */
-export function subtitleOf(plan: Plan, error: number | null): string {
+export function subtitleOf(plan: Plan, error: number | null, state: HeadState): string {
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
   const tokens =
     plan.stack.key_tokens === null
       ? `${numQueries} tokens`
       : `${numQueries} queries, ${numKeys} keys`;
-  return [stackName(plan.stack.name), tokens, ...(error === null ? [] : [precision(error)])].join(
-    " · ",
-  );
+  // What is divided by less than one is off by more than it was.
+  const divided = state.renormalize && state.leave_out.length > 0 && (error ?? 0) > 0;
+  const exact = error === null ? [] : [precision(error) + (divided ? " before renormalising" : "")];
+  return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 
 /**
@@ -72,7 +73,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       : "";
   return {
     title: "",
-    subtitle: subtitleOf(plan, weights.error),
+    subtitle: subtitleOf(plan, weights.error, state),
     sentence:
       sentence({
         layer: plan.layer,

@@ -13,7 +13,7 @@ import { Layers } from "../ui/layers";
 import { download, type MenuEntry } from "../ui/menu";
 import { defineView, type ViewContext } from "../ui/mount";
 import { headColor, MOST_COLOURS } from "../ui/palette";
-import { assign, valuesOf } from "../ui/state";
+import { assign, follow, valuesOf } from "../ui/state";
 import headCss from "./head.css";
 import { captionOf, stackName, subtitleOf } from "./head-caption";
 import { LineControls, toggleLeaveOut, WindowControls } from "./head-controls";
@@ -147,7 +147,7 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
   return (
     <Frame
       title={record?.model || "attention"}
-      subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null) : ""}
+      subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
       notes={record?.notes ?? []}
       connection={model.connection.value}
       error={error}
