@@ -210,6 +210,10 @@ describe("lines", () => {
     const result = lines(weightsOf([faint]), {});
     expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
     expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
+    expect(result.faint).toBeCloseTo(0.001 / 4, 5);
+    // Two keys of that row would be drawn, the one key that is asked for is.
+    expect(lines(weightsOf([faint]), { topK: 2 }).faint).toBeCloseTo(0.001 / 4, 5);
+    expect(lines(weightsOf([faint]), { topK: 1 }).faint).toBe(0);
   });
 });
 

@@ -132,6 +132,7 @@ describe("sentences", () => {
     shares,
     topK: 3,
     threshold: 0,
+    faintest: null,
     leaveOut: [],
     renormalize: false,
     pair: false,
@@ -144,6 +145,14 @@ describe("sentences", () => {
     expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
       "Top 3 keys per query drawn: 71% of the weight.",
     );
+  });
+
+  it("call nothing all that leaves lines out for being faint", () => {
+    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
+    expect(coverage({ ...faint, topK: null })).toBe(
+      "Weights of 0.002 and more drawn: 71% of the weight.",
+    );
+    expect(coverage(faint)).toBe("Top 3 keys per query from 0.002 drawn: 71% of the weight.");
   });
 
   it("say where the rest is", () => {

@@ -2,6 +2,7 @@
 
 import type { HeadState, Plan } from "./head-data";
 import type { Caption } from "./head-figure";
+import { FAINTEST } from "./head-lines";
 import { drawnValue, focusOf, type Picture } from "./head-marks";
 import { coverage, quoted, sentence } from "./head-words";
 
@@ -90,6 +91,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       shares: lines.shares,
       topK: state.top_k,
       threshold: state.threshold,
+      faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
       renormalize: state.renormalize,
       pair: state.pair !== "all",

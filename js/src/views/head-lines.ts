@@ -68,6 +68,8 @@ export interface Shares {
 export interface Lines {
   series: Series[];
   shares: Shares;
+  /** Share of the weight, part of the rest, that only is not drawn because it could not be seen. */
+  faint: number;
   /** Largest weight drawn. */
   largest: number;
   /** Queries without any weight, as masked rows are. */
@@ -159,7 +161,7 @@ export function computeLines(
   const first = Math.max(left, options.keyWindow[0]);
   const last = Math.min(right, options.keyWindow[1]);
   const faintest = FAINTEST * weights.maximum;
-  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, rest: 0 };
+  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
   let largest = 0;
   let emptyQueries = 0;
 
@@ -192,6 +194,7 @@ export function computeLines(
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
 
       let found = 0;
+      let faint = 0;
       for (let column = first; column < last; column++) {
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
@@ -199,7 +202,11 @@ export function computeLines(
         }
         const value = (matrix[offset + column] as number) * factor;
         if (options.renormalize) drawnMatrix[offset + column] = value;
-        if (value < faintest || value < options.threshold) continue;
+        if (value < options.threshold) continue;
+        if (value < faintest) {
+          faint += value / factor;
+          continue;
+        }
         if (options.topK === null) {
           query.push(row);
           key.push(column);
@@ -219,6 +226,7 @@ export function computeLines(
         bestWeights[place] = value;
         bestKeys[place] = column;
       }
+      if (options.topK === null || found < bestKeys.length) sums.faint += faint;
       for (let i = 0; i < found; i++) {
         const value = bestWeights[i] as number;
         query.push(row);
@@ -256,7 +264,7 @@ export function computeLines(
     0,
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
-  return { series, shares, largest, emptyQueries };
+  return { series, shares, faint: share(sums.faint), largest, emptyQueries };
 }
 
 /** The default window of a list of tokens: all up to a hundred, else the first 64. */

@@ -119,6 +119,8 @@ export interface Drawn {
   shares: Shares;
   topK: number | null;
   threshold: number;
+  /** The least weight that is drawn, where lines that are too faint to see hold some. */
+  faintest: number | null;
   leaveOut: string[];
   renormalize: boolean;
   pair: boolean;
@@ -132,12 +134,18 @@ export interface Drawn {
 export function coverage(drawn: Drawn): string {
   const { shares } = drawn;
   const parts: string[] = [];
+  const least =
+    drawn.faintest !== null
+      ? String(Number(drawn.faintest.toPrecision(2)))
+      : drawn.threshold > 0
+        ? formatWeight(drawn.threshold)
+        : null;
   const what =
     drawn.topK === null
-      ? drawn.threshold > 0
-        ? `Weights of ${formatWeight(drawn.threshold)} and more drawn`
-        : "All lines drawn"
-      : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${drawn.threshold > 0 ? ` from ${formatWeight(drawn.threshold)}` : ""} drawn`;
+      ? least === null
+        ? "All lines drawn"
+        : `Weights of ${least} and more drawn`
+      : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
   parts.push(`${what}: ${formatShare(shares.drawn)} of the weight.`);
   if (drawn.leaveOut.length > 0) {
     const after = drawn.renormalize ? "; the rest is renormalised" : "";
