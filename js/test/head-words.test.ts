@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { niceMaximum } from "../src/views/head-bars";
+import { precision } from "../src/views/head-caption";
 import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
 import { wrap } from "../src/views/head-figure";
 import { fitLabel, layOut, standsUpright } from "../src/views/head-layout";
@@ -23,6 +24,17 @@ describe("numbers", () => {
       "<0.01",
       "0.01",
       "0.68",
+    ]);
+  });
+
+  it("say a precision that is kept", () => {
+    expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map(precision)).toEqual([
+      "exact",
+      "exact to 0.004",
+      "exact to 0.02",
+      "exact to 0.004",
+      "exact to 0.1",
+      "exact to 2",
     ]);
   });
 

@@ -20,8 +20,11 @@ export function stackName(name: string): string {
 }
 
 /** "exact to 0.004", or "exact" for weights as they are. */
-function precision(error: number): string {
-  return error > 0 ? `exact to ${Number(error.toPrecision(1))}` : "exact";
+export function precision(error: number): string {
+  if (!(error > 0)) return "exact";
+  // Rounded up: a weight is off by no more than is said.
+  const power = 10 ** Math.floor(Math.log10(error));
+  return `exact to ${Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1))}`;
 }
 
 /** The stack, its tokens and the precision. */
@@ -33,7 +36,8 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
       ? `${numQueries} tokens`
       : `${numQueries} queries, ${numKeys} keys`;
   // What is divided by less than one is off by more than it was.
-  const divided = state.renormalize && state.leave_out.length > 0 && (error ?? 0) > 0;
+  const parted = state.leave_out.length > 0 || state.pair !== "all";
+  const divided = state.renormalize && parted && (error ?? 0) > 0;
   const exact = error === null ? [] : [precision(error) + (divided ? " before renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
