@@ -176,6 +176,19 @@ describe("lines", () => {
     );
     const result = lines(part, { keyWindow: [0, 2], queryWindow: [2, 4] });
     expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
+    // A row with nothing in the window is no masked row.
+    const away = weightsOf(
+      [
+        [
+          [0, 0],
+          [0.25, 0.25],
+        ],
+      ],
+      { rows: [2, 4], columns: [0, 2] },
+    );
+    const other = lines(away, { keyWindow: [0, 2], queryWindow: [2, 4] });
+    expect(other.emptyQueries).toBe(0);
+    expect(other.shares.outside).toBeCloseTo(1.5 / 2, 6);
   });
 
   it("are those of the mean over all heads where none is chosen, with its name", () => {

@@ -1,8 +1,10 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import type { StackDescription } from "../src/channel/source";
 import { niceMaximum } from "../src/views/head-bars";
 import { precision } from "../src/views/head-caption";
 import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
+import { HEAD_DEFAULTS, type HeadState, planOf } from "../src/views/head-data";
 import { wrap } from "../src/views/head-figure";
 import { fitLabel, layOut, standsUpright } from "../src/views/head-layout";
 import { coverage, formatShare, formatWeight, quoted } from "../src/views/head-words";
@@ -129,6 +131,35 @@ describe("the layout", () => {
   });
 });
 
+describe("plans", () => {
+  const text = Array.from({ length: 2000 }, (_, index) => `t${index}`);
+  const stack: StackDescription = {
+    name: "self",
+    layers: [0],
+    heads_per_layer: [32],
+    query_tokens: { text, special: [0], sequence: text.map(() => 0) },
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: true,
+  };
+  const record = { model: "", notes: [], stacks: [stack] };
+  const state: HeadState = {
+    ...HEAD_DEFAULTS,
+    query_window: [1000, 1064],
+    key_window: [1000, 1064],
+  };
+
+  it("load the window alone where rows are long", () => {
+    expect(planOf(record, state).columns).toEqual([1000, 1064]);
+  });
+
+  it("load whole rows where keys outside the window are left out", () => {
+    expect(planOf(record, { ...state, leave_out: ["first"] }).columns).toEqual([0, 2000]);
+    expect(planOf(record, { ...state, pair: "a-b" }).columns).toEqual([0, 2000]);
+  });
+});
+
 describe("windows", () => {
   it("move to a token, and no further than the ends", () => {
     expect(windowAround([0, 64], 1000, 30)).toEqual([0, 64]);
@@ -149,6 +180,7 @@ describe("sentences", () => {
     renormalize: false,
     pair: false,
     emptyQueries: 0,
+    wholeRows: true,
     pinned: [],
     live: true,
   };
@@ -177,6 +209,13 @@ describe("sentences", () => {
       }),
     ).toBe(
       "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. Leaves the window: 5%. Pinned: query “it” (Esc clears).",
+    );
+  });
+
+  it("say what is not known of keys outside the window", () => {
+    const part = { ...drawn, wholeRows: false, leaveOut: ["first token"], renormalize: true };
+    expect(coverage(part)).toContain(
+      "Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.",
     );
   });
 

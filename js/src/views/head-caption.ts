@@ -100,6 +100,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       renormalize: state.renormalize,
       pair: state.pair !== "all",
       emptyQueries: lines.emptyQueries,
+      wholeRows: lines.wholeRows,
       pinned,
       live,
     }),

@@ -92,11 +92,18 @@ export interface Loaded {
 /** Values that are loaded at once so that what comes next is already there. */
 const SMALL = 1_000_000;
 const LARGE = 4_000_000;
+/** As much is loaded where the shares of keys outside the window are asked for, too. */
+const LARGEST = 32_000_000;
 /** Rows are loaded in whole runs of this many, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
 function within(index: number | null, count: number): number | null {
   return index !== null && index >= 0 && index < count ? index : null;
+}
+
+/** Whether it matters to which keys outside the window weight goes. */
+export function asksForKeys(state: Pick<HeadState, "leave_out" | "pair">): boolean {
+  return state.leave_out.length > 0 || state.pair !== "all";
 }
 
 /** What a state means for a record; what the record does not have falls back to what it has. */
@@ -126,8 +133,9 @@ export function planOf(description: Description, state: HeadState): Plan {
       Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
     ];
     // Whole rows say exactly how much weight leaves the window; where they are too long,
-    // what is missing from one says it.
-    if (heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+    // what is missing from one says it. But that does not say to which keys it goes.
+    const most = asksForKeys(state) ? LARGEST : LARGE;
+    if (heads.length * (rows[1] - rows[0]) * numKeys > most) {
       rows = queryWindow;
       columns = keyWindow;
     }

@@ -74,6 +74,8 @@ export interface Lines {
   largest: number;
   /** Queries without any weight, as masked rows are. */
   emptyQueries: number;
+  /** Whether weights to keys outside the window are known, key by key. */
+  wholeRows: boolean;
 }
 
 /** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
@@ -189,7 +191,8 @@ export function computeLines(
       }
       // Without the whole row in hand what is missing from one has left the window.
       const total = wholeRows || !weights.normalized ? sum : Math.max(sum, 1);
-      if (sum === 0) emptyQueries++;
+      // Nothing in the window is not nothing at all.
+      if (sum === 0 && wholeRows) emptyQueries++;
       const kept = total - leftOut - otherPair;
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
 
@@ -264,7 +267,7 @@ export function computeLines(
     0,
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
-  return { series, shares, faint: share(sums.faint), largest, emptyQueries };
+  return { series, shares, faint: share(sums.faint), largest, emptyQueries, wholeRows };
 }
 
 /** The default window of a list of tokens: all up to a hundred, else the first 64. */

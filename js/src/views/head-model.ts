@@ -18,6 +18,7 @@ import { assign, follow, valuesOf } from "../ui/state";
 import { niceMaximum } from "./head-bars";
 import { captionOf } from "./head-caption";
 import {
+  asksForKeys,
   type HeadState,
   type Loaded,
   load,
@@ -115,9 +116,14 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     connection.value = value;
   }, ended);
 
+  // Apart, so that the plan is made anew only when the answer changes.
+  const keysMatter = computed(() =>
+    asksForKeys({ leave_out: state.leave_out.value, pair: state.pair.value }),
+  );
   const plan = computed<Plan | null>(() => {
     const record = description.value;
     if (!record) return null;
+    keysMatter.value;
     const { stack, layer, heads, token, key, query_window, key_window } = state;
     return planOf(record, {
       ...valuesOf(state),

@@ -125,6 +125,8 @@ export interface Drawn {
   renormalize: boolean;
   pair: boolean;
   emptyQueries: number;
+  /** Whether it is known to which keys outside the window weight goes. */
+  wholeRows: boolean;
   pinned: string[];
   /** Whether keys can be pressed: not in a picture. */
   live: boolean;
@@ -148,8 +150,11 @@ export function coverage(drawn: Drawn): string {
       : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
   parts.push(`${what}: ${formatShare(shares.drawn)} of the weight.`);
   if (drawn.leaveOut.length > 0) {
-    const after = drawn.renormalize ? "; the rest is renormalised" : "";
-    parts.push(`Left out: ${listed(drawn.leaveOut)}, ${formatShare(shares.leftOut)}${after}.`);
+    const where = drawn.wholeRows ? "" : " within the window";
+    const rest = drawn.wholeRows ? "the rest" : "the rest, with all outside the window,";
+    const after = drawn.renormalize ? `; ${rest} is renormalised` : "";
+    const share = formatShare(shares.leftOut);
+    parts.push(`Left out: ${listed(drawn.leaveOut)}, ${share}${where}${after}.`);
   } else if (drawn.renormalize && drawn.pair) {
     parts.push("Renormalised over the keys of the pair.");
   }
