@@ -179,13 +179,15 @@ describe("the head view on an exported page", () => {
   });
 
   it("changes the stack: its tokens, its first layer, no pins", async () => {
-    await open({ token: 3 });
+    await open({ token: 3, leave_out: ["first", 2], pair: "a-b" });
     const select = root.querySelector("select") as HTMLSelectElement;
     select.value = "cross";
     select.dispatchEvent(new Event("change", { bubbles: true }));
     await drawn("head:cross:0");
     expect(root.textContent).toContain("cross-attention · 2 queries, 3 keys");
     expect(location.hash).toBe("#stack=cross&layer=0&heads=1");
+    expect(words()).toContain("Left out: first token, 0%.");
+    expect(words()).not.toContain("outside the pair");
   });
 
   it("is moved by keys, which the page around it does not hear", async () => {

@@ -86,7 +86,7 @@ def test_everything_can_be_said_at_once() -> None:
         "threshold": 0.25,
         "leave_out": ["special", "first", 2],
         "renormalize": True,
-        "pair": "a-b",
+        "pair": "all",
         "query_window": [0, 2],
         "key_window": [1, 6],
         "orientation": "horizontal",
@@ -202,6 +202,22 @@ def test_another_stack_moves_what_it_does_not_have() -> None:
         "query_window": None,
         "key_window": [0, 6],
     }
+
+
+def test_keys_are_left_out_where_there_are_such_keys() -> None:
+    view = HeadView(encoder_decoder_record(), heads=[0], leave_out=["first", 5, 2])
+    with pytest.raises(traitlets.TraitError, match=r"leave_out=\[6\]: stack 'encoder' has keys 0"):
+        view.leave_out = [6]
+    view.stack = "decoder"
+    assert view.leave_out == ["first", 2]
+
+
+def test_a_pair_is_shown_where_there_is_one() -> None:
+    view = HeadView(captured_record(), heads=[0], pair="a-b")
+    view.stack = "cross"
+    assert view.pair == "all"
+    with pytest.raises(traitlets.TraitError, match="pair='b-a': the tokens of stack 'cross'"):
+        view.pair = "b-a"
 
 
 def test_the_browser_sets_several_traits_at_once() -> None:

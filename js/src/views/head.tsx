@@ -19,6 +19,7 @@ import { captionOf, stackName, subtitleOf } from "./head-caption";
 import { LineControls, toggleLeaveOut, WindowControls } from "./head-controls";
 import { HEAD_DEFAULTS, HEAD_HASH, type HeadState } from "./head-data";
 import { figure, toCsv } from "./head-figure";
+import { isPair } from "./head-lines";
 import type { Picture } from "./head-marks";
 import { type HeadModel, makeHeadModel } from "./head-model";
 import { HeadPlot } from "./head-plot";
@@ -171,7 +172,12 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
                     const layer = next?.layers.includes(plan.layer)
                       ? plan.layer
                       : (next?.layers[0] ?? 0);
-                    // Another stack has other tokens: pins and windows would point elsewhere.
+                    const pair =
+                      next &&
+                      isPair(next.query_tokens) &&
+                      isPair(next.key_tokens ?? next.query_tokens);
+                    // Another stack has other tokens: pins, windows and left out keys would point
+                    // elsewhere.
                     assign(state, {
                       stack,
                       layer,
@@ -179,6 +185,8 @@ function HeadView({ context }: { context: ViewContext<HeadState> }) {
                       key: null,
                       query_window: null,
                       key_window: null,
+                      leave_out: state.leave_out.peek().filter((each) => typeof each === "string"),
+                      ...(pair ? {} : { pair: "all" }),
                     });
                   }}
                 />

@@ -101,11 +101,38 @@ class HeadView(AttentionView):
             )
         return window
 
+    @traitlets.validate("leave_out")
+    def _validate_leave_out(self, proposal: Mapping[str, Any]) -> list[str | int]:
+        leave_out = list(dict.fromkeys(proposal["value"]))
+        count = len(self._stack_named(self.stack).key_tokens)
+        if any(isinstance(each, int) and each >= count for each in leave_out):
+            raise traitlets.TraitError(
+                f"leave_out={leave_out!r}: stack {self.stack!r} has keys 0 to {count - 1}"
+            )
+        return leave_out
+
+    @traitlets.validate("pair")
+    def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
+        pair: str = proposal["value"]
+        stack = self._stack_named(self.stack)
+        if pair != "all" and not _is_pair(stack):
+            raise traitlets.TraitError(
+                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
+                "pair (first, second), or sentence_b_start where weights are given"
+            )
+        return pair
+
     @traitlets.observe("stack")
-    def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """A window of one stack's tokens means nothing in another's."""
+    def _forget_places(self, change: Mapping[str, Any]) -> None:
+        """A place among one stack's tokens means nothing in another's."""
         if change["old"] and change["old"] != change["new"]:
             stack = self._stack_named(change["new"])
+            count = len(stack.key_tokens)
+            self.leave_out = [
+                each for each in self.leave_out if not isinstance(each, int) or each < count
+            ]
+            if not _is_pair(stack):
+                self.pair = "all"
             for name, tokens in (
                 ("query_window", stack.query_tokens),
                 ("key_window", stack.key_tokens),
@@ -113,3 +140,8 @@ class HeadView(AttentionView):
                 window = getattr(self, name)
                 if window is not None and window[1] > len(tokens):
                     setattr(self, name, None)
+
+
+def _is_pair(stack: AttentionStack) -> bool:
+    """Whether both sides of a stack have tokens of two texts."""
+    return all({0, 1} <= set(side.sequence) for side in (stack.query_tokens, stack.key_tokens))
