@@ -327,3 +327,23 @@ def test_the_page_carries_nothing_that_runs_and_asks_for_nothing(
     data = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)
     assert data is not None
     assert json.loads(data[1])["description"]["stacks"][0]["layers"] == [0, 1, 2, 3, 4, 5]
+
+
+def test_the_window_can_be_read_in_a_narrow_cell(page: Page, tmp_path: Path) -> None:
+    weights = softmax_weights(1, 1, 300, 300)
+    record = av.AttentionRecord.from_weights(weights, [f"t{place}" for place in range(300)])
+    page.set_viewport_size({"width": 400, "height": 800})
+    view = av.HeadView(record, query_window=[100, 164], key_window=[120, 200])
+    root = opened(page, view, tmp_path)
+    for name in ("Queries", "Keys"):
+        window = root.get_by_role("group", name=name, exact=True)
+        # The text itself, which may be wider than its element.
+        said = window.get_by_text("of 300").evaluate(
+            "element => { const range = document.createRange(); range.selectNodeContents(element);"
+            " return range.getBoundingClientRect().toJSON(); }"
+        )
+        size = window.get_by_role("combobox").bounding_box()
+        assert size
+        apart = said["x"] + said["width"] <= size["x"] or said["y"] + said["height"] <= size["y"]
+        assert apart, (said, size)
+        assert size["x"] + size["width"] <= 400
