@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -131,6 +131,13 @@ def record_of(
         raise TypeError(
             f"model is a list of {len(model)} records, and a view shows one: give records[i]"
         )
+    if isinstance(model, Mapping):
+        kinds = [name for name in model if str(name).endswith("attentions")]
+        if kinds:
+            raise TypeError(
+                f"model is a {type(model).__name__}, what a model gave; give its weights, "
+                f"outputs.{kinds[0]}, with tokens="
+            )
     if _is_weights(model):
         return _record_of_weights(model, for_weights, for_models)
     _refuse(for_weights, "model is a model, whose tokens come from inputs")

@@ -261,6 +261,8 @@ def test_layers_can_be_chosen() -> None:
         HeadView(captured_record(), include_layers=[5, 11], layer=2)
     with pytest.raises(IndexError, match=r"layers=\[4\]: this record has layers 0, 2, 3"):
         HeadView(captured_record(), include_layers=[4])
+    with pytest.raises(TypeError, match=r"include_layers must be .*; got 4"):
+        HeadView(captured_record(), include_layers=4)  # type: ignore[arg-type]
 
 
 def test_any_number_of_views_keep_to_themselves() -> None:

@@ -78,6 +78,11 @@ class AttentionView(anywidget.AnyWidget):
     ) -> None:
         _check_record(record)
         self.check_names(traits)
+        if include_layers is not None and not isinstance(include_layers, Iterable):
+            raise TypeError(
+                "include_layers must be the model's numbers of layers, such as [0, 1]; got "
+                f"{include_layers!r}"
+            )
         try:
             self._record = record if include_layers is None else record.only(include_layers)
         except IndexError as error:
