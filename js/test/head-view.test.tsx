@@ -31,7 +31,7 @@ const HOSTILE = "</script><img src=x onerror=alert(1)>\0";
 
 function pageData(state: Partial<HeadState> = {}): PageData {
   const words = ["one", "two", HOSTILE, "four"];
-  const base = { normalized: true, maximum: 1, causal: false };
+  const base = { normalized: true, maximum: 1, causal: false, vectors: true, patterns: [] };
   const self: StackDescription = {
     ...base,
     name: "self",
@@ -136,8 +136,8 @@ describe("the head view on an exported page", () => {
   it("gives the lines that are drawn as a table", async () => {
     await open({ heads: [1] });
     const rows = root.attnviz?.csv().split("\r\n") ?? [];
-    expect(rows[0]).toBe("stack,layer,head,query,query_token,key,key_token,weight");
-    expect(rows[1]).toBe('"self",2,1,0,"one",1,"two",1');
+    expect(rows[0]).toBe("stack,layer,head,query,query_token,key,key_token,weight,largest_error");
+    expect(rows[1]).toBe('"self",2,1,0,"one",1,"two",1,0.004');
     expect(rows).toHaveLength(5);
   });
 

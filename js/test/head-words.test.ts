@@ -1,13 +1,14 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../src/channel/source";
+import { wrap } from "../src/draw/figure";
+import { placeOf } from "../src/ui/record";
+import { formatShare, formatWeight, precision, quoted } from "../src/ui/words";
 import { niceMaximum } from "../src/views/head-bars";
-import { precision } from "../src/views/head-caption";
 import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
 import { HEAD_DEFAULTS, type HeadState, planOf } from "../src/views/head-data";
-import { wrap } from "../src/views/head-figure";
 import { fitLabel, layOut, standsUpright } from "../src/views/head-layout";
-import { coverage, formatShare, formatWeight, quoted } from "../src/views/head-words";
+import { coverage } from "../src/views/head-words";
 
 /** Ten pixels a character. */
 const measure = (text: string): number => Array.from(text).length * 10;
@@ -142,6 +143,8 @@ describe("plans", () => {
     normalized: true,
     maximum: 1,
     causal: true,
+    vectors: true,
+    patterns: [],
   };
   const record = { model: "", notes: [], stacks: [stack] };
   const state: HeadState = {
@@ -151,12 +154,14 @@ describe("plans", () => {
   };
 
   it("load the window alone where rows are long", () => {
-    expect(planOf(record, state).columns).toEqual([1000, 1064]);
+    expect(planOf(placeOf(record, state), state).columns).toEqual([1000, 1064]);
   });
 
   it("load whole rows where keys outside the window are left out", () => {
-    expect(planOf(record, { ...state, leave_out: ["first"] }).columns).toEqual([0, 2000]);
-    expect(planOf(record, { ...state, pair: "a-b" }).columns).toEqual([0, 2000]);
+    expect(planOf(placeOf(record, state), { ...state, leave_out: ["first"] }).columns).toEqual([
+      0, 2000,
+    ]);
+    expect(planOf(placeOf(record, state), { ...state, pair: "a-b" }).columns).toEqual([0, 2000]);
   });
 });
 

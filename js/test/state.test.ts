@@ -1,4 +1,5 @@
 import { describe, expect, it, vi } from "vitest";
+import { RECORD_HASH } from "../src/ui/record";
 import {
   assign,
   bindHash,
@@ -10,7 +11,7 @@ import {
   valuesOf,
   writeHash,
 } from "../src/ui/state";
-import { HEAD_DEFAULTS, HEAD_HASH, type HeadState } from "../src/views/head-data";
+import { HEAD_DEFAULTS, type HeadState } from "../src/views/head-data";
 
 /** A widget's model: traits, and who listens to them. */
 class Model {
@@ -94,7 +95,7 @@ describe("the URL fragment", () => {
   };
 
   it("says stack, layer, heads and token as the contract has it", () => {
-    expect(writeHash(values, HEAD_HASH)).toBe("stack=self&layer=3&heads=1,7,9&token=10");
+    expect(writeHash(values, RECORD_HASH)).toBe("stack=self&layer=3&heads=1,7,9&token=10");
   });
 
   it.each([
@@ -102,7 +103,7 @@ describe("the URL fragment", () => {
     { ...values, heads: [], token: null, key: 4 },
     { ...values, stack: "a&b=c#d ü" },
   ])("comes back as it went", (state) => {
-    const back = readHash<HeadState>(`#${writeHash(state, HEAD_HASH)}`, HEAD_HASH);
+    const back = readHash<HeadState>(`#${writeHash(state, RECORD_HASH)}`, RECORD_HASH);
     const { stack, layer, heads } = state;
     expect(back).toMatchObject({ stack, layer, heads });
     expect(back.token ?? null).toBe(state.token);
@@ -110,8 +111,10 @@ describe("the URL fragment", () => {
   });
 
   it("is not believed where it is nonsense", () => {
-    expect(readHash<HeadState>("#layer=-1&heads=1,x&token=1e9&key=&foo=2", HEAD_HASH)).toEqual({});
-    expect(readHash<HeadState>("#<script>", HEAD_HASH)).toEqual({});
+    expect(readHash<HeadState>("#layer=-1&heads=1,x&token=1e9&key=&foo=2", RECORD_HASH)).toEqual(
+      {},
+    );
+    expect(readHash<HeadState>("#<script>", RECORD_HASH)).toEqual({});
     expect(readIndices("3,3,1")).toEqual([3, 1]);
   });
 
@@ -119,7 +122,7 @@ describe("the URL fragment", () => {
     const end = new AbortController();
     history.replaceState(null, "", "#layer=2&heads=5");
     const state = makeSignals(HEAD_DEFAULTS);
-    bindHash(state, HEAD_HASH, end.signal);
+    bindHash(state, RECORD_HASH, end.signal);
     expect(state.layer.value).toBe(2);
     expect(state.heads.value).toEqual([5]);
     expect(location.hash).toBe("#layer=2&heads=5");
@@ -134,7 +137,7 @@ describe("the URL fragment", () => {
       throw new DOMException("no", "SecurityError");
     });
     const state = makeSignals(HEAD_DEFAULTS);
-    bindHash(state, HEAD_HASH, end.signal);
+    bindHash(state, RECORD_HASH, end.signal);
     expect(() => assign(state, { layer: 1 })).not.toThrow();
     refuse.mockRestore();
     end.abort();

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 import webbrowser
 from pathlib import Path
 
-__all__ = ["in_marimo", "ipython_cell", "offer_file"]
+__all__ = ["in_marimo", "ipython_cell", "offer_file", "warn_caller"]
 
 
 def ipython_cell() -> int | None:
@@ -45,6 +46,22 @@ def offer_file(path: Path) -> None:
     print(path)  # noqa: T201 - the answer of a script is what it prints
     if sys.stdout.isatty() and _has_screen():
         webbrowser.open(path.as_uri())
+
+
+def warn_caller(message: str) -> None:
+    """Warn, with the line that called attnviz and not one inside.
+
+    Parameters
+    ----------
+    message : str
+        The warning.
+    """
+    level = 1
+    frame = sys._getframe(1)
+    inside = ("attnviz", "traitlets", "ipywidgets", "anywidget")
+    while frame.f_back and frame.f_globals.get("__name__", "").split(".")[0] in inside:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, stacklevel=level + 1)
 
 
 def _has_screen() -> bool:

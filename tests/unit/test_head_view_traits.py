@@ -29,6 +29,9 @@ STATE = {
     "query_window",
     "key_window",
     "orientation",
+    "order",
+    "least_score",
+    "scores",
     "theme",
 }
 

@@ -1,7 +1,18 @@
 /** Answers from the data that an exported page carries, as a kernel would. */
 
 import { bytesPerValue, type Encoding, fromBase64, inflate, type PieceHeader } from "./codec";
-import type { BlockRequest, Carrier, Connection, Description, MapsRequest, Reply } from "./source";
+import { parts, pooledMean, runs, tileRange } from "./pieces";
+import { Recent } from "./recent";
+import type {
+  BlockRequest,
+  Carrier,
+  Connection,
+  Description,
+  MapsRequest,
+  Reply,
+  Scores,
+  TileRequest,
+} from "./source";
 
 /** All heads of one layer: the whole matrices, or their small maps. */
 export interface CarriedPiece {
@@ -24,17 +35,20 @@ export interface PageData {
   description: Description;
   blocks: CarriedPiece[];
   maps: CarriedPiece[];
+  /** Scores of all heads, by pattern. */
+  scores?: { stack: string; pattern: string; scores: Scores }[];
 }
 
 /** Inflated bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
 const KEPT_BYTES = 64_000_000;
+/** A layer of at most so many weights is pooled here to maps that are finer than the carried ones. */
+const POOLED_WEIGHTS = 4_000_000;
 
 /** A carrier that is never late. */
 export class PageCarrier implements Carrier {
   readonly makesPages = false;
   readonly #data: PageData;
-  readonly #inflated = new Map<CarriedPiece, Promise<Uint8Array>>();
-  #bytes = 0;
+  readonly #inflated = new Recent<Promise<Uint8Array>>(KEPT_BYTES);
 
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: PageData) {
@@ -46,11 +60,10 @@ export class PageCarrier implements Carrier {
 
   async ask(name: string, args: object): Promise<Reply> {
     if (name === "describe") return { header: this.#data.description, data: null };
-    if (name === "maps") {
-      const piece = this.#find(this.#data.maps, args as MapsRequest);
-      return { header: headerOf(piece, piece.shape), data: await this.#bytesOf(piece) };
-    }
     if (name === "block") return this.#block(args as BlockRequest);
+    if (name === "maps") return this.#maps(args as MapsRequest);
+    if (name === "tile") return this.#tile(args as TileRequest);
+    if (name === "scores") return this.#scores(args as { stack: string; pattern: string });
     throw new Error(`An exported page cannot answer "${name}".`);
   }
 
@@ -62,7 +75,7 @@ export class PageCarrier implements Carrier {
 
   async #block(request: BlockRequest): Promise<Reply> {
     const piece = this.#find(this.#data.blocks, request);
-    const bytes = await this.#bytesOf(piece);
+    const bytes = await this.#bytesOf("block", piece);
     const [, allRows, allColumns] = piece.shape;
     const size = bytesPerValue(piece.encoding);
     const [top, bottom] = request.rows;
@@ -81,34 +94,90 @@ export class PageCarrier implements Carrier {
     return { header: headerOf(piece, shape), data: out };
   }
 
-  #find(pieces: CarriedPiece[], wanted: { stack: string; layer: number }): CarriedPiece {
-    const piece = pieces.find(
-      (other) => other.stack === wanted.stack && other.layer === wanted.layer,
+  async #maps(request: MapsRequest): Promise<Reply> {
+    const small = this.#find(this.#data.maps, request);
+    const block = this.#data.blocks.find((each) => isOf(each, request));
+    const heads = request.heads ?? Array.from({ length: small.shape[0] }, (_, head) => head);
+    const finer = request.size > Math.max(small.shape[1], small.shape[2]);
+    const weights = block ? block.shape[0] * block.shape[1] * block.shape[2] : 0;
+    if (block && finer && weights <= POOLED_WEIGHTS) {
+      const [, rows, columns] = block.shape;
+      const starts = {
+        rows: parts(rows, Math.min(rows, request.size)),
+        columns: parts(columns, Math.min(columns, request.size)),
+      };
+      const bytes = await this.#bytesOf("block", block);
+      const matrices = heads.map((head) => pooledMean(block, bytes, [head], starts, "max"));
+      return asFloats(block, matrices, starts.rows.length - 1, starts.columns.length - 1);
+    }
+    const bytes = await this.#bytesOf("maps", small);
+    const [, rows, columns] = small.shape;
+    const each = rows * columns * bytesPerValue(small.encoding);
+    const out = new Uint8Array(heads.length * each);
+    heads.forEach((head, i) => {
+      out.set(bytes.subarray(head * each, (head + 1) * each), i * each);
+    });
+    return { header: headerOf(small, [heads.length, rows, columns]), data: out };
+  }
+
+  async #tile(request: TileRequest): Promise<Reply> {
+    const block = this.#find(this.#data.blocks, request);
+    const [, numRows, numColumns] = block.shape;
+    const each = 2 ** request.level;
+    const starts = {
+      rows: runs(tileRange(request.row, request.level, numRows), each),
+      columns: runs(tileRange(request.column, request.level, numColumns), each),
+    };
+    const bytes = await this.#bytesOf("block", block);
+    const cells = pooledMean(block, bytes, request.heads, starts, request.pooled);
+    return asFloats(block, [cells], starts.rows.length - 1, starts.columns.length - 1);
+  }
+
+  #scores(request: { stack: string; pattern: string }): Reply {
+    const found = this.#data.scores?.find(
+      (each) => each.stack === request.stack && each.pattern === request.pattern,
     );
+    if (!found) throw new Error(`This page does not carry scores for "${request.pattern}".`);
+    return { header: found, data: null };
+  }
+
+  #find(pieces: CarriedPiece[], wanted: { stack: string; layer: number }): CarriedPiece {
+    const piece = pieces.find((each) => isOf(each, wanted));
     if (!piece) {
       throw new Error(`This page does not carry layer ${wanted.layer} of "${wanted.stack}".`);
     }
     return piece;
   }
 
-  #bytesOf(piece: CarriedPiece): Promise<Uint8Array> {
-    const size = piece.shape[0] * piece.shape[1] * piece.shape[2] * bytesPerValue(piece.encoding);
-    let bytes = this.#inflated.get(piece);
-    if (bytes) {
-      this.#inflated.delete(piece);
-    } else {
+  #bytesOf(kind: "block" | "maps", piece: CarriedPiece): Promise<Uint8Array> {
+    const key = JSON.stringify([kind, piece.stack, piece.layer]);
+    let bytes = this.#inflated.get(key);
+    if (!bytes) {
       bytes = inflate(fromBase64(piece.data));
-      this.#bytes += size;
-    }
-    this.#inflated.set(piece, bytes);
-    for (const oldest of this.#inflated.keys()) {
-      if (this.#bytes <= KEPT_BYTES || oldest === piece) break;
-      this.#inflated.delete(oldest);
-      const [heads, rows, columns] = oldest.shape;
-      this.#bytes -= heads * rows * columns * bytesPerValue(oldest.encoding);
+      const values = piece.shape[0] * piece.shape[1] * piece.shape[2];
+      this.#inflated.set(key, bytes, values * bytesPerValue(piece.encoding));
     }
     return bytes;
   }
+}
+
+function isOf(piece: CarriedPiece, wanted: { stack: string; layer: number }): boolean {
+  return piece.stack === wanted.stack && piece.layer === wanted.layer;
+}
+
+/** Weights that were pooled here: no less exact than those that they come from. */
+function asFloats(
+  from: CarriedPiece,
+  matrices: Float32Array[],
+  rows: number,
+  columns: number,
+): Reply {
+  const values = new Float32Array(matrices.length * rows * columns);
+  matrices.forEach((matrix, i) => {
+    values.set(matrix, i * rows * columns);
+  });
+  const shape: [number, number, number] = [matrices.length, rows, columns];
+  return { header: { ...headerOf(from, shape), encoding: "float32" }, data: values };
 }
 
 function headerOf(piece: CarriedPiece, shape: [number, number, number]): PieceHeader {

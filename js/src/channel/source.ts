@@ -6,6 +6,8 @@
  */
 
 import { bytesPerValue, decode, type Encoding, type PieceHeader } from "./codec";
+import type { Pooled } from "./pieces";
+import { Recent } from "./recent";
 
 /** Display tokens of one side of a stack. */
 export interface TokenList {
@@ -31,6 +33,10 @@ export interface StackDescription {
   /** Largest weight that can occur: 1 where `normalized`. */
   maximum: number;
   causal: boolean;
+  /** Whether queries and keys are known, and not the weights alone. */
+  vectors: boolean;
+  /** Names of the patterns that its heads can be scored by. */
+  patterns: string[];
 }
 
 /** What a record holds. */
@@ -53,12 +59,34 @@ export interface BlockRequest {
   precision: "uint8" | "float32";
 }
 
-/** Every head's map, pooled to at most `size` by `size`. */
+/** Heads' maps, pooled by the largest weight to at most `size` by `size`. */
 export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
+  /** All heads where it is left out. */
+  heads?: number[];
 }
+
+/**
+ * A square of `TILE` by `TILE` cells of one head's matrix, or of the mean of several.
+ *
+ * At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
+ * `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
+ */
+export interface TileRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+  level: number;
+  row: number;
+  column: number;
+  pooled: Pooled;
+  precision: "uint8" | "float32";
+}
+
+/** A pattern's score of every head of a stack; null where it is not defined. */
+export type Scores = (number | null)[][];
 
 /** Weights in hand, one matrix for each head that was asked for. */
 export interface Piece {
@@ -141,14 +169,14 @@ function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
 /** The pieces of a record, from whichever carrier. */
 export class Source {
   readonly carrier: Carrier;
-  readonly #keptBytes: number;
-  // In order of last use, so that the first is the one to forget.
-  readonly #kept = new Map<string, Kept>();
-  #bytes = 0;
+  readonly #blocks: Recent<Kept>;
+  readonly #pieces: Recent<Piece>;
+  readonly #scores = new Map<string, Scores>();
 
   constructor(carrier: Carrier, keptBytes = KEPT_BYTES) {
     this.carrier = carrier;
-    this.#keptBytes = keptBytes;
+    this.#blocks = new Recent(keptBytes);
+    this.#pieces = new Recent(keptBytes);
   }
 
   /** What the record holds. */
@@ -161,7 +189,7 @@ export class Source {
     const found = new Map<number, Kept>();
     const missing: number[] = [];
     for (const head of request.heads) {
-      const kept = this.#recall(keyOf(request, head));
+      const kept = this.#blocks.get(keyOf(request, head));
       if (kept) found.set(head, kept);
       else missing.push(head);
     }
@@ -190,7 +218,7 @@ export class Source {
       );
       for (const [head, kept] of fresh) {
         found.set(head, kept);
-        this.#keep(keyOf(request, head), kept);
+        this.#blocks.set(keyOf(request, head), kept, kept.matrix.byteLength);
       }
     }
     const pieces = request.heads.map((head) => found.get(head) as Kept);
@@ -203,16 +231,45 @@ export class Source {
     };
   }
 
-  /** Every head's map of a layer, pooled by the largest weight where it is too big. */
+  /** Heads' maps of a layer, pooled by the largest weight where they are too big. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<Piece> {
-    const reply = await this.carrier.ask("maps", request, signal);
+    return this.#piece("maps", request, signal);
+  }
+
+  /** One tile of a matrix. */
+  async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
+    return this.#piece("tile", request, signal);
+  }
+
+  /** A pattern's score of every head of a stack, layer by layer. */
+  async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
+    const key = JSON.stringify([stack, pattern]);
+    const known = this.#scores.get(key);
+    if (known) return known;
+    const reply = await this.carrier.ask("scores", { stack, pattern }, signal);
+    const { scores } = reply.header as { scores: Scores };
+    this.#scores.set(key, scores);
+    return scores;
+  }
+
+  async #piece(
+    name: "maps" | "tile",
+    request: MapsRequest | TileRequest,
+    signal?: AbortSignal,
+  ): Promise<Piece> {
+    const key = JSON.stringify([name, request]);
+    const known = this.#pieces.get(key);
+    if (known) return known;
+    const reply = await this.carrier.ask(name, request, signal);
     const header = reply.header as PieceHeader;
     const values = decode(header, dataOf(reply));
-    const [heads, rows, columns] = header.shape;
-    const matrices = Array.from({ length: heads }, (_, head) =>
-      values.subarray(head * rows * columns, (head + 1) * rows * columns),
+    const [count, rows, columns] = header.shape;
+    const matrices = Array.from({ length: count }, (_, i) =>
+      values.subarray(i * rows * columns, (i + 1) * rows * columns),
     );
-    return { matrices, rows, columns, maximum: header.maximum, error: header.error };
+    const piece = { matrices, rows, columns, maximum: header.maximum, error: header.error };
+    this.#pieces.set(key, piece, values.byteLength);
+    return piece;
   }
 
   /** The page that carries what is shown, made by the kernel, with its name. */
@@ -240,30 +297,6 @@ export class Source {
       offset += chunk.byteLength;
     }
     return { name, bytes };
-  }
-
-  #recall(key: string): Kept | undefined {
-    const kept = this.#kept.get(key);
-    if (kept) {
-      this.#kept.delete(key);
-      this.#kept.set(key, kept);
-    }
-    return kept;
-  }
-
-  #keep(key: string, kept: Kept): void {
-    const before = this.#kept.get(key);
-    if (before) {
-      this.#bytes -= before.matrix.byteLength;
-      this.#kept.delete(key);
-    }
-    this.#kept.set(key, kept);
-    this.#bytes += kept.matrix.byteLength;
-    for (const [oldest, { matrix }] of this.#kept) {
-      if (this.#bytes <= this.#keptBytes) break;
-      this.#kept.delete(oldest);
-      this.#bytes -= matrix.byteLength;
-    }
   }
 }
 

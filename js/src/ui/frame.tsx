@@ -1,6 +1,6 @@
 /** The frame that all views share: header, connection, controls, picture, status, keys. */
 
-import { useSignal } from "@preact/signals";
+import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import type { Connection } from "../channel/source";
 import { Menu, type MenuEntry } from "./menu";
@@ -52,57 +52,91 @@ function Standing({
   );
 }
 
+/** Hears "?", and keeps what is typed into a field from the notebook's shortcuts. */
+function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
+  return (event) => {
+    const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
+      "input, select, textarea",
+    );
+    if (event.key === "?" && !typing) {
+      helping.value = !helping.value;
+      event.stopPropagation();
+      event.preventDefault();
+    } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
+      event.stopPropagation();
+    }
+  };
+}
+
+/** The button for the keys, and the export menu. */
+function Actions(props: { helping: Signal<boolean>; exports: MenuEntry[] }) {
+  const { helping } = props;
+  return (
+    <div class="av-actions">
+      <button
+        type="button"
+        class="av-plain"
+        aria-expanded={helping.value}
+        aria-label="Keys"
+        title="Keys"
+        onClick={() => {
+          helping.value = !helping.value;
+        }}
+      >
+        ?
+      </button>
+      <Menu label="Export" entries={props.exports} />
+    </div>
+  );
+}
+
+function Keys({ keys }: { keys: FrameProps["keys"] }) {
+  return (
+    <dl class="av-keys">
+      {keys.map(([key, meaning]) => (
+        <div key={key}>
+          <dt>{key}</dt>
+          <dd>{meaning}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}
+
+/** A view that stands among others, in one frame with them. */
+export function PaneFrame(
+  props: Pick<FrameProps, "exports" | "keys" | "controls" | "children" | "footer"> & {
+    name: string;
+  },
+) {
+  const helping = useSignal(false);
+  return (
+    <section class="av-frame" aria-label={props.name} onKeyDown={keysOf(helping)}>
+      <header class="av-header">
+        <h2 class="av-pane-title">{props.name}</h2>
+        <Actions helping={helping} exports={props.exports} />
+      </header>
+      {helping.value && <Keys keys={props.keys} />}
+      {props.controls}
+      {props.children}
+      {props.footer}
+    </section>
+  );
+}
+
 export function Frame(props: FrameProps) {
   const helping = useSignal(false);
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
-    <div
-      class="av-frame"
-      onKeyDown={(event) => {
-        const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
-          "input, select, textarea",
-        );
-        if (event.key === "?" && !typing) {
-          helping.value = !helping.value;
-          event.stopPropagation();
-          event.preventDefault();
-        } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
-          // A notebook must not take what is typed here for its shortcuts.
-          event.stopPropagation();
-        }
-      }}
-    >
+    <div class="av-frame" onKeyDown={keysOf(helping)}>
       <header class="av-header">
         <div class="av-headline">
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
-        <div class="av-actions">
-          <button
-            type="button"
-            class="av-plain"
-            aria-expanded={helping.value}
-            aria-label="Keys"
-            title="Keys"
-            onClick={() => {
-              helping.value = !helping.value;
-            }}
-          >
-            ?
-          </button>
-          <Menu label="Export" entries={props.exports} />
-        </div>
+        <Actions helping={helping} exports={props.exports} />
       </header>
-      {helping.value && (
-        <dl class="av-keys">
-          {props.keys.map(([key, meaning]) => (
-            <div key={key}>
-              <dt>{key}</dt>
-              <dd>{meaning}</dd>
-            </div>
-          ))}
-        </dl>
-      )}
+      {helping.value && <Keys keys={props.keys} />}
       {props.notes.map((note) => (
         <p class="av-note" key={note}>
           {note}

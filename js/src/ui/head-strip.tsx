@@ -3,9 +3,14 @@
 import { useEffect, useRef } from "preact/hooks";
 import type { Piece } from "../channel/source";
 import { headColor, type Palette, rgbOf } from "./palette";
+import type { HeadOrder } from "./record";
+import { formatWeight } from "./words";
 
 export interface HeadStripProps {
-  count: number;
+  /** The heads that are offered. */
+  order: HeadOrder;
+  /** Whether one head is chosen, always. */
+  single: boolean;
   /** In order of choice. */
   chosen: readonly number[];
   /** null until they have come. */
@@ -64,14 +69,22 @@ function HeadMap(props: { maps: Piece | null; head: number; color: string; size:
   );
 }
 
+/** A score in as many digits as fit below a map. */
+export function scoreText(score: number | null): string {
+  if (score === null) return "–";
+  return Math.abs(score) < 10 ? formatWeight(score) : String(Number(score.toPrecision(3)));
+}
+
 /** Chosen heads with one more or one fewer. */
 export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
 }
 
 export function HeadStrip(props: HeadStripProps) {
-  const { chosen, palette } = props;
-  const size = mapSize(props.count, props.width);
+  const { chosen, palette, order } = props;
+  // A chosen head stays in sight, whatever its score.
+  const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
+  const size = mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
@@ -88,24 +101,26 @@ export function HeadStrip(props: HeadStripProps) {
     <fieldset class="av-row av-heads" aria-label="Heads">
       <div class="av-label">
         <div>Heads</div>
-        <div class="av-head-tools">
-          <button
-            type="button"
-            class="av-plain"
-            disabled={chosen.length === props.count}
-            onClick={props.onAll}
-          >
-            all
-          </button>
-          <button
-            type="button"
-            class="av-plain"
-            disabled={chosen.length === 0}
-            onClick={props.onNone}
-          >
-            none
-          </button>
-        </div>
+        {!props.single && (
+          <div class="av-head-tools">
+            <button
+              type="button"
+              class="av-plain"
+              disabled={heads.every((head) => chosen.includes(head))}
+              onClick={props.onAll}
+            >
+              all
+            </button>
+            <button
+              type="button"
+              class="av-plain"
+              disabled={chosen.length === 0}
+              onClick={props.onNone}
+            >
+              none
+            </button>
+          </div>
+        )}
       </div>
       {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
       <div
@@ -114,7 +129,8 @@ export function HeadStrip(props: HeadStripProps) {
         onKeyDown={onKeyDown}
         onPointerLeave={() => props.onHover(null)}
       >
-        {Array.from({ length: props.count }, (_, head) => {
+        {heads.map((head, i) => {
+          const score = order.scores?.[i];
           const place = chosen.indexOf(head);
           const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
           return (
@@ -123,8 +139,14 @@ export function HeadStrip(props: HeadStripProps) {
               class="av-head"
               key={head}
               aria-pressed={place >= 0}
-              aria-label={`Head ${head}`}
-              title={`Head ${head}: click to choose, double-click for it alone`}
+              aria-label={
+                score === undefined ? `Head ${head}` : `Head ${head}, score ${scoreText(score)}`
+              }
+              title={
+                props.single
+                  ? `Head ${head}`
+                  : `Head ${head}: click to choose, double-click for it alone`
+              }
               style={{ "--av-head": color, width: `${size + 6}px` }}
               onClick={() => props.onToggle(head)}
               onDblClick={() => props.onSolo(head)}
@@ -134,9 +156,11 @@ export function HeadStrip(props: HeadStripProps) {
             >
               <HeadMap maps={props.maps} head={head} color={color} size={size} />
               <span>{head}</span>
+              {score !== undefined && <span class="av-score">{scoreText(score)}</span>}
             </button>
           );
         })}
+        {heads.length === 0 && <span class="av-muted">no head has this score</span>}
       </div>
     </fieldset>
   );

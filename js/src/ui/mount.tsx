@@ -4,7 +4,7 @@
  * A view is one file that gives `defineView` its name, its state's defaults and a component.
  */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel } from "../channel/kernel";
 import { PageCarrier, type PageData } from "../channel/page";
@@ -12,6 +12,7 @@ import { Source } from "../channel/source";
 import controlsCss from "./controls.css";
 import frameCss from "./frame.css";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
+import { makeRecordModel, type RecordModel, type RecordState } from "./record";
 import {
   assign,
   bindHash,
@@ -24,14 +25,21 @@ import {
 import { hostTheme, watchHostTheme } from "./theme";
 
 /** What a view has at hand. */
-export interface ViewContext<S extends object> {
+export interface ViewContext<S extends RecordState> {
   root: AttnvizElement;
   source: Source;
   state: Signals<S>;
+  /** The same signals, as far as every view has them. */
+  common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
+  record: RecordModel;
   /** Pixels that the host gives to the view's content. */
-  width: Signal<number>;
+  width: ReadonlySignal<number>;
+  /** Whether the view stands among others in one frame, which has layers, heads and title. */
+  embedded: boolean;
+  /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
+  setDrawn: (place: string | null) => void;
   /** Aborted when the view goes away. */
   ended: AbortSignal;
 }
@@ -45,12 +53,7 @@ export interface Exporter {
 
 export type AttnvizElement = HTMLElement & { attnviz?: Exporter };
 
-/** Fields that every view's state has. */
-interface CommonState {
-  theme: "auto" | ThemeName;
-}
-
-export interface ViewDefinition<S extends CommonState> {
+export interface ViewDefinition<S extends RecordState> {
   name: string;
   defaults: S;
   hash: HashFields<S>;
@@ -71,7 +74,13 @@ interface Widget {
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
-function open<S extends CommonState>(
+/** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
+export function markDrawn(root: HTMLElement, place: string | null): void {
+  if (place === null) root.removeAttribute("data-attnviz-drawn");
+  else root.setAttribute("data-attnviz-drawn", place);
+}
+
+function open<S extends RecordState>(
   definition: ViewDefinition<S>,
   root: AttnvizElement,
   source: Source,
@@ -79,7 +88,6 @@ function open<S extends CommonState>(
   ended: AbortSignal,
 ): void {
   root.classList.add("attnviz");
-  root.setAttribute("data-attnviz-state", "ready");
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const theme = computed<ThemeName>(() => {
@@ -98,10 +106,20 @@ function open<S extends CommonState>(
     if (inner > 0) width.value = Math.floor(inner);
   });
   observer.observe(root);
+  const common = state as unknown as Signals<RecordState>;
+  const record = makeRecordModel(source, common, ended);
+  const stopStanding = effect(() => {
+    const standing = record.error.value === null ? record.connection.value : "error";
+    root.setAttribute("data-attnviz-state", standing);
+  });
   const context: ViewContext<S> = {
     root,
     source,
     state,
+    common,
+    record,
+    embedded: false,
+    setDrawn: (place) => markDrawn(root, place),
     theme,
     palette: computed(() => PALETTES[theme.value]),
     width,
@@ -117,6 +135,7 @@ function open<S extends CommonState>(
   );
   ended.addEventListener("abort", () => {
     stopTheme();
+    stopStanding();
     observer.disconnect();
     render(null, root);
     delete root.attnviz;
@@ -132,7 +151,7 @@ function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
 }
 
 /** The two ways into a view: as a widget, and as an exported page. */
-export function defineView<S extends CommonState>(
+export function defineView<S extends RecordState>(
   definition: ViewDefinition<S>,
 ): { widget: () => Widget; openPage: (root: HTMLElement, data: PageData) => void } {
   const widget = (): Widget => {

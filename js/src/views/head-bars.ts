@@ -3,10 +3,10 @@
 import { measureText } from "../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
 import { MOST_COLOURS } from "../ui/palette";
+import { formatWeight, quoted } from "../ui/words";
 import { along, type Column, fitLabel, type Layout } from "./head-layout";
 import type { Series } from "./head-lines";
 import { type Focus, type Picture, seriesColor } from "./head-marks";
-import { formatWeight, quoted } from "./head-words";
 
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;

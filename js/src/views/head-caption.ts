@@ -1,45 +1,42 @@
 /** What is written around the head view's picture. */
 
-import type { HeadState, Plan } from "./head-data";
+import { precision, quoted, stackName, tokensInWords } from "../ui/words";
+import { type HeadState, type Plan, pairOf } from "./head-data";
 import type { Caption } from "./head-figure";
 import { FAINTEST } from "./head-lines";
-import { drawnValue, focusOf, type Picture } from "./head-marks";
-import { coverage, quoted, sentence } from "./head-words";
-
-const STACK_NAMES: Record<string, string> = {
-  self: "self-attention",
-  encoder: "encoder self-attention",
-  decoder: "decoder self-attention",
-  cross: "cross-attention",
-  vision: "vision self-attention",
-};
-
-/** The name of a stack in words. */
-export function stackName(name: string): string {
-  return STACK_NAMES[name] ?? name;
-}
-
-/** "exact to 0.004", or "exact" for weights as they are. */
-export function precision(error: number): string {
-  if (!(error > 0)) return "exact";
-  // Rounded up: a weight is off by no more than is said.
-  const power = 10 ** Math.floor(Math.log10(error));
-  return `exact to ${Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1))}`;
-}
+import { drawnValue, type Focus, focusOf, type Picture } from "./head-marks";
+import { coverage, type Said, sentence, summary } from "./head-words";
 
 /** The stack, its tokens and the precision. */
 export function subtitleOf(plan: Plan, error: number | null, state: HeadState): string {
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
-  const tokens =
-    plan.stack.key_tokens === null
-      ? `${numQueries} tokens`
-      : `${numQueries} queries, ${numKeys} keys`;
+  const tokens = tokensInWords(numQueries, numKeys, plan.stack.key_tokens === null);
   // What is divided by less than one is off by more than it was.
-  const parted = state.leave_out.length > 0 || state.pair !== "all";
+  const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
   const divided = state.renormalize && parted && (error ?? 0) > 0;
   const exact = error === null ? [] : [precision(error) + (divided ? " before renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
+}
+
+function saidOf(plan: Plan, picture: Picture, focus: Focus): Said {
+  return {
+    layer: plan.layer,
+    lines: picture.lines,
+    focus,
+    queryTexts: plan.queries.text,
+    keyTexts: plan.keys.text,
+    value: (series, query, key) => drawnValue(picture, series, query, key),
+    keyWindow: plan.keyWindow,
+    queryWindow: plan.queryWindow,
+    leftOut: picture.leftOut,
+  };
+}
+
+/** What a picture shows, for who cannot see it. The pointer changes nothing about it. */
+export function summaryOf(plan: Plan, picture: Picture): string {
+  const focus = focusOf({ ...picture, hovered: null });
+  return `${stackName(plan.stack.name)}. ${summary(saidOf(plan, picture, focus))}`;
 }
 
 /**
@@ -49,7 +46,6 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
  */
 export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: boolean): Caption {
   const { lines, scale, weights } = picture;
-  const focus = focusOf(picture);
   const pinned: string[] = [];
   const pin = (
     index: number | null,
@@ -79,18 +75,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
   return {
     title: "",
     subtitle: subtitleOf(plan, weights.error, state),
-    sentence:
-      sentence({
-        layer: plan.layer,
-        lines,
-        focus,
-        queryTexts: plan.queries.text,
-        keyTexts: plan.keys.text,
-        value: (series, query, key) => drawnValue(picture, series, query, key),
-        keyWindow: plan.keyWindow,
-        queryWindow: plan.queryWindow,
-        leftOut: picture.leftOut,
-      }) + absent,
+    sentence: sentence(saidOf(plan, picture, focusOf(picture))) + absent,
     coverage: coverage({
       shares: lines.shares,
       topK: state.top_k,
@@ -98,7 +83,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
       renormalize: state.renormalize,
-      pair: state.pair !== "all",
+      pair: pairOf(plan, state.pair) !== "all",
       emptyQueries: lines.emptyQueries,
       wholeRows: lines.wholeRows,
       pinned,

@@ -5,10 +5,11 @@ import type { Range } from "../channel/source";
 import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
 import { assign } from "../ui/state";
-import type { HeadState, Plan } from "./head-data";
+import { OrderControl } from "../ui/view-frame";
+import { formatWeight, quoted } from "../ui/words";
+import { type HeadState, type Plan, pairOf } from "./head-data";
 import { isPair, type LeaveOut, type Pair } from "./head-lines";
 import type { HeadModel } from "./head-model";
-import { formatWeight, quoted } from "./head-words";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
@@ -135,7 +136,7 @@ export function LineControls({ context, model, plan }: ControlProps) {
             + {quoted(plan.keys.text[plan.key] ?? "")}
           </button>
         )}
-        {(leaveOut.length > 0 || state.pair.value !== "all") && (
+        {(leaveOut.length > 0 || pairOf(plan, state.pair.value) !== "all") && (
           <Switch
             label="renormalise"
             on={state.renormalize.value}
@@ -152,6 +153,7 @@ export function LineControls({ context, model, plan }: ControlProps) {
         ]}
         onChange={(orientation) => assign(state, { orientation })}
       />
+      <OrderControl context={context} />
       <Search context={context} model={model} plan={plan} />
     </div>
   );

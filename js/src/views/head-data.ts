@@ -1,28 +1,19 @@
 /** What the head view's state asks of a record, and the loading of it. */
 
-import type {
-  Description,
-  Piece,
-  Range,
-  Source,
-  StackDescription,
-  TokenList,
-} from "../channel/source";
-import type { HashFields } from "../ui/state";
-import { readIndex, readIndices } from "../ui/state";
+import type { Piece, Range, Source } from "../channel/source";
+import { type Place, RECORD_DEFAULTS, type RecordState } from "../ui/record";
 import type { Orientation } from "./head-layout";
-import { type Combine, clipWindow, type LeaveOut, type Pair, type Weights } from "./head-lines";
+import {
+  type Combine,
+  clipWindow,
+  isPair,
+  type LeaveOut,
+  type Pair,
+  type Weights,
+} from "./head-lines";
 
 /** The head view's traits; the names are Python's. */
-export interface HeadState {
-  stack: string;
-  /** The model's own number. */
-  layer: number;
-  /** In order of choice; empty for the mean of all. */
-  heads: number[];
-  /** The pinned query and the pinned key. */
-  token: number | null;
-  key: number | null;
+export interface HeadState extends RecordState {
   combine: Combine;
   top_k: number | null;
   threshold: number;
@@ -32,15 +23,10 @@ export interface HeadState {
   query_window: Range | null;
   key_window: Range | null;
   orientation: Orientation;
-  theme: "auto" | "light" | "dark";
 }
 
 export const HEAD_DEFAULTS: HeadState = {
-  stack: "",
-  layer: 0,
-  heads: [],
-  token: null,
-  key: null,
+  ...RECORD_DEFAULTS,
   combine: "separate",
   top_k: null,
   threshold: 0,
@@ -50,37 +36,15 @@ export const HEAD_DEFAULTS: HeadState = {
   query_window: null,
   key_window: null,
   orientation: "vertical",
-  theme: "auto",
 };
 
-/** What a page's URL keeps. */
-export const HEAD_HASH: HashFields<HeadState> = {
-  stack: (text) => text,
-  layer: readIndex,
-  heads: readIndices,
-  token: readIndex,
-  key: readIndex,
-};
-
-/** What is to be shown, made whole: every part of it is there in the record. */
-export interface Plan {
-  stack: StackDescription;
-  queries: TokenList;
-  keys: TokenList;
-  layer: number;
-  numHeads: number;
-  /** Chosen heads that this layer has, and those that it has not. */
-  chosen: number[];
-  absent: number[];
-  /** Heads that the picture needs: the chosen, or all where none is. */
-  heads: number[];
+/** A place, and what of it is in sight. */
+export interface Plan extends Place {
   queryWindow: Range;
   keyWindow: Range;
   /** What is loaded: no less than the windows. */
   rows: Range;
   columns: Range;
-  token: number | null;
-  key: number | null;
 }
 
 /** Weights of one plan, in hand. */
@@ -97,32 +61,24 @@ const LARGEST = 32_000_000;
 /** Rows are loaded in whole runs of this many, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
-function within(index: number | null, count: number): number | null {
-  return index !== null && index >= 0 && index < count ? index : null;
-}
+/** What of the state a plan depends on. */
+export type PlanState = Pick<HeadState, "query_window" | "key_window" | "leave_out" | "pair">;
 
 /** Whether it matters to which keys outside the window weight goes. */
 export function asksForKeys(state: Pick<HeadState, "leave_out" | "pair">): boolean {
   return state.leave_out.length > 0 || state.pair !== "all";
 }
 
-/** What a state means for a record; what the record does not have falls back to what it has. */
-export function planOf(description: Description, state: HeadState): Plan {
-  const stack =
-    description.stacks.find((each) => each.name === state.stack) ?? description.stacks[0];
-  if (!stack) throw new Error("The record has no stack of attention layers.");
-  const queries = stack.query_tokens;
-  const keys = stack.key_tokens ?? queries;
-  const place = Math.max(0, stack.layers.indexOf(state.layer));
-  const layer = stack.layers[place];
-  if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
-  const numHeads = stack.heads_per_layer[place] ?? 0;
-  const wanted = [...new Set(state.heads)];
-  const chosen = wanted.filter((head) => head >= 0 && head < numHeads);
-  const all = Array.from({ length: numHeads }, (_, head) => head);
-  const heads = chosen.length > 0 ? chosen : all;
-  const numQueries = queries.text.length;
-  const numKeys = keys.text.length;
+/** The pair that is shown: all where the tokens are not of two texts. */
+export function pairOf(place: Place, pair: Pair): Pair {
+  return isPair(place.queries) && isPair(place.keys) ? pair : "all";
+}
+
+/** What of a place is in sight, and what has to be loaded for it. */
+export function planOf(place: Place, state: PlanState): Plan {
+  const { heads, numHeads } = place;
+  const numQueries = place.queries.text.length;
+  const numKeys = place.keys.text.length;
   const queryWindow = clipWindow(state.query_window, numQueries);
   const keyWindow = clipWindow(state.key_window, numKeys);
   let rows: Range = [0, numQueries];
@@ -140,22 +96,7 @@ export function planOf(description: Description, state: HeadState): Plan {
       columns = keyWindow;
     }
   }
-  return {
-    stack,
-    queries,
-    keys,
-    layer,
-    numHeads,
-    chosen,
-    absent: wanted.filter((head) => !chosen.includes(head)),
-    heads,
-    queryWindow,
-    keyWindow,
-    rows,
-    columns,
-    token: within(state.token, numQueries),
-    key: within(state.key, numKeys),
-  };
+  return { ...place, queryWindow, keyWindow, rows, columns };
 }
 
 /** Whether two plans show the same weights. */

@@ -1,29 +1,20 @@
 /** The head view's live state: from its traits to what is drawn, as signals. */
 
-import {
-  batch,
-  computed,
-  effect,
-  type ReadonlySignal,
-  type Signal,
-  signal,
-  untracked,
-} from "@preact/signals";
-import { isAbort } from "../channel/kernel";
-import type { Connection, Description, Piece } from "../channel/source";
+import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
+import { placeOf } from "../ui/record";
 import { assign, follow, valuesOf } from "../ui/state";
 import { niceMaximum } from "./head-bars";
-import { captionOf } from "./head-caption";
+import { captionOf, summaryOf } from "./head-caption";
 import {
-  asksForKeys,
   type HeadState,
   type Loaded,
   load,
   loadExact,
   type Plan,
+  pairOf,
   planOf,
   samePicture,
 } from "./head-data";
@@ -39,9 +30,6 @@ import {
   type TokenAt,
 } from "./head-marks";
 
-/** Maps in the strip have at most this many cells a side. */
-const MAP_SIZE = 32;
-
 /** Weights are called small where none drawn reaches this share of the maximum. */
 const SMALL_SHARE = 0.4;
 
@@ -49,18 +37,16 @@ const SMALL_SHARE = 0.4;
 export type Scaling = "auto" | "whole" | "largest";
 
 export interface HeadModel {
-  description: Signal<Description | null>;
-  connection: Signal<Connection>;
-  error: Signal<string | null>;
   plan: ReadonlySignal<Plan | null>;
-  loaded: Signal<Loaded | null>;
-  maps: Signal<Piece | null>;
+  loaded: ReadonlySignal<Loaded | null>;
   lines: ReadonlySignal<Lines | null>;
   picture: ReadonlySignal<Picture | null>;
   back: ReadonlySignal<Mark[]>;
   scene: ReadonlySignal<Scene | null>;
   /** What is said about the picture. */
   caption: ReadonlySignal<Caption | null>;
+  /** The same for who cannot see it; the pointer changes nothing about it. */
+  summary: ReadonlySignal<string>;
   /** Whether what is drawn is what the state asks for. */
   current: ReadonlySignal<boolean>;
   hovered: Signal<TokenAt | null>;
@@ -69,7 +55,6 @@ export interface HeadModel {
   cursor: Signal<TokenAt | null>;
   search: Signal<string>;
   scaling: Signal<Scaling>;
-  retry: () => void;
   /** What is shown, for print: nothing that the pointer brought, and no room for it. */
   still: () => Picture | null;
 }
@@ -83,14 +68,8 @@ export function scaleOf(lines: Lines, maximum: number, scaling: Scaling): number
 }
 
 export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
-  const { source, state, ended } = context;
-  const description = signal<Description | null>(null);
-  const connection = signal<Connection>("ready");
-  const error = signal<string | null>(null);
-  const loaded = signal<Loaded | null>(null);
+  const { source, state, record } = context;
   const exact = signal<Loaded | null>(null);
-  const maps = signal<Piece | null>(null);
-  const attempt = signal(0);
   const hovered = signal<TokenAt | null>(null);
   const hoveredLine = signal<LineAt | null>(null);
   const hoveredHead = signal<number | null>(null);
@@ -98,94 +77,43 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const search = signal("");
   const scaling = signal<Scaling>("auto");
 
-  const stops: (() => void)[] = [];
-  ended.addEventListener("abort", () => {
-    for (const stop of stops) stop();
-  });
-  /** Runs an effect until the view ends. */
-  const live = (run: () => (() => void) | undefined): void => {
-    stops.push(effect(run));
-  };
-
-  const fail = (reason: unknown): void => {
-    if (isAbort(reason) || ended.aborted) return;
-    error.value = reason instanceof Error ? reason.message : String(reason);
-  };
-
-  source.carrier.watch((value) => {
-    connection.value = value;
-  }, ended);
-
-  // Apart, so that the plan is made anew only when the answer changes.
-  const keysMatter = computed(() =>
-    asksForKeys({ leave_out: state.leave_out.value, pair: state.pair.value }),
-  );
   const plan = computed<Plan | null>(() => {
-    const record = description.value;
-    if (!record) return null;
-    keysMatter.value;
-    const { stack, layer, heads, token, key, query_window, key_window } = state;
-    return planOf(record, {
-      ...valuesOf(state),
-      stack: stack.value,
-      layer: layer.value,
-      heads: heads.value,
-      token: token.value,
-      key: key.value,
+    const place = record.place.value;
+    if (!place) return null;
+    const { query_window, key_window, leave_out, pair } = state;
+    return planOf(place, {
       query_window: query_window.value,
       key_window: key_window.value,
+      leave_out: leave_out.value,
+      pair: pairOf(place, pair.value),
     });
   });
 
-  live(() => {
-    attempt.value;
-    if (untracked(() => description.value)) return undefined;
+  // Pins change what stands out and not what is loaded.
+  const wanted = computed(() => plan.value && { ...plan.value, token: null, key: null });
+  const answered = record.answer(wanted, (each, signal) => load(source, each, signal));
+  const loaded = computed(() => answered.value?.answer ?? null);
+
+  // The layers beside this one, so that a step to them finds them there.
+  record.live(() => {
+    const now = loaded.value;
+    const description = untracked(() => record.description.value);
+    if (!now || !description) return undefined;
+    const { layers } = now.plan.stack;
+    const at = layers.indexOf(now.plan.layer);
     const controller = new AbortController();
-    source
-      .describe(controller.signal)
-      .then((value) => {
-        batch(() => {
-          description.value = value;
-          error.value = null;
-        });
-      })
-      .catch(fail);
+    for (const layer of [layers[at + 1], layers[at - 1]]) {
+      if (layer === undefined) continue;
+      const values = { ...valuesOf(state), layer };
+      const next = planOf(placeOf(description, values), values);
+      load(source, next, controller.signal).catch(() => {
+        // Nobody has asked for it yet; who does will hear of it.
+      });
+    }
     return () => controller.abort();
   });
 
-  const wantedText = computed(() => {
-    const each = plan.value;
-    return (
-      each &&
-      JSON.stringify([
-        each.stack.name,
-        each.layer,
-        each.heads,
-        each.rows,
-        each.columns,
-        each.queryWindow,
-        each.keyWindow,
-      ])
-    );
-  });
-  live(() => {
-    attempt.value;
-    if (wantedText.value === null) return undefined;
-    const wanted = untracked(() => plan.value) as Plan;
-    const controller = new AbortController();
-    load(source, wanted, controller.signal)
-      .then((value) => {
-        batch(() => {
-          loaded.value = value;
-          exact.value = null;
-          error.value = null;
-        });
-      })
-      .catch(fail);
-    return () => controller.abort();
-  });
-
-  live(() => {
+  record.live(() => {
     const now = loaded.value;
     const [token, key] = [plan.value?.token ?? null, plan.value?.key ?? null];
     exact.value = null;
@@ -195,31 +123,14 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       .then((value) => {
         if (loaded.peek() === now) exact.value = value;
       })
-      .catch(fail);
-    return () => controller.abort();
-  });
-
-  const mapsText = computed(
-    () => plan.value && JSON.stringify([plan.value.stack.name, plan.value.layer]),
-  );
-  live(() => {
-    attempt.value;
-    if (mapsText.value === null) return undefined;
-    const [stack, layer] = JSON.parse(mapsText.value) as [string, number];
-    const controller = new AbortController();
-    source
-      .maps({ stack, layer, size: MAP_SIZE }, controller.signal)
-      .then((value) => {
-        maps.value = value;
-      })
-      .catch(fail);
+      .catch(record.fail);
     return () => controller.abort();
   });
 
   const options = computed(() => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
-    const pair = state.pair.value;
+    const pair = pairOf(drawn, state.pair.value);
     return {
       combine: state.combine.value,
       topK: state.top_k.value,
@@ -347,24 +258,26 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     return captionOf(said, now, follow(state), true);
   });
 
+  const summary = computed(() => {
+    const [now, drawn] = [base.value, loaded.value?.plan];
+    return now && drawn ? summaryOf(drawn, { ...now, cursor: cursor.value }) : "";
+  });
+
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value);
   });
 
   return {
-    description,
-    connection,
-    error,
     plan,
     loaded,
-    maps,
     lines,
     still,
     picture,
     back,
     scene,
     caption,
+    summary,
     current,
     hovered,
     hoveredLine,
@@ -372,11 +285,6 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     cursor,
     search,
     scaling,
-    retry: () => {
-      error.value = null;
-      source.carrier.retry();
-      attempt.value += 1;
-    },
   };
 }
 

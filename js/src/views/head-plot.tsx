@@ -1,13 +1,14 @@
 /** The picture itself: two canvases, the pointer, the keyboard, and the numbers beside it. */
 
-import { effect, useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
-import { paintMarks, prepare } from "../draw/canvas";
-import { hitTest, type Mark } from "../draw/marks";
+import { useComputed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { hitTest } from "../draw/marks";
 import { toggleHead } from "../ui/head-strip";
 import { stepLayer } from "../ui/layers";
 import type { ViewContext } from "../ui/mount";
+import { type Hint, ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
+import { formatWeight, quoted } from "../ui/words";
 import type { HeadState } from "./head-data";
 import {
   drawnValue,
@@ -18,19 +19,11 @@ import {
   type TokenAt,
 } from "./head-marks";
 import { type HeadModel, togglePin } from "./head-model";
-import { formatWeight, quoted } from "./head-words";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
   model: HeadModel;
   onLeaveOut: (key: number) => void;
-}
-
-interface Hint {
-  x: number;
-  y: number;
-  title: string;
-  rows: { color: string; text: string; meant: boolean }[];
 }
 
 /** Heads whose numbers are listed in a hint: where there are more, the strongest. */
@@ -89,34 +82,14 @@ function hintOf(
 
 export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
-  const backCanvas = useRef<HTMLCanvasElement>(null);
-  const frontCanvas = useRef<HTMLCanvasElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state, root } = context;
-
-  useEffect(() => {
-    let painted: Mark[] | null = null;
-    // One effect, so that the mark of being drawn is set after the last call that draws.
-    return effect(() => {
-      const scene = model.scene.value;
-      const loaded = model.loaded.value;
-      const current = model.current.value;
-      if (!current) root.removeAttribute("data-attnviz-drawn");
-      if (!scene || !loaded || !backCanvas.current || !frontCanvas.current) return;
-      // The pointer changes only what stands out; all lines are painted anew when they change.
-      if (painted !== scene.back) {
-        const back = prepare(backCanvas.current, scene.width, scene.height);
-        if (back) paintMarks(back, scene.back);
-        painted = scene.back;
-      }
-      backCanvas.current.style.opacity = String(scene.backOpacity);
-      const front = prepare(frontCanvas.current, scene.width, scene.height);
-      if (front) paintMarks(front, scene.front);
-      if (!current) return;
-      const { stack, layer } = loaded.plan;
-      root.setAttribute("data-attnviz-drawn", `head:${stack.name}:${layer}`);
-    });
-  }, []);
+  const place = useComputed(() => {
+    const loaded = model.loaded.value;
+    return model.current.value && loaded
+      ? `head:${loaded.plan.stack.name}:${loaded.plan.layer}`
+      : null;
+  });
 
   const at = (
     event: PointerEvent | MouseEvent,
@@ -256,46 +229,24 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   };
 
   return (
-    <div class="av-plot-place">
-      <div
-        class="av-plot"
-        ref={plot}
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows move over the tokens of the picture.
-        tabIndex={0}
-        role="application"
-        aria-roledescription="attention lines"
-        aria-label={model.caption.value?.sentence ?? "Loading"}
-        onPointerMove={onPointerMove}
-        onPointerLeave={leave}
-        onClick={onClick}
-        onKeyDown={onKeyDown}
-        onBlur={() => {
+    <ScenePlot
+      scene={model.scene}
+      place={place}
+      onDrawn={context.setDrawn}
+      kind="attention lines"
+      label={model.caption.value?.sentence ?? "Loading"}
+      plot={plot}
+      hint={hint.value}
+      width={context.width.value}
+      events={{
+        onPointerMove,
+        onPointerLeave: leave,
+        onClick,
+        onKeyDown,
+        onBlur: () => {
           model.cursor.value = null;
-        }}
-      >
-        <canvas class="av-back" ref={backCanvas} />
-        <canvas class="av-front" ref={frontCanvas} />
-      </div>
-      {hint.value && <HintBox hint={hint.value} width={context.width.value} />}
-    </div>
-  );
-}
-
-function HintBox({ hint, width }: { hint: Hint; width: number }) {
-  // On the side of the pointer where there is room.
-  const right = hint.x > width / 2;
-  const across = right
-    ? { right: `${Math.max(0, width - hint.x + 14)}px` }
-    : { left: `${hint.x + 14}px` };
-  return (
-    <div class="av-hint" style={{ ...across, top: `${hint.y + 14}px` }}>
-      <div>{hint.title}</div>
-      {hint.rows.map((row) => (
-        <div key={row.text} class={`av-hint-row${row.meant ? " av-meant" : ""}`}>
-          <span class="av-dot" style={{ background: row.color }} />
-          {row.text}
-        </div>
-      ))}
-    </div>
+        },
+      }}
+    />
   );
 }

@@ -1,41 +1,18 @@
 /** What the head view says in words. Pure functions. */
 
-import { printable } from "../draw/marks";
+import { formatShare, formatWeight, headsInWords, quoted } from "../ui/words";
 import type { Lines, Shares } from "./head-lines";
 import type { Focus } from "./head-marks";
-
-/** A token between quotation marks, short enough for a sentence. */
-export function quoted(text: string): string {
-  const characters = Array.from(printable(text));
-  return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
-}
-
-/** A weight with two decimals, or one that says that it is smaller. */
-export function formatWeight(weight: number, decimals = 2): string {
-  const least = 10 ** -decimals;
-  if (weight > 0 && weight < least / 2) return `<${least}`;
-  return weight.toFixed(decimals);
-}
-
-/** A share in per cent; never 100% nor 0% where that is not quite so. */
-export function formatShare(share: number): string {
-  if (share > 0 && share < 0.005) return "<1%";
-  if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
-  return `${Math.round(share * 100)}%`;
-}
 
 function listed(items: (string | number)[]): string {
   return items.join(", ");
 }
 
 /** "heads 1, 7, 9", "head 3" or "mean of 12 heads". */
-export function headsInWords(lines: Lines): string {
+export function drawnInWords(lines: Lines): string {
   const heads = lines.series.map((each) => each.head);
   if (heads.includes(null)) return lines.series[0]?.name ?? "no head";
-  if (heads.length === 1) return `head ${heads[0]}`;
-  const shown = heads.slice(0, 12) as number[];
-  const more = heads.length - shown.length;
-  return `heads ${listed(shown)}${more > 0 ? ` and ${more} more` : ""}`;
+  return headsInWords(heads as number[]);
 }
 
 /** What the sentence needs to know. */
@@ -65,7 +42,7 @@ const MOST_NAMED = 3;
 /** The one sentence: where we are, and what stands out. */
 export function sentence(said: Said): string {
   const { lines, focus } = said;
-  const where = `Layer ${said.layer}, ${headsInWords(lines)}.`;
+  const where = `Layer ${said.layer}, ${drawnInWords(lines)}.`;
   if (focus.query !== null && focus.key !== null) {
     const values = lines.series.map((_, series) => ({
       series,
@@ -112,6 +89,47 @@ export function sentence(said: Said): string {
   });
   if (best.series < 0) return `${where} No line is drawn.`;
   return `${where} Strongest: ${quoted(said.queryTexts[best.query] ?? "")} to ${quoted(said.keyTexts[best.key] ?? "")}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+}
+
+/** Weights that a summary names. */
+const MOST_IN_SUMMARY = 5;
+
+/** Layer, heads, token and the five strongest weights that are shown, in one breath. */
+export function summary(said: Said): string {
+  const { lines, focus } = said;
+  const all: { series: number; query: number; key: number; value: number }[] = [];
+  lines.series.forEach((each, series) => {
+    if (focus.query === null && focus.key === null) {
+      for (let i = 0; i < each.count; i++) {
+        const [query, key] = [each.query[i] as number, each.key[i] as number];
+        all.push({ series, query, key, value: each.weight[i] as number });
+      }
+      return;
+    }
+    const [first, last] = focus.query === null ? said.queryWindow : [focus.query, focus.query + 1];
+    const [start, stop] = focus.key === null ? said.keyWindow : [focus.key, focus.key + 1];
+    for (let query = first; query < last; query++) {
+      for (let key = start; key < stop; key++) {
+        if (said.leftOut[key] && focus.key === null) continue;
+        const value = said.value(series, query, key);
+        if (value > 0) all.push({ series, query, key, value });
+      }
+    }
+  });
+  all.sort((a, b) => b.value - a.value);
+  const query = (index: number): string => quoted(said.queryTexts[index] ?? "");
+  const key = (index: number): string => quoted(said.keyTexts[index] ?? "");
+  const pinned = [
+    ...(focus.query === null ? [] : [`Query ${focus.query}, ${query(focus.query)}.`]),
+    ...(focus.key === null ? [] : [`Key ${focus.key}, ${key(focus.key)}.`]),
+  ];
+  const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
+    const between =
+      focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
+    return `${between} ${formatWeight(each.value)}${inSeries(lines, each.series)}`;
+  });
+  const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is shown.";
+  return [`Layer ${said.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
 /** What is drawn and what is not. */

@@ -6,17 +6,19 @@ maps that it draws. Replies stay under a size that every notebook host carries.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from attnviz.analysis import head_scores, patterns_of
 from attnviz.channel.codec import Encoded, encode, pool_max
+from attnviz.channel.tiles import encoded_tile
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe"]
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe", "encoded_maps", "scores_of"]
 
 # Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
 # some 40 ms and leaves room for others between.
@@ -62,6 +64,8 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
         "normalized": stack.normalized,
         "maximum": stack.maximum,
         "causal": stack.causal,
+        "vectors": stack.has_vectors,
+        "patterns": list(patterns_of(stack)),
     }
 
 
@@ -103,6 +107,8 @@ class RecordServer:
             "describe": lambda _: Reply(describe(record)),
             "block": self._block,
             "maps": self._maps,
+            "tile": self._tile,
+            "scores": self._scores,
             "page": self._page_part,
         }
 
@@ -111,7 +117,7 @@ class RecordServer:
 
         Parameters
         ----------
-        name : {"describe", "block", "maps", "page"}
+        name : {"describe", "block", "maps", "tile", "scores", "page"}
             What is asked for.
         arguments : mapping
             Its arguments.
@@ -150,8 +156,30 @@ class RecordServer:
 
     def _maps(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
-        maps = encoded_maps(stack, int(arguments["layer"]), int(arguments["size"]))
+        heads = arguments.get("heads")
+        maps = encoded_maps(
+            stack,
+            int(arguments["layer"]),
+            int(arguments["size"]),
+            None if heads is None else [int(head) for head in heads],
+        )
         return Reply({**maps.header(), "pooled": "max"}, maps.data)
+
+    def _tile(self, arguments: Mapping[str, Any]) -> Reply:
+        tile = encoded_tile(
+            self.record.stack(arguments["stack"]),
+            layer=int(arguments["layer"]),
+            heads=[int(head) for head in arguments["heads"]],
+            level=int(arguments["level"]),
+            place=(int(arguments["row"]), int(arguments["column"])),
+            pooled=arguments["pooled"],
+            precision=arguments["precision"],
+        )
+        return Reply(tile.header(), tile.data)
+
+    def _scores(self, arguments: Mapping[str, Any]) -> Reply:
+        stack = self.record.stack(arguments["stack"])
+        return Reply({"scores": scores_of(stack, str(arguments["pattern"]))})
 
     def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
         if self._make_page is None:
@@ -172,8 +200,10 @@ class RecordServer:
         return Reply({"parts": parts, "name": name}, piece)
 
 
-def encoded_maps(stack: AttentionStack, layer: int, size: int) -> Encoded:
-    """Every head's map, pooled by the maximum.
+def encoded_maps(
+    stack: AttentionStack, layer: int, size: int, heads: Sequence[int] | None = None
+) -> Encoded:
+    """Heads' maps, pooled by the maximum.
 
     Parameters
     ----------
@@ -183,6 +213,8 @@ def encoded_maps(stack: AttentionStack, layer: int, size: int) -> Encoded:
         The model's number of the layer.
     size : int
         Largest number of rows and columns of a map, at least 1.
+    heads : sequence of int, optional
+        Heads wanted; all when left out.
 
     Returns
     -------
@@ -191,15 +223,36 @@ def encoded_maps(stack: AttentionStack, layer: int, size: int) -> Encoded:
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
-    attention = stack.attention(layer)
-    maps = [
-        pool_max(stack.weights(layer=layer, head=head)[None], size)
-        for head in range(attention.num_heads)
-    ]
+    if heads is None:
+        heads = range(stack.attention(layer).num_heads)
+    if not heads:
+        raise ValueError("heads is empty; ask for the maps of at least one")
+    maps = [pool_max(stack.weights(layer=layer, head=head)[None], size) for head in heads]
     encoded = encode(np.concatenate(maps), "uint8", stack.maximum)
     if len(encoded.data) > MAX_REPLY_BYTES:
         raise ValueError(f"maps of size {size} are {len(encoded.data)} bytes; ask for smaller ones")
     return encoded
+
+
+def scores_of(stack: AttentionStack, pattern: str) -> list[list[float | None]]:
+    """A pattern's score of every head, fit for JSON.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    pattern : str
+        One of `attnviz.analysis.patterns_of` the stack.
+
+    Returns
+    -------
+    list
+        One list a layer, one number a head; None where the pattern cannot be scored.
+    """
+    return [
+        [float(score) if np.isfinite(score) else None for score in layer]
+        for layer in head_scores(stack, pattern)
+    ]
 
 
 def _range(argument: str, given: Any, size: int) -> slice:

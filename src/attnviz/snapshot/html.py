@@ -8,22 +8,28 @@ import html
 import json
 import re
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Collection, Mapping
+from typing import Any, Literal
 
 from tqdm.auto import tqdm
 
+from attnviz.analysis import patterns_of
 from attnviz.channel.codec import Encoded, encode
-from attnviz.channel.server import describe, encoded_maps
+from attnviz.channel.server import describe, encoded_maps, scores_of
 from attnviz.record import AttentionRecord
 from attnviz.static_files import bundle
 
-__all__ = ["make_page"]
+__all__ = ["Carried", "make_page"]
+
+Carried = Literal["weights", "vectors"]
 
 _FORMAT = 1
 _MAP_SIZE = 32
 # Above this a browser tab struggles with the page, and so does whoever receives it.
 _MAX_WEIGHTS = 200_000_000
+# Scoring every head by every pattern goes over all weights many times: above this it would take
+# longer than all else, and pages are made without.
+_MAX_SCORED_WEIGHTS = 30_000_000
 
 # The bundle lies in the page as inert text, so that one file serves widget and page. The loader is
 # the only script that may run by itself, known to the browser by its hash.
@@ -69,7 +75,13 @@ _SCRIPT_END = re.compile("</(script)", re.IGNORECASE)
 _LIGHT, _DARK = "#ffffff", "#17181c"
 
 
-def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> str:
+def make_page(
+    record: AttentionRecord,
+    view: str,
+    state: Mapping[str, Any],
+    *,
+    carries: Collection[Carried] = ("weights",),
+) -> str:
     """Make the page of a view.
 
     Parameters
@@ -80,6 +92,8 @@ def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> s
         Name of the view.
     state : mapping
         The view's traits, fit for JSON.
+    carries : collection of {"weights", "vectors"}
+        What the view asks for beside the description and small maps of all heads.
 
     Returns
     -------
@@ -101,21 +115,29 @@ def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> s
             f"a page with all {count:,} weights would be too large to open (at most "
             f"{_MAX_WEIGHTS:,}); choose layers with include_layers=[...], or a shorter text"
         )
+    description = describe(record)
+    scores = _carried_scores(record) if count <= _MAX_SCORED_WEIGHTS else []
+    carried = {(each["stack"], each["pattern"]) for each in scores}
+    for each in description["stacks"]:
+        # A pattern is offered where its scores are at hand.
+        each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in carried]
     blocks, maps = [], []
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     # Silent for the second that most pages take.
     for stack, layer in tqdm(layers, desc="page", unit="layer", delay=1.0, leave=False):
         place = {"stack": stack.name, "layer": layer}
-        weights = encode(stack.weights(layer=layer), "uint8", stack.maximum)
-        blocks.append(place | _carried(weights))
+        if "weights" in carries:
+            weights = encode(stack.weights(layer=layer), "uint8", stack.maximum)
+            blocks.append(place | _carried(weights))
         maps.append(place | _carried(encoded_maps(stack, layer, _MAP_SIZE)))
     data = {
         "format": _FORMAT,
         "view": view,
         "state": dict(state),
-        "description": describe(record),
+        "description": description,
         "blocks": blocks,
         "maps": maps,
+        "scores": scores,
     }
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
@@ -138,6 +160,14 @@ def make_page(record: AttentionRecord, view: str, state: Mapping[str, Any]) -> s
         bundle=_SCRIPT_END.sub(r"<\\/\1", bundle(view)).replace("<!--", "<\\!--"),
         loader=_LOADER,
     )
+
+
+def _carried_scores(record: AttentionRecord) -> list[dict[str, Any]]:
+    return [
+        {"stack": stack.name, "pattern": pattern, "scores": scores_of(stack, pattern)}
+        for stack in record.stacks.values()
+        for pattern in patterns_of(stack)
+    ]
 
 
 def _carried(encoded: Encoded) -> dict[str, Any]:

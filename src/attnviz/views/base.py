@@ -2,24 +2,37 @@
 
 from __future__ import annotations
 
+import operator
 import os
-import warnings
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import anywidget
+import numpy as np
 import traitlets
 
 from attnviz.channel.kernel import KernelChannel
 from attnviz.channel.server import RecordServer
-from attnviz.host import ipython_cell
+from attnviz.host import ipython_cell, warn_caller
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.snapshot.html import make_page
+from attnviz.snapshot.html import Carried, make_page
 from attnviz.static_files import bundle
 from attnviz.storage import write_whole
+from attnviz.views.scores import HeadScores, checked_scores
 
 __all__ = ["AttentionView", "check_file_kind"]
+
+
+class _Heads(traitlets.List):  # type: ignore[type-arg]
+    """A list of heads, which may be given as any sequence of whole numbers."""
+
+    def validate(self, obj: Any, value: Any) -> list[int]:
+        """Make a list of what reads as one."""
+        if isinstance(value, (range, tuple, np.ndarray)):
+            value = [operator.index(head) for head in value]
+        checked: list[int] = super().validate(obj, value)
+        return checked
 
 
 class AttentionView(anywidget.AnyWidget):
@@ -46,6 +59,15 @@ class AttentionView(anywidget.AnyWidget):
         The pinned query.
     key : int or None
         The pinned key.
+    order : str
+        What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
+        `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first.
+    least_score : float or None
+        Heads with a lower score are not offered.
+    scores : dict
+        Scores of your own, by name: each an array (layers, heads), or a sequence of one sequence
+        a layer, for the stack that is shown first. A single array is named ``"score"``. Heads are
+        ordered by the first of them unless `order` says otherwise.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
 
@@ -59,14 +81,19 @@ class AttentionView(anywidget.AnyWidget):
     """
 
     name: ClassVar[str]
+    #: What an exported page has to carry beside the description and the small maps.
+    carries: ClassVar[frozenset[Carried]] = frozenset({"weights"})
     #: The notebook cell that shows this view already (see `attnviz.show.show`).
     shown_in_cell: int | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
     layer = traitlets.Int().tag(sync=True)
-    heads = traitlets.List(traitlets.Int()).tag(sync=True)
+    heads = _Heads(traitlets.Int()).tag(sync=True)
     token = traitlets.Int(None, allow_none=True).tag(sync=True)
     key = traitlets.Int(None, allow_none=True).tag(sync=True)
+    order = traitlets.Unicode("number").tag(sync=True)
+    least_score = traitlets.Float(None, allow_none=True).tag(sync=True)
+    scores = HeadScores().tag(sync=True)
     theme = traitlets.Enum(["auto", "light", "dark"], "auto").tag(sync=True)
 
     def __init__(
@@ -87,9 +114,17 @@ class AttentionView(anywidget.AnyWidget):
             self._record = record if include_layers is None else record.only(include_layers)
         except IndexError as error:
             raise IndexError(f"include_layers: {error}") from None
+        self._record = self.fit(self._record)
         stack = self._stack_named(traits.setdefault("stack", self._record.stack().name))
         traits.setdefault("layer", stack.layers[0])
+        if "scores" in traits:
+            traits["scores"] = checked_scores(traits["scores"], stack)
+            traits.setdefault("order", next(iter(traits["scores"]), "number"))
+        # What nobody chose follows the stack; what somebody chose is kept, or lost with a word.
+        self._default_heads: list[int] | None = None
         super().__init__(**self.defaults(stack, traits["layer"]) | traits)
+        if "heads" not in traits:
+            self._default_heads = list(self.heads)
         server = RecordServer(self._record, page=self._page_of)
         self._channel = KernelChannel(server, self._send_message)
         self.on_msg(self._receive_message)
@@ -152,6 +187,25 @@ class AttentionView(anywidget.AnyWidget):
         del layer, stack
         return {}
 
+    def fit(self, record: AttentionRecord) -> AttentionRecord:
+        """The part of a record that this view can show.
+
+        Parameters
+        ----------
+        record : AttentionRecord
+            What was given.
+
+        Returns
+        -------
+        AttentionRecord
+
+        Raises
+        ------
+        ValueError
+            If the view can show nothing of it; says which views can.
+        """
+        return record
+
     @property
     def record(self) -> AttentionRecord:
         """The record that is shown."""
@@ -180,7 +234,7 @@ class AttentionView(anywidget.AnyWidget):
         --------
         >>> page = view.to_html()    # doctest: +SKIP
         """
-        return make_page(self._record, self.name, self.state)
+        return make_page(self._record, self.name, self.state, carries=self.carries)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the view as a file; the ending says which kind.
@@ -263,6 +317,18 @@ class AttentionView(anywidget.AnyWidget):
             )
         return heads
 
+    @traitlets.validate("order")
+    def _validate_order(self, proposal: Mapping[str, Any]) -> str:
+        from attnviz.analysis import PATTERNS
+
+        order: str = proposal["value"]
+        known = ["number", *self.scores, *PATTERNS]
+        if order not in known:
+            raise traitlets.TraitError(
+                f"order={order!r} must be one of {', '.join(map(repr, known))}"
+            )
+        return order
+
     @traitlets.validate("token", "key")
     def _validate_position(self, proposal: Mapping[str, Any]) -> int | None:
         position: int | None = proposal["value"]
@@ -296,13 +362,18 @@ class AttentionView(anywidget.AnyWidget):
         return min(stack.layers, key=lambda number: abs(number - self.layer))
 
     def _clip_heads(self) -> None:
-        count = self._stack_named(self.stack).attention(self.layer).num_heads
+        stack = self._stack_named(self.stack)
+        count = stack.attention(self.layer).num_heads
+        if self.heads == self._default_heads:
+            # Nobody chose them: what is shown by default here is shown.
+            self._default_heads = list(self.defaults(stack, self.layer).get("heads", []))
+            self.heads = self._default_heads
+            return
         kept = [head for head in self.heads if head < count]
         if kept != self.heads:
-            warnings.warn(
+            warn_caller(
                 f"layer {self.layer} has {count} heads: of heads={self.heads!r} only {kept!r} "
-                "stay chosen",
-                stacklevel=2,
+                "stay chosen"
             )
             self.heads = kept
 
@@ -314,7 +385,9 @@ class AttentionView(anywidget.AnyWidget):
 
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         known = {name: value for name, value in state.items() if name in self.state_names()}
-        return f"{self.name}-view.html", make_page(self._record, self.name, self.state | known)
+        return f"{self.name}-view.html", make_page(
+            self._record, self.name, self.state | known, carries=self.carries
+        )
 
     def _ipython_display_(self) -> None:
         """Stay silent as the last expression of the cell that shows this view already."""

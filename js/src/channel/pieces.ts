@@ -1,0 +1,88 @@
+/** Cuts, pools and averages carried weights, as the kernel does for a live view. Pure functions. */
+
+import { codeValues, type PieceHeader } from "./codec";
+import type { Range } from "./source";
+
+/** Cells of a tile's side; the kernel's is the same (`attnviz/channel/tiles.py`). */
+export const TILE = 256;
+
+/** How neighbouring weights become one cell. */
+export type Pooled = "mean" | "max";
+
+/** The queries or keys that a tile covers, of `count`. */
+export function tileRange(place: number, level: number, count: number): Range {
+  const span = TILE * 2 ** level;
+  return [Math.min(count, place * span), Math.min(count, (place + 1) * span)];
+}
+
+/** Weights as bytes or floats, read as numbers. */
+export function reader(header: PieceHeader, bytes: Uint8Array): (index: number) => number {
+  if (header.encoding === "float32") {
+    const floats = new Float32Array(bytes.slice().buffer);
+    return (index) => floats[index] as number;
+  }
+  const values = codeValues(header.maximum);
+  return (index) => values[bytes[index] as number] as number;
+}
+
+/**
+ * The mean over heads of a block of a layer, pooled.
+ *
+ * @param starts where each pooled row and column begins, with the end as the last entry.
+ */
+export function pooledMean(
+  header: PieceHeader,
+  bytes: Uint8Array,
+  heads: readonly number[],
+  starts: { rows: number[]; columns: number[] },
+  pooled: Pooled,
+): Float32Array {
+  const [, allRows, allColumns] = header.shape;
+  const read = reader(header, bytes);
+  const numRows = starts.rows.length - 1;
+  const numColumns = starts.columns.length - 1;
+  const out = new Float32Array(numRows * numColumns);
+  const left = starts.columns[0] as number;
+  const width = (starts.columns[numColumns] as number) - left;
+  const line = new Float32Array(width);
+  for (let r = 0; r < numRows; r++) {
+    const [top, bottom] = [starts.rows[r] as number, starts.rows[r + 1] as number];
+    for (let row = top; row < bottom; row++) {
+      line.fill(0);
+      for (const head of heads) {
+        const from = (head * allRows + row) * allColumns + left;
+        for (let x = 0; x < width; x++) line[x] = (line[x] as number) + read(from + x);
+      }
+      for (let c = 0; c < numColumns; c++) {
+        const begin = (starts.columns[c] as number) - left;
+        const end = (starts.columns[c + 1] as number) - left;
+        const cell = r * numColumns + c;
+        let value = out[cell] as number;
+        for (let x = begin; x < end; x++) {
+          const weight = (line[x] as number) / heads.length;
+          value = pooled === "max" ? Math.max(value, weight) : value + weight;
+        }
+        out[cell] = value;
+      }
+    }
+    if (pooled === "max") continue;
+    for (let c = 0; c < numColumns; c++) {
+      const cells =
+        (bottom - top) * ((starts.columns[c + 1] as number) - (starts.columns[c] as number));
+      out[r * numColumns + c] = (out[r * numColumns + c] as number) / cells;
+    }
+  }
+  return out;
+}
+
+/** Where runs of `each` begin within a range, and its end. */
+export function runs([start, stop]: Range, each: number): number[] {
+  const starts: number[] = [];
+  for (let at = start; at < stop; at += each) starts.push(at);
+  return [...starts, stop];
+}
+
+/** Where `cells` parts of `count` begin, as even as can be, and the end. */
+export function parts(count: number, cells: number): number[] {
+  return Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * count) / cells));
+}

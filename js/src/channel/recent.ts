@@ -1,0 +1,38 @@
+/** Keeps what was lately used, up to a number of bytes. */
+
+export class Recent<V> {
+  readonly #limit: number;
+  // In order of last use, so that the first is the one to forget.
+  readonly #kept = new Map<string, { value: V; bytes: number }>();
+  #bytes = 0;
+
+  /** @param limit bytes that are kept; the newest is kept even where it alone is larger. */
+  constructor(limit: number) {
+    this.#limit = limit;
+  }
+
+  get(key: string): V | undefined {
+    const entry = this.#kept.get(key);
+    if (!entry) return undefined;
+    this.#kept.delete(key);
+    this.#kept.set(key, entry);
+    return entry.value;
+  }
+
+  set(key: string, value: V, bytes: number): void {
+    this.delete(key);
+    this.#kept.set(key, { value, bytes });
+    this.#bytes += bytes;
+    for (const oldest of this.#kept.keys()) {
+      if (this.#bytes <= this.#limit || oldest === key) break;
+      this.delete(oldest);
+    }
+  }
+
+  delete(key: string): void {
+    const entry = this.#kept.get(key);
+    if (!entry) return;
+    this.#kept.delete(key);
+    this.#bytes -= entry.bytes;
+  }
+}

@@ -1,0 +1,83 @@
+/** The export menu of every view, and the same files for whoever drives the page. */
+
+import { type Signal, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { toPng } from "../draw/canvas";
+import type { Scene } from "../draw/marks";
+import { toSvg } from "../draw/svg";
+import { download, type MenuEntry } from "./menu";
+import type { ViewContext } from "./mount";
+import type { RecordState } from "./record";
+import { valuesOf } from "./state";
+
+/** A picture of what is shown, with the words that a screen reader reads out. */
+export interface Figure {
+  scene: Scene;
+  title: string;
+}
+
+/** What a view gives away. */
+export interface Exports {
+  /** The view's name, in names of files. */
+  name: string;
+  /** @throws Error where nothing is drawn yet. */
+  figure: () => Figure;
+  csv: () => string;
+  /** What the table holds, in the menu. */
+  csvLabel: string;
+}
+
+/** Puts a view's exporters on its root, and gives the entries of its menu. */
+export function useExports<S extends RecordState>(
+  context: ViewContext<S>,
+  exports: Exports,
+): { entries: MenuEntry[]; busy: Signal<string | null> } {
+  const { root, source, state, record } = context;
+  const busy = useSignal<string | null>(null);
+  const svg = (): string => {
+    const { scene, title } = exports.figure();
+    return toSvg(scene, title);
+  };
+  const png = (scale: number): Promise<Blob> => toPng(exports.figure().scene, scale);
+
+  useEffect(() => {
+    root.attnviz = { svg, png, csv: exports.csv };
+  }, []);
+
+  const fileName = (ending: string): string => {
+    const name = (record.description.peek()?.model || "attention").replace(/[^\w.-]+/g, "-");
+    return `${name}-${exports.name}-layer-${record.place.peek()?.layer ?? 0}.${ending}`;
+  };
+  const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
+    label,
+    run: () => {
+      make()
+        .then(([name, content]) => download(name, content))
+        .catch(record.fail)
+        .finally(() => {
+          busy.value = null;
+        });
+    },
+  });
+  const entries = [
+    entry("Picture, SVG", async () => [
+      fileName("svg"),
+      new Blob([svg()], { type: "image/svg+xml" }),
+    ]),
+    entry("Picture, PNG", async () => [fileName("png"), await png(2)]),
+    entry(exports.csvLabel, async () => [
+      fileName("csv"),
+      new Blob([exports.csv()], { type: "text/csv" }),
+    ]),
+  ];
+  if (source.carrier.makesPages && !context.embedded) {
+    entries.push(
+      entry("Page, HTML", async () => {
+        busy.value = "Making the page …";
+        const file = await source.page(valuesOf(state), context.ended);
+        return [file.name, new Blob([file.bytes], { type: "text/html" })];
+      }),
+    );
+  }
+  return { entries, busy };
+}

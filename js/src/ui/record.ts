@@ -1,0 +1,302 @@
+/**
+ * What every view shows of a record: its state, the place that it is at, and what is asked for
+ * at that place.
+ */
+
+import {
+  batch,
+  computed,
+  effect,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
+import { isAbort } from "../channel/kernel";
+import type {
+  Connection,
+  Description,
+  Piece,
+  Scores,
+  Source,
+  StackDescription,
+  TokenList,
+} from "../channel/source";
+import type { ThemeName } from "./palette";
+import { type HashFields, readIndex, readIndices, type Signals } from "./state";
+
+/** The traits that every view has; the names are Python's. */
+export interface RecordState {
+  stack: string;
+  /** The model's own number. */
+  layer: number;
+  /** In order of choice; empty for all together. */
+  heads: number[];
+  /** The pinned query and the pinned key. */
+  token: number | null;
+  key: number | null;
+  /** "number", or the name of the scores that heads are ordered by. */
+  order: string;
+  /** Heads with a lower score are not offered. */
+  least_score: number | null;
+  /** Scores that were given: by name, then by stack. */
+  scores: Record<string, Record<string, Scores>>;
+  theme: "auto" | ThemeName;
+}
+
+export const RECORD_DEFAULTS: RecordState = {
+  stack: "",
+  layer: 0,
+  heads: [],
+  token: null,
+  key: null,
+  order: "number",
+  least_score: null,
+  scores: {},
+  theme: "auto",
+};
+
+/** What a page's URL keeps. */
+export const RECORD_HASH: HashFields<RecordState> = {
+  stack: (text) => text,
+  layer: readIndex,
+  heads: readIndices,
+  token: readIndex,
+  key: readIndex,
+};
+
+/** Where in a record a view is, made whole: every part of it is there in the record. */
+export interface Place {
+  stack: StackDescription;
+  queries: TokenList;
+  keys: TokenList;
+  layer: number;
+  numHeads: number;
+  /** Chosen heads that this layer has, and those that it has not. */
+  chosen: number[];
+  absent: number[];
+  /** Heads that are shown: the chosen, or all where none is. */
+  heads: number[];
+  token: number | null;
+  key: number | null;
+}
+
+function within(index: number | null, count: number): number | null {
+  return index !== null && index >= 0 && index < count ? index : null;
+}
+
+/** What a state means for a record; what the record does not have falls back to what it has. */
+export function placeOf(
+  description: Description,
+  state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key">,
+): Place {
+  const stack =
+    description.stacks.find((each) => each.name === state.stack) ?? description.stacks[0];
+  if (!stack) throw new Error("The record has no stack of attention layers.");
+  const queries = stack.query_tokens;
+  const keys = stack.key_tokens ?? queries;
+  const at = Math.max(0, stack.layers.indexOf(state.layer));
+  const layer = stack.layers[at];
+  if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
+  const numHeads = stack.heads_per_layer[at] ?? 0;
+  const wanted = [...new Set(state.heads)];
+  const chosen = wanted.filter((head) => head >= 0 && head < numHeads);
+  const all = Array.from({ length: numHeads }, (_, head) => head);
+  return {
+    stack,
+    queries,
+    keys,
+    layer,
+    numHeads,
+    chosen,
+    absent: wanted.filter((head) => !chosen.includes(head)),
+    heads: chosen.length > 0 ? chosen : all,
+    token: within(state.token, queries.text.length),
+    key: within(state.key, keys.text.length),
+  };
+}
+
+/** Heads in the order in which they are offered, with the scores that they are ordered by. */
+export interface HeadOrder {
+  heads: number[];
+  /** As many as `heads`; null where they are ordered by their number. */
+  scores: (number | null)[] | null;
+}
+
+/** Heads by falling score; those without one last, those below the least score not at all. */
+export function orderHeads(
+  numHeads: number,
+  scores: readonly (number | null)[] | null,
+  least: number | null,
+): HeadOrder {
+  const heads = Array.from({ length: numHeads }, (_, head) => head);
+  if (!scores) return { heads, scores: null };
+  const scoreOf = (head: number): number => scores[head] ?? Number.NEGATIVE_INFINITY;
+  const kept = heads.filter((head) => least === null || scoreOf(head) >= least);
+  kept.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
+  return { heads: kept, scores: kept.map((head) => scores[head] ?? null) };
+}
+
+/** A question and what was answered. */
+export interface Answer<Q, A> {
+  question: Q;
+  answer: A;
+}
+
+/** A record as a view sees it. */
+export interface RecordModel {
+  description: ReadonlySignal<Description | null>;
+  connection: ReadonlySignal<Connection>;
+  /** What went wrong, in words. */
+  error: ReadonlySignal<string | null>;
+  place: ReadonlySignal<Place | null>;
+  /** Small maps of all heads of the layer. */
+  maps: ReadonlySignal<Piece | null>;
+  /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
+  scores: ReadonlySignal<Scores | null>;
+  /** The layer's heads as they are offered. */
+  order: ReadonlySignal<HeadOrder>;
+  /** Runs an effect until the view ends. */
+  live: (run: () => (() => void) | undefined) => void;
+  /** Shows an error, unless it only says that nobody wants the answer any more. */
+  fail: (reason: unknown) => void;
+  /**
+   * Asks when the question changes, and again on "Try again". The last answer stays until the
+   * next has come; null asks nothing.
+   */
+  answer: <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ) => Signal<Answer<Q, A> | null>;
+  retry: () => void;
+}
+
+/** Maps in the strip have at most this many cells a side. */
+const MAP_SIZE = 32;
+
+export function makeRecordModel(
+  source: Source,
+  state: Signals<RecordState>,
+  ended: AbortSignal,
+): RecordModel {
+  const connection = signal<Connection>("ready");
+  // Each question's own, so that an answer to one does not hide that another has none.
+  const failures = signal<ReadonlyMap<object, string>>(new Map());
+  const error = computed(() => [...failures.value.values()][0] ?? null);
+  const general = {};
+  const attempt = signal(0);
+  const stops: (() => void)[] = [];
+  ended.addEventListener("abort", () => {
+    for (const stop of stops) stop();
+  });
+  const live: RecordModel["live"] = (run) => {
+    stops.push(effect(run));
+  };
+  const failed = (of: object, reason: unknown): void => {
+    if (isAbort(reason) || ended.aborted) return;
+    const text = reason instanceof Error ? reason.message : String(reason);
+    failures.value = new Map(failures.value).set(of, text);
+  };
+  const succeeded = (of: object): void => {
+    if (!failures.value.has(of) && !failures.value.has(general)) return;
+    const left = new Map(failures.value);
+    left.delete(of);
+    left.delete(general);
+    failures.value = left;
+  };
+  const fail: RecordModel["fail"] = (reason) => failed(general, reason);
+  source.carrier.watch((value) => {
+    connection.value = value;
+  }, ended);
+
+  const answer: RecordModel["answer"] = <Q, A>(
+    question: ReadonlySignal<Q | null>,
+    ask: (question: Q, ended: AbortSignal) => Promise<A>,
+  ) => {
+    const given = signal<Answer<Q, A> | null>(null);
+    // By its text, so that an equal question is not asked again.
+    const text = computed(() => JSON.stringify(question.value));
+    live(() => {
+      attempt.value;
+      text.value;
+      const asked = untracked(() => question.value);
+      if (asked === null) return undefined;
+      const controller = new AbortController();
+      ask(asked, controller.signal)
+        .then((value) => {
+          batch(() => {
+            given.value = { question: asked, answer: value };
+            succeeded(given);
+          });
+        })
+        .catch((reason: unknown) => failed(given, reason));
+      return () => controller.abort();
+    });
+    return given;
+  };
+
+  const described = answer(signal({}), (_, signal) => source.describe(signal));
+  const description = computed(() => described.value?.answer ?? null);
+  const place = computed<Place | null>(() => {
+    const record = description.value;
+    const { stack, layer, heads, token, key } = state;
+    return (
+      record &&
+      placeOf(record, {
+        stack: stack.value,
+        layer: layer.value,
+        heads: heads.value,
+        token: token.value,
+        key: key.value,
+      })
+    );
+  });
+  const at = computed(
+    () => place.value && { stack: place.value.stack.name, layer: place.value.layer },
+  );
+  const maps = answer(at, (where, signal) => source.maps({ ...where, size: MAP_SIZE }, signal));
+
+  const ordered = computed(() => {
+    const name = state.order.value;
+    const stack = place.value?.stack;
+    if (!stack || name === "number") return null;
+    const given = state.scores.value[name]?.[stack.name] ?? null;
+    return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
+  });
+  const scored = answer(
+    ordered,
+    async ({ stack, name, given }, signal) => given ?? source.scores(stack, name, signal),
+  );
+  const scores = computed(() => {
+    const wanted = ordered.value;
+    const had = scored.value;
+    // The scores of another stack, or of another name, say nothing here.
+    const fits = had?.question.stack === wanted?.stack && had?.question.name === wanted?.name;
+    return wanted && fits ? (had?.answer ?? null) : null;
+  });
+  const order = computed<HeadOrder>(() => {
+    const here = place.value;
+    if (!here) return { heads: [], scores: null };
+    const rows = scores.value;
+    const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
+    return orderHeads(here.numHeads, ofLayer, state.least_score.value);
+  });
+
+  return {
+    description,
+    connection,
+    error,
+    place,
+    maps: computed(() => maps.value?.answer ?? null),
+    scores,
+    order,
+    live,
+    fail,
+    answer,
+    retry: () => {
+      failures.value = new Map();
+      source.carrier.retry();
+      attempt.value += 1;
+    },
+  };
+}

@@ -1,0 +1,54 @@
+/** Numbers, tokens and stacks in words, the same in every view. */
+
+import { printable } from "../draw/marks";
+import { roundedUp } from "./csv";
+
+/** A token between quotation marks, short enough for a sentence. */
+export function quoted(text: string): string {
+  const characters = Array.from(printable(text));
+  return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
+}
+
+/** A weight with two decimals, or one that says that it is smaller. */
+export function formatWeight(weight: number, decimals = 2): string {
+  const least = 10 ** -decimals;
+  if (weight > 0 && weight < least / 2) return `<${least}`;
+  return weight.toFixed(decimals);
+}
+
+/** A share in per cent; never 100% nor 0% where that is not quite so. */
+export function formatShare(share: number): string {
+  if (share > 0 && share < 0.005) return "<1%";
+  if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
+  return `${Math.round(share * 100)}%`;
+}
+
+/** "exact to 0.004", or "exact" for weights as they are. */
+export function precision(error: number): string {
+  return error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+}
+
+/** "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
+export function headsInWords(heads: readonly number[], most = 12): string {
+  if (heads.length === 1) return `head ${heads[0]}`;
+  const more = heads.length - most;
+  return `heads ${heads.slice(0, most).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+const STACK_NAMES: Record<string, string> = {
+  self: "self-attention",
+  encoder: "encoder self-attention",
+  decoder: "decoder self-attention",
+  cross: "cross-attention",
+  vision: "vision self-attention",
+};
+
+/** The name of a stack in words. */
+export function stackName(name: string): string {
+  return STACK_NAMES[name] ?? name;
+}
+
+/** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
+export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
+  return same ? `${numQueries} tokens` : `${numQueries} queries, ${numKeys} keys`;
+}

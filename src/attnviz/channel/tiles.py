@@ -1,0 +1,109 @@
+"""Squares of a matrix of weights, at the detail that a view can show.
+
+``js/src/channel/pieces.ts`` cuts the same tiles from the weights that an exported page carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.channel.codec import Encoded, Precision, encode
+from attnviz.stack import AttentionStack
+from attnviz.weights import tiles
+
+__all__ = ["TILE", "Pooled", "encoded_tile"]
+
+# Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
+TILE = 256
+# Above this no matrix that fits into a machine has anything to pool.
+_MAX_LEVEL = 24
+
+Pooled = Literal["mean", "max"]
+
+
+def encoded_tile(
+    stack: AttentionStack,
+    *,
+    layer: int,
+    heads: Sequence[int],
+    level: int,
+    place: tuple[int, int],
+    pooled: Pooled,
+    precision: Precision,
+) -> Encoded:
+    """One tile of a head's matrix, or of the mean of several heads.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    heads : sequence of int
+        Heads whose mean is wanted.
+    level : int
+        A cell stands for ``2**level`` by ``2**level`` weights.
+    place : tuple of int
+        Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
+        ``column * TILE * 2**level``.
+    pooled : {"mean", "max"}
+        What a cell shows of its weights.
+    precision : {"uint8", "float32"}
+        How the cells are written.
+
+    Returns
+    -------
+    Encoded
+        (1, rows, columns), at most ``TILE`` each.
+
+    Raises
+    ------
+    IndexError
+        If a head or layer does not exist.
+    ValueError
+        If the tile lies outside the matrix, or an argument is none of its values.
+    """
+    if not heads:
+        raise ValueError("heads is empty; a tile shows at least one head")
+    if pooled not in {"mean", "max"}:
+        raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
+    if not 0 <= level <= _MAX_LEVEL:
+        raise ValueError(f"level={level} must lie between 0 and {_MAX_LEVEL}")
+    rows = _span("row", place[0], level, len(stack.query_tokens))
+    columns = _span("column", place[1], level, len(stack.key_tokens))
+    cell = 2**level
+    starts = np.arange(0, columns.stop - columns.start, cell)
+    cells = np.zeros((-(-(rows.stop - rows.start) // cell), len(starts)))
+    # A row of cells of a long text spans many queries, which are not all held at once.
+    for part in tiles(rows, len(stack.key_tokens)):
+        weights = np.mean(
+            [stack.weights(layer=layer, head=head, rows=part, columns=columns) for head in heads],
+            axis=0,
+            dtype=np.float64,
+        )
+        row = (np.arange(part.start, part.stop) - rows.start) // cell
+        firsts = np.flatnonzero(np.diff(row, prepend=-1))
+        touched = row[firsts]
+        pool = np.maximum if pooled == "max" else np.add
+        pieces = pool.reduceat(pool.reduceat(weights, firsts, axis=0), starts, axis=1)
+        cells[touched] = pool(cells[touched], pieces)
+    if pooled == "mean":
+        cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
+    return encode(cells.astype(np.float32)[None], precision, stack.maximum)
+
+
+def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
+    """How many queries or keys each cell of a span stands for."""
+    count = span.stop - span.start
+    return np.diff(np.append(np.arange(0, count, cell), count))
+
+
+def _span(name: str, place: int, level: int, count: int) -> slice:
+    span = TILE * 2**level
+    if not 0 <= place * span < count:
+        raise ValueError(f"{name}={place}: at level {level} there are {-(-count // span)} tiles")
+    return slice(place * span, min((place + 1) * span, count))
