@@ -7,6 +7,8 @@
     A real JupyterLab, one for the whole run: ``lab.open([...cells...])`` gives a notebook with
     a kernel of its own. Share one notebook among the tests of a file (a module's fixture): a
     cold kernel takes seconds.
+``notebook7``
+    Jupyter Notebook 7 on the same server: ``notebook7.open([...cells...])``, one notebook a file.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ from playwright.sync_api import sync_playwright
 
 from browser.chromium import TIMEOUT, Watch, launch
 from browser.jupyter import JupyterLab, JupyterServer
+from browser.notebook7 import JupyterNotebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,9 +75,18 @@ def lab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab
     lab.close()
 
 
+@pytest.fixture(scope="module")
+def notebook7(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterNotebook]:
+    """Notebook 7 in a browser tab of its own; its kernel ends with the test file."""
+    host = JupyterNotebook.open_in(chromium, jupyter_server)
+    yield host
+    host.close()
+
+
 @pytest.fixture(autouse=True)
-def _lab_is_clean(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Fail the test during which JupyterLab's page reported an error."""
+def _host_is_clean(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail the test during which the page of a live host reported an error."""
     yield
-    if "lab" in request.fixturenames:
-        request.getfixturevalue("lab").watch.check()
+    for name in ("lab", "notebook7", "marimo"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).watch.check()

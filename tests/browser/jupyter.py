@@ -91,7 +91,7 @@ class JupyterServer:
             "JUPYTERLAB_WORKSPACES_DIR": str(folder / "workspaces"),
             "JUPYTER_PREFER_ENV_PATH": "1",
         }
-        port = _free_port()
+        port = free_port()
         command = [
             *(sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root"),
             *("--ServerApp.ip=127.0.0.1", f"--ServerApp.port={port}"),
@@ -99,6 +99,7 @@ class JupyterServer:
             "--IdentityProvider.token=",
             "--ServerApp.disable_check_xsrf=True",
             "--LabApp.expose_app_in_browser=True",
+            "--JupyterNotebookApp.expose_app_in_browser=True",
             "--LabApp.collaborative=False",
             "--LabApp.extension_manager=readonly",
             f"--ServerApp.root_dir={notebooks}",
@@ -146,7 +147,8 @@ class JupyterServer:
             self.process.wait()
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port of this machine that nobody listens on."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -320,7 +322,7 @@ class Notebook:
             """await context.ready;
                await sessionContext.ready;
                await sessionContext.session.kernel.info;
-               await window.jupyterapp.commands.execute("docmanager:open", { path: name });
+               window.jupyterapp.shell.activateById(panel.id);
                await window.jupyterapp.commands.execute("notebook:run-all-cells");""",
             what="running all cells",
             timeout=timeout,

@@ -1,0 +1,65 @@
+"""The views that are tried in every live host, and what all those tests do alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+# A cold kernel that loads torch and transformers, on two busy cores.
+FIRST_PICTURE = 90_000
+
+# Queries and keys as well as weights, so that every view has what it asks for.
+RECORD = """
+import attnviz as av, torch
+torch.set_num_threads(1)
+model, tokenizer = av.demos.load("decoder")
+record = av.extract(model, "The cat sat on the mat. The cat", tokenizer=tokenizer)
+"""
+
+
+@dataclass(frozen=True)
+class HostedView:
+    """A view, and how a reader changes its layer.
+
+    Parameters
+    ----------
+    class_name : str
+        Its class in ``attnviz``; the tests call the widget by this name, too.
+    name : str
+        What ``data-attnviz-drawn`` begins with.
+    focus : str
+        What the reader tabs to, as a selector within the view.
+    next_layer, previous_layer : str
+        Keys of the keyboard.
+    """
+
+    class_name: str
+    name: str
+    focus: str = ".av-plot"
+    next_layer: str = "]"
+    previous_layer: str = "["
+
+    @property
+    def make(self) -> str:
+        """Python that makes the widget from ``record``."""
+        return f"av.{self.class_name}(record, layer=0)"
+
+    def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
+        """Wait until a layer is drawn: its weights have come through the request channel."""
+        place = f"{self.name}:self:{layer}"
+        expect(root).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+        expect(root).to_have_attribute("data-attnviz-state", "ready")
+
+    def press(self, page: Page, root: Locator, key: str) -> None:
+        """Press a key while the view has the focus."""
+        root.locator(self.focus).first.focus()
+        page.keyboard.press(key)
+
+
+VIEWS = [HostedView("HeadView", "head")]
+VIEW_IDS = [view.class_name for view in VIEWS]

@@ -1,0 +1,98 @@
+"""Every view in a real JupyterLab 4 and a real Notebook 7: transport, both-way traits, theme."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE, RECORD, VIEW_IDS, VIEWS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Locator
+
+    from browser.hosts import HostedView
+    from browser.jupyter import JupyterLab, Notebook
+
+SYNC_SECONDS = 15
+
+each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
+
+
+@pytest.fixture(scope="module", params=["lab", "notebook7"])
+def host(request: pytest.FixtureRequest) -> JupyterLab:
+    host: JupyterLab = request.getfixturevalue(request.param)
+    return host
+
+
+@pytest.fixture(scope="module")
+def notebook(host: JupyterLab) -> Notebook:
+    cells = [f"{view.class_name} = {view.make}\n{view.class_name}" for view in VIEWS]
+    notebook = host.open([RECORD, *cells])
+    notebook.run_all()
+    return notebook
+
+
+@pytest.fixture(autouse=True)
+def _page_is_clean(host: JupyterLab) -> Iterator[None]:
+    yield
+    host.watch.check()
+
+
+def root_of(notebook: Notebook, view: HostedView) -> Locator:
+    cell = 1 + VIEWS.index(view)
+    # A page draws the cells that are in sight.
+    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
+    return notebook.output(cell).locator(".attnviz")
+
+
+def becomes(notebook: Notebook, expression: str, value: object) -> None:
+    """Wait for a value in the kernel: changes are sent one after another."""
+    end = time.monotonic() + SYNC_SECONDS
+    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
+        notebook.lab.page.wait_for_timeout(100)
+    assert found == value
+
+
+@each_view
+def test_what_is_drawn_comes_through_the_request_channel(
+    notebook: Notebook, view: HostedView
+) -> None:
+    root = root_of(notebook, view)
+    view.drawn(root, 0, FIRST_PICTURE)
+    assert root.count() == 1
+    # Weights are never a part of the widget's state.
+    state = notebook.evaluate(f"sorted({view.class_name}.get_state())")
+    size = notebook.evaluate(
+        "len(str({name: value for name, value in "
+        f"{view.class_name}.get_state().items() if name != '_esm'}}))"
+    )
+    assert "layer" in state
+    assert size < 4_000
+
+
+@each_view
+def test_python_moves_the_view_and_the_view_moves_python(
+    notebook: Notebook, view: HostedView
+) -> None:
+    root = root_of(notebook, view)
+    notebook.execute(f"{view.class_name}.layer = 1")
+    view.drawn(root, 1)
+    view.press(notebook.lab.page, root, view.previous_layer)
+    view.drawn(root, 0)
+    becomes(notebook, f"{view.class_name}.layer", 0)
+    # A shortcut of the notebook's own must not have run.
+    assert notebook.root.locator(".jp-Cell").count() == 1 + len(VIEWS)
+
+
+@each_view
+def test_the_theme_follows_the_notebook(notebook: Notebook, view: HostedView) -> None:
+    root = root_of(notebook, view)
+    notebook.lab.set_theme("dark")
+    expect(root).to_have_attribute("data-theme", "dark")
+    notebook.lab.set_theme("light")
+    expect(root).to_have_attribute("data-theme", "light")

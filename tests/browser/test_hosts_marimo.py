@@ -1,0 +1,84 @@
+"""Every view in a real marimo: transport, reactive traits, theme."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE, RECORD, VIEW_IDS, VIEWS
+from browser.marimo_app import Cell, Marimo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator
+
+    from browser.hosts import HostedView
+
+each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
+
+
+def cells_of(view: HostedView) -> list[Cell]:
+    """The view as marimo's users wrap it, a cell that reads it, and a button that writes it."""
+    name = view.class_name
+    said = f"f\"{name} is at layer {{{name}.value['layer']}}.\""
+    return [
+        Cell(f"{name} = mo.ui.anywidget({view.make})\n{name}", ("av", "mo", "record"), (name,)),
+        Cell(f"mo.md({said})", ("mo", name)),
+        Cell(
+            f"def move(_):\n    {name}.layer = 1\n\n"
+            f'mo.ui.button(label="{name} to layer 1", on_click=move)',
+            ("mo", name),
+        ),
+    ]
+
+
+# A theme that the browser does not ask for: what is dark is so by marimo's own word.
+@pytest.fixture(scope="module")
+def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marimo]:
+    cells = [
+        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", "record")),
+        *(cell for view in VIEWS for cell in cells_of(view)),
+        Cell("bare = av.show_head_view(record, layer=1)\nbare", ("av", "record")),
+    ]
+    marimo = Marimo.start(chromium, tmp_path_factory.mktemp("marimo"), cells, theme="dark")
+    yield marimo
+    marimo.close()
+
+
+def root_of(marimo: Marimo, view: HostedView) -> Locator:
+    root = marimo.page.locator(f".attnviz[data-attnviz-drawn^='{view.name}:']").first
+    root.wait_for(timeout=FIRST_PICTURE)
+    return root
+
+
+@each_view
+def test_what_is_drawn_comes_through_the_request_channel(marimo: Marimo, view: HostedView) -> None:
+    view.drawn(root_of(marimo, view), 0, FIRST_PICTURE)
+
+
+@each_view
+def test_the_view_moves_cells_and_cells_move_the_view(marimo: Marimo, view: HostedView) -> None:
+    page = marimo.page
+    root = root_of(marimo, view)
+    name = view.class_name
+    page.get_by_role("button", name=f"{name} to layer 1").click()
+    view.drawn(root, 1)
+    view.press(page, root, view.previous_layer)
+    view.drawn(root, 0)
+    expect(page.get_by_text(f"{name} is at layer 0.")).to_be_visible()
+    view.press(page, root, view.next_layer)
+    expect(page.get_by_text(f"{name} is at layer 1.")).to_be_visible()
+
+
+@each_view
+def test_the_theme_follows_marimo(marimo: Marimo, view: HostedView) -> None:
+    expect(root_of(marimo, view)).to_have_attribute("data-theme", "dark")
+
+
+def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
+    roots = marimo.page.locator(".attnviz[data-attnviz-drawn]")
+    expect(roots).to_have_count(len(VIEWS) + 1, timeout=FIRST_PICTURE)
+    VIEWS[0].drawn(roots.last, 1)
