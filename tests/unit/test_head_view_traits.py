@@ -61,6 +61,9 @@ def test_what_is_shown_first() -> None:
         "query_window": None,
         "key_window": None,
         "orientation": "vertical",
+        "order": "number",
+        "least_score": None,
+        "scores": {},
         "theme": "auto",
     }
     assert HeadView(captured_record()).layer == 2
@@ -93,6 +96,9 @@ def test_everything_can_be_said_at_once() -> None:
         "query_window": [0, 2],
         "key_window": [1, 6],
         "orientation": "horizontal",
+        "order": "mine",
+        "least_score": 0.5,
+        "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
         "theme": "dark",
     }
     view = HeadView(encoder_decoder_record(), **chosen)

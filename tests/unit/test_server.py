@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
+from attnviz.analysis import patterns_of
 from attnviz.channel.codec import Encoded, decode
 from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer, Reply, describe
 from attnviz.record import AttentionRecord, AttentionStack
@@ -46,12 +47,15 @@ def values_of(reply: Reply) -> NDArray[np.float32]:
 
 
 def test_the_description() -> None:
-    description = describe(captured_record())
+    record = captured_record()
+    description = describe(record)
     tokens = {
         "text": ["[CLS]", "t0", "t1", "t2", "t3", "[SEP]"],
         "special": [0, 5],
         "sequence": [None, 0, 0, 1, 1, None],
     }
+    patterns = [stack.pop("patterns") for stack in description["stacks"]]
+    assert patterns == [list(patterns_of(stack)) for stack in record.stacks.values()]
     assert description == {
         "model": "captured",
         "notes": ["made by hand"],
@@ -65,6 +69,7 @@ def test_the_description() -> None:
                 "normalized": True,
                 "maximum": 1.0,
                 "causal": False,
+                "vectors": True,
             },
             {
                 "name": "cross",
@@ -75,12 +80,13 @@ def test_the_description() -> None:
                 "normalized": True,
                 "maximum": 1.0,
                 "causal": False,
+                "vectors": False,
             },
         ],
     }
-    assert json.loads(json.dumps(description)) == description
-    reply = RecordServer(captured_record()).reply("describe", {})
-    assert reply == Reply(description)
+    reply = RecordServer(record).reply("describe", {})
+    assert reply == Reply(describe(record))
+    assert json.loads(json.dumps(reply.header)) == reply.header
 
 
 def test_a_record_with_numbers_from_numpy_is_described_too() -> None:
