@@ -7,12 +7,16 @@ something else. Each fault is named with its place and the way out.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["checked_layers", "token_strings"]
+from attnviz.display import alphabet_of_entries, display_text
+from attnviz.tokens import Tokens
+
+__all__ = ["checked_layers", "refuse_unused", "tokens_of"]
 
 _AXES = "(heads, queries, keys) or (1, heads, queries, keys)"
 # Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
@@ -20,7 +24,7 @@ _AXES = "(heads, queries, keys) or (1, heads, queries, keys)"
 _TOLERANCE = 5e-3
 
 
-def token_strings(tokens: Any, argument: str) -> list[str]:
+def _token_strings(tokens: Any, argument: str) -> list[str]:
     """Tokens of the one example, or an error where they are anything else.
 
     Parameters
@@ -63,6 +67,78 @@ def token_strings(tokens: Any, argument: str) -> list[str]:
                 f"{argument} must be strings; {argument}[{position}] is a {type(token).__name__}"
             )
     return strings
+
+
+def tokens_of(
+    tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
+) -> Tokens:
+    """Display tokens from what was given for them.
+
+    Parameters
+    ----------
+    tokens : sequence of str or Tokens
+        Entries of a vocabulary are shown as the text that they stand for.
+    argument : str
+        Its name, for errors.
+    sentence_b_start : int or None
+        Where the second text of a pair begins.
+
+    Returns
+    -------
+    Tokens
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_weights`.
+    """
+    if isinstance(tokens, Tokens):
+        made = tokens
+    else:
+        entries = _token_strings(tokens, argument)
+        made = Tokens.of(entries)
+        shown = display_text(entries, alphabet=alphabet_of_entries(entries))
+        made = replace(made, text=tuple(shown))
+    if sentence_b_start is None:
+        return made
+    if not 0 < sentence_b_start < len(made):
+        raise ValueError(
+            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "
+            f"inside the {len(made)} tokens"
+        )
+    sequence = [int(position >= sentence_b_start) for position in range(len(made))]
+    return replace(
+        made,
+        sequence=tuple(
+            None if special else number
+            for special, number in zip(made.special, sequence, strict=True)
+        ),
+    )
+
+
+def refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
+    """Refuse arguments that say nothing about the stacks given.
+
+    Parameters
+    ----------
+    arguments : mapping of str to object
+        Those that must be None.
+    stacks : sequence of str
+        Names of the stacks that weights were given for.
+
+    Raises
+    ------
+    TypeError
+        If one is there.
+    """
+    unused = [name for name, value in arguments.items() if value is not None]
+    if unused:
+        raise TypeError(
+            f"{', '.join(unused)} cannot be used for stack{'s' if len(stacks) > 1 else ''} "
+            f"{', '.join(map(repr, stacks))}: attentions= takes tokens=, key_tokens= and "
+            "sentence_b_start=, the three of an encoder-decoder model take encoder_tokens= and "
+            "decoder_tokens="
+        )
 
 
 def checked_layers(

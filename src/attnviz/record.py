@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -17,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.display import alphabet_of_entries, display_text
-from attnviz.given import checked_layers, token_strings
+from attnviz.given import checked_layers, refuse_unused, tokens_of
+from attnviz.merged import MERGED_NOTE
 from attnviz.stack import AttentionStack, spans
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights
@@ -156,7 +155,7 @@ class AttentionRecord:
             "sentence_b_start": sentence_b_start,
         }
         for_others = {"encoder_tokens": encoder_tokens, "decoder_tokens": decoder_tokens}
-        _refuse(for_others if "self" in given else for_self, given)
+        refuse_unused(for_others if "self" in given else for_self, given)
         stacks = {}
         for name in given:
             weights, argument, rows, column_argument, columns = by_stack[name]
@@ -169,8 +168,8 @@ class AttentionRecord:
             stacks[name] = AttentionStack(
                 name,
                 {number: GivenWeights(tensor) for number, tensor in values.items()},
-                _as_tokens(rows, argument, sentence_b_start if name == "self" else None),
-                None if columns is None else _as_tokens(columns, column_argument, None),
+                tokens_of(rows, argument, sentence_b_start if name == "self" else None),
+                None if columns is None else tokens_of(columns, column_argument, None),
                 normalized=normalized,
             )
         return cls(stacks, model=model)
@@ -245,6 +244,40 @@ class AttentionRecord:
             if set(wanted) & set(stack.layers)
         }
         return AttentionRecord(kept, model=self.model, notes=self.notes)
+
+    def merge_words(self) -> AttentionRecord:
+        """The same record with tokens merged into words: keys summed, queries averaged.
+
+        Attention to a word is that to all of its tokens, attention from a word the mean of its
+        tokens'; rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). Words are
+        the tokenizer's own (`Tokens.words`), which most often cut punctuation off and may cut
+        "didn't" in two. Where they are not known, a token that is shown with a space before it
+        (``·``) begins a word, and one with ``##`` continues it. Special tokens and the patches of
+        an image stay as they are.
+
+        Returns
+        -------
+        AttentionRecord
+            Nothing is copied, and weights are computed when asked for. A note tells readers. The
+            record itself where there is nothing to merge, so that twice is the same as once.
+
+        Raises
+        ------
+        ValueError
+            If nothing tells which tokens of a stack are one word.
+
+        Examples
+        --------
+        >>> weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["un", "do", "Ġit"])
+        >>> record.merge_words().to_pandas(layer=0, head=0).loc["·it"].to_dict()
+        {'undo': 0.5, '·it': 0.5}
+        """
+        merged = {name: stack.merge_words() for name, stack in self.stacks.items()}
+        if all(merged[name] is stack for name, stack in self.stacks.items()):
+            return self
+        notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
+        return AttentionRecord(merged, model=self.model, notes=notes)
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """All weights of a stack, computed now.
@@ -364,41 +397,3 @@ def load(path: str | os.PathLike[str]) -> AttentionRecord:
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
-
-
-def _refuse(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
-    unused = [name for name, value in arguments.items() if value is not None]
-    if unused:
-        raise TypeError(
-            f"{', '.join(unused)} cannot be used for stack{'s' if len(stacks) > 1 else ''} "
-            f"{', '.join(map(repr, stacks))}: attentions= takes tokens=, key_tokens= and "
-            "sentence_b_start=, the three of an encoder-decoder model take encoder_tokens= and "
-            "decoder_tokens="
-        )
-
-
-def _as_tokens(
-    tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
-) -> Tokens:
-    if isinstance(tokens, Tokens):
-        made = tokens
-    else:
-        entries = token_strings(tokens, argument)
-        made = Tokens.of(entries)
-        shown = display_text(entries, alphabet=alphabet_of_entries(entries))
-        made = replace(made, text=tuple(shown))
-    if sentence_b_start is None:
-        return made
-    if not 0 < sentence_b_start < len(made):
-        raise ValueError(
-            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "
-            f"inside the {len(made)} tokens"
-        )
-    sequence = [int(position >= sentence_b_start) for position in range(len(made))]
-    return replace(
-        made,
-        sequence=tuple(
-            None if special else number
-            for special, number in zip(made.special, sequence, strict=True)
-        ),
-    )

@@ -7,18 +7,25 @@ through the same checks as anything else that makes a record.
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from attnviz.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, PackedMask
+from attnviz.merged import MergedWeights
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.tokens import Tokens
+from attnviz.tokens import Tokens, visible
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
 
 __all__ = ["record_from_arrays", "record_to_arrays"]
 
 _FORMAT = 1
+# As `display.display_text` writes it.
+_PART = re.compile(r"( [1-4]/[1-4](?: (?=\S))?)")
 
 
 def record_to_arrays(
@@ -110,7 +117,7 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
 
 
 class _Shared:
-    """Masks and biases by identity, so that each is written once."""
+    """Masks, biases and words by identity, so that each is written once."""
 
     def __init__(self, arrays: dict[str, torch.Tensor]) -> None:
         self.header: dict[str, dict[str, Any]] = {}
@@ -125,6 +132,13 @@ class _Shared:
             self._names[id(part)] = name
             self.header[name] = self._describe(name, part)
         return self._names[id(part)]
+
+    def starts(self, places: NDArray[np.int64]) -> str:
+        if id(places) not in self._names:
+            name = f"shared/{len(self._names)}"
+            self._names[id(places)] = name
+            self._arrays[name] = torch.from_numpy(places.astype(np.int64))
+        return self._names[id(places)]
 
     def _describe(self, name: str, part: Mask | Bias) -> dict[str, Any]:
         match part:
@@ -166,11 +180,25 @@ def _is_whole(number: object) -> bool:
 def _layer_to_header(
     stack: AttentionStack, number: int, arrays: dict[str, torch.Tensor], shared: _Shared
 ) -> dict[str, Any]:
-    attention = stack.attention(number)
     prefix = f"{stack.name}/{number}"
+    attention = stack.attention(number)
+    if not isinstance(attention, MergedWeights):
+        return {"number": number} | _attention_to_header(attention, prefix, arrays, shared)
+    return {
+        "number": number,
+        "kind": "merged words",
+        "query_starts": shared.starts(attention.query_starts),
+        "key_starts": shared.starts(attention.key_starts),
+        "base": _attention_to_header(attention.base, prefix, arrays, shared),
+    }
+
+
+def _attention_to_header(
+    attention: LayerAttention, prefix: str, arrays: dict[str, torch.Tensor], shared: _Shared
+) -> dict[str, Any]:
     if isinstance(attention, GivenWeights):
         arrays[f"{prefix}/weights"] = attention.values
-        return {"number": number, "kind": "weights"}
+        return {"kind": "weights"}
     if not isinstance(attention, QueryKeyAttention):
         raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
     arrays[f"{prefix}/queries"] = attention.queries
@@ -178,7 +206,6 @@ def _layer_to_header(
     if attention.sinks is not None:
         arrays[f"{prefix}/sinks"] = attention.sinks
     return {
-        "number": number,
         "kind": "queries and keys",
         "scale": attention.scale,
         "softcap": attention.softcap,
@@ -194,6 +221,21 @@ def _layer_from_header(
     shared: dict[str, Mask | Bias],
 ) -> LayerAttention:
     prefix = f"{stack}/{fields['number']}"
+    if fields["kind"] != "merged words":
+        return _attention_from_header(prefix, fields, arrays, shared)
+    return MergedWeights(
+        _attention_from_header(prefix, fields["base"], arrays, shared),
+        arrays[fields["query_starts"]].numpy(),
+        arrays[fields["key_starts"]].numpy(),
+    )
+
+
+def _attention_from_header(
+    prefix: str,
+    fields: dict[str, Any],
+    arrays: dict[str, torch.Tensor],
+    shared: dict[str, Mask | Bias],
+) -> LayerAttention:
     if fields["kind"] == "weights":
         return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
     queries, keys = arrays[f"{prefix}/queries"], arrays[f"{prefix}/keys"]
@@ -263,14 +305,25 @@ def _tokens_to_header(tokens: Tokens) -> dict[str, Any]:
         "special": tokens.special,
         "sequence": tokens.sequence,
         "ids": tokens.ids,
+        "words": tokens.words,
     }
 
 
 def _tokens_from_header(fields: dict[str, Any]) -> Tokens:
     # Through visible() again: a file is data, and its text must not mislead a reader either.
-    return Tokens.of(
+    tokens = Tokens.of(
         fields["text"],
         special=fields["special"],
         sequence=fields["sequence"],
         ids=fields["ids"],
+        # Files of the first days have none.
+        words=fields.get("words"),
     )
+    return replace(tokens, text=tuple(map(_with_parts, fields["text"])))
+
+
+def _with_parts(text: str) -> str:
+    """Make a text visible but for the spaces around a part of a character, as in ``é 1/2``."""
+    pieces = _PART.split(text)
+    pieces[::2] = [visible(piece) if piece else "" for piece in pieces[::2]]
+    return "".join(pieces) or visible("")

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.masks import BandMask
+from attnviz.merged import MergedWeights
 from attnviz.tokens import Tokens
 from attnviz.weights import LayerAttention, QueryKeyAttention
+from attnviz.words import merged_tokens, word_starts
 
 __all__ = ["AttentionStack", "spans"]
 
@@ -21,7 +22,7 @@ class AttentionStack:
     ----------
     name : str
         ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
-    layers : mapping of int to QueryKeyAttention or GivenWeights
+    layers : mapping of int to QueryKeyAttention, GivenWeights or MergedWeights
         By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
     query_tokens : Tokens
         The rows.
@@ -106,13 +107,12 @@ class AttentionStack:
     @property
     def causal(self) -> bool:
         """Whether no query of any layer may look ahead, as far as the masks say."""
-        return all(
-            isinstance(attention, QueryKeyAttention)
-            and isinstance(attention.mask, BandMask)
-            and attention.mask.after is not None
-            and attention.mask.after <= 0
-            for attention in self._layers.values()
-        )
+        return all(attention.causal for attention in self._layers.values())
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether queries and keys of every layer are known, and not its weights alone."""
+        return all(isinstance(layer, QueryKeyAttention) for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
         """What is kept of a layer.
@@ -124,7 +124,7 @@ class AttentionStack:
 
         Returns
         -------
-        QueryKeyAttention or GivenWeights
+        QueryKeyAttention, GivenWeights or MergedWeights
 
         Raises
         ------
@@ -177,6 +177,43 @@ class AttentionStack:
             [attention.weights(h, row_slice, column_slice) for h in range(attention.num_heads)]
         )
 
+    def allowed(
+        self,
+        *,
+        layer: int,
+        head: int,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which pairs of query and key the model's mask lets through.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+        rows, columns : slice, optional
+            Queries and keys wanted (step 1); all when left out.
+
+        Returns
+        -------
+        ndarray
+            bool, (rows, columns); all True where no mask is known. A word may attend to another
+            where any of its tokens may.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+        TypeError, ValueError
+            If `rows` or `columns` is no slice or has a step.
+        """
+        attention = self.attention(layer)
+        return attention.allowed(
+            self._head(layer, head),
+            _full_slice("rows", rows, attention.num_queries),
+            _full_slice("columns", columns, attention.num_keys),
+        )
+
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
 
@@ -189,7 +226,7 @@ class AttentionStack:
         -------
         ndarray or None
             float32, (queries, head_dim), as the attention receives them (after rotary position
-            and normalisation); None where only weights are known.
+            and normalisation); None where only weights are known, and for words.
         """
         attention, head = self.attention(layer), self._head(layer, head)
         if not isinstance(attention, QueryKeyAttention):
@@ -208,7 +245,7 @@ class AttentionStack:
         Returns
         -------
         ndarray or None
-            float32, (keys, head_dim); None where only weights are known.
+            float32, (keys, head_dim); None where only weights are known, and for words.
         """
         attention, head = self.attention(layer), self._head(layer, head)
         if not isinstance(attention, QueryKeyAttention):
@@ -232,6 +269,42 @@ class AttentionStack:
         kept = {number: self.attention(number) for number in layers}
         return AttentionStack(
             self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
+        )
+
+    def merge_words(self) -> AttentionStack:
+        """The same attention from word to word: keys summed, queries averaged.
+
+        Returns
+        -------
+        AttentionStack
+            Weights are computed from the tokens' when asked for. The stack itself where every token
+            is a word (or a patch of an image).
+
+        Raises
+        ------
+        ValueError
+            If nothing tells which tokens are one word.
+
+        See Also
+        --------
+        AttentionRecord.merge_words : what words are, with an example.
+        """
+        one_text = self.key_tokens is self.query_tokens
+        queries = word_starts(self.query_tokens, f"query_tokens of stack {self.name!r}")
+        keys = queries
+        if not one_text:
+            keys = word_starts(self.key_tokens, f"key_tokens of stack {self.name!r}")
+        if (len(queries), len(keys)) == (len(self.query_tokens), len(self.key_tokens)):
+            return self
+        # The same arrays for all layers: they are saved once.
+        rows = np.array(queries, np.int64)
+        columns = rows if one_text else np.array(keys, np.int64)
+        return AttentionStack(
+            self.name,
+            {n: MergedWeights(attention, rows, columns) for n, attention in self._layers.items()},
+            merged_tokens(self.query_tokens, queries),
+            None if one_text else merged_tokens(self.key_tokens, keys),
+            normalized=self.normalized,
         )
 
     def _head(self, layer: int, head: int) -> int:

@@ -11,7 +11,7 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Tokens", "visible"]
+__all__ = ["Tokens", "numbered_words", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
@@ -64,6 +64,50 @@ def _visible_character(character: str, *, joins: bool) -> str:
     return character
 
 
+def numbered_words(
+    words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
+) -> tuple[int | None, ...]:
+    """Number words from 0 through all texts.
+
+    Parameters
+    ----------
+    words : sequence of (int or None)
+        One a token; neighbours of one text with the same number make a word.
+    special : sequence of bool
+        Which tokens are special: they are no part of a word.
+    sequence : sequence of (int or None)
+        The text that each token belongs to.
+
+    Returns
+    -------
+    tuple of (int or None)
+
+    Raises
+    ------
+    ValueError
+        If the sequences have different lengths.
+
+    Examples
+    --------
+    >>> numbered_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
+    (0, 0, None, 1)
+    """
+    if not len(words) == len(special) == len(sequence):
+        raise ValueError(
+            f"words has {len(words)} entries but there are {len(special)} tokens; give one a "
+            "token, None where it is no part of a word"
+        )
+    numbers: list[int | None] = []
+    count = 0
+    before: tuple[int, int | None] | None = None
+    for word, is_special, text in zip(words, special, sequence, strict=True):
+        here = None if is_special or word is None else (int(word), text)
+        count += here is not None and here != before
+        numbers.append(None if here is None else count - 1)
+        before = here
+    return tuple(numbers)
+
+
 @dataclass(frozen=True)
 class Tokens:
     """The tokens of one side of a stack, in order.
@@ -79,6 +123,11 @@ class Tokens:
         for tokens that belong to neither.
     ids : tuple of int, or None
         Vocabulary ids, where they are known.
+    words : tuple of (int or None), or None
+        The number of the word that each token is a part of, None for special tokens; None as a
+        whole where it is not known. Neighbours with the same number make a word. They are the
+        tokenizer's own words: most cut punctuation off, and many cut "didn't" into ``didn`` and
+        ``'t``.
 
     Examples
     --------
@@ -91,6 +140,7 @@ class Tokens:
     special: tuple[bool, ...]
     sequence: tuple[int | None, ...]
     ids: tuple[int, ...] | None = None
+    words: tuple[int | None, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse columns of different lengths."""
@@ -98,6 +148,7 @@ class Tokens:
             ("special", self.special),
             ("sequence", self.sequence),
             ("ids", self.ids),
+            ("words", self.words),
         ):
             if column is not None and len(column) != len(self.text):
                 raise ValueError(
@@ -113,6 +164,7 @@ class Tokens:
         special: Sequence[bool] | None = None,
         sequence: Sequence[int | None] | None = None,
         ids: Sequence[int] | None = None,
+        words: Sequence[int | None] | None = None,
     ) -> Tokens:
         """Make tokens from plain strings.
 
@@ -126,6 +178,10 @@ class Tokens:
             The text of a pair that each token belongs to; 0 by default, None for special tokens.
         ids : sequence of int, optional
             Vocabulary ids.
+        words : sequence of (int or None), optional
+            The word that each token is a part of, as the ``word_ids()`` of a fast tokenizer's
+            output gives it; neighbours with the same number make a word. Numbered anew, so that
+            the two texts of a pair share no number.
 
         Returns
         -------
@@ -137,6 +193,11 @@ class Tokens:
             If `text` is a single string or holds anything but strings.
         ValueError
             If the sequences have different lengths.
+
+        Examples
+        --------
+        >>> Tokens.of(["un", "do", " it"], words=[0, 0, 1]).words
+        (0, 0, 1)
         """
         if isinstance(text, str):
             raise TypeError(
@@ -152,12 +213,14 @@ class Tokens:
         flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]
+        # Plain numbers, which JSON can hold, also where an array was given.
+        texts = tuple(None if number is None else int(number) for number in sequence)
         return cls(
             text=tuple(visible(token) for token in strings),
             special=flags,
-            # Plain numbers, which JSON can hold, also where an array was given.
-            sequence=tuple(None if number is None else int(number) for number in sequence),
+            sequence=texts,
             ids=None if ids is None else tuple(int(identifier) for identifier in ids),
+            words=None if words is None else numbered_words(words, flags, texts),
         )
 
     def __len__(self) -> int:

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.masks import Bias, Mask
+from attnviz.masks import BandMask, Bias, Mask
 
 __all__ = ["GivenWeights", "LayerAttention", "QueryKeyAttention", "tiles"]
 
@@ -67,8 +67,17 @@ class LayerAttention(Protocol):
         """Number of columns."""
         ...
 
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the mask says."""
+        ...
+
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
+        ...
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         ...
 
 
@@ -144,6 +153,12 @@ class QueryKeyAttention:
         """Number of columns."""
         return self.keys.shape[1]
 
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead: where the mask is a band that ends at the query."""
+        mask = self.mask
+        return isinstance(mask, BandMask) and mask.after is not None and mask.after <= 0
+
     def key_head(self, head: int) -> int:
         """Key head that a query head reads."""
         return head // (self.num_heads // self.keys.shape[0])
@@ -207,6 +222,26 @@ class QueryKeyAttention:
                 block[start : start + len(weights)] = weights[:, columns].cpu().numpy()
         return block
 
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether the mask lets a head's queries attend to keys.
+
+        Parameters
+        ----------
+        head : int
+            Query head.
+        rows, columns : slice
+            Start and stop given.
+
+        Returns
+        -------
+        ndarray
+            bool, (rows, columns).
+        """
+        if self.mask is None:
+            return _all_allowed(rows, columns)
+        flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
+        return flags
+
 
 @dataclass(frozen=True)
 class GivenWeights:
@@ -235,7 +270,21 @@ class GivenWeights:
         """Number of columns."""
         return self.values.shape[2]
 
+    @property
+    def causal(self) -> bool:
+        """False: weights without a mask don't say what was allowed."""
+        return False
+
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
         block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
         return block
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """All True, bool, (rows, columns): a weight of zero does not say that it had to be."""
+        del head
+        return _all_allowed(rows, columns)
+
+
+def _all_allowed(rows: slice, columns: slice) -> NDArray[np.bool_]:
+    return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)

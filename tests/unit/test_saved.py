@@ -338,9 +338,13 @@ def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
 
     class Foreign:
         num_heads = num_queries = num_keys = 1
+        causal = False
 
         def weights(self, *_: object) -> Any:
             return np.ones((1, 1), np.float32)
+
+        def allowed(self, *_: object) -> Any:
+            return np.ones((1, 1), np.bool_)
 
     stack = AttentionStack("self", {0: Foreign()}, Tokens.of(["a"]))
     with pytest.raises(TypeError, match="self/0 is a Foreign, which has no saved form"):

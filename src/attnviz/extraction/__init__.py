@@ -259,4 +259,4 @@ def _tokens(loaded: Loaded, batch: Batch, side: str, index: int, count: int) -> 
     pixels = batch.arguments.get("pixel_values")
     if pixels is not None and side == "input":
         return patch_tokens(loaded.model.config, tuple(pixels.shape[-2:]), count)
-    return Tokens.of([f"[{place}]" for place in range(count)])
+    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))

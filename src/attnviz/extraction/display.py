@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from attnviz.display import METASPACE, Alphabet, alphabet_of_entries, display_text
+from attnviz.display import alphabet_of_entries, display_text
+from attnviz.extraction.words import alphabet_of, words_of
 from attnviz.tokens import Tokens
 
 __all__ = ["display_tokens"]
@@ -37,7 +38,8 @@ def display_tokens(
     -------
     Tokens
         Special tokens are those that the tokenizer added or counts as special; a token for an
-        unknown word is text. They belong to neither text.
+        unknown word is text. They belong to neither text. Words are those of a fast tokenizer that
+        splits a text into words; otherwise those that the vocabulary's signs tell, if any do.
 
     Raises
     ------
@@ -63,14 +65,16 @@ def display_tokens(
         ]
     if sequence is None:
         sequence = [0] * len(ids)
+    sequence = tuple(
+        None if flag else (0 if number is None else number)
+        for flag, number in zip(special, sequence, strict=True)
+    )
     return Tokens(
         text=tuple(_texts(ids, tokenizer, encoding)),
         special=tuple(special),
-        sequence=tuple(
-            None if flag else (0 if number is None else number)
-            for flag, number in zip(special, sequence, strict=True)
-        ),
+        sequence=sequence,
         ids=tuple(ids),
+        words=words_of(ids, special, sequence, tokenizer=tokenizer, encoding=encoding),
     )
 
 
@@ -84,7 +88,7 @@ def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any) -> list[str]:
     # Added tokens are written as they are, whatever the alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
-    shown = display_text(entries, alphabet=_alphabet(tokenizer), literal=literal)
+    shown = display_text(entries, alphabet=alphabet_of(tokenizer), literal=literal)
     return [
         f"#{identifier}" if entry is None else text
         for identifier, entry, text in zip(ids, entries, shown, strict=True)
@@ -105,20 +109,3 @@ def _special_ids(tokenizer: Any) -> set[int]:
     if unknown is not None and unknown not in others:
         special.discard(unknown)
     return special
-
-
-def _alphabet(tokenizer: Any) -> Alphabet:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is None:
-        # A tokenizer written in Python says nothing about its alphabet; its vocabulary does.
-        return alphabet_of_entries(list(tokenizer.get_vocab()))
-    parts = "".join(
-        part.__getstate__().decode()
-        for part in (backend.pre_tokenizer, backend.decoder)
-        if part is not None
-    )
-    if "ByteLevel" in parts:
-        return "bytes"
-    if METASPACE in parts or "\\u2581" in parts or "ByteFallback" in parts:
-        return "metaspace"
-    return "plain"

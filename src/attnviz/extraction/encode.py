@@ -358,4 +358,5 @@ def _pick(tokens: Tokens, places: torch.Tensor) -> Tokens:
         special=tuple(tokens.special[place] for place in chosen),
         sequence=tuple(tokens.sequence[place] for place in chosen),
         ids=None if tokens.ids is None else tuple(tokens.ids[place] for place in chosen),
+        words=None if tokens.words is None else tuple(tokens.words[place] for place in chosen),
     )

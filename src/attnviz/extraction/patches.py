@@ -50,5 +50,7 @@ def patch_tokens(config: Any, image_size: tuple[int, int], count: int) -> Tokens
         if rows * columns and 0 <= before <= 16:
             first = ["[CLS]", *(f"[REG{number}]" for number in range(1, before))][:before]
             places = [f"{row},{column}" for row in range(rows) for column in range(columns)]
-            return Tokens.of(first + places, special=[True] * before + [False] * len(places))
-    return Tokens.of([f"[{place}]" for place in range(count)])
+            special = [True] * before + [False] * len(places)
+            # A patch is a part of no larger thing: it stays as it is where words are merged.
+            return Tokens.of(first + places, special=special, words=range(count))
+    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))

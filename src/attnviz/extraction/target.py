@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.batch import Batch, Side
 from attnviz.extraction.display import display_tokens
 from attnviz.extraction.limits import check_ids
-from attnviz.tokens import Tokens
+from attnviz.tokens import Tokens, numbered_words
 
 __all__ = ["append_target", "shifted", "target_texts"]
 
@@ -132,9 +132,10 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
 
 def _joined(first: Tokens, second: Tokens) -> Tokens:
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
+    special, sequence = first.special + second.special, first.sequence + second.sequence
+    words = None
+    if first.words is not None and second.words is not None:
+        words = numbered_words(first.words + second.words, special, sequence)
     return Tokens(
-        text=first.text + second.text,
-        special=first.special + second.special,
-        sequence=first.sequence + second.sequence,
-        ids=ids,
+        text=first.text + second.text, special=special, sequence=sequence, ids=ids, words=words
     )
