@@ -50,14 +50,12 @@ class Cell:
         return f"@app.cell\ndef _({', '.join(self.reads)}):\n{indent(body, '    ')}\n"
 
 
-def notebook_source(cells: Sequence[Cell], theme: Theme) -> str:
-    """A notebook's file, which carries its own theme."""
-    parts = [
-        f'# /// script\n# [tool.marimo.display]\n# theme = "{theme}"\n# ///',
-        "import marimo\n\napp = marimo.App()\n",
-        *(cell.source() for cell in cells),
-    ]
-    return "\n\n".join(parts)
+SETTINGS = """
+[display]
+theme = "{theme}"
+[runtime]
+auto_instantiate = true
+"""
 
 
 @dataclass
@@ -88,7 +86,12 @@ class Marimo:
         theme: Theme = "light",
     ) -> Self:
         """Write a notebook into an empty folder, serve it, and open it in a tab of its own."""
-        (folder / "notebook.py").write_text(notebook_source(cells, theme), encoding="utf-8")
+        parts = ["import marimo\n\napp = marimo.App()\n", *(cell.source() for cell in cells)]
+        (folder / "notebook.py").write_text("\n\n".join(parts), encoding="utf-8")
+        # Settings of its own: neither the developer's theme nor their plugins.
+        settings = folder / "config" / "marimo" / "marimo.toml"
+        settings.parent.mkdir(parents=True)
+        settings.write_text(SETTINGS.format(theme=theme), encoding="utf-8")
         port = free_port()
         command = [
             *(sys.executable, "-m", "marimo", "--quiet", mode, "notebook.py"),
@@ -101,7 +104,6 @@ class Marimo:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                # Settings of its own: neither the developer's theme nor their plugins.
                 env={**os.environ, "HOME": str(folder), "XDG_CONFIG_HOME": str(folder / "config")},
                 stdin=subprocess.DEVNULL,
                 stdout=output,
