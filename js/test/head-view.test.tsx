@@ -127,7 +127,7 @@ describe("the head view on an exported page", () => {
     expect(root.querySelector(".av-title")?.textContent).toBe("<b>tiny</b>");
     expect(words()).toContain("</script>");
     expect(root.querySelectorAll("img, script, b")).toHaveLength(0);
-    const svg = new DOMParser().parseFromString(root.attnviz?.svg() ?? "", "image/svg+xml");
+    const svg = new DOMParser().parseFromString((await root.attnviz?.svg()) ?? "", "image/svg+xml");
     expect(svg.querySelector("parsererror")).toBeNull();
     expect(svg.querySelectorAll("img, script")).toHaveLength(0);
     expect(svg.documentElement.textContent).toContain("<b>tiny</b>");
@@ -135,7 +135,7 @@ describe("the head view on an exported page", () => {
 
   it("gives the lines that are drawn as a table", async () => {
     await open({ heads: [1] });
-    const rows = root.attnviz?.csv().split("\r\n") ?? [];
+    const rows = (await root.attnviz?.csv())?.split("\r\n") ?? [];
     expect(rows[0]).toBe("stack,layer,head,query,query_token,key,key_token,weight,largest_error");
     expect(rows[1]).toBe('"self",2,1,0,"one",1,"two",1,0.004');
     expect(rows).toHaveLength(5);

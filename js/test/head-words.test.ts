@@ -186,6 +186,7 @@ describe("sentences", () => {
     pair: false,
     emptyQueries: 0,
     wholeRows: true,
+    maxima: false,
     pinned: [],
     live: true,
   };
@@ -202,6 +203,13 @@ describe("sentences", () => {
       "Weights of 0.002 and more drawn: 71% of the weight.",
     );
     expect(coverage(faint)).toBe("Top 3 keys per query from 0.002 drawn: 71% of the weight.");
+  });
+
+  it("say that shares are of maxima where the strongest heads are drawn", () => {
+    const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
+    expect(coverage({ ...all, maxima: true })).toBe(
+      "All lines drawn: 71% of the maxima over heads, summed.",
+    );
   });
 
   it("say where the rest is", () => {

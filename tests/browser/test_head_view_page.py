@@ -274,7 +274,7 @@ def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Pat
     find.press("Enter")
     expect(root.locator(".av-find")).to_contain_text("1")
     page.wait_for_function(
-        "() => document.querySelector('.attnviz').attnviz.svg().includes('needle')"
+        "async () => (await document.querySelector('.attnviz').attnviz.svg()).includes('needle')"
     )
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
 
@@ -302,11 +302,11 @@ def test_sentence_pairs(page: Page, tmp_path: Path) -> None:
     root.get_by_label("Sentences").select_option("a-b")
     # Nothing of A's weight goes to B.
     page.wait_for_function(
-        "() => !document.querySelector('.attnviz').attnviz.svg().includes('<path')"
+        "async () => !(await document.querySelector('.attnviz').attnviz.svg()).includes('<path')"
     )
     root.get_by_label("Sentences").select_option("b-a")
     page.wait_for_function(
-        "() => document.querySelector('.attnviz').attnviz.svg().includes('<path')"
+        "async () => (await document.querySelector('.attnviz').attnviz.svg()).includes('<path')"
     )
 
 

@@ -6,8 +6,10 @@ import json
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 import traitlets
+from traitlets import TraitError
 
 import attnviz.static_files
 from attnviz.record import AttentionRecord
@@ -124,7 +126,7 @@ def test_everything_can_be_said_at_once() -> None:
         ("combine", "sum", "any of"),
         ("top_k", 0, "should not be less than 1"),
         ("top_k", 1.5, "int"),
-        ("threshold", 1.5, "should not be greater than 1"),
+        ("threshold", 1.5, "must lie between 0 and 1"),
         ("threshold", -0.1, "should not be less than 0"),
         ("threshold", "half", "float"),
         ("leave_out", ["last"], "leave_out"),
@@ -321,3 +323,65 @@ def test_a_view_reads_well() -> None:
     assert repr(HeadView(record)) == (
         "<HeadView of <AttentionRecord of m: <self: layers 0, 1 head each, 2 tokens>>>"
     )
+
+
+def test_a_threshold_may_exceed_one_where_weights_do() -> None:
+    record = AttentionRecord.from_weights(
+        [np.full((1, 2, 2), 3.0, np.float32)], ["a", "b"], normalized=False
+    )
+    assert HeadView(record, threshold=2.5).threshold == 2.5
+
+
+@pytest.mark.parametrize("heads", [range(2), (0, 1), np.array([0, 1])])
+def test_heads_may_be_any_sequence_of_numbers(heads: Any) -> None:
+    assert HeadView(given_record(), heads=heads).heads == [0, 1]
+
+
+def test_heads_that_nobody_chose_follow_the_stack_without_a_word() -> None:
+    record = AttentionRecord.from_weights(
+        encoder_attentions=[np.full((4, 3, 3), 1 / 3, np.float32)],
+        decoder_attentions=[np.full((2, 2, 2), 0.5, np.float32)],
+        encoder_tokens=["a", "b", "c"],
+        decoder_tokens=["x", "y"],
+    )
+    view = HeadView(record)
+    view.stack = "decoder"
+    assert view.heads == [0, 1]
+    view.stack = "encoder"
+    assert view.heads == [0, 1, 2, 3]
+
+
+def test_the_word_on_heads_that_are_lost_points_to_who_changed_the_layer() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross", layer=1, heads=[4])
+    with pytest.warns(UserWarning, match="layer 0 has 1 heads") as caught:
+        view.layer = 0
+    assert caught[0].filename == __file__
+
+
+def test_scores_are_taken_as_arrays_and_order_the_heads() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross", scores=[[0.5], [1, 2, 3, np.nan, 5]])
+    assert view.order == "score"
+    assert view.scores == {"score": {"cross": [[0.5], [1.0, 2.0, 3.0, None, 5.0]]}}
+    view.scores = {"mine": [[1], range(5)]}
+    view.order = "mine"
+    assert view.scores["mine"]["cross"][1] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[1.0]], "has 1 layers of 1 heads; stack 'self' has 1 layers of 3 heads"),
+        ("induction", "order='induction'"),
+        ([["a", "b", "c"]], "must be numbers"),
+        (7, "must be numbers"),
+        ({"number": [[1, 2, 3]]}, "cannot be a name"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(scores: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        HeadView(given_record((3,)), scores=scores)
+
+
+def test_an_order_that_is_not_there_says_which_are() -> None:
+    with pytest.raises(TraitError, match="must be one of 'number', 'mine'"):
+        HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order="yours")

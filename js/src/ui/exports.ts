@@ -16,13 +16,13 @@ export interface Figure {
   title: string;
 }
 
-/** What a view gives away. */
+/** What a view gives away. Both may have to ask for what is not in sight. */
 export interface Exports {
   /** The view's name, in names of files. */
   name: string;
   /** @throws Error where nothing is drawn yet. */
-  figure: () => Figure;
-  csv: () => string;
+  figure: () => Figure | Promise<Figure>;
+  csv: () => string | Promise<string>;
   /** What the table holds, in the menu. */
   csvLabel: string;
 }
@@ -34,14 +34,16 @@ export function useExports<S extends RecordState>(
 ): { entries: MenuEntry[]; busy: Signal<string | null> } {
   const { root, source, state, record } = context;
   const busy = useSignal<string | null>(null);
-  const svg = (): string => {
-    const { scene, title } = exports.figure();
+  const figure = async (): Promise<Figure> => exports.figure();
+  const csv = async (): Promise<string> => exports.csv();
+  const svg = async (): Promise<string> => {
+    const { scene, title } = await figure();
     return toSvg(scene, title);
   };
-  const png = (scale: number): Promise<Blob> => toPng(exports.figure().scene, scale);
+  const png = async (scale: number): Promise<Blob> => toPng((await figure()).scene, scale);
 
   useEffect(() => {
-    root.attnviz = { svg, png, csv: exports.csv };
+    root.attnviz = { figure, svg, png, csv };
   }, []);
 
   const fileName = (ending: string): string => {
@@ -62,12 +64,12 @@ export function useExports<S extends RecordState>(
   const entries = [
     entry("Picture, SVG", async () => [
       fileName("svg"),
-      new Blob([svg()], { type: "image/svg+xml" }),
+      new Blob([await svg()], { type: "image/svg+xml" }),
     ]),
     entry("Picture, PNG", async () => [fileName("png"), await png(2)]),
     entry(exports.csvLabel, async () => [
       fileName("csv"),
-      new Blob([exports.csv()], { type: "text/csv" }),
+      new Blob([await csv()], { type: "text/csv" }),
     ]),
   ];
   if (source.carrier.makesPages && !context.embedded) {

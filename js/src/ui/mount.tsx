@@ -10,6 +10,7 @@ import { KernelChannel, type MessageModel } from "../channel/kernel";
 import { PageCarrier, type PageData } from "../channel/page";
 import { Source } from "../channel/source";
 import controlsCss from "./controls.css";
+import type { Figure } from "./exports";
 import frameCss from "./frame.css";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
 import { makeRecordModel, type RecordModel, type RecordState } from "./record";
@@ -46,9 +47,10 @@ export interface ViewContext<S extends RecordState> {
 
 /** What a view puts on its root for exporters. */
 export interface Exporter {
-  svg(): string;
+  figure(): Promise<Figure>;
+  svg(): Promise<string>;
   png(scale: number): Promise<Blob>;
-  csv(): string;
+  csv(): Promise<string>;
 }
 
 export type AttnvizElement = HTMLElement & { attnviz?: Exporter };

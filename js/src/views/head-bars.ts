@@ -149,7 +149,8 @@ function standingBars(
     if (!apart && c > 0) return;
     const x = startOf(c);
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
-    const name = apart ? each.name : `${columns.length} heads`;
+    const all = `${columns.length} heads; number: the strongest`;
+    const name = apart ? each.name : fitLabel(all, free, titleFont, measureText).text;
     marks.push({
       kind: "text",
       text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,

@@ -78,6 +78,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
     sentence: sentence(saidOf(plan, picture, focusOf(picture))) + absent,
     coverage: coverage({
       shares: lines.shares,
+      maxima: state.combine === "max" && plan.heads.length > 1,
       topK: state.top_k,
       threshold: state.threshold,
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,

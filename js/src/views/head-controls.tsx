@@ -38,6 +38,11 @@ export function toggleLeaveOut(list: readonly LeaveOut[], item: LeaveOut): Leave
   return list.includes(item) ? list.filter((each) => each !== item) : [...list, item];
 }
 
+/** The threshold at a share of the slider's way, in steps of a thousandth of the maximum. */
+export function thresholdAt(way: number, maximum: number): number {
+  return Number(((Math.round(way ** 2 * 1000) / 1000) * maximum).toPrecision(4));
+}
+
 /** Which lines are drawn. */
 export function LineControls({ context, model, plan }: ControlProps) {
   const { state } = context;
@@ -61,10 +66,10 @@ export function LineControls({ context, model, plan }: ControlProps) {
           max={100}
           step={1}
           // The square gives small weights, where most are, most of the way.
-          value={Math.round(Math.sqrt(state.threshold.value) * 100)}
+          value={Math.round(Math.sqrt(state.threshold.value / plan.stack.maximum) * 100)}
           onInput={(event) =>
             assign(state, {
-              threshold: Math.round((Number(event.currentTarget.value) / 100) ** 2 * 1000) / 1000,
+              threshold: thresholdAt(Number(event.currentTarget.value) / 100, plan.stack.maximum),
             })
           }
         />

@@ -135,6 +135,8 @@ export function summary(said: Said): string {
 /** What is drawn and what is not. */
 export interface Drawn {
   shares: Shares;
+  /** Whether shares are of the largest weights over heads, which sum to no one. */
+  maxima: boolean;
   topK: number | null;
   threshold: number;
   /** The least weight that is drawn, where lines that are too faint to see hold some. */
@@ -166,7 +168,8 @@ export function coverage(drawn: Drawn): string {
         ? "All lines drawn"
         : `Weights of ${least} and more drawn`
       : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
-  parts.push(`${what}: ${formatShare(shares.drawn)} of the weight.`);
+  const whole = drawn.maxima ? "the maxima over heads, summed" : "the weight";
+  parts.push(`${what}: ${formatShare(shares.drawn)} of ${whole}.`);
   if (drawn.leaveOut.length > 0) {
     const where = drawn.wholeRows ? "" : " within the window";
     const rest = drawn.wholeRows ? "the rest" : "the rest, with all outside the window,";

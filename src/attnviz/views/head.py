@@ -39,7 +39,7 @@ class HeadView(AttentionView):
     top_k : int or None
         Draw only each query's k strongest keys; None draws all. By default 3 above 32 tokens.
     threshold : float
-        Draw only weights of at least this, 0 to 1.
+        Draw only weights of at least this: 0 to the largest weight that can occur, usually 1.
     leave_out : list of ("special", "first" or int)
         Keys whose weights are not drawn: special tokens, the first token, single keys. The other
         weights stay as they are, and the share left out is shown.
@@ -66,7 +66,7 @@ class HeadView(AttentionView):
 
     combine = traitlets.Enum(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
-    threshold = traitlets.Float(0.0, min=0.0, max=1.0).tag(sync=True)
+    threshold = traitlets.Float(0.0, min=0.0).tag(sync=True)
     leave_out = traitlets.List(
         traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
     ).tag(sync=True)
@@ -100,6 +100,14 @@ class HeadView(AttentionView):
                 f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
             )
         return window
+
+    @traitlets.validate("threshold")
+    def _validate_threshold(self, proposal: Mapping[str, Any]) -> float:
+        threshold: float = proposal["value"]
+        # Only where no weight can reach it: the maximum of other stacks takes all weights to know.
+        if threshold > 1 and self._stack_named(self.stack).normalized:
+            raise traitlets.TraitError(f"threshold={threshold!r} must lie between 0 and 1")
+        return threshold
 
     @traitlets.validate("leave_out")
     def _validate_leave_out(self, proposal: Mapping[str, Any]) -> list[str | int]:
