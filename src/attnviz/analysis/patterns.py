@@ -18,6 +18,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from attnviz.analysis.pairs import codes_of, pairs_of
+
 __all__ = [
     "first_token",
     "induction",
@@ -91,23 +93,11 @@ def _pairs(name: str, given: ArrayLike, shape: tuple[int, ...]) -> NDArray[np.bo
     return np.broadcast_to(array, pairs)
 
 
-def _codes(tokens: Tokens, num_tokens: int) -> NDArray[np.int64]:
-    """Number the distinct tokens."""
-    if isinstance(tokens, str):
-        raise TypeError(f"tokens must be a list of ids or of texts; got one text, {tokens!r}")
-    listed = list(tokens)
-    if len(listed) != num_tokens:
-        raise ValueError(
-            f"tokens must be as many as the weights have rows, {num_tokens}; got {len(listed)}"
-        )
-    numbers: dict[Hashable, int] = {}
-    try:
-        return np.array([numbers.setdefault(token, len(numbers)) for token in listed])
-    except TypeError:
-        raise TypeError(
-            "tokens must be one list of ids or of texts, not a batch of several; got entries of "
-            f"the type {type(listed[0]).__name__}"
-        ) from None
+def _all_pairs(
+    pattern: str, weights: NDArray[Any], codes: NDArray[np.int64] | None = None
+) -> NDArray[np.bool_]:
+    num_queries, num_keys = weights.shape[-2:]
+    return pairs_of(pattern, slice(0, num_queries), num_keys, codes)
 
 
 def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -192,8 +182,8 @@ def previous_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> S
     >>> float(previous_token([[1.0, 0.0], [0.75, 0.25]]))
     0.75
     """
-    array, number = _square(weights, "previous token")
-    return mass_on(array, np.eye(number, k=-1, dtype=bool), allowed=allowed)
+    array, _ = _square(weights, "previous token")
+    return mass_on(array, _all_pairs("previous token", array), allowed=allowed)
 
 
 def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -225,8 +215,8 @@ def next_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     >>> float(next_token([[0.5, 0.5], [0.75, 0.25]]))
     0.5
     """
-    array, number = _square(weights, "next token")
-    return mass_on(array, np.eye(number, k=1, dtype=bool), allowed=allowed)
+    array, _ = _square(weights, "next token")
+    return mass_on(array, _all_pairs("next token", array), allowed=allowed)
 
 
 def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -258,8 +248,8 @@ def self_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Score
     >>> float(self_token([[0.5, 0.5], [0.75, 0.25]]))
     0.375
     """
-    array, number = _square(weights, "self")
-    return mass_on(array, np.eye(number, dtype=bool), allowed=allowed)
+    array, _ = _square(weights, "self")
+    return mass_on(array, _all_pairs("self", array), allowed=allowed)
 
 
 def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scores:
@@ -293,7 +283,7 @@ def first_token(weights: ArrayLike, *, allowed: ArrayLike | None = None) -> Scor
     0.875
     """
     array = _checked(weights)
-    return mass_on(array, np.arange(array.shape[-1]) == 0, allowed=allowed)
+    return mass_on(array, _all_pairs("first token", array), allowed=allowed)
 
 
 def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
@@ -330,8 +320,8 @@ def same_token(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None 
     0.75
     """
     array, number = _square(weights, "same token")
-    codes = _codes(tokens, number)
-    return mass_on(array, np.tril(codes[:, None] == codes[None, :], k=-1), allowed=allowed)
+    pairs = _all_pairs("same token", array, codes_of(tokens, number))
+    return mass_on(array, pairs, allowed=allowed)
 
 
 def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None = None) -> Scores:
@@ -372,10 +362,8 @@ def induction(weights: ArrayLike, tokens: Tokens, *, allowed: ArrayLike | None =
     0.75
     """
     array, number = _square(weights, "induction")
-    codes = _codes(tokens, number)
-    after = np.zeros((number, number), dtype=bool)
-    after[:, 1:] = codes[:, None] == codes[None, :-1]
-    return mass_on(array, np.tril(after), allowed=allowed)
+    pairs = _all_pairs("induction", array, codes_of(tokens, number))
+    return mass_on(array, pairs, allowed=allowed)
 
 
 def repeated_induction(weights: ArrayLike, length: int) -> Scores:

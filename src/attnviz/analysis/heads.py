@@ -1,0 +1,222 @@
+"""A pattern's score for every head of a stack, and the entropy of their attention.
+
+The weights of a record are computed when asked for: a few rows of one head at a time are held, so
+that a long text needs no more memory than a short one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.pairs import PATTERNS, codes_of, pairs_of
+
+if TYPE_CHECKING:
+    from attnviz.stack import AttentionStack
+
+__all__ = ["PATTERNS", "all_head_scores", "head_entropy", "head_scores", "patterns_of"]
+
+Scores = NDArray[np.float64]
+
+# Rows of weights with all their keys (8 MiB of float32), held at once.
+_ENTRIES = 1 << 21
+_FOR_ANY_STACK = ("first token",)
+_WITH_REPETITIONS = ("same token", "induction")
+
+
+def patterns_of(stack: AttentionStack) -> tuple[str, ...]:
+    """Patterns that heads of a stack can show.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        Of any model.
+
+    Returns
+    -------
+    tuple of str
+        Some of `PATTERNS`, in their order. Where queries and keys are different tokens (cross
+        attention) only those of the keys alone; no ``"next token"`` where no query may look ahead,
+        and ``"same token"`` and ``"induction"`` only where a token stands twice.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> patterns_of(record.stacks["self"])
+    ('previous token', 'next token', 'self', 'first token')
+    """
+    if not _one_text(stack):
+        return _FOR_ANY_STACK
+    codes = _codes(stack)
+    return tuple(
+        pattern
+        for pattern in PATTERNS
+        if not (pattern in ("previous token", "next token") and len(codes) == 1)
+        and not (pattern == "next token" and stack.causal)
+        and not (pattern in _WITH_REPETITIONS and len(np.unique(codes)) == len(codes))
+    )
+
+
+def head_scores(stack: AttentionStack, pattern: str) -> list[Scores]:
+    """Measure how much every head of a stack shows a pattern.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The heads. Tokens are compared by their ids, by their texts where those are not known.
+    pattern : str
+        One of `PATTERNS`.
+
+    Returns
+    -------
+    list of ndarray of float64
+        One a layer, in the order of ``stack.layers``, each (heads,): the share of the weight that
+        falls on the pattern's pairs, over the queries that can show it, from 0 to 1. NaN where no
+        query can: no token repeats, the mask hides all the pairs, there is one token.
+
+    Raises
+    ------
+    ValueError
+        If there is no such pattern, or it compares places in one text and the queries and keys of
+        `stack` are different tokens; says which patterns would work.
+
+    See Also
+    --------
+    attnviz.analysis.patterns : the measures, for weights that are there as arrays.
+
+    Notes
+    -----
+    The masses that `attnviz.analysis.patterns` defines, with ``allowed`` from the model's mask.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> scores = head_scores(record.stacks["self"], "previous token")
+    >>> [layer.round(6).tolist() for layer in scores]
+    [[0.4]]
+    """
+    possible = PATTERNS if _one_text(stack) else _FOR_ANY_STACK
+    if pattern not in PATTERNS:
+        raise ValueError(
+            f"pattern={pattern!r}: there is no such pattern; stack {stack.name!r} has "
+            f"{', '.join(map(repr, possible))}"
+        )
+    if pattern not in possible:
+        raise ValueError(
+            f"pattern={pattern!r} compares places in one text, and the queries and keys of stack "
+            f"{stack.name!r} are different tokens; there, {', '.join(map(repr, possible))} works"
+        )
+    return _measured(stack, [pattern])[pattern]
+
+
+def all_head_scores(stack: AttentionStack) -> dict[str, list[Scores]]:
+    """Measure all patterns of a stack, computing its weights once.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The heads.
+
+    Returns
+    -------
+    dict of str to list of ndarray
+        For each of `patterns_of` the stack what `head_scores` gives.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
+    >>> scores = all_head_scores(record.stacks["self"])
+    >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
+    {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
+    """
+    return _measured(stack, patterns_of(stack))
+
+
+def head_entropy(stack: AttentionStack) -> list[Scores]:
+    """Measure how widely every head of a stack spreads its attention.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The heads.
+
+    Returns
+    -------
+    list of ndarray of float64
+        One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
+        attends to one key, log(number of keys) where all attend evenly to all. NaN where no query
+        attends to anything.
+
+    Notes
+    -----
+    The mean over queries of -sum_j w_j log w_j: Clark et al. 2019 (arXiv 1906.04341), section 3.3.
+    Each row is divided by its sum first, so that an attention sink's share, which is no key's, and
+    weights that are no shares leave a distribution; a row of zeros is left out.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["a", "b"])
+    >>> [layer.round(4).tolist() for layer in head_entropy(record.stacks["self"])]
+    [[0.3466]]
+    """
+    measured = []
+    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
+        entropies = np.zeros(num_heads)
+        for head in range(num_heads):
+            total, count = 0.0, 0
+            for rows in _row_blocks(stack):
+                weights = stack.weights(layer=layer, head=head, rows=rows).astype(np.float64)
+                sums = weights.sum(axis=1)
+                weights = weights[sums > 0] / sums[sums > 0, None]
+                logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+                total -= float((weights * logarithms).sum())
+                count += len(weights)
+            # Not below zero: one key's share may be a little more than 1 when rounded.
+            entropies[head] = max(0.0, total / count) if count else np.nan
+        measured.append(entropies)
+    return measured
+
+
+def _measured(stack: AttentionStack, patterns: Sequence[str]) -> dict[str, list[Scores]]:
+    codes = _codes(stack) if _one_text(stack) else None
+    measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
+    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
+        mass = np.zeros((len(patterns), num_heads))
+        counts = np.zeros((len(patterns), num_heads), np.int64)
+        for rows in _row_blocks(stack):
+            blocks = [pairs_of(name, rows, len(stack.key_tokens), codes) for name in patterns]
+            for head in range(num_heads):
+                weights = stack.weights(layer=layer, head=head, rows=rows)
+                allowed = stack.allowed(layer=layer, head=head, rows=rows)
+                for number, pairs in enumerate(blocks):
+                    mass[number, head] += weights.sum(where=pairs, dtype=np.float64)
+                    counts[number, head] += np.count_nonzero((pairs & allowed).any(axis=1))
+        with np.errstate(invalid="ignore", divide="ignore"):
+            shares = np.where(counts > 0, mass / counts, np.nan)
+        for pattern, scores in zip(patterns, shares, strict=True):
+            measured[pattern].append(scores)
+    return measured
+
+
+def _row_blocks(stack: AttentionStack) -> Iterator[slice]:
+    num_queries = len(stack.query_tokens)
+    step = max(1, _ENTRIES // max(1, len(stack.key_tokens)))
+    for start in range(0, num_queries, step):
+        yield slice(start, min(start + step, num_queries))
+
+
+def _one_text(stack: AttentionStack) -> bool:
+    # By identity: what is copied in cross attention would be equal, and is another text.
+    return stack.key_tokens is stack.query_tokens
+
+
+def _codes(stack: AttentionStack) -> NDArray[np.int64]:
+    tokens = stack.key_tokens
+    return codes_of(tokens.text if tokens.ids is None else tokens.ids, len(tokens))
