@@ -12,6 +12,8 @@ export type ThemeName = "light" | "dark";
 export interface Palette {
   /** Given to chosen heads in order of choice. */
   heads: readonly string[];
+  /** The same hues for text, which has to stand out by 4.5 to 1 (js/test/contrast.test.ts). */
+  headTexts: readonly string[];
   /** Text. */
   ink: string;
   /** Text that steps back. */
@@ -30,6 +32,16 @@ export interface Palette {
 export const PALETTES: Record<ThemeName, Palette> = {
   light: {
     heads: ["#b84812", "#143eca", "#178270", "#f1259a", "#c4890e", "#5790f3", "#630489", "#7a2101"],
+    headTexts: [
+      "#b84812",
+      "#143eca",
+      "#177d6c",
+      "#cd2486",
+      "#906815",
+      "#456eb6",
+      "#630489",
+      "#7a2101",
+    ],
     ink: "#1c1f26",
     muted: "#656c7a",
     rule: "#dfe2e8",
@@ -40,6 +52,16 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
   dark: {
     heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
+    headTexts: [
+      "#ffb70f",
+      "#5a95ff",
+      "#45e586",
+      "#fa63a7",
+      "#f9ff21",
+      "#aeffd7",
+      "#a4b1ff",
+      "#9e9b34",
+    ],
     ink: "#eceef2",
     muted: "#9ba2b0",
     rule: "#343842",
@@ -57,6 +79,12 @@ export const MOST_COLOURS = 8;
 export function headColor(palette: Palette, place: number, count: number): string {
   if (count > MOST_COLOURS) return palette.neutral;
   return palette.heads[place] ?? palette.neutral;
+}
+
+/** The colour of text that names the `place`-th of `count` chosen heads. */
+export function headTextColor(palette: Palette, place: number, count: number): string {
+  if (count > MOST_COLOURS) return palette.neutral;
+  return palette.headTexts[place] ?? palette.neutral;
 }
 
 /** Red, green and blue, 0 to 255, of "#rrggbb". */
