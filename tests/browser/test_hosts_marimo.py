@@ -12,6 +12,7 @@ from browser.marimo_app import Cell, Marimo
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from playwright.sync_api import Browser, Locator
 
@@ -82,3 +83,23 @@ def test_a_view_that_is_not_wrapped_shows_once(marimo: Marimo) -> None:
     roots = marimo.page.locator(".attnviz[data-attnviz-drawn]")
     expect(roots).to_have_count(len(VIEWS) + 1, timeout=FIRST_PICTURE)
     VIEWS[0].drawn(roots.last, 1)
+
+
+@pytest.mark.slow
+def test_the_editor_shows_it_too(chromium: Browser, tmp_path: Path) -> None:
+    view = VIEWS[0]
+    cells = [
+        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", "record")),
+        *cells_of(view),
+    ]
+    editor = Marimo.start(chromium, tmp_path, cells, mode="edit")
+    try:
+        root = root_of(editor, view)
+        view.drawn(root, 0, FIRST_PICTURE)
+        # Letters that are the editor's shortcuts are the view's while it has the focus.
+        view.press(editor.page, root, view.next_layer)
+        expect(editor.page.get_by_text(f"{view.class_name} is at layer 1.")).to_be_visible()
+        expect(root).to_have_attribute("data-theme", "light")
+        editor.watch.check()
+    finally:
+        editor.close()
