@@ -1,0 +1,247 @@
+"""Words on real tokenizers and models, against offsets in the text and the models' own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from tokenizers import Tokenizer, decoders, models, normalizers, trainers
+
+import attnviz
+from attnviz import AttentionRecord, Tokens, demos
+from attnviz.analysis import head_scores, patterns, patterns_of
+from attnviz.demos.datasets.sentences import repeated_halves
+from attnviz.extraction.display import display_tokens
+from models.conftest import SENTENCES
+
+pytestmark = pytest.mark.models
+
+TEXT = "The unbelievably tired animal didn't cross the tokenization street."
+SECOND = "Hydroelectricity was reintroduced."
+
+
+@pytest.fixture(scope="module")
+def checkpoint(checkpoint_folder: Path) -> tuple[Any, Any]:
+    model = transformers.AutoModel.from_pretrained(
+        checkpoint_folder, attn_implementation="eager"
+    ).eval()
+    return model, transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+
+
+def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
+    """Numbers of words as BERT cuts them: letters and digits that touch are one."""
+    number, numbers = 0, [0]
+    for (_, stop), (start, end) in pairwise(offsets):
+        inside = start == stop and text[start - 1].isalnum() and text[start:end].isalnum()
+        number += not inside
+        numbers.append(number)
+    return numbers
+
+
+def merging(numbers: NDArray[Any]) -> NDArray[np.float64]:
+    """One row a word, one column a token."""
+    return (np.unique(numbers)[:, None] == numbers).astype(float)
+
+
+@torch.no_grad()
+def test_a_checkpoints_words_have_the_sums_and_means_of_its_own_weights(
+    checkpoint: tuple[Any, Any],
+) -> None:
+    model, tokenizer = checkpoint
+    record = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
+    merged = record.merge_words()
+
+    numbers, texts = [0], ["[CLS]"]
+    for text in (TEXT, SECOND):
+        encoded = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+        offsets = encoded["offset_mapping"]
+        inside = by_offsets(text, offsets)
+        for number in sorted(set(inside)):
+            parts = [pair for pair, word in zip(offsets, inside, strict=True) if word == number]
+            texts.append(text[parts[0][0] : parts[-1][1]].lower())
+        numbers += [numbers[-1] + 1 + number for number in inside]
+        numbers.append(numbers[-1] + 1)
+        texts.append("[SEP]")
+    assert merged.tokens.text == tuple(texts)
+    assert len(merged.tokens) < len(record.tokens)
+    assert merged.tokens.special == tuple(text in ("[CLS]", "[SEP]") for text in texts)
+    second = texts.index("[SEP]") + 1
+    assert merged.tokens.sequence[second:-1] == (1,) * (len(texts) - second - 1)
+
+    matrix = merging(np.array(numbers))
+    own = model(**tokenizer(TEXT, SECOND, return_tensors="pt"), output_attentions=True).attentions
+    for layer, weights in enumerate(own):
+        expected = (matrix / matrix.sum(1, keepdims=True)) @ weights[0].numpy() @ matrix.T
+        found = merged.stack().weights(layer=layer)
+        np.testing.assert_allclose(found, expected, atol=2e-6)
+        np.testing.assert_allclose(found.sum(-1), 1, atol=1e-5)
+
+
+@torch.no_grad()
+def test_ids_have_the_words_of_their_text(checkpoint: tuple[Any, Any]) -> None:
+    model, tokenizer = checkpoint
+    of_text = attnviz.extract(model, TEXT, tokenizer=tokenizer).tokens
+    assert of_text.words is not None
+    assert max(filter(None, of_text.words)) < len(of_text) - 3
+    ids = tokenizer(TEXT)["input_ids"]
+    assert attnviz.extract(model, ids, tokenizer=tokenizer).tokens == of_text
+
+
+@torch.no_grad()
+def test_padding_is_no_part_of_a_word(checkpoint: tuple[Any, Any]) -> None:
+    model, tokenizer = checkpoint
+    batch = tokenizer([TEXT, SECOND], return_tensors="pt", padding=True)
+    for text, record in zip(
+        (TEXT, SECOND), attnviz.extract(model, batch, tokenizer=tokenizer), strict=True
+    ):
+        alone = attnviz.extract(model, text, tokenizer=tokenizer)
+        assert record.tokens.words == alone.tokens.words
+        np.testing.assert_allclose(
+            record.merge_words().to_numpy()[2], alone.merge_words().to_numpy()[2], atol=1e-5
+        )
+
+
+def texts_of(record: AttentionRecord) -> dict[str, tuple[tuple[str, ...], tuple[str, ...]]]:
+    return {
+        name: (stack.query_tokens.text, stack.key_tokens.text)
+        for name, stack in record.stacks.items()
+    }
+
+
+def test_a_byte_level_decoder_keeps_its_tokenizers_words(
+    make_model: Callable[..., Any], byte_tokenizer: Any
+) -> None:
+    model = make_model("gpt2")
+    record = attnviz.extract(model, "The tired animal didn't sit.", tokenizer=byte_tokenizer)
+    merged = record.merge_words()
+    # GPT-2's tokenizer cuts before an apostrophe, and punctuation off.
+    assert merged.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
+    assert merged.stack().causal
+    for layer in range(3):
+        assert not np.triu(merged.stack().weights(layer=layer), k=1).any()
+
+
+def test_an_answer_and_a_chat_have_words(
+    make_model: Callable[..., Any], byte_tokenizer: Any
+) -> None:
+    model = make_model("gpt2")
+    record = attnviz.extract(
+        model, "The unsaid", target=" undone dogs", tokenizer=byte_tokenizer
+    ).merge_words()
+    assert record.tokens.text == ("The", "·unsaid", "·undone", "·dogs")
+    assert record.tokens.sequence == (0, 0, 1, 1)
+    messages = [{"role": "user", "content": "hello undone dogs"}]
+    chat = attnviz.extract(model, messages, tokenizer=byte_tokenizer).merge_words()
+    assert chat.tokens.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
+
+
+def test_encoder_decoder_and_cross_each_by_their_own(
+    make_model: Callable[..., Any], piece_tokenizer: Any
+) -> None:
+    model = make_model("bart")
+    record = attnviz.extract(
+        model, "The cat undone.", target="user sat", tokenizer=piece_tokenizer
+    ).merge_words()
+    source = ("·The", "·cat", "·undone.", "</s>")
+    # Shifted to the right: the start token first, the end token not yet.
+    shown = texts_of(record)
+    assert shown["encoder"] == (source, source)
+    assert shown["decoder"][0][1:] == ("·user", "·sat")
+    assert shown["cross"] == (shown["decoder"][0], source)
+
+
+@pytest.fixture(scope="module")
+def unsplit_tokenizer() -> Any:
+    """As Llama 2's and Gemma's: spaces are signs, and a text is split into no words."""
+    backend = Tokenizer(models.BPE(unk_token="<unk>"))
+    backend.normalizer = normalizers.Sequence(
+        [normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]
+    )
+    backend.decoder = decoders.Sequence(
+        [decoders.Replace("▁", " "), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    trainer = trainers.BpeTrainer(vocab_size=90, special_tokens=["<unk>"], show_progress=False)
+    words = [f"▁{word}" for text in SENTENCES for word in text.split()]
+    # Trained on words: no entry goes over a space.
+    plain = Tokenizer(models.BPE(unk_token="<unk>"))
+    plain.train_from_iterator([*words, "·"], trainer)
+    backend.model = plain.model
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=backend, unk_token="<unk>")
+
+
+def test_a_tokenizer_that_splits_no_words_is_not_taken_for_one_word(
+    unsplit_tokenizer: Any,
+) -> None:
+    encoded = unsplit_tokenizer("The animal l·l sat.", return_tensors=None)
+    assert set(encoded.word_ids()) == {0}
+    for encoding in (encoded.encodings[0], None):
+        tokens = display_tokens(
+            encoded["input_ids"], tokenizer=unsplit_tokenizer, encoding=encoding
+        )
+        weights = np.eye(len(tokens))[None]
+        merged = AttentionRecord.from_weights([weights], tokens).merge_words()
+        # A middle dot that was written is no space.
+        assert merged.tokens.text == ("·The", "·animal", "·l·l", "·sat.")
+
+
+def test_patches_stay_and_other_stacks_need_no_words() -> None:
+    model, processor = demos.load("vision")
+    record = attnviz.extract(model, **demos.example("vision"), processor=processor)
+    assert record.merge_words() is record
+    words = record.tokens.words
+    assert words is not None
+    assert words[0] is None
+    assert len(set(words)) == len(words)
+
+
+def test_without_a_tokenizer_it_says_what_would_work(make_model: Callable[..., Any]) -> None:
+    record = attnviz.extract(make_model("gpt2"), torch.tensor([[5, 6, 7]]))
+    assert record.tokens.words is None
+    with pytest.raises(ValueError, match=r"query_tokens of stack 'self'.*Tokens\.of"):
+        record.merge_words()
+
+
+def test_given_weights_of_a_pair_take_a_tokenizers_words(checkpoint: tuple[Any, Any]) -> None:
+    model, tokenizer = checkpoint
+    encoded = tokenizer(TEXT, SECOND, return_special_tokens_mask=True)
+    tokens = Tokens.of(
+        tokenizer.convert_ids_to_tokens(encoded["input_ids"]),
+        special=encoded["special_tokens_mask"],
+        sequence=encoded.sequence_ids(),
+        words=encoded.word_ids(),
+    )
+    extracted = attnviz.extract(model, (TEXT, SECOND), tokenizer=tokenizer)
+    assert tokens.words == extracted.tokens.words
+
+
+@torch.no_grad()
+def test_the_demo_decoders_heads_are_found_by_their_scores() -> None:
+    model, tokenizer = demos.load("decoder")
+    words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
+    rows = repeated_halves(np.random.default_rng(12), words, rows=1, length=30)
+    stack = attnviz.extract(model, {"input_ids": rows}, tokenizer=tokenizer).stacks["self"]
+    assert "next token" not in patterns_of(stack)
+    assert {"previous token", "induction", "same token"} <= set(patterns_of(stack))
+
+    model.set_attn_implementation("eager")
+    own = [
+        layer[0].numpy()
+        for layer in model(torch.from_numpy(rows), output_attentions=True).attentions
+    ]
+    previous = np.stack(head_scores(stack, "previous token"))
+    inducing = np.stack(head_scores(stack, "induction"))
+    for layer, weights in enumerate(own):
+        expected = patterns.previous_token(weights)
+        np.testing.assert_allclose(previous[layer], expected, atol=1e-5)
+        expected = patterns.repeated_induction(weights, 30)
+        np.testing.assert_allclose(inducing[layer], expected, atol=1e-5)
+    assert previous.max() > 0.9
+    assert inducing.max() > 0.8
+    assert inducing.max(axis=1).argmax() > previous.max(axis=1).argmax()
