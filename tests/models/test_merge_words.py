@@ -47,7 +47,8 @@ def by_offsets(text: str, offsets: list[tuple[int, int]]) -> list[int]:
 
 def merging(numbers: NDArray[Any]) -> NDArray[np.float64]:
     """One row a word, one column a token."""
-    return (np.unique(numbers)[:, None] == numbers).astype(float)
+    flags: NDArray[np.bool_] = np.unique(numbers)[:, None] == numbers
+    return flags.astype(np.float64)
 
 
 @torch.no_grad()

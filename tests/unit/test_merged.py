@@ -59,7 +59,8 @@ def product(
 
     def belongs(starts: list[int], size: int) -> NDArray[np.float64]:
         word = np.searchsorted(starts, np.arange(size), side="right") - 1
-        return (np.arange(len(starts))[:, None] == word).astype(float)
+        flags: NDArray[np.bool_] = np.arange(len(starts))[:, None] == word
+        return flags.astype(np.float64)
 
     rows = belongs(query_starts, weights.shape[-2])
     columns = belongs(key_starts, weights.shape[-1])
