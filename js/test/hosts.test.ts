@@ -110,7 +110,7 @@ const HANDINGS: [string, Handing][] = [
     },
   ],
   [
-    "a Uint8Array of a part of a message",
+    "a Uint8Array, as Colab does, of a part of a message",
     (bytes) => {
       const [buffer, offset] = amid(bytes);
       return new Uint8Array(buffer, offset, bytes.length);
