@@ -337,6 +337,17 @@ def test_heads_may_be_any_sequence_of_numbers(heads: Any) -> None:
     assert HeadView(given_record(), heads=heads).heads == [0, 1]
 
 
+def test_a_place_may_be_numpys_number() -> None:
+    view = HeadView(given_record(), layer=np.int64(1), heads=[np.int64(2)], token=np.argmax([0, 1]))
+    assert json.dumps([view.layer, view.heads, view.token]) == "[1, [2], 1]"
+
+
+@pytest.mark.parametrize("heads", [np.array([0.5]), [1.5], "01", 3])
+def test_heads_that_are_no_whole_numbers_are_refused(heads: Any) -> None:
+    with pytest.raises(TraitError, match="heads"):
+        HeadView(given_record(), heads=heads)
+
+
 def test_heads_that_nobody_chose_follow_the_stack_without_a_word() -> None:
     record = AttentionRecord.from_weights(
         encoder_attentions=[np.full((4, 3, 3), 1 / 3, np.float32)],

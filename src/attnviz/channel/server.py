@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from attnviz.analysis import head_scores, patterns_of
 from attnviz.channel.codec import Encoded, encode, pool_max
@@ -18,7 +19,7 @@ from attnviz.channel.tiles import encoded_tile
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe", "encoded_maps", "scores_of"]
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe", "encoded_maps", "finite_scores"]
 
 # Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
 # some 40 ms and leaves room for others between.
@@ -179,7 +180,8 @@ class RecordServer:
 
     def _scores(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
-        return Reply({"scores": scores_of(stack, str(arguments["pattern"]))})
+        scores = head_scores(stack, str(arguments["pattern"]))
+        return Reply({"scores": finite_scores(scores)})
 
     def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
         if self._make_page is None:
@@ -234,25 +236,20 @@ def encoded_maps(
     return encoded
 
 
-def scores_of(stack: AttentionStack, pattern: str) -> list[list[float | None]]:
-    """A pattern's score of every head, fit for JSON.
+def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
+    """Scores of heads, fit for JSON.
 
     Parameters
     ----------
-    stack : AttentionStack
-        The stack.
-    pattern : str
-        One of `attnviz.analysis.patterns_of` the stack.
+    scores : sequence of ndarray
+        One array a layer, one number a head.
 
     Returns
     -------
     list
-        One list a layer, one number a head; None where the pattern cannot be scored.
+        The same; None where a score is no finite number.
     """
-    return [
-        [float(score) if np.isfinite(score) else None for score in layer]
-        for layer in head_scores(stack, pattern)
-    ]
+    return [[float(score) if np.isfinite(score) else None for score in layer] for layer in scores]
 
 
 def _range(argument: str, given: Any, size: int) -> slice:

@@ -13,9 +13,9 @@ from typing import Any, Literal
 
 from tqdm.auto import tqdm
 
-from attnviz.analysis import patterns_of
+from attnviz.analysis import all_head_scores
 from attnviz.channel.codec import Encoded, encode
-from attnviz.channel.server import describe, encoded_maps, scores_of
+from attnviz.channel.server import describe, encoded_maps, finite_scores
 from attnviz.record import AttentionRecord
 from attnviz.static_files import bundle
 
@@ -80,7 +80,7 @@ def make_page(
     view: str,
     state: Mapping[str, Any],
     *,
-    carries: Collection[Carried] = ("weights",),
+    carries: Collection[Carried] = frozenset({"weights"}),
 ) -> str:
     """Make the page of a view.
 
@@ -164,9 +164,9 @@ def make_page(
 
 def _carried_scores(record: AttentionRecord) -> list[dict[str, Any]]:
     return [
-        {"stack": stack.name, "pattern": pattern, "scores": scores_of(stack, pattern)}
+        {"stack": stack.name, "pattern": pattern, "scores": finite_scores(scores)}
         for stack in record.stacks.values()
-        for pattern in patterns_of(stack)
+        for pattern, scores in all_head_scores(stack).items()
     ]
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -24,15 +23,27 @@ from attnviz.views.scores import HeadScores, checked_scores
 __all__ = ["AttentionView", "check_file_kind"]
 
 
+def _plain(number: Any) -> Any:
+    """numpy's whole numbers as Python's, which JSON can hold."""
+    return int(number) if isinstance(number, np.integer) else number
+
+
+class _Index(traitlets.Int):  # type: ignore[type-arg]
+    """A whole number, numpy's too: `layer=scores.argmax()`."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make it Python's own."""
+        return super().validate(obj, _plain(value))
+
+
 class _Heads(traitlets.List):  # type: ignore[type-arg]
     """A list of heads, which may be given as any sequence of whole numbers."""
 
-    def validate(self, obj: Any, value: Any) -> list[int]:
+    def validate(self, obj: Any, value: Any) -> Any:
         """Make a list of what reads as one."""
-        if isinstance(value, (range, tuple, np.ndarray)):
-            value = [operator.index(head) for head in value]
-        checked: list[int] = super().validate(obj, value)
-        return checked
+        if isinstance(value, (list, range, tuple, np.ndarray)):
+            value = [_plain(head) for head in value]
+        return super().validate(obj, value)
 
 
 class AttentionView(anywidget.AnyWidget):
@@ -87,10 +98,10 @@ class AttentionView(anywidget.AnyWidget):
     shown_in_cell: int | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
-    layer = traitlets.Int().tag(sync=True)
+    layer = _Index().tag(sync=True)
     heads = _Heads(traitlets.Int()).tag(sync=True)
-    token = traitlets.Int(None, allow_none=True).tag(sync=True)
-    key = traitlets.Int(None, allow_none=True).tag(sync=True)
+    token = _Index(None, allow_none=True).tag(sync=True)
+    key = _Index(None, allow_none=True).tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
     least_score = traitlets.Float(None, allow_none=True).tag(sync=True)
     scores = HeadScores().tag(sync=True)

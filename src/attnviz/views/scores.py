@@ -16,7 +16,7 @@ __all__ = ["HeadScores", "checked_scores"]
 ScoresByName = dict[str, dict[str, list[list[float | None]]]]
 
 
-class HeadScores(traitlets.Dict):  # type: ignore[type-arg]
+class HeadScores(traitlets.Dict):
     """Scores by name, then by stack: one list a layer, one number a head."""
 
     def validate(self, obj: Any, value: Any) -> ScoresByName:
