@@ -122,6 +122,8 @@ def test_a_byte_level_decoder_keeps_its_tokenizers_words(
     model = make_model("gpt2")
     record = attnviz.extract(model, "The tired animal didn't sit.", tokenizer=byte_tokenizer)
     merged = record.merge_words()
+    ids = byte_tokenizer("The tired animal didn't sit.")["input_ids"]
+    assert attnviz.extract(model, ids, tokenizer=byte_tokenizer).tokens == record.tokens
     # GPT-2's tokenizer cuts before an apostrophe, and punctuation off.
     assert merged.tokens.text == ("The", "·tired", "·animal", "·didn", "'t", "·sit", ".")
     assert merged.stack().causal
@@ -134,10 +136,10 @@ def test_an_answer_and_a_chat_have_words(
 ) -> None:
     model = make_model("gpt2")
     record = attnviz.extract(
-        model, "The unsaid", target=" undone dogs", tokenizer=byte_tokenizer
+        model, "The unsaid.", target=" undone dogs.", tokenizer=byte_tokenizer
     ).merge_words()
-    assert record.tokens.text == ("The", "·unsaid", "·undone", "·dogs")
-    assert record.tokens.sequence == (0, 0, 1, 1)
+    assert record.tokens.text == ("The", "·unsaid", ".", "·undone", "·dogs", ".")
+    assert record.tokens.sequence == (0, 0, 0, 1, 1, 1)
     messages = [{"role": "user", "content": "hello undone dogs"}]
     chat = attnviz.extract(model, messages, tokenizer=byte_tokenizer).merge_words()
     assert chat.tokens.text == ("<s>", "<|user|>", "hello", "·undone", "·dogs", "</s>")
