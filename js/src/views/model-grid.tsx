@@ -1,0 +1,385 @@
+/** The grid of thumbnails: what of it is in sight stands in the page, and nothing else. */
+
+// biome-ignore-all lint/a11y/useSemanticElements: a table cannot leave out what is not in sight.
+// biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
+
+import { type Signal, useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { paintMarks, prepare } from "../draw/canvas";
+import type { ViewContext } from "../ui/mount";
+import { headColor } from "../ui/palette";
+import { type Hint, HintBox } from "../ui/plot";
+import {
+  type Cell,
+  CHUNK,
+  chunkOf,
+  findCell,
+  type Grid,
+  type Layout,
+  type ModelState,
+  type ScoredCell,
+} from "./model-data";
+import type { HeadMap } from "./model-maps";
+import { lineMarks, paintHeat, type Square } from "./model-marks";
+import type { ModelModel } from "./model-model";
+import { captionLines, cellName, hintOf } from "./model-words";
+
+interface GridProps {
+  context: ViewContext<ModelState>;
+  model: ModelModel;
+  /** The place whose thumbnails in sight are all drawn. */
+  drawn: Signal<string | null>;
+  box: RefObject<HTMLDivElement | null>;
+}
+
+let instances = 0;
+
+export function ModelGrid(props: GridProps) {
+  const { model, box } = props;
+  const hint = useSignal<Hint | null>(null);
+  const place = useRef<HTMLDivElement>(null);
+  // Names in the page must not meet those of another view.
+  const prefix = useMemo(() => `av-model-${instances++}`, []);
+  const grid = model.grid.value;
+  const layout = model.layout.value;
+  const sight = model.sight.value;
+  const opened = model.opened.value;
+  const cursor = model.cursor.value;
+  useKeptInSight(props);
+  if (!grid || !layout || !sight) return null;
+
+  const cellAt = (event: Event): Cell | null => {
+    const data = (event.target as Element).closest<HTMLElement>("[data-head]")?.dataset;
+    return data ? { layer: Number(data["layer"]), head: Number(data["head"]) } : null;
+  };
+  const onPointerMove = (event: PointerEvent): void => {
+    const cell = cellAt(event);
+    const bounds = place.current?.getBoundingClientRect();
+    const said = cell && bounds ? hintOf(model, cell, grid) : null;
+    hint.value =
+      said && bounds
+        ? { ...said, x: event.clientX - bounds.left, y: event.clientY - bounds.top }
+        : null;
+  };
+  const onClick = (event: MouseEvent): void => {
+    const cell = cellAt(event);
+    if (cell) model.open(cell);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey || !pressed(event.key, model)) return;
+    hint.value = null;
+    // A notebook would walk to another of its cells.
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  const active = cursor ?? opened;
+  const activeAt = findCell(grid, active);
+  const rows = Array.from({ length: sight.rows[1] - sight.rows[0] }, (_, i) => sight.rows[0] + i);
+  const inSight =
+    activeAt &&
+    activeAt.row >= sight.rows[0] &&
+    activeAt.row < sight.rows[1] &&
+    activeAt.column >= sight.chunks[0] * CHUNK &&
+    activeAt.column < sight.chunks[1] * CHUNK;
+
+  return (
+    <div class="av-model-place" ref={place} style={{ width: `${layout.boxWidth}px` }}>
+      <div
+        class="av-model-box"
+        ref={box}
+        role="grid"
+        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows walk over the heads.
+        tabIndex={0}
+        aria-label={
+          grid.columns ? "Heads by layer" : `Heads of all layers by ${grid.score}, strongest first`
+        }
+        aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
+        aria-colcount={layout.columns + (grid.columns ? 1 : 0)}
+        aria-activedescendant={inSight && active ? idOf(prefix, active) : undefined}
+        style={{ width: `${layout.boxWidth}px`, height: `${layout.boxHeight}px` }}
+        onScroll={(event) => {
+          const { scrollLeft, scrollTop } = event.currentTarget;
+          model.scroll.value = { x: scrollLeft, y: scrollTop };
+          hint.value = null;
+        }}
+        onPointerMove={onPointerMove}
+        onPointerLeave={() => {
+          hint.value = null;
+        }}
+        onClick={onClick}
+        onKeyDown={onKeyDown}
+        onBlur={() => {
+          model.cursor.value = null;
+        }}
+      >
+        <div
+          class="av-model-whole"
+          role="presentation"
+          style={{ width: `${layout.width}px`, height: `${layout.height}px` }}
+        >
+          {grid.columns && <ColumnLabels grid={grid} layout={layout} chunks={sight.chunks} />}
+          {rows.map((row) => (
+            <Row key={row} row={row} prefix={prefix} {...props} grid={grid} layout={layout} />
+          ))}
+        </div>
+      </div>
+      {hint.value && <HintBox hint={hint.value} width={layout.boxWidth} />}
+      <Painter {...props} />
+    </div>
+  );
+}
+
+function idOf(prefix: string, cell: Cell): string {
+  return `${prefix}-${cell.layer}-${cell.head}`;
+}
+
+/** Does what a key asks for; false where it asks for nothing here. */
+function pressed(key: string, model: ModelModel): boolean {
+  const layout = model.layout.peek();
+  const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
+  const steps: Record<string, [number, number]> = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+    Home: [0, -Number.MAX_SAFE_INTEGER],
+    End: [0, Number.MAX_SAFE_INTEGER],
+    PageUp: [-page, 0],
+    PageDown: [page, 0],
+  };
+  const step = steps[key];
+  if (step) {
+    model.step(...step);
+    return true;
+  }
+  const at = model.at();
+  const cell = at && model.grid.peek()?.rows[at.row]?.[at.column];
+  if ((key === "Enter" || key === " ") && cell) {
+    model.open(cell);
+    return true;
+  }
+  if (key === "Escape" && model.opened.peek()) {
+    model.close();
+    return true;
+  }
+  return false;
+}
+
+/** Scrolls to the head that the keyboard or another view comes to. */
+function useKeptInSight({ context, model, box }: GridProps): void {
+  const grid = model.grid.value;
+  const layout = model.layout.value;
+  const cursor = model.cursor.value;
+  const opened = model.opened.value;
+  const layer = model.place.value?.layer;
+  const show = (cell: Cell | null, acrossToo: boolean): void => {
+    const at = grid && findCell(grid, cell);
+    if (!at || !layout || !box.current) return;
+    const y = at.row * layout.down;
+    const height = layout.boxHeight - layout.top - (layout.width > layout.boxWidth ? 15 : 0);
+    const view = box.current;
+    if (y < view.scrollTop) view.scrollTop = y;
+    else if (y + layout.down > view.scrollTop + height) view.scrollTop = y + layout.down - height;
+    if (!acrossToo) return;
+    const x = at.column * layout.across;
+    const width = layout.boxWidth - layout.left - (layout.height > layout.boxHeight ? 15 : 0);
+    if (x < view.scrollLeft) view.scrollLeft = x;
+    else if (x + layout.across > view.scrollLeft + width)
+      view.scrollLeft = x + layout.across - width;
+  };
+  const shape = layout && JSON.stringify(layout);
+  useEffect(() => {
+    if (cursor) show(cursor, true);
+  }, [cursor]);
+  useEffect(() => {
+    if (opened) show(opened, true);
+    else if (layer !== undefined && grid?.columns) {
+      // The row of the layer, wherever it begins.
+      const row = grid.rows.find((each) => each.some((cell) => cell?.layer === layer));
+      show(row?.find((cell) => cell !== null) ?? null, false);
+    }
+  }, [opened?.layer, opened?.head, layer, grid?.stack, grid?.score, shape, context.embedded]);
+}
+
+function ColumnLabels(props: { grid: Grid; layout: Layout; chunks: [number, number] }) {
+  const { grid, layout, chunks } = props;
+  const words = layout.across >= 50;
+  const columns = (grid.columns ?? []).map((head, at) => ({ head, at }));
+  return (
+    <div
+      class="av-model-columns"
+      role="row"
+      aria-rowindex={1}
+      style={{ width: `${layout.width}px`, height: `${layout.top}px` }}
+    >
+      <div class="av-model-corner" role="columnheader" aria-colindex={1}>
+        {words ? "" : "head"}
+        <span class="av-unseen">{words ? "Layer" : ""}</span>
+      </div>
+      {columns.slice(chunks[0] * CHUNK, chunks[1] * CHUNK).map(({ head, at }) => (
+        <div
+          key={head}
+          role="columnheader"
+          aria-colindex={at + 2}
+          aria-label={`head ${head}`}
+          style={{ left: `${layout.left + at * layout.across}px`, width: `${layout.cell}px` }}
+        >
+          {words ? `head ${head}` : head}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layout: Layout }) {
+  const { context, model, grid, layout, row, prefix } = props;
+  const cells = grid.rows[row] ?? [];
+  const [first, last] = model.sight.value?.chunks ?? [0, 0];
+  const chunks = Array.from({ length: last - first }, (_, i) => first + i);
+  const layer = cells.find((cell) => cell !== null)?.layer;
+  const offset = grid.columns ? 2 : 1;
+  const place = model.place.value;
+  const cursor = model.cursor.value;
+  return (
+    <div
+      class="av-model-row"
+      role="row"
+      aria-rowindex={row + offset}
+      style={{
+        top: `${layout.top + row * layout.down}px`,
+        width: `${layout.width}px`,
+        height: `${layout.down}px`,
+      }}
+    >
+      {grid.columns && (
+        <div
+          class="av-model-layer"
+          role="rowheader"
+          aria-colindex={1}
+          style={{ width: `${layout.left}px`, height: `${layout.cell}px` }}
+        >
+          layer {layer}
+        </div>
+      )}
+      {chunks.map((chunk) => (
+        <canvas
+          key={`${chunk} ${layout.cell}`}
+          aria-hidden="true"
+          data-row={row}
+          data-chunk={chunk}
+          style={{ left: `${layout.left + chunk * CHUNK * layout.across}px` }}
+        />
+      ))}
+      {cells.slice(first * CHUNK, last * CHUNK).map((cell, i) => {
+        if (!cell) return null;
+        const column = first * CHUNK + i;
+        const chosen = place?.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
+        const at = cursor?.layer === cell.layer && cursor.head === cell.head;
+        return (
+          <div
+            key={`${cell.layer} ${cell.head}`}
+            id={idOf(prefix, cell)}
+            role="gridcell"
+            class={`av-model-cell${at ? " av-model-cursor" : ""}`}
+            aria-colindex={column + offset}
+            aria-label={cellName(cell, grid.score)}
+            aria-selected={chosen >= 0}
+            data-layer={cell.layer}
+            data-head={cell.head}
+            style={{
+              left: `${layout.left + column * layout.across - 1}px`,
+              width: `${layout.cell + 2}px`,
+              height: `${layout.cell + 2}px`,
+              ...(chosen >= 0 && {
+                "--av-chosen": headColor(
+                  context.palette.value,
+                  chosen,
+                  place?.chosen.length ?? chosen + 1,
+                ),
+              }),
+            }}
+          >
+            {layout.caption !== "none" && <Caption cell={cell} layout={layout} />}
+          </div>
+        );
+      })}
+    </div>
+  );
+}
+
+/** Below a gallery's thumbnail: which head it is, and its score. */
+function Caption({ cell, layout }: { cell: ScoredCell; layout: Layout }) {
+  const [name, score] = captionLines(cell, layout.caption === "words");
+  return (
+    <div
+      class="av-model-caption"
+      style={{ top: `${layout.cell + 3}px`, width: `${layout.across - 2}px` }}
+    >
+      {name} <span class="av-score">{score}</span>
+    </div>
+  );
+}
+
+/** Paints the canvases that lie in the grid, as far as their maps have come. */
+function Painter({ context, model, drawn, box }: GridProps) {
+  const painted = useMemo(() => new WeakMap<HTMLCanvasElement, unknown[]>(), []);
+  // Read so that this is rendered, and paints, when one of them changes.
+  model.maps.arrivals.value;
+  model.mapSize.value;
+  const palette = context.palette.value;
+  const thumbnails = context.state.thumbnails.value;
+
+  useLayoutEffect(() => {
+    const grid = model.grid.peek();
+    const layout = model.layout.peek();
+    if (!box.current || !grid || !layout) return;
+    let complete = true;
+    for (const canvas of box.current.querySelectorAll("canvas")) {
+      const row = grid.rows[Number(canvas.dataset["row"])] ?? [];
+      const cells = chunkOf(row, Number(canvas.dataset["chunk"]));
+      const maps = cells.map((cell) => (cell ? model.map(cell) : null));
+      if (maps.includes(undefined)) complete = false;
+      const look = [...maps, palette, thumbnails, layout.cell, layout.across];
+      const before = painted.get(canvas);
+      if (before?.length === look.length && look.every((each, i) => each === before[i])) continue;
+      paintStrip(canvas, maps, layout, thumbnails, palette.neutral, palette.raised);
+      painted.set(canvas, look);
+    }
+    drawn.value = complete ? model.sign.peek() : null;
+  });
+  return null;
+}
+
+/** Some cells of one row side by side; undefined is still to come, null is no head. */
+function paintStrip(
+  canvas: HTMLCanvasElement,
+  maps: (HeadMap | null | undefined)[],
+  layout: Layout,
+  thumbnails: ModelState["thumbnails"],
+  ink: string,
+  ground: string,
+): void {
+  const { cell, across } = layout;
+  const scale = globalThis.devicePixelRatio || 1;
+  const context = prepare(canvas, (maps.length - 1) * across + cell, cell, scale);
+  if (!context) return;
+  context.fillStyle = ground;
+  maps.forEach((map, i) => {
+    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
+  });
+  const there = maps.flatMap((map, i): [HeadMap, number][] => (map ? [[map, i * across]] : []));
+  if (thumbnails === "lines") {
+    const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
+    paintMarks(context, lineMarks(squares, ink));
+    return;
+  }
+  // Pixel by pixel of the screen, so that nothing is lost or blurred between a map and it.
+  const side = Math.min(canvas.height, Math.round(cell * scale));
+  for (const [map, x] of there) {
+    const image = new ImageData(side, side);
+    paintHeat(image.data, side, map, { x: 0, y: 0, side }, ink);
+    context.putImageData(image, Math.round(x * scale), 0);
+  }
+}

@@ -1,0 +1,137 @@
+/** What the model view says in words. */
+
+import type { StackDescription } from "../channel/source";
+import { scoreText } from "../ui/head-strip";
+import type { Hint } from "../ui/plot";
+import type { Place } from "../ui/record";
+import { formatWeight, precision, quoted, stackName, tokensInWords } from "../ui/words";
+import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
+import { covered, type HeadMap, strongest } from "./model-maps";
+import { FAINTEST_LINE, mostLines } from "./model-marks";
+import type { ModelModel } from "./model-model";
+
+/** "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
+export function layersInWords(stack: StackDescription): string {
+  const count = stack.layers.length;
+  const least = Math.min(...stack.heads_per_layer);
+  const most = Math.max(...stack.heads_per_layer);
+  const heads = least === most ? `${most}` : `${least} to ${most}`;
+  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
+}
+
+/** The stack, its layers and heads, its tokens and the precision. */
+export function subtitleOf(place: Place, grid: Grid, error: number | null): string {
+  const { stack, queries, keys } = place;
+  const same = stack.key_tokens === null;
+  return [
+    stackName(stack.name),
+    layersInWords(stack),
+    ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
+    tokensInWords(queries.text.length, keys.text.length, same),
+    ...(error === null ? [] : [precision(error)]),
+  ].join(" · ");
+}
+
+/** "Layer 3, head 1", with its score where heads are ordered by one. */
+export function cellName(cell: Cell & { score?: number | null }, score: string | null): string {
+  const name = `Layer ${cell.layer}, head ${cell.head}`;
+  return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
+}
+
+/** The two lines below a gallery's thumbnail. */
+export function captionLines(cell: ScoredCell, words: boolean): [string, string] {
+  const { layer, head } = cell;
+  return [
+    words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
+    scoreText(cell.score ?? null),
+  ];
+}
+
+/** "query 3", or "queries 8 to 15". */
+function rangeInWords([start, stop]: [number, number], one: string, many: string): string {
+  return stop - start === 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
+}
+
+/** A head's strongest weight and where it is, as far as its map tells. */
+export function strongestInWords(map: HeadMap, place: Place): string {
+  const best = strongest(map);
+  if (!best) return "no weight at all";
+  const rows = covered(best.row, map.rows, place.queries.text.length);
+  const columns = covered(best.column, map.columns, place.keys.text.length);
+  const weight = formatWeight(best.weight);
+  if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
+    const query = quoted(place.queries.text[rows[0]] ?? "");
+    const key = quoted(place.keys.text[columns[0]] ?? "");
+    return `${query} to ${key}, ${weight}`;
+  }
+  const from = rangeInWords(rows, "query", "queries");
+  return `${weight}, from ${from} to ${rangeInWords(columns, "key", "keys")}`;
+}
+
+/** What is told about the head under the pointer. */
+export function hintOf(
+  model: ModelModel,
+  cell: Cell,
+  grid: Grid,
+): Pick<Hint, "title" | "rows"> | null {
+  const place = model.place.peek();
+  if (!place) return null;
+  const map = model.map(cell);
+  const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
+  const rows = map
+    ? [{ color: "", meant: false, text: `strongest: ${strongestInWords(map, place)}` }]
+    : [];
+  return { title: cellName(scored, grid.score), rows };
+}
+
+function isSame(one: Cell, other: Cell): boolean {
+  return one.layer === other.layer && one.head === other.head;
+}
+
+/** How many heads are shown, and by what they are ordered. */
+export function orderInWords(grid: Grid, least: number | null): string {
+  if (grid.score === null) return "";
+  const which =
+    least === null
+      ? `all ${grid.shown} heads`
+      : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))} on`;
+  return `By ${grid.score}, strongest first: ${which}.`;
+}
+
+/** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
+export function thumbnailsInWords(
+  place: Place,
+  map: HeadMap | null,
+  cell: number,
+  thumbnails: ModelState["thumbnails"],
+): string {
+  if (!map) return "";
+  const [queries, keys] = [place.queries.text.length, place.keys.text.length];
+  // Where a thumbnail has fewer pixels than its map has cells, its pixels pool once more.
+  const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
+  const most = thumbnails === "lines" ? Number.POSITIVE_INFINITY : pixels;
+  const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
+  const pooled =
+    rows < queries || columns < keys
+      ? `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
+      : "Thumbnails show every weight.";
+  if (thumbnails === "heat-map") return `${pooled} Queries downwards, keys to the right.`;
+  const least = formatWeight(FAINTEST_LINE * map.maximum);
+  const drawn = `A head's ${mostLines(cell)} strongest weights at most, from ${least} on`;
+  const from = "from queries on the left to keys on the right";
+  return rows < queries || columns < keys ? `${drawn}, ${from}. ${pooled}` : `${drawn}, ${from}.`;
+}
+
+/** The one sentence: what is open, or what there is. */
+export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: boolean): string {
+  const opened = model.opened.value;
+  if (grid.rows.length === 0)
+    return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
+  if (!opened) {
+    const what = layersInWords(place.stack);
+    return live ? `${what}. Click a head to see it in detail.` : `${what}.`;
+  }
+  const map = model.map(opened);
+  const said = map ? ` Strongest: ${strongestInWords(map, place)}.` : "";
+  return `Layer ${opened.layer}, head ${opened.head}.${said}`;
+}

@@ -1,0 +1,259 @@
+/**
+ * The model view: every head of every layer as a thumbnail, and beside the grid one head in
+ * detail.
+ */
+
+import { effect, useComputed, useSignal } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useExports } from "../ui/exports";
+import { Choice } from "../ui/frame";
+import { defineView, type ViewContext } from "../ui/mount";
+import { type Place, RECORD_HASH } from "../ui/record";
+import { assign } from "../ui/state";
+import { Footer, OrderControl, ViewFrame } from "../ui/view-frame";
+import { stackName } from "../ui/words";
+import css from "./model.css";
+import {
+  type CellSize,
+  type Grid,
+  type Layout,
+  MODEL_DEFAULTS,
+  type ModelState,
+} from "./model-data";
+import { figure, headsCsv, loadAll } from "./model-figure";
+import { ModelGrid } from "./model-grid";
+import type { HeadMap } from "./model-maps";
+import { inkOf } from "./model-marks";
+import { type ModelModel, makeModelModel } from "./model-model";
+import {
+  layersInWords,
+  orderInWords,
+  sentenceOf,
+  subtitleOf,
+  thumbnailsInWords,
+} from "./model-words";
+
+const KEYS = [
+  ["↑ ↓", "previous, next layer"],
+  ["← →", "previous, next head"],
+  ["Home End", "first, last head of the layer"],
+  ["Page ↑ ↓", "a screen of layers up, down"],
+  ["Enter", "open the head in detail"],
+  ["Esc", "close it"],
+  ["?", "show or hide these keys"],
+] as const;
+
+const SIZES: readonly (readonly [CellSize, string])[] = [
+  ["fit", "fit the width"],
+  ["small", "small"],
+  ["medium", "medium"],
+  ["large", "large"],
+];
+
+/** Values of maps that a figure holds at most; from there on its maps are smaller. */
+const MOST_VALUES = 4_000_000;
+
+/** Any map that has come: what one says of pooling holds for all. */
+function anyMap(model: ModelModel, grid: Grid | null): HeadMap | null {
+  for (const cell of grid?.rows.flat() ?? []) {
+    const map = cell && model.map(cell);
+    if (map) return map;
+  }
+  return null;
+}
+
+export function ModelView({ context }: { context: ViewContext<ModelState> }) {
+  const { state, record, source } = context;
+  const model = useMemo(() => makeModelModel(context), []);
+  const box = useRef<HTMLDivElement>(null);
+  const gridDrawn = useSignal<string | null>(null);
+  const detailDrawn = useSignal(true);
+  const { entries, busy } = useExports(context, {
+    name: "model-view",
+    figure: async () => {
+      const { grid, layout, place } = shown(model);
+      const map = await loadWhole(context, model);
+      const words = {
+        title: record.description.peek()?.model || "attention",
+        subtitle: subtitleOf(place, grid, anyMap(model, grid)?.error ?? null),
+        sentence: sentenceOf(model, place, grid, false),
+        coverage: coverageOf(context, model, place, grid),
+      };
+      const scene = figure({
+        grid,
+        layout,
+        place,
+        palette: context.palette.peek(),
+        thumbnails: state.thumbnails.peek(),
+        words,
+        map,
+      });
+      return { scene, title: `${words.title}, ${layersInWords(place.stack)}. ${words.sentence}` };
+    },
+    csv: async () => {
+      const { grid, place } = shown(model);
+      return headsCsv(source, grid, place, await loadWhole(context, model));
+    },
+    csvLabel: "Heads, CSV",
+  });
+
+  // One sign for grid and detail, set after the last of them has drawn.
+  useEffect(
+    () =>
+      effect(() => {
+        const sign = model.sign.value;
+        const done = gridDrawn.value === sign && detailDrawn.value && !model.reordering.value;
+        context.setDrawn(done ? sign : null);
+      }),
+    [],
+  );
+
+  const summary = useComputed(() => {
+    const [place, grid] = [model.place.value, model.grid.value];
+    model.maps.arrivals.value;
+    if (!place || !grid) return "";
+    return `${stackName(place.stack.name)}. ${sentenceOf(model, place, grid, true)}`;
+  });
+  const place = model.place.value;
+  const grid = model.grid.value;
+  model.maps.arrivals.value;
+
+  return (
+    <ViewFrame
+      context={context}
+      name="Model view"
+      subtitle={place && grid ? subtitleOf(place, grid, anyMap(model, grid)?.error ?? null) : ""}
+      summary={summary}
+      exports={entries}
+      keys={KEYS}
+      choose="none"
+      onStack={() => ({ heads: [], query_window: null, key_window: null })}
+      options={<Options context={context} model={model} />}
+      footer={<ModelFooter context={context} model={model} busy={busy.value} />}
+    >
+      <div class="av-model">
+        <ModelGrid context={context} model={model} drawn={gridDrawn} box={box} />
+      </div>
+    </ViewFrame>
+  );
+}
+
+/** What is drawn now; an error before anything is. */
+function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } {
+  const [grid, layout, place] = [model.grid.peek(), model.layout.peek(), model.place.peek()];
+  if (!grid || !layout || !place) throw new Error("Nothing is drawn yet: there is no picture.");
+  return { grid, layout, place };
+}
+
+/** All maps of the grid, as large as those in sight unless there are too many. */
+function loadWhole(context: ViewContext<ModelState>, model: ModelModel) {
+  const { grid, place } = shown(model);
+  const size = grid.shown * model.mapSize.peek() ** 2 > MOST_VALUES ? 32 : model.mapSize.peek();
+  const { layers, heads_per_layer } = place.stack;
+  return loadAll(
+    context.source,
+    grid,
+    size,
+    (layer) => heads_per_layer[layers.indexOf(layer)] ?? 0,
+  );
+}
+
+/** Thumbnails, their size and their order. */
+function Options({ context, model }: { context: ViewContext<ModelState>; model: ModelModel }) {
+  const { state } = context;
+  return (
+    <div class="av-row av-options">
+      <Choice
+        label="Thumbnails"
+        value={state.thumbnails.value}
+        options={[
+          ["heat-map", "heat maps"],
+          ["lines", "lines"],
+        ]}
+        onChange={(thumbnails) => assign(state, { thumbnails })}
+      />
+      <Choice
+        label="Size"
+        value={model.size.value}
+        options={SIZES}
+        onChange={(size) => {
+          model.size.value = size;
+        }}
+      />
+      <OrderControl context={context} />
+    </div>
+  );
+}
+
+/** What is pooled or left out, and by what heads are ordered. */
+function coverageOf(
+  context: ViewContext<ModelState>,
+  model: ModelModel,
+  place: Place,
+  grid: Grid,
+): string {
+  const { thumbnails, least_score } = context.state;
+  const cell = model.layout.value?.cell ?? 0;
+  return [
+    orderInWords(grid, least_score.value),
+    thumbnailsInWords(place, anyMap(model, grid), cell, thumbnails.value),
+  ]
+    .filter((part) => part !== "")
+    .join(" ");
+}
+
+function ModelFooter(props: {
+  context: ViewContext<ModelState>;
+  model: ModelModel;
+  busy: string | null;
+}) {
+  const { context, model } = props;
+  const [place, grid] = [model.place.value, model.grid.value];
+  model.maps.arrivals.value;
+  if (!place || !grid) return null;
+  return (
+    <Footer
+      sentence={sentenceOf(model, place, grid, true)}
+      coverage={props.busy ?? coverageOf(context, model, place, grid)}
+    >
+      <InkLegend
+        straight={context.state.thumbnails.value === "lines"}
+        maximum={anyMap(model, grid)?.maximum ?? place.stack.maximum}
+        color={context.palette.value.neutral}
+      />
+    </Footer>
+  );
+}
+
+/** How ink follows weight. */
+function InkLegend(props: { straight: boolean; maximum: number; color: string }) {
+  const stops = Array.from({ length: 9 }, (_, i) => {
+    const share = i / 8;
+    const ink = Math.round(255 * (props.straight ? share : inkOf(share, 1)));
+    return `${props.color}${ink.toString(16).padStart(2, "0")} ${100 * share}%`;
+  });
+  return (
+    <div class="av-ink-legend">
+      <span
+        class="av-ramp"
+        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
+      />
+      <span class="av-ramp-words">
+        <span>0</span>
+        <span>{props.straight ? "opacity = weight" : "more ink, more weight (√)"}</span>
+        <span>{Number(props.maximum.toPrecision(2))}</span>
+      </span>
+    </div>
+  );
+}
+
+const view = defineView<ModelState>({
+  name: "model",
+  defaults: MODEL_DEFAULTS,
+  hash: RECORD_HASH,
+  css,
+  component: ModelView,
+});
+
+export const openPage = view.openPage;
+export default view.widget;

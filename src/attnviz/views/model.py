@@ -1,0 +1,181 @@
+"""The model view: every head of every layer as a thumbnail, and one of them in detail."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import traitlets
+
+from attnviz.record import AttentionRecord
+from attnviz.views.base import AttentionView
+
+__all__ = ["ModelView"]
+
+
+class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
+    """Heads for all layers, or by layer; fit for JSON, so layers are strings."""
+
+    default_value = None
+    allow_none = True
+
+    def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
+        """Make lists of whatever names heads, and refuse what the record does not have."""
+        return None if value is None else _checked(value, obj.record)
+
+
+class ModelView(AttentionView):
+    """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
+
+    A click on a thumbnail, or Enter, opens that head in detail beside the grid.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the traits below and of those that all views share
+        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, order,
+        least_score, scores, theme). The head that is open in detail is the first of `heads` in
+        `layer`; none is where `heads` is empty, which is the default. Ordered by a score, all
+        heads of all layers stand in one list, the strongest first.
+
+    Attributes
+    ----------
+    thumbnails : {"heat-map", "lines"}
+        A small matrix for each head, queries downwards, keys to the right; or small lines from
+        queries on the left to keys on the right.
+    include_heads : iterable of int, mapping of int to iterable of int, or None
+        Heads to offer: the same in every layer that has them, or layer by layer, by the model's
+        numbers. Layers that a mapping does not name are not offered. None offers all.
+    color_scale : {"linear", "log"}
+        How the detail's colours follow weights.
+    pooled : {"mean", "max"}
+        What one cell of the detail shows of the weights that it stands for, where it stands for
+        several.
+    query_window, key_window : list of two int, or None
+        Tokens from start to before stop that the detail shows; None is all.
+
+    Raises
+    ------
+    traitlets.TraitError
+        If `include_heads` names a layer or a head that the record does not have.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> view = av.ModelView(record, include_heads={0: [0]})    # doctest: +SKIP
+    >>> view.include_heads                                     # doctest: +SKIP
+    {'0': [0]}
+    """
+
+    name: ClassVar[str] = "model"
+
+    thumbnails = traitlets.Enum(["heat-map", "lines"], "heat-map").tag(sync=True)
+    include_heads = _IncludeHeads().tag(sync=True)
+    color_scale = traitlets.Enum(["linear", "log"], "linear").tag(sync=True)
+    pooled = traitlets.Enum(["mean", "max"], "mean").tag(sync=True)
+    query_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+    key_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+
+    @traitlets.validate("query_window", "key_window")
+    def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
+        window: list[int] | None = proposal["value"]
+        name: str = proposal["trait"].name
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if name == "query_window" else stack.key_tokens
+        if window is not None and not 0 <= window[0] < window[1] <= len(tokens):
+            raise traitlets.TraitError(
+                f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
+            )
+        return window
+
+    @traitlets.observe("stack")
+    def _forget_windows(self, change: Mapping[str, Any]) -> None:
+        """A place among one stack's tokens means nothing in another's."""
+        if not change["old"] or change["old"] == change["new"]:
+            return
+        stack = self._stack_named(change["new"])
+        for name, tokens in (
+            ("query_window", stack.query_tokens),
+            ("key_window", stack.key_tokens),
+        ):
+            window = getattr(self, name)
+            if window is not None and window[1] > len(tokens):
+                setattr(self, name, None)
+
+
+def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
+    if isinstance(given, Mapping):
+        # From the browser the layers come back as strings, which JSON makes of them.
+        by_layer = {_number(layer, given): _heads(heads, given) for layer, heads in given.items()}
+        if not by_layer:
+            raise traitlets.TraitError(_EMPTY.format(given))
+        for layer, heads in by_layer.items():
+            counts = _head_counts(record, layer)
+            if not counts:
+                raise traitlets.TraitError(
+                    f"include_heads={given!r}: there is no layer {layer}; {_layers(record)}"
+                )
+            _check_heads(heads, max(counts), f"layer {layer}", given)
+        return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
+    heads = _heads(given, given)
+    most = max(max(stack.heads_per_layer) for stack in record.stacks.values())
+    _check_heads(heads, most, "no layer", given)
+    return heads
+
+
+_EMPTY = "include_heads={!r} names no head; leave it out to offer all"
+
+
+def _heads(heads: Any, given: Any) -> list[int]:
+    if isinstance(heads, str) or not isinstance(heads, Iterable):
+        raise traitlets.TraitError(
+            "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}; "
+            f"got {given!r}"
+        )
+    checked = sorted({_number(head, given) for head in heads})
+    if not checked:
+        raise traitlets.TraitError(_EMPTY.format(given))
+    return checked
+
+
+def _number(value: Any, given: Any) -> int:
+    try:
+        return int(value) if isinstance(value, str) else operator.index(value)
+    except (TypeError, ValueError):
+        raise traitlets.TraitError(
+            f"include_heads={given!r}: {value!r} is no number of a layer or of a head"
+        ) from None
+
+
+def _check_heads(heads: list[int], count: int, where: str, given: Any) -> None:
+    wrong = [head for head in heads if not 0 <= head < count]
+    if not wrong:
+        return
+    has = "has" if where == "no layer" else f"has heads 0 to {count - 1}, not"
+    rest = f"; there are heads 0 to {count - 1}" if where == "no layer" else ""
+    raise traitlets.TraitError(f"include_heads={given!r}: {where} {has} head {wrong[0]}{rest}")
+
+
+def _head_counts(record: AttentionRecord, layer: int) -> list[int]:
+    return [
+        stack.attention(layer).num_heads
+        for stack in record.stacks.values()
+        if layer in stack.layers
+    ]
+
+
+def _layers(record: AttentionRecord) -> str:
+    stacks = record.stacks.values()
+    return "; ".join(
+        f"stack {stack.name!r} has layers {', '.join(map(str, stack.layers))}" for stack in stacks
+    )
