@@ -46,6 +46,16 @@ describe("the theme", () => {
     expect(hostTheme(inner)).toBe("dark");
   });
 
+  it("is Colab's, whose system may be of the other kind", () => {
+    systemIs(false);
+    document.documentElement.setAttribute("theme", "dark");
+    expect(hostTheme(document.body)).toBe("dark");
+    systemIs(true);
+    document.documentElement.setAttribute("theme", "light");
+    expect(hostTheme(document.body)).toBe("light");
+    document.documentElement.removeAttribute("theme");
+  });
+
   it("is the system's where no host says anything", () => {
     systemIs(true);
     expect(hostTheme(document.body)).toBe("dark");

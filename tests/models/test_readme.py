@@ -37,7 +37,15 @@ def test_the_lines_of_python_run(
     assert (tmp_path / "head_view.html").is_file()
 
 
-@pytest.mark.parametrize("document", ["README.md", "CONTRIBUTING.md", "docs/from-bertviz.md"])
+@pytest.mark.parametrize(
+    "document",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/from-bertviz.md",
+        "docs/where-it-runs.md",
+    ],
+)
 def test_what_is_pointed_to_is_there(document: str) -> None:
     path = ROOT / document
     text = path.read_text(encoding="utf-8")

@@ -3,7 +3,7 @@
 import type { ThemeName } from "./palette";
 
 /**
- * The host's theme: JupyterLab's word first, then VS Code's, then marimo's, then the system's.
+ * The host's theme: JupyterLab's word first, then VS Code's, Colab's, marimo's, the system's.
  *
  * @param element any element of the view: marimo mounts widgets in a shadow tree.
  */
@@ -14,6 +14,9 @@ export function hostTheme(element: Element): ThemeName {
   const kind = body.getAttribute("data-vscode-theme-kind") ?? body.className;
   if (/vscode-(dark|high-contrast(?!-light))/.test(kind)) return "dark";
   if (/vscode-(light|high-contrast-light)/.test(kind)) return "light";
+  // Colab's way.
+  const named = element.ownerDocument.documentElement.getAttribute("theme");
+  if (named !== null) return named === "dark" ? "dark" : "light";
   for (let node: Node | null = element; node; node = parentOf(node)) {
     if (!(node instanceof Element)) continue;
     // Our own root carries the result, so it must not be read as the question.
@@ -39,6 +42,7 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
       "data-jp-theme-name",
       "data-vscode-theme-kind",
       "style",
+      "theme",
     ],
   };
   observer.observe(element.ownerDocument.body, options);

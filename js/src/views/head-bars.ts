@@ -2,7 +2,7 @@
 
 import { measureText } from "../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
-import { MOST_COLOURS } from "../ui/palette";
+import { headTextColor, MOST_COLOURS } from "../ui/palette";
 import { formatWeight, quoted } from "../ui/words";
 import { along, type Column, fitLabel, type Layout } from "./head-layout";
 import type { Series } from "./head-lines";
@@ -19,6 +19,8 @@ const NUMBER_ROOM = 30;
 interface BarColumn {
   name: string;
   color: string;
+  /** The same for text, which needs more contrast. */
+  textColor: string;
   value: (query: number, key: number) => number;
 }
 
@@ -36,6 +38,10 @@ function barColumns(picture: Picture): BarColumn[] {
   const each = series.map((one, place) => ({
     name: one.name,
     color: seriesColor(picture, place),
+    textColor:
+      one.head === null
+        ? picture.palette.neutral
+        : headTextColor(picture.palette, place, series.length),
     value: valueIn(picture, one),
   }));
   if (each.length <= MOST_COLOURS) return each;
@@ -45,6 +51,7 @@ function barColumns(picture: Picture): BarColumn[] {
     {
       name: `strongest of ${each.length} heads`,
       color: picture.palette.neutral,
+      textColor: picture.palette.neutral,
       value: (query, key) => each.reduce((most, one) => Math.max(most, one.value(query, key)), 0),
     },
   ];
@@ -156,7 +163,7 @@ function standingBars(
       text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,
       x,
       y: 30,
-      fill: apart ? each.color : palette.muted,
+      fill: apart ? each.textColor : palette.muted,
       size: 11.5,
       font: "text",
       align,

@@ -276,7 +276,6 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
       font: "token" as const,
       ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
       ...(out ? { struck: true } : {}),
-      ...(away ? { opacity: 0.45 } : {}),
     };
     if (standing) {
       texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });

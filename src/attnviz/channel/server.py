@@ -229,11 +229,12 @@ def encoded_maps(
         heads = range(stack.attention(layer).num_heads)
     if not heads:
         raise ValueError("heads is empty; ask for the maps of at least one")
+    cells = len(heads) * min(len(stack.query_tokens), size) * min(len(stack.key_tokens), size)
+    if cells > MAX_REPLY_BYTES:
+        # Before minutes of computing.
+        raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
     maps = [pool_max(stack.weights(layer=layer, head=head)[None], size) for head in heads]
-    encoded = encode(np.concatenate(maps), "uint8", stack.maximum)
-    if len(encoded.data) > MAX_REPLY_BYTES:
-        raise ValueError(f"maps of size {size} are {len(encoded.data)} bytes; ask for smaller ones")
-    return encoded
+    return encode(np.concatenate(maps), "uint8", stack.maximum)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
