@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { TokenList } from "../src/channel/source";
+import { pairMembers } from "../src/ui/pairs";
 import {
   clipWindow,
   computeLines,
@@ -8,7 +9,6 @@ import {
   type LineOptions,
   type Lines,
   leftOutKeys,
-  pairMembers,
   shownMatrices,
   type Weights,
 } from "../src/views/head-lines";

@@ -112,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     from traitlets import TraitError
 
-    from attnviz.views.base import check_file_kind
+    from attnviz.snapshot.file_kinds import check_file_kind
 
     try:
         # Said before a model runs, not after.

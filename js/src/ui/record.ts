@@ -22,6 +22,7 @@ import type {
   StackDescription,
   TokenList,
 } from "../channel/source";
+import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
 import { type HashFields, readIndex, readIndices, type Signals } from "./state";
 
@@ -35,6 +36,8 @@ export interface RecordState {
   /** The pinned query and the pinned key. */
   token: number | null;
   key: number | null;
+  /** Of a pair of texts, whose queries and whose keys. */
+  pair: Pair;
   /** "number", or the name of the scores that heads are ordered by. */
   order: string;
   /** Heads with a lower score are not offered. */
@@ -50,6 +53,7 @@ export const RECORD_DEFAULTS: RecordState = {
   heads: [],
   token: null,
   key: null,
+  pair: "all",
   order: "number",
   least_score: null,
   scores: {},

@@ -9,6 +9,7 @@ import { HeadStrip, toggleHead } from "./head-strip";
 import { Layers } from "./layers";
 import type { MenuEntry } from "./menu";
 import type { ViewContext } from "./mount";
+import { hasPair, PAIRS, type Pair } from "./pairs";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "./record";
 import { assign } from "./state";
 import { stackName } from "./words";
@@ -165,6 +166,21 @@ function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place
         onHover={(head) => props.onHover?.(head)}
       />
     </>
+  );
+}
+
+/** Of a pair of texts, whose queries and whose keys; nothing where there is no pair. */
+export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+  const { pair } = context.common;
+  const place = context.record.place.value;
+  if (!place || !hasPair(place)) return null;
+  return (
+    <Choice<Pair>
+      label="Sentences"
+      value={pair.value}
+      options={PAIRS}
+      onChange={(value) => assign(context.common, { pair: value })}
+    />
   );
 }
 

@@ -1,7 +1,8 @@
 /** What is written around the head view's picture. */
 
+import { pairOf } from "../ui/pairs";
 import { precision, quoted, stackName, tokensInWords } from "../ui/words";
-import { type HeadState, type Plan, pairOf } from "./head-data";
+import type { HeadState, Plan } from "./head-data";
 import type { Caption } from "./head-figure";
 import { FAINTEST } from "./head-lines";
 import { drawnValue, type Focus, focusOf, type Picture } from "./head-marks";

@@ -4,11 +4,12 @@ import { useSignal } from "@preact/signals";
 import type { Range } from "../channel/source";
 import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
+import { pairOf } from "../ui/pairs";
 import { assign } from "../ui/state";
-import { OrderControl } from "../ui/view-frame";
+import { OrderControl, PairControl } from "../ui/view-frame";
 import { formatWeight, quoted } from "../ui/words";
-import { type HeadState, type Plan, pairOf } from "./head-data";
-import { isPair, type LeaveOut, type Pair } from "./head-lines";
+import type { HeadState, Plan } from "./head-data";
+import type { LeaveOut } from "./head-lines";
 import type { HeadModel } from "./head-model";
 
 interface ControlProps {
@@ -91,20 +92,7 @@ export function LineControls({ context, model, plan }: ControlProps) {
           onChange={(combine) => assign(state, { combine })}
         />
       )}
-      {isPair(plan.queries) && isPair(plan.keys) && (
-        <Choice<Pair>
-          label="Sentences"
-          value={state.pair.value}
-          options={[
-            ["all", "all"],
-            ["a-a", "A to A"],
-            ["a-b", "A to B"],
-            ["b-a", "B to A"],
-            ["b-b", "B to B"],
-          ]}
-          onChange={(pair) => assign(state, { pair })}
-        />
-      )}
+      <PairControl context={context} />
       <fieldset class="av-field av-group">
         <legend>Leave out</legend>
         {plan.keys.special.length > 0 && (

@@ -3,14 +3,7 @@
 import type { Piece, Range, Source } from "../channel/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../ui/record";
 import type { Orientation } from "./head-layout";
-import {
-  type Combine,
-  clipWindow,
-  isPair,
-  type LeaveOut,
-  type Pair,
-  type Weights,
-} from "./head-lines";
+import { type Combine, clipWindow, type LeaveOut, type Weights } from "./head-lines";
 
 /** The head view's traits; the names are Python's. */
 export interface HeadState extends RecordState {
@@ -19,7 +12,6 @@ export interface HeadState extends RecordState {
   threshold: number;
   leave_out: LeaveOut[];
   renormalize: boolean;
-  pair: Pair;
   query_window: Range | null;
   key_window: Range | null;
   orientation: Orientation;
@@ -32,7 +24,6 @@ export const HEAD_DEFAULTS: HeadState = {
   threshold: 0,
   leave_out: [],
   renormalize: false,
-  pair: "all",
   query_window: null,
   key_window: null,
   orientation: "vertical",
@@ -69,11 +60,6 @@ export function asksForKeys(state: Pick<HeadState, "leave_out" | "pair">): boole
   return state.leave_out.length > 0 || state.pair !== "all";
 }
 
-/** The pair that is shown: all where the tokens are not of two texts. */
-export function pairOf(place: Place, pair: Pair): Pair {
-  return isPair(place.queries) && isPair(place.keys) ? pair : "all";
-}
-
 /** What of a place is in sight, and what has to be loaded for it. */
 export function planOf(place: Place, state: PlanState): Plan {
   const { heads, numHeads } = place;
@@ -97,6 +83,12 @@ export function planOf(place: Place, state: PlanState): Plan {
     }
   }
   return { ...place, queryWindow, keyWindow, rows, columns };
+}
+
+/** What of a plan has to be asked for. */
+export function partOf(plan: Plan) {
+  const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
+  return { stack: plan.stack.name, layer, heads, rows, columns, queryWindow, keyWindow };
 }
 
 /** Whether two plans show the same weights. */

@@ -3,7 +3,6 @@
 import type { Range, TokenList } from "../channel/source";
 
 export type Combine = "separate" | "mean" | "max";
-export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 export type LeaveOut = "special" | "first" | number;
 
 /** Weights of one layer, one matrix for each head. */
@@ -132,20 +131,6 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly LeaveOut[]): Uin
     else if (each >= 0 && each < out.length) out[each] = 1;
   }
   return out;
-}
-
-/** For each token, whether it is of the sequence that `side` of the pair names. */
-export function pairMembers(tokens: TokenList, pair: Pair, side: "query" | "key"): Uint8Array {
-  const out = new Uint8Array(tokens.text.length).fill(1);
-  if (pair === "all") return out;
-  const wanted = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
-  for (let i = 0; i < out.length; i++) out[i] = tokens.sequence[i] === wanted ? 1 : 0;
-  return out;
-}
-
-/** Whether tokens of both sequences of a pair are there. */
-export function isPair(tokens: TokenList): boolean {
-  return tokens.sequence.includes(0) && tokens.sequence.includes(1);
 }
 
 /** Lines and shares of what the options leave of the weights. */

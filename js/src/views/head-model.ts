@@ -4,6 +4,7 @@ import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
+import { pairMembers, pairOf } from "../ui/pairs";
 import { placeOf } from "../ui/record";
 import { assign, follow, valuesOf } from "../ui/state";
 import { niceMaximum } from "./head-bars";
@@ -14,13 +15,13 @@ import {
   load,
   loadExact,
   type Plan,
-  pairOf,
+  partOf,
   planOf,
   samePicture,
 } from "./head-data";
 import type { Caption } from "./head-figure";
 import { type Layout, layOut, type Side } from "./head-layout";
-import { computeLines, type Lines, leftOutKeys, pairMembers, shownMatrices } from "./head-lines";
+import { computeLines, type Lines, leftOutKeys, shownMatrices } from "./head-lines";
 import {
   backMarks,
   backOpacity,
@@ -90,8 +91,10 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   });
 
   // Pins change what stands out and not what is loaded.
-  const wanted = computed(() => plan.value && { ...plan.value, token: null, key: null });
-  const answered = record.answer(wanted, (each, signal) => load(source, each, signal));
+  const wanted = computed(() => plan.value && partOf(plan.value));
+  const answered = record.answer(wanted, (_, signal) =>
+    load(source, untracked(() => plan.value) as Plan, signal),
+  );
   const loaded = computed(() => answered.value?.answer ?? null);
 
   // The layers beside this one, so that a step to them finds them there.

@@ -5,45 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 import anywidget
-import numpy as np
 import traitlets
 
 from attnviz.channel.kernel import KernelChannel
 from attnviz.channel.server import RecordServer
 from attnviz.host import ipython_cell, warn_caller
 from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.snapshot.file_kinds import check_file_kind
 from attnviz.snapshot.html import Carried, make_page
 from attnviz.static_files import bundle
 from attnviz.storage import write_whole
-from attnviz.views.scores import HeadScores, checked_scores
+from attnviz.views.trait_types import Heads, HeadScores, Index, checked_scores
 
-__all__ = ["AttentionView", "check_file_kind"]
-
-
-def _plain(number: Any) -> Any:
-    """numpy's whole numbers as Python's, which JSON can hold."""
-    return int(number) if isinstance(number, np.integer) else number
-
-
-class _Index(traitlets.Int):  # type: ignore[type-arg]
-    """A whole number, numpy's too: `layer=scores.argmax()`."""
-
-    def validate(self, obj: Any, value: Any) -> Any:
-        """Make it Python's own."""
-        return super().validate(obj, _plain(value))
-
-
-class _Heads(traitlets.List):  # type: ignore[type-arg]
-    """A list of heads, which may be given as any sequence of whole numbers."""
-
-    def validate(self, obj: Any, value: Any) -> Any:
-        """Make a list of what reads as one."""
-        if isinstance(value, (list, range, tuple, np.ndarray)):
-            value = [_plain(head) for head in value]
-        return super().validate(obj, value)
+__all__ = ["AttentionView"]
 
 
 class AttentionView(anywidget.AnyWidget):
@@ -70,6 +47,8 @@ class AttentionView(anywidget.AnyWidget):
         The pinned query.
     key : int or None
         The pinned key.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        For a pair of texts: whose queries and whose keys are shown.
     order : str
         What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
         `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first.
@@ -98,10 +77,11 @@ class AttentionView(anywidget.AnyWidget):
     shown_in_cell: int | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
-    layer = _Index().tag(sync=True)
-    heads = _Heads(traitlets.Int()).tag(sync=True)
-    token = _Index(None, allow_none=True).tag(sync=True)
-    key = _Index(None, allow_none=True).tag(sync=True)
+    layer = Index().tag(sync=True)
+    heads = Heads(traitlets.Int()).tag(sync=True)
+    token = Index(None, allow_none=True).tag(sync=True)
+    key = Index(None, allow_none=True).tag(sync=True)
+    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
     least_score = traitlets.Float(None, allow_none=True).tag(sync=True)
     scores = HeadScores().tag(sync=True)
@@ -328,6 +308,17 @@ class AttentionView(anywidget.AnyWidget):
             )
         return heads
 
+    @traitlets.validate("pair")
+    def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
+        pair: str = proposal["value"]
+        stack = self._stack_named(self.stack)
+        if pair != "all" and not _is_pair(stack):
+            raise traitlets.TraitError(
+                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
+                "pair (first, second), or sentence_b_start where weights are given"
+            )
+        return pair
+
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
         from attnviz.analysis import PATTERNS
@@ -359,6 +350,8 @@ class AttentionView(anywidget.AnyWidget):
         stack = self._stack_named(change["new"])
         self.layer = self._nearest_layer(stack)
         self._clip_heads()
+        if not _is_pair(stack):
+            self.pair = "all"
         for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
             position = getattr(self, name)
             if position is not None and position >= len(tokens):
@@ -426,33 +419,6 @@ class AttentionView(anywidget.AnyWidget):
         return f"<{type(self).__name__} of {self._record!r}>"
 
 
-def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png"]:
-    """Tell from a file's name what a view is to be saved as.
-
-    Parameters
-    ----------
-    path : path-like
-        The file.
-
-    Returns
-    -------
-    {"html", "svg", "png"}
-
-    Raises
-    ------
-    ValueError
-        If the name ends in anything else.
-    """
-    match Path(path).suffix.lower():
-        case ".html":
-            return "html"
-        case ".svg":
-            return "svg"
-        case ".png":
-            return "png"
-    raise ValueError(f"path={str(path)!r} must end in .html, .svg or .png")
-
-
 def _check_record(record: object) -> None:
     if isinstance(record, AttentionRecord):
         return
@@ -464,3 +430,8 @@ def _check_record(record: object) -> None:
         f"record must be an AttentionRecord, got {type(record).__name__}; "
         "attnviz.extract(model, inputs) makes one"
     )
+
+
+def _is_pair(stack: AttentionStack) -> bool:
+    """Whether both sides of a stack have tokens of two texts."""
+    return all({0, 1} <= set(side.sequence) for side in (stack.query_tokens, stack.key_tokens))

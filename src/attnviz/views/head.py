@@ -45,8 +45,6 @@ class HeadView(AttentionView):
         weights stay as they are, and the share left out is shown.
     renormalize : bool
         Divide what is not left out by its sum.
-    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        For a pair of texts: whose queries and whose keys.
     query_window, key_window : list of two int, or None
         Tokens from start to before stop that are shown; None is the view's default (all up to 100
         tokens, otherwise the first 64).
@@ -71,7 +69,6 @@ class HeadView(AttentionView):
         traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
     ).tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
-    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
     query_window = traitlets.List(
         traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
     ).tag(sync=True)
@@ -119,17 +116,6 @@ class HeadView(AttentionView):
             )
         return leave_out
 
-    @traitlets.validate("pair")
-    def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
-        pair: str = proposal["value"]
-        stack = self._stack_named(self.stack)
-        if pair != "all" and not _is_pair(stack):
-            raise traitlets.TraitError(
-                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
-                "pair (first, second), or sentence_b_start where weights are given"
-            )
-        return pair
-
     @traitlets.observe("stack")
     def _forget_places(self, change: Mapping[str, Any]) -> None:
         """A place among one stack's tokens means nothing in another's."""
@@ -139,8 +125,6 @@ class HeadView(AttentionView):
             self.leave_out = [
                 each for each in self.leave_out if not isinstance(each, int) or each < count
             ]
-            if not _is_pair(stack):
-                self.pair = "all"
             for name, tokens in (
                 ("query_window", stack.query_tokens),
                 ("key_window", stack.key_tokens),
@@ -148,8 +132,3 @@ class HeadView(AttentionView):
                 window = getattr(self, name)
                 if window is not None and window[1] > len(tokens):
                     setattr(self, name, None)
-
-
-def _is_pair(stack: AttentionStack) -> bool:
-    """Whether both sides of a stack have tokens of two texts."""
-    return all({0, 1} <= set(side.sequence) for side in (stack.query_tokens, stack.key_tokens))

@@ -1,4 +1,4 @@
-"""Scores of heads that a reader gives, made whole."""
+"""Kinds of traits: numpy's numbers, heads as any sequence, scores as arrays."""
 
 from __future__ import annotations
 
@@ -11,9 +11,32 @@ import traitlets
 
 from attnviz.stack import AttentionStack
 
-__all__ = ["HeadScores", "checked_scores"]
+__all__ = ["HeadScores", "Heads", "Index", "checked_scores"]
 
 ScoresByName = dict[str, dict[str, list[list[float | None]]]]
+
+
+def _plain(number: Any) -> Any:
+    """Numpy's whole numbers as Python's, which JSON can hold."""
+    return int(number) if isinstance(number, np.integer) else number
+
+
+class Index(traitlets.Int):  # type: ignore[type-arg]
+    """A whole number, numpy's too: `layer=scores.argmax()`."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make it Python's own."""
+        return super().validate(obj, _plain(value))
+
+
+class Heads(traitlets.List):  # type: ignore[type-arg]
+    """A list of heads, which may be given as any sequence of whole numbers."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make a list of what reads as one."""
+        if isinstance(value, (list, range, tuple, np.ndarray)):
+            value = [_plain(head) for head in value]
+        return super().validate(obj, value)
 
 
 class HeadScores(traitlets.Dict):
