@@ -84,7 +84,7 @@ def opened(browser: Browser, view: Any, folder: Path) -> Page:
 def head_view(browser: Browser, tokens: int, folder: Path) -> dict[str, float]:
     """Milliseconds of a change of layer, warm and cold, and of hovering."""
     page = opened(browser, av.HeadView(record_of(12, 12, tokens)), folder)
-    warm, cold, hover = [], [], []
+    warm, cold = [], []
     for turn in range(REPEATS):
         # So long that the neighbours have come.
         page.wait_for_timeout(SETTLE_MS)
@@ -96,8 +96,8 @@ def head_view(browser: Browser, tokens: int, folder: Path) -> dict[str, float]:
         cold.append(page.evaluate(CHANGE_LAYER, layer))
         page.close()
     page = opened(browser, av.HeadView(record_of(12, 12, tokens)), folder)
-    for turn in range(REPEATS):
-        hover.append(page.evaluate(HOVER, [320, 60 + 26 * (turn % 20)]))
+    places = [[320, 60 + 26 * (turn % 20)] for turn in range(REPEATS)]
+    hover = [page.evaluate(HOVER, place) for place in places]
     page.close()
     return {
         "layer_warm_ms": statistics.median(warm),
