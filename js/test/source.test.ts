@@ -52,6 +52,45 @@ describe("a page's carrier", () => {
     });
   });
 
+  it("gives maps of some heads, as they are carried", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
+    expect(piece.matrices).toHaveLength(1);
+    expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
+  });
+
+  it("pools a part of a map, or a finer one, from the weights that it carries", async () => {
+    const data = pageData();
+    const small = { ...(data.maps[0] as (typeof data.maps)[0]), shape: [2, 1, 1] };
+    small.data = deflateSync(new Uint8Array([121, 121])).toString("base64");
+    const source = new Source(new PageCarrier({ ...data, maps: [small as (typeof data.maps)[0]] }));
+    const where = { stack: "cross", layer: 4 };
+    const coarse = await source.maps({ ...where, size: 1 });
+    expect(coarse.matrices[0]).toHaveLength(1);
+    const finer = await source.maps({ ...where, size: 2, heads: [0] });
+    expect([finer.rows, finer.columns]).toEqual([2, 2]);
+    // Rows 0, then 1 and 2: the largest of each.
+    [0, 1, 20, 21].forEach((code, i) => {
+      expect(finer.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
+    });
+    const part = await source.maps({
+      ...where,
+      size: 1,
+      heads: [1],
+      rows: [0, 2],
+      columns: [0, 1],
+    });
+    expect(part.matrices[0]?.[0]).toBeCloseTo(value(110), 6);
+  });
+
+  it("gives the scores that it carries, and says when it has none", async () => {
+    const scores = [[0.5, null]];
+    const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
+    const source = new Source(new PageCarrier(data));
+    expect(await source.scores("cross", "first token")).toEqual(scores);
+    await expect(source.scores("cross", "induction")).rejects.toThrow('scores for "induction"');
+  });
+
   it("says its own precision also where exact values are asked for", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };

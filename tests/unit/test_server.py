@@ -20,7 +20,14 @@ from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer, Reply, describ
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
-from unit.records import captured_record, encoder_decoder_record, given_record, shares, vectors
+from unit.records import (
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    shares,
+    vectors,
+    words,
+)
 
 BLOCK = {
     "stack": "self",
@@ -229,6 +236,37 @@ def test_maps_are_pooled_by_the_largest(rows: int, columns: int, size: int) -> N
                     b * columns // c : (b + 1) * columns // c,
                 ]
                 assert maps[head, a, b] == pytest.approx(cell.max(), abs=reply.header["error"])
+
+
+def test_maps_of_some_heads_and_of_a_part() -> None:
+    record = given_record((3,), num_tokens=6)
+    weights = record.stacks["self"].weights(layer=0)
+    asked = {"stack": "self", "layer": 0, "size": 2, "heads": [2, 0]}
+    reply = RecordServer(record).reply("maps", asked | {"rows": [1, 5], "columns": [0, 3]})
+    expected = [
+        [
+            [weights[head, rows, columns].max() for columns in (slice(0, 1), slice(1, 3))]
+            for rows in (slice(1, 3), slice(3, 5))
+        ]
+        for head in (2, 0)
+    ]
+    np.testing.assert_allclose(values_of(reply), expected, atol=reply.header["error"])
+    with pytest.raises(ValueError, match="rows="):
+        RecordServer(record).reply("maps", asked | {"rows": [1, 9]})
+
+
+def test_scores_of_all_heads() -> None:
+    looks_back = np.eye(4, k=-1, dtype=np.float32)
+    looks_back[0, 0] = 1
+    evenly = np.tril(np.ones((4, 4), np.float32))
+    evenly /= evenly.sum(axis=1, keepdims=True)
+    record = AttentionRecord.from_weights([np.stack([looks_back, evenly])], words(4))
+    asked = {"stack": "self", "pattern": "previous token"}
+    reply = RecordServer(record).reply("scores", asked)
+    # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
+    assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
+    with pytest.raises(ValueError, match="induction"):
+        RecordServer(record).reply("scores", asked | {"pattern": "induction"})
 
 
 def test_maps_of_many_heads_stay_under_a_megabyte() -> None:

@@ -98,13 +98,15 @@ export class PageCarrier implements Carrier {
     const small = this.#find(this.#data.maps, request);
     const block = this.#data.blocks.find((each) => isOf(each, request));
     const heads = request.heads ?? Array.from({ length: small.shape[0] }, (_, head) => head);
+    const part = request.rows !== undefined || request.columns !== undefined;
     const finer = request.size > Math.max(small.shape[1], small.shape[2]);
     const weights = block ? block.shape[0] * block.shape[1] * block.shape[2] : 0;
-    if (block && finer && weights <= POOLED_WEIGHTS) {
+    // The carried maps are of the whole; a part of them would be coarse.
+    if (block && (part || (finer && weights <= POOLED_WEIGHTS))) {
       const [, rows, columns] = block.shape;
       const starts = {
-        rows: parts(rows, Math.min(rows, request.size)),
-        columns: parts(columns, Math.min(columns, request.size)),
+        rows: parts(request.rows ?? [0, rows], request.size),
+        columns: parts(request.columns ?? [0, columns], request.size),
       };
       const bytes = await this.#bytesOf("block", block);
       const matrices = heads.map((head) => pooledMean(block, bytes, [head], starts, "max"));

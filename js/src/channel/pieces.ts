@@ -82,7 +82,9 @@ export function runs([start, stop]: Range, each: number): number[] {
   return [...starts, stop];
 }
 
-/** Where `cells` parts of `count` begin, as even as can be, and the end. */
-export function parts(count: number, cells: number): number[] {
-  return Array.from({ length: cells + 1 }, (_, i) => Math.floor((i * count) / cells));
+/** Where at most `most` parts of a range begin, as even as can be, and the end. */
+export function parts([start, stop]: Range, most: number): number[] {
+  const count = stop - start;
+  const cells = Math.min(count, most);
+  return Array.from({ length: cells + 1 }, (_, i) => start + Math.floor((i * count) / cells));
 }

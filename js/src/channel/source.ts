@@ -64,8 +64,10 @@ export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** All heads where it is left out. */
+  /** All heads, queries and keys where they are left out. */
   heads?: number[];
+  rows?: Range;
+  columns?: Range;
 }
 
 /**

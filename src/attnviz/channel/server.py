@@ -158,11 +158,15 @@ class RecordServer:
     def _maps(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
         heads = arguments.get("heads")
+        rows = arguments.get("rows") or (0, len(stack.query_tokens))
+        columns = arguments.get("columns") or (0, len(stack.key_tokens))
         maps = encoded_maps(
             stack,
             int(arguments["layer"]),
             int(arguments["size"]),
-            None if heads is None else [int(head) for head in heads],
+            heads=None if heads is None else [int(head) for head in heads],
+            rows=_range("rows", rows, len(stack.query_tokens)),
+            columns=_range("columns", columns, len(stack.key_tokens)),
         )
         return Reply({**maps.header(), "pooled": "max"}, maps.data)
 
@@ -203,7 +207,13 @@ class RecordServer:
 
 
 def encoded_maps(
-    stack: AttentionStack, layer: int, size: int, heads: Sequence[int] | None = None
+    stack: AttentionStack,
+    layer: int,
+    size: int,
+    *,
+    heads: Sequence[int] | None = None,
+    rows: slice | None = None,
+    columns: slice | None = None,
 ) -> Encoded:
     """Heads' maps, pooled by the maximum.
 
@@ -217,11 +227,18 @@ def encoded_maps(
         Largest number of rows and columns of a map, at least 1.
     heads : sequence of int, optional
         Heads wanted; all when left out.
+    rows, columns : slice, optional
+        Queries and keys wanted, start and stop given; all when left out.
 
     Returns
     -------
     Encoded
         ``"uint8-sqrt"``, (heads, rows, columns).
+
+    Raises
+    ------
+    ValueError
+        If no head is wanted, `size` is not positive or the maps are too large for a reply.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -229,11 +246,18 @@ def encoded_maps(
         heads = range(stack.attention(layer).num_heads)
     if not heads:
         raise ValueError("heads is empty; ask for the maps of at least one")
-    cells = len(heads) * min(len(stack.query_tokens), size) * min(len(stack.key_tokens), size)
+    rows = rows or slice(0, len(stack.query_tokens))
+    columns = columns or slice(0, len(stack.key_tokens))
+    cells = len(heads)
+    for side in (rows, columns):
+        cells *= min(side.stop - side.start, size)
     if cells > MAX_REPLY_BYTES:
         # Before minutes of computing.
         raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
-    maps = [pool_max(stack.weights(layer=layer, head=head)[None], size) for head in heads]
+    maps = [
+        pool_max(stack.weights(layer=layer, head=head, rows=rows, columns=columns)[None], size)
+        for head in heads
+    ]
     return encode(np.concatenate(maps), "uint8", stack.maximum)
 
 
