@@ -76,6 +76,9 @@ interface Widget {
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
+/** Left and right of a view's content, as frame.css has it. */
+const PADDING = 48;
+
 /** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
 export function markDrawn(root: HTMLElement, place: string | null): void {
   if (place === null) root.removeAttribute("data-attnviz-drawn");
@@ -101,7 +104,8 @@ function open<S extends RecordState>(
     // A theme that was asked for against the host's cannot use the host's colours.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
-  const width = signal(root.clientWidth || 800);
+  // What is left within the root's padding, so that the first picture need not be drawn twice.
+  const width = signal(root.clientWidth > PADDING ? root.clientWidth - PADDING : 800);
   const observer = new ResizeObserver((entries) => {
     const inner = entries[0]?.contentRect.width ?? 0;
     // A hidden tab has no width; what was drawn for the last one stays.

@@ -192,6 +192,8 @@ const CAPTION_WIDTH = 52;
 /** A thumbnail as wide as this has room for "layer 3, head 1" below it. */
 const WIDE_CAPTION = 84;
 const SCROLLBAR = 15;
+/** A gallery has rows of any length: its thumbnails need not fit. */
+const GALLERY_CELL = 64;
 
 /** Pixels of everything in the grid. */
 export interface Layout {
@@ -217,15 +219,21 @@ function gapOf(cell: number): number {
   return cell < 36 ? 3 : cell < 64 ? 5 : 8;
 }
 
-/** Pixels from one thumbnail to the next, and its side, so that `columns` fill `room`. */
+/** The side of thumbnails of which `columns` fill `room`. */
 function fitting(room: number, columns: number): number {
   const pitch = Math.floor(room / Math.max(1, columns));
   return Math.max(LEAST_CELL, Math.min(MOST_CELL, pitch - gapOf(pitch - 8)));
 }
 
+/** A side that the matrix' cells part evenly, where that costs little. */
+function even(side: number, cells: number): number {
+  const snapped = Math.floor(side / cells) * cells;
+  return snapped >= 0.8 * side && snapped >= LEAST_CELL ? snapped : side;
+}
+
 /** Cells of a gallery in one row. */
 export function cellsInRow(width: number, size: CellSize): number {
-  const cell = size === "fit" ? 64 : SIZES[size];
+  const cell = size === "fit" ? GALLERY_CELL : SIZES[size];
   return Math.max(1, Math.floor((width - SCROLLBAR) / galleryPitch(cell)));
 }
 
@@ -241,13 +249,16 @@ export function layOut(options: {
   width: number;
   mostHeight: number;
   size: CellSize;
+  /** Queries or keys, whichever are more. */
+  longest: number;
 }): Layout {
-  const { columns, rows, gallery, width, mostHeight, size } = options;
-  const left = gallery ? 0 : LABEL_WIDTH;
-  const top = gallery ? 0 : LABEL_HEIGHT;
+  const { columns, rows, gallery, width, mostHeight, size, longest } = options;
+  const left = gallery ? 2 : LABEL_WIDTH;
+  const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): Layout => {
-    const cell = size !== "fit" ? SIZES[size] : gallery ? 64 : fitting(room - left, columns);
-    const across = gallery ? galleryPitch(cell) : cell + gapOf(cell);
+    const wide = gallery ? GALLERY_CELL : fitting(room - left, columns);
+    const cell = even(size === "fit" ? wide : SIZES[size], longest);
+    const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };
     const sideways = whole.width > room;
@@ -272,7 +283,7 @@ export function layOut(options: {
 }
 
 /** Columns are drawn, and asked for, so many at once. */
-export const CHUNK = 8;
+export const CHUNK = 16;
 
 /** What of the grid is in sight: rows and chunks of columns from a first to before a last. */
 export interface Sight {

@@ -1,6 +1,7 @@
 /** The grid of thumbnails: what of it is in sight stands in the page, and nothing else. */
 
 // biome-ignore-all lint/a11y/useSemanticElements: a table cannot leave out what is not in sight.
+// biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
 // biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
 
 import { type Signal, useSignal } from "@preact/signals";
@@ -35,6 +36,9 @@ interface GridProps {
 
 let instances = 0;
 
+/** Strips with a map missing are drawn without it after so long. */
+const LATE_MS = 120;
+
 export function ModelGrid(props: GridProps) {
   const { model, box } = props;
   const hint = useSignal<Hint | null>(null);
@@ -50,8 +54,13 @@ export function ModelGrid(props: GridProps) {
   if (!grid || !layout || !sight) return null;
 
   const cellAt = (event: Event): Cell | null => {
-    const data = (event.target as Element).closest<HTMLElement>("[data-head]")?.dataset;
-    return data ? { layer: Number(data["layer"]), head: Number(data["head"]) } : null;
+    const id = (event.target as Element).closest("[role=gridcell]")?.id;
+    const [layer, head] =
+      id
+        ?.slice(prefix.length + 1)
+        .split("-")
+        .map(Number) ?? [];
+    return layer === undefined || head === undefined ? null : { layer, head };
   };
   const onPointerMove = (event: PointerEvent): void => {
     const cell = cellAt(event);
@@ -90,7 +99,6 @@ export function ModelGrid(props: GridProps) {
         class="av-model-box"
         ref={box}
         role="grid"
-        // biome-ignore lint/a11y/noNoninteractiveTabindex: arrows walk over the heads.
         tabIndex={0}
         aria-label={
           grid.columns ? "Heads by layer" : `Heads of all layers by ${grid.score}, strongest first`
@@ -98,7 +106,7 @@ export function ModelGrid(props: GridProps) {
         aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
         aria-colcount={layout.columns + (grid.columns ? 1 : 0)}
         aria-activedescendant={inSight && active ? idOf(prefix, active) : undefined}
-        style={{ width: `${layout.boxWidth}px`, height: `${layout.boxHeight}px` }}
+        style={`width:${layout.boxWidth}px;height:${layout.boxHeight}px;--av-cell:${layout.cell + 2}px`}
         onScroll={(event) => {
           const { scrollLeft, scrollTop } = event.currentTarget;
           model.scroll.value = { x: scrollLeft, y: scrollTop };
@@ -242,6 +250,8 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
   const offset = grid.columns ? 2 : 1;
   const place = model.place.value;
   const cursor = model.cursor.value;
+  const palette = context.palette.value;
+  const chosenCount = place?.chosen.length ?? 0;
   return (
     <div
       class="av-model-row"
@@ -269,7 +279,11 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
           aria-hidden="true"
           data-row={row}
           data-chunk={chunk}
-          style={{ left: `${layout.left + chunk * CHUNK * layout.across}px` }}
+          style={{
+            left: `${layout.left + chunk * CHUNK * layout.across}px`,
+            width: `${(chunkOf(cells, chunk).length - 1) * layout.across + layout.cell}px`,
+            height: `${layout.cell}px`,
+          }}
         />
       ))}
       {cells.slice(first * CHUNK, last * CHUNK).map((cell, i) => {
@@ -283,23 +297,13 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
             id={idOf(prefix, cell)}
             role="gridcell"
             class={`av-model-cell${at ? " av-model-cursor" : ""}`}
-            aria-colindex={column + offset}
+            // Cells beside each other count on from the first.
+            aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
             aria-label={cellName(cell, grid.score)}
-            aria-selected={chosen >= 0}
-            data-layer={cell.layer}
-            data-head={cell.head}
-            style={{
-              left: `${layout.left + column * layout.across - 1}px`,
-              width: `${layout.cell + 2}px`,
-              height: `${layout.cell + 2}px`,
-              ...(chosen >= 0 && {
-                "--av-chosen": headColor(
-                  context.palette.value,
-                  chosen,
-                  place?.chosen.length ?? chosen + 1,
-                ),
-              }),
-            }}
+            aria-selected={chosen >= 0 || undefined}
+            style={`left:${layout.left + column * layout.across - 1}px${
+              chosen < 0 ? "" : `;--av-chosen:${headColor(palette, chosen, chosenCount)}`
+            }`}
           >
             {layout.caption !== "none" && <Caption cell={cell} layout={layout} />}
           </div>
@@ -331,23 +335,35 @@ function Painter({ context, model, drawn, box }: GridProps) {
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;
 
-  useLayoutEffect(() => {
+  const paint = (partly: boolean): boolean => {
     const grid = model.grid.peek();
     const layout = model.layout.peek();
-    if (!box.current || !grid || !layout) return;
+    if (!box.current || !grid || !layout) return false;
     let complete = true;
     for (const canvas of box.current.querySelectorAll("canvas")) {
-      const row = grid.rows[Number(canvas.dataset["row"])] ?? [];
-      const cells = chunkOf(row, Number(canvas.dataset["chunk"]));
+      const row = grid.rows[Number(canvas.dataset.row)] ?? [];
+      const cells = chunkOf(row, Number(canvas.dataset.chunk));
       const maps = cells.map((cell) => (cell ? model.map(cell) : null));
-      if (maps.includes(undefined)) complete = false;
+      if (maps.includes(undefined)) {
+        complete = false;
+        if (!partly) continue;
+      }
       const look = [...maps, palette, thumbnails, layout.cell, layout.across];
       const before = painted.get(canvas);
       if (before?.length === look.length && look.every((each, i) => each === before[i])) continue;
       paintStrip(canvas, maps, layout, thumbnails, palette.neutral, palette.raised);
       painted.set(canvas, look);
     }
+    return complete;
+  };
+  const waiting = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(waiting.current), []);
+  useLayoutEffect(() => {
+    const complete = paint(false);
     drawn.value = complete ? model.sign.peek() : null;
+    clearTimeout(waiting.current);
+    // Most maps come together: what has to wait for them is drawn only where they are late.
+    if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
   });
   return null;
 }
@@ -365,21 +381,31 @@ function paintStrip(
   const scale = globalThis.devicePixelRatio || 1;
   const context = prepare(canvas, (maps.length - 1) * across + cell, cell, scale);
   if (!context) return;
-  context.fillStyle = ground;
-  maps.forEach((map, i) => {
-    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
-  });
   const there = maps.flatMap((map, i): [HeadMap, number][] => (map ? [[map, i * across]] : []));
   if (thumbnails === "lines") {
     const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
     paintMarks(context, lineMarks(squares, ink));
-    return;
+  } else paintHeatStrip(canvas, context, there, cell * scale, scale, ink);
+  context.fillStyle = ground;
+  maps.forEach((map, i) => {
+    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
+  });
+}
+
+/** Heat maps pixel by pixel of the screen, so that nothing is lost or blurred on the way. */
+function paintHeatStrip(
+  canvas: HTMLCanvasElement,
+  context: CanvasRenderingContext2D,
+  maps: [HeadMap, number][],
+  wanted: number,
+  scale: number,
+  ink: string,
+): void {
+  const side = Math.min(canvas.height, Math.round(wanted));
+  const image = new ImageData(canvas.width, canvas.height);
+  for (const [map, x] of maps) {
+    const left = Math.min(canvas.width - side, Math.round(x * scale));
+    paintHeat(image.data, canvas.width, map, { x: left, y: 0, side }, ink);
   }
-  // Pixel by pixel of the screen, so that nothing is lost or blurred between a map and it.
-  const side = Math.min(canvas.height, Math.round(cell * scale));
-  for (const [map, x] of there) {
-    const image = new ImageData(side, side);
-    paintHeat(image.data, side, map, { x: 0, y: 0, side }, ink);
-    context.putImageData(image, Math.round(x * scale), 0);
-  }
+  context.putImageData(image, 0, 0);
 }

@@ -3,6 +3,7 @@
 import { type Signal, signal } from "@preact/signals";
 import { Recent } from "../channel/recent";
 import { LARGEST_REPLY, type Source } from "../channel/source";
+import { same } from "../ui/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
 export interface HeadMap {
@@ -24,6 +25,12 @@ export interface Wanted {
   layers: [number, number[]][];
 }
 
+/** What is the same in all maps of a stack and size. */
+export interface Sample extends Omit<HeadMap, "values"> {
+  stack: string;
+  size: number;
+}
+
 interface Asked {
   keys: Set<string>;
   answered: Promise<void>;
@@ -34,12 +41,14 @@ interface Asked {
 const KEPT_BYTES = 64_000_000;
 
 function keyOf(wanted: Pick<Wanted, "stack" | "size">, layer: number, head: number): string {
-  return JSON.stringify([wanted.stack, wanted.size, layer, head]);
+  return `${layer} ${head} ${wanted.size} ${wanted.stack}`;
 }
 
 export class HeadMaps {
   /** Counts what has come, so that who draws hears of it. */
   readonly arrivals: Signal<number> = signal(0);
+  /** Of the maps that came last. */
+  readonly sample: Signal<Sample | null> = signal(null);
   readonly #source: Source;
   readonly #kept = new Recent<HeadMap>(KEPT_BYTES);
   readonly #asked = new Set<Asked>();
@@ -84,12 +93,14 @@ export class HeadMaps {
     const answered = this.#source
       .maps(request, controller.signal)
       .then((piece) => {
+        const { rows, columns, maximum, error } = piece;
         heads.forEach((head, i) => {
-          const { rows, columns, maximum, error } = piece;
           const values = piece.matrices[i] as Float32Array;
           const map = { values, rows, columns, maximum, error };
           this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
         });
+        const sample = { stack, size, rows, columns, maximum, error };
+        if (!same(this.sample.peek(), sample)) this.sample.value = sample;
         this.arrivals.value += 1;
       })
       .finally(() => this.#asked.delete(asked));

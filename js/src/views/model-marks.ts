@@ -33,6 +33,15 @@ export function cellsOfPixels(count: number, pixels: number): [number, number][]
   });
 }
 
+let lastSpans: { count: number; pixels: number; spans: [number, number][] } | null = null;
+
+/** The same, kept: all heads of a grid ask for the same. */
+function spansOf(count: number, pixels: number): [number, number][] {
+  if (lastSpans?.count !== count || lastSpans.pixels !== pixels)
+    lastSpans = { count, pixels, spans: cellsOfPixels(count, pixels) };
+  return lastSpans.spans;
+}
+
 /** Paints a head's heat map into RGBA pixels `across` wide, its corner at (x, y). */
 export function paintHeat(
   pixels: Uint8ClampedArray,
@@ -42,8 +51,8 @@ export function paintHeat(
   color: string,
 ): void {
   const [red, green, blue] = rgbOf(color);
-  const rows = cellsOfPixels(map.rows, square.side);
-  const columns = cellsOfPixels(map.columns, square.side);
+  const rows = spansOf(map.rows, square.side);
+  const columns = spansOf(map.columns, square.side);
   for (let y = 0; y < square.side; y++) {
     const [top, bottom] = rows[y] as [number, number];
     for (let x = 0; x < square.side; x++) {
@@ -78,7 +87,7 @@ export const FAINTEST_LINE = 0.03;
 
 /** Lines that a thumbnail of so many pixels has room for. */
 export function mostLines(cell: number): number {
-  return Math.max(24, Math.min(160, 2 * Math.round(cell)));
+  return Math.round(cell < 40 ? cell : Math.min(160, 2 * cell));
 }
 
 /** Indices of the strongest cells of a map, the strongest first. */
@@ -94,11 +103,13 @@ export function strongestCells(map: HeadMap, most: number): number[] {
 /** The lines of several heads, queries on the left of each square and keys on the right. */
 export function lineMarks(heads: readonly [HeadMap, Square][], color: string): Mark[] {
   const lines: [number, number, number, number, number][] = [];
-  let side = 0;
+  let width = 1;
   for (const [map, square] of heads) {
-    side = square.side;
+    const { side } = square;
     const edge = side < 36 ? 1.5 : 3;
     const inner = side - 2 * edge;
+    // No wider than what lies between two tokens, so that lines stay apart.
+    width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
     for (const cell of strongestCells(map, mostLines(side))) {
       const row = Math.floor(cell / map.columns);
       const column = cell % map.columns;
@@ -123,7 +134,7 @@ export function lineMarks(heads: readonly [HeadMap, Square][], color: string): M
     x1: field(2),
     y1: field(3),
     opacity: field(4),
-    width: new Float32Array(lines.length).fill(side < 36 ? 0.9 : 1.2),
+    width: new Float32Array(lines.length).fill(width),
   };
   return [mark];
 }

@@ -25,7 +25,7 @@ import {
   sightOf,
   stepCell,
 } from "./model-data";
-import { type HeadMap, HeadMaps } from "./model-maps";
+import { type HeadMap, HeadMaps, type Sample } from "./model-maps";
 
 export interface ModelModel {
   place: ReadonlySignal<Place | null>;
@@ -40,6 +40,8 @@ export interface ModelModel {
   mapSize: ReadonlySignal<number>;
   maps: HeadMaps;
   map: (cell: Cell) => HeadMap | undefined;
+  /** What all maps in sight have in common; null until one has come. */
+  sample: ReadonlySignal<Sample | null>;
   /** The head that is shown in detail. */
   opened: ReadonlySignal<Cell | null>;
   /** Whether the detail stands beside the grid, and not below it. */
@@ -111,6 +113,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   const layout = computed<Layout | null>(() => {
     const now = grid.value;
     if (!now) return null;
+    const place = record.place.value;
     const window = globalThis.innerHeight || 800;
     return layOut({
       columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
@@ -119,6 +122,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
       width: gridWidth.value,
       mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
       size: size.value,
+      longest: Math.max(place?.queries.text.length ?? 1, place?.keys.text.length ?? 1),
     });
   });
 
@@ -199,6 +203,10 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     reordering,
     mapSize,
     maps,
+    sample: computed(() => {
+      const sample = maps.sample.value;
+      return sample?.stack === stack.value?.name ? sample : null;
+    }),
     map: ({ layer, head }) => {
       const name = grid.peek()?.stack ?? "";
       return maps.get(name, mapSize.peek(), layer, head);

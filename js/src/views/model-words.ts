@@ -6,7 +6,7 @@ import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
 import { formatWeight, precision, quoted, stackName, tokensInWords } from "../ui/words";
 import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
-import { covered, type HeadMap, strongest } from "./model-maps";
+import { covered, type HeadMap, type Sample, strongest } from "./model-maps";
 import { FAINTEST_LINE, mostLines } from "./model-marks";
 import type { ModelModel } from "./model-model";
 
@@ -101,7 +101,7 @@ export function orderInWords(grid: Grid, least: number | null): string {
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
 export function thumbnailsInWords(
   place: Place,
-  map: HeadMap | null,
+  map: Sample | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
 ): string {

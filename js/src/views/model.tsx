@@ -22,7 +22,6 @@ import {
 } from "./model-data";
 import { figure, headsCsv, loadAll } from "./model-figure";
 import { ModelGrid } from "./model-grid";
-import type { HeadMap } from "./model-maps";
 import { inkOf } from "./model-marks";
 import { type ModelModel, makeModelModel } from "./model-model";
 import {
@@ -53,15 +52,6 @@ const SIZES: readonly (readonly [CellSize, string])[] = [
 /** Values of maps that a figure holds at most; from there on its maps are smaller. */
 const MOST_VALUES = 4_000_000;
 
-/** Any map that has come: what one says of pooling holds for all. */
-function anyMap(model: ModelModel, grid: Grid | null): HeadMap | null {
-  for (const cell of grid?.rows.flat() ?? []) {
-    const map = cell && model.map(cell);
-    if (map) return map;
-  }
-  return null;
-}
-
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const { state, record, source } = context;
   const model = useMemo(() => makeModelModel(context), []);
@@ -75,7 +65,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const map = await loadWhole(context, model);
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(place, grid, anyMap(model, grid)?.error ?? null),
+        subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
         sentence: sentenceOf(model, place, grid, false),
         coverage: coverageOf(context, model, place, grid),
       };
@@ -116,13 +106,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   });
   const place = model.place.value;
   const grid = model.grid.value;
-  model.maps.arrivals.value;
 
   return (
     <ViewFrame
       context={context}
       name="Model view"
-      subtitle={place && grid ? subtitleOf(place, grid, anyMap(model, grid)?.error ?? null) : ""}
+      subtitle={place && grid ? subtitleOf(place, grid, model.sample.value?.error ?? null) : ""}
       summary={summary}
       exports={entries}
       keys={KEYS}
@@ -196,7 +185,7 @@ function coverageOf(
   const cell = model.layout.value?.cell ?? 0;
   return [
     orderInWords(grid, least_score.value),
-    thumbnailsInWords(place, anyMap(model, grid), cell, thumbnails.value),
+    thumbnailsInWords(place, model.sample.value, cell, thumbnails.value),
   ]
     .filter((part) => part !== "")
     .join(" ");
@@ -218,7 +207,7 @@ function ModelFooter(props: {
     >
       <InkLegend
         straight={context.state.thumbnails.value === "lines"}
-        maximum={anyMap(model, grid)?.maximum ?? place.stack.maximum}
+        maximum={model.sample.value?.maximum ?? place.stack.maximum}
         color={context.palette.value.neutral}
       />
     </Footer>
