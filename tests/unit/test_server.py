@@ -265,8 +265,8 @@ def test_scores_of_all_heads() -> None:
     reply = RecordServer(record).reply("scores", asked)
     # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
-    with pytest.raises(ValueError, match="induction"):
-        RecordServer(record).reply("scores", asked | {"pattern": "induction"})
+    with pytest.raises(ValueError, match="sideways"):
+        RecordServer(record).reply("scores", asked | {"pattern": "sideways"})
 
 
 def test_maps_of_many_heads_stay_under_a_megabyte() -> None:
