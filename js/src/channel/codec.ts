@@ -31,7 +31,8 @@ export function codeValues(maximum: number): Float32Array {
   return values;
 }
 
-function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
+/** The bytes of a reply's buffer; its own offset and length are honoured. */
+export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer
     ? new Uint8Array(data)
     : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);

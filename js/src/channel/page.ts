@@ -1,5 +1,6 @@
 /** Answers from the data that an exported page carries, as a kernel would. */
 
+import { type CarriedVectors, VectorCarrier } from "./carried";
 import { bytesPerValue, type Encoding, fromBase64, inflate, type PieceHeader } from "./codec";
 import { parts, pooledMean, runs, tileRange } from "./pieces";
 import { Recent } from "./recent";
@@ -13,6 +14,7 @@ import type {
   Scores,
   TileRequest,
 } from "./source";
+import type { VectorsRequest } from "./vectors";
 
 /** All heads of one layer: the whole matrices, or their small maps. */
 export interface CarriedPiece {
@@ -37,6 +39,8 @@ export interface PageData {
   maps: CarriedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
+  /** Queries and keys, where the view shows them. */
+  vectors?: CarriedVectors;
 }
 
 /** Inflated bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
@@ -48,6 +52,7 @@ const POOLED_WEIGHTS = 4_000_000;
 export class PageCarrier implements Carrier {
   readonly makesPages = false;
   readonly #data: PageData;
+  readonly #vectors: VectorCarrier;
   readonly #inflated = new Recent<Promise<Uint8Array>>(KEPT_BYTES);
 
   /** @throws Error when the data are of a format that this bundle does not know. */
@@ -56,6 +61,7 @@ export class PageCarrier implements Carrier {
       throw new Error(`The page's data have format ${String(data.format)}; format 1 is known.`);
     }
     this.#data = data;
+    this.#vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
   }
 
   async ask(name: string, args: object): Promise<Reply> {
@@ -64,6 +70,7 @@ export class PageCarrier implements Carrier {
     if (name === "maps") return this.#maps(args as MapsRequest);
     if (name === "tile") return this.#tile(args as TileRequest);
     if (name === "scores") return this.#scores(args as { stack: string; pattern: string });
+    if (name === "vectors") return this.#vectors.reply(args as VectorsRequest);
     throw new Error(`An exported page cannot answer "${name}".`);
   }
 

@@ -8,6 +8,14 @@
 import { bytesPerValue, decode, type Encoding, type PieceHeader } from "./codec";
 import type { Pooled } from "./pieces";
 import { Recent } from "./recent";
+import {
+  bytesOfVectors,
+  joinVectors,
+  readVectors,
+  splitVectors,
+  type Vectors,
+  type VectorsRequest,
+} from "./vectors";
 
 /** Display tokens of one side of a stack. */
 export interface TokenList {
@@ -130,6 +138,9 @@ export interface Carrier {
 /** Replies carry at most this many bytes: what every host that was tried passes on. */
 export const LARGEST_REPLY = 1_000_000;
 
+/** Dimensions that a head is taken to have when a request for its vectors is cut. */
+const MOST_DIMENSIONS = 1024;
+
 /** Bytes of decoded weights that are kept: over twenty layers of 12 heads at 256 tokens. */
 const KEPT_BYTES = 64_000_000;
 
@@ -173,12 +184,14 @@ export class Source {
   readonly carrier: Carrier;
   readonly #blocks: Recent<Kept>;
   readonly #pieces: Recent<Piece>;
+  readonly #vectors: Recent<Vectors>;
   readonly #scores = new Map<string, Scores>();
 
   constructor(carrier: Carrier, keptBytes = KEPT_BYTES) {
     this.carrier = carrier;
     this.#blocks = new Recent(keptBytes);
     this.#pieces = new Recent(keptBytes);
+    this.#vectors = new Recent(keptBytes);
   }
 
   /** What the record holds. */
@@ -241,6 +254,21 @@ export class Source {
   /** One tile of a matrix. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
     return this.#piece("tile", request, signal);
+  }
+
+  /** A query, some keys, and how the query's weights come from them. */
+  async vectors(request: VectorsRequest, signal?: AbortSignal): Promise<Vectors> {
+    const key = JSON.stringify(request);
+    const known = this.#vectors.get(key);
+    if (known) return known;
+    const parts = await Promise.all(
+      splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map(async (part) =>
+        readVectors(await this.carrier.ask("vectors", part, signal), part.keys),
+      ),
+    );
+    const vectors = joinVectors(parts);
+    this.#vectors.set(key, vectors, bytesOfVectors(vectors));
+    return vectors;
   }
 
   /** A pattern's score of every head of a stack, layer by layer. */

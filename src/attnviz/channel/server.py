@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from attnviz.analysis import head_scores, patterns_of
 from attnviz.channel.codec import Encoded, encode, pool_max
 from attnviz.channel.tiles import encoded_tile
+from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
@@ -110,6 +111,7 @@ class RecordServer:
             "maps": self._maps,
             "tile": self._tile,
             "scores": self._scores,
+            "vectors": self._vectors,
             "page": self._page_part,
         }
 
@@ -118,7 +120,7 @@ class RecordServer:
 
         Parameters
         ----------
-        name : {"describe", "block", "maps", "tile", "scores", "page"}
+        name : {"describe", "block", "maps", "tile", "scores", "vectors", "page"}
             What is asked for.
         arguments : mapping
             Its arguments.
@@ -186,6 +188,18 @@ class RecordServer:
         stack = self.record.stack(arguments["stack"])
         scores = head_scores(stack, str(arguments["pattern"]))
         return Reply({"scores": finite_scores(scores)})
+
+    def _vectors(self, arguments: Mapping[str, Any]) -> Reply:
+        stack = self.record.stack(arguments["stack"])
+        header, data = encoded_vectors(
+            stack,
+            layer=int(arguments["layer"]),
+            head=int(arguments["head"]),
+            token=int(arguments["token"]),
+            keys=_range("keys", arguments["keys"], len(stack.key_tokens)),
+            largest=MAX_REPLY_BYTES,
+        )
+        return Reply(header, data)
 
     def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
         if self._make_page is None:

@@ -17,6 +17,7 @@ from attnviz.analysis import all_head_scores
 from attnviz.channel.codec import Encoded, encode
 from attnviz.channel.server import describe, encoded_maps, finite_scores
 from attnviz.record import AttentionRecord
+from attnviz.snapshot.vectors import carried_vectors
 from attnviz.static_files import bundle
 
 __all__ = ["Carried", "make_page"]
@@ -115,6 +116,8 @@ def make_page(
             f"a page with all {count:,} weights would be too large to open (at most "
             f"{_MAX_WEIGHTS:,}); choose layers with include_layers=[...], or a shorter text"
         )
+    # Before the maps, so that what is too large is refused before minutes of computing.
+    vectors = carried_vectors(record.stacks.values()) if "vectors" in carries else None
     description = describe(record)
     scores = _carried_scores(record) if count <= _MAX_SCORED_WEIGHTS else []
     carried = {(each["stack"], each["pattern"]) for each in scores}
@@ -139,6 +142,8 @@ def make_page(
         "maps": maps,
         "scores": scores,
     }
+    if vectors is not None:
+        data["vectors"] = vectors
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "

@@ -1,0 +1,198 @@
+"""Queries and keys for an exported page, and how exact weights are that the page computes.
+
+``js/src/channel/carried.ts`` reads them.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import zlib
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import numpy as np
+import torch
+
+from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.stack import AttentionStack
+from attnviz.weights import QueryKeyAttention, tiles
+
+__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors"]
+
+Encoding = Literal["float32", "float16", "bfloat16"]
+
+#: Up to so many bytes of float32 vectors are carried as they are.
+MAX_EXACT_BYTES = 4_000_000
+#: Above this a browser tab struggles with the page, and so does whoever receives it.
+MAX_VECTOR_BYTES = 100_000_000
+
+_LARGEST_HALF = float(torch.finfo(torch.float16).max)
+
+
+def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
+    """Queries, keys and all else that goes into the logits of every layer.
+
+    Vectors of a model in half precision are carried as they are. Others are, where all together
+    take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
+    logits and weights is measured here, on all of them.
+
+    Parameters
+    ----------
+    stacks : iterable of AttentionStack
+        Stacks; those of which only weights are known are passed over.
+
+    Returns
+    -------
+    dict
+        Fit for JSON. ``arrays`` holds base64 of deflated bytes, each once however many layers
+        share it; an entry of ``layers`` names its arrays by their place there, and its ``error``
+        and ``logit_error`` are the largest absolute errors of a weight and of a logit.
+
+    Raises
+    ------
+    ValueError
+        If they would be too large for a page; says how to make them fit.
+    """
+    layers = [
+        (stack.name, number, attention)
+        for stack in stacks
+        if stack.has_vectors
+        for number in stack.layers
+        if isinstance(attention := stack.attention(number), QueryKeyAttention)
+    ]
+    exact = sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
+    size = sum(_size(each, exact) for *_, each in layers)
+    if size > MAX_VECTOR_BYTES:
+        raise ValueError(
+            f"a page with the queries and keys of all layers ({size:,} bytes) would be too large "
+            f"to open (at most {MAX_VECTOR_BYTES:,}); choose layers with include_layers=[...], or "
+            "a shorter text"
+        )
+    arrays = _Arrays()
+    return {
+        "layers": [
+            {"stack": name, "layer": number} | _carried_layer(each, exact, arrays)
+            for name, number, each in layers
+        ],
+        "arrays": arrays.texts,
+    }
+
+
+class _Arrays:
+    """Arrays as text, each once."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self._places: dict[bytes, int] = {}
+
+    def place(self, values: torch.Tensor) -> int:
+        """Where these values are kept."""
+        values = values.detach().cpu().contiguous()
+        if values.dtype == torch.bfloat16:
+            # numpy has no such type; what counts are the bits.
+            values = values.view(torch.int16)
+        array = values.numpy()
+        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        if data not in self._places:
+            self._places[data] = len(self.texts)
+            self.texts.append(base64.b64encode(zlib.compress(data, 6)).decode("ascii"))
+        return self._places[data]
+
+
+def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
+    kinds = {attention.queries.dtype, attention.keys.dtype}
+    if kinds == {torch.bfloat16}:
+        return "bfloat16"
+    if kinds == {torch.float16}:
+        return "float16"
+    if exact_bytes <= MAX_EXACT_BYTES:
+        return "float32"
+    largest = max(float(side.abs().max()) for side in (attention.queries, attention.keys))
+    return "float16" if largest <= _LARGEST_HALF else "float32"
+
+
+def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
+    each = 4 if _encoding(attention, exact_bytes) == "float32" else 2
+    size = each * (attention.queries.numel() + attention.keys.numel())
+    if isinstance(attention.mask, PackedMask):
+        size += attention.mask.bits.numel()
+    if attention.bias is not None:
+        size += 4 * attention.bias.values.numel()
+    return size
+
+
+def _carried_layer(
+    attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
+) -> dict[str, Any]:
+    encoding = _encoding(attention, exact_bytes)
+    kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    carried = dataclasses.replace(
+        attention,
+        queries=attention.queries.to(kind[encoding]),
+        keys=attention.keys.to(kind[encoding]),
+    )
+    error, logit_error = (0.0, 0.0) if _same(attention, carried) else _errors(attention, carried)
+    sinks = attention.sinks
+    return {
+        "num_heads": attention.num_heads,
+        "num_key_heads": attention.keys.shape[0],
+        "num_queries": attention.num_queries,
+        "num_keys": attention.num_keys,
+        "head_dim": attention.queries.shape[2],
+        "encoding": encoding,
+        "queries": arrays.place(carried.queries),
+        "keys": arrays.place(carried.keys),
+        "scale": float(attention.scale),
+        "softcap": None if attention.softcap is None else float(attention.softcap),
+        "sinks": None if sinks is None else sinks.float().cpu().tolist(),
+        "mask": _carried_mask(attention, arrays),
+        "bias": _carried_bias(attention, arrays),
+        "error": error,
+        "logit_error": logit_error,
+    }
+
+
+def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+    mask = attention.mask
+    if isinstance(mask, BandMask):
+        return {"kind": "band", **dataclasses.asdict(mask)}
+    if isinstance(mask, PackedMask):
+        return {"kind": "packed", "heads": len(mask.bits), "bits": arrays.place(mask.bits)}
+    return None
+
+
+def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+    bias = attention.bias
+    if isinstance(bias, DistanceBias):
+        values = bias.values.float()
+        return {"kind": "distance", "heads": len(values), "values": arrays.place(values)}
+    if isinstance(bias, DenseBias):
+        values = bias.values.float()
+        return {
+            "kind": "dense",
+            "heads": values.shape[0],
+            "rows": values.shape[1],
+            "values": arrays.place(values),
+        }
+    return None
+
+
+def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:
+    return torch.equal(attention.queries.float(), carried.queries.float()) and torch.equal(
+        attention.keys.float(), carried.keys.float()
+    )
+
+
+def _errors(attention: QueryKeyAttention, carried: QueryKeyAttention) -> tuple[float, float]:
+    """Largest absolute differences of a weight and of a logit."""
+    weight_error = logit_error = 0.0
+    columns = slice(0, attention.num_keys)
+    for head in range(attention.num_heads):
+        for rows in tiles(slice(0, attention.num_queries), attention.num_keys):
+            difference = carried.logits(head, rows) - attention.logits(head, rows)
+            # Where a key is not allowed both are minus infinity.
+            logit_error = max(logit_error, float(torch.nan_to_num(difference, 0.0).abs().max()))
+            weights = carried.weights(head, rows, columns) - attention.weights(head, rows, columns)
+            weight_error = max(weight_error, float(np.abs(weights).max()))
+    return weight_error, logit_error

@@ -1,0 +1,119 @@
+"""The neuron view: how a weight comes from a query and a key, dimension by dimension."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import traitlets
+
+from attnviz.merged import MergedWeights
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.snapshot.html import Carried
+from attnviz.views.base import AttentionView
+
+__all__ = ["NeuronView"]
+
+
+class NeuronView(AttentionView):
+    """One query of one head against its keys: q, k, q x k, their sum, the logit and the weight.
+
+    Every row adds up: its cells, q x k x scale, are the sum beside them; that sum, capped and with
+    its bias where the model has them, is the logit; and the softmax over the rows (and the sink,
+    where there is one) is the weight.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example with its queries and keys, as `attnviz.extract` makes it.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the trait below and of those that all views share
+        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, order,
+        least_score, scores, theme). The head that is shown is the first of `heads`. `token` is the
+        query, None the last that is no special token. `key` is the highlighted row, None the
+        strongest.
+
+    Attributes
+    ----------
+    sort_dimensions : bool
+        Dimensions by their share of the highlighted key, the largest first: a dimension's share is
+        its cell's size over the sum of the sizes of all cells. False keeps their order.
+
+    Raises
+    ------
+    ValueError
+        If the record has no queries and keys: it was made from weights, or its tokens are merged
+        into words. Stacks of which that is true are left out where others remain.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                        # doctest: +SKIP
+    >>> record = av.extract(model, "the cat sat", tokenizer=tokenizer)     # doctest: +SKIP
+    >>> view = NeuronView(record, layer=0, heads=[3], token=2)             # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "neuron"
+    carries: ClassVar[frozenset[Carried]] = frozenset({"vectors"})
+
+    sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
+
+    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """The first head.
+
+        Parameters
+        ----------
+        stack : AttentionStack
+            The stack that is shown first.
+        layer : int
+            Its layer that is shown first.
+
+        Returns
+        -------
+        dict
+            Values by trait.
+        """
+        del stack, layer
+        return {"heads": [0]}
+
+    def fit(self, record: AttentionRecord) -> AttentionRecord:
+        """The stacks whose queries and keys are known.
+
+        Parameters
+        ----------
+        record : AttentionRecord
+            What was given.
+
+        Returns
+        -------
+        AttentionRecord
+
+        Raises
+        ------
+        ValueError
+            If there is none; says why, and which views the record can have.
+        """
+        known = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
+        if not known:
+            raise ValueError(
+                f"NeuronView shows queries and keys, and this record has none: {_reason(record)}. "
+                "HeadView, ModelView and MatrixView can show it"
+            )
+        if len(known) == len(record.stacks):
+            return record
+        return AttentionRecord(known, model=record.model, notes=record.notes)
+
+
+def _reason(record: AttentionRecord) -> str:
+    merged = any(
+        isinstance(stack.attention(layer), MergedWeights)
+        for stack in record.stacks.values()
+        for layer in stack.layers
+    )
+    if merged:
+        return (
+            "its tokens are merged into words, whose weights are sums and means of many tokens'; "
+            "give the record as it was before merge_words()"
+        )
+    return "it was made from weights; make it with attnviz.extract(model, inputs)"
