@@ -4,6 +4,7 @@
 #   make test     everything: lint, types, unit tests, models, a real browser, a real JupyterLab
 #   make lab      JupyterLab on notebooks/
 #   make watch    builds the front-end again on every change in js/src
+#   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
 #   make format   puts Python and TypeScript into the house's form
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
@@ -17,10 +18,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lab watch format package clean environment test-environment front-end
+.PHONY: help demo test lab watch tutorial format package clean environment test-environment front-end
 
 help:
-	@sed -n '3,9s/^# *//p' Makefile
+	@sed -n '3,10s/^# *//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -51,6 +52,10 @@ lab: test-environment
 
 watch: environment
 	$(FRONT_END) --watch
+
+tutorial: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
+	$(VENV_PYTHON) scripts/render_tutorial.py
 
 format: test-environment
 	.venv/bin/ruff check --fix-only
