@@ -329,9 +329,10 @@ function Caption({ cell, layout }: { cell: ScoredCell; layout: Layout }) {
 /** Paints the canvases that lie in the grid, as far as their maps have come. */
 function Painter({ context, model, drawn, box }: GridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, unknown[]>(), []);
-  // Read so that this is rendered, and paints, when one of them changes.
+  // Read so that this is rendered, and paints, when one of them changes: after the grid, which
+  // stands above it, has.
+  for (const each of [model.grid, model.layout, model.sight, model.mapSize, model.sign]) each.value;
   model.maps.arrivals.value;
-  model.mapSize.value;
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;
 
