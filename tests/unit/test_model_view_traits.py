@@ -1,0 +1,117 @@
+"""The model view's state: which heads it offers, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from traitlets import TraitError
+
+from attnviz.views.model import ModelView
+from unit.records import captured_record, encoder_decoder_record, given_record
+
+
+def test_nothing_is_open_at_first() -> None:
+    view = ModelView(given_record())
+    assert (view.stack, view.layer, view.heads) == ("self", 0, [])
+    assert (view.thumbnails, view.include_heads) == ("heat-map", None)
+    assert json.loads(json.dumps(view.state))["include_heads"] is None
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        ([2, 0, 2], [0, 2]),
+        (range(2), [0, 1]),
+        (np.array([1]), [1]),
+        ({1}, [1]),
+        ({1: [2, 0], 0: (1,)}, {"0": [1], "1": [0, 2]}),
+        ({np.int64(1): np.arange(2)}, {"1": [0, 1]}),
+        # As it comes back from the browser.
+        ({"1": [2]}, {"1": [2]}),
+        (None, None),
+    ],
+)
+def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
+    view = ModelView(given_record((2, 3)), include_heads=given)
+    assert view.include_heads == kept
+    assert json.loads(json.dumps(view.state))["include_heads"] == kept
+    later = ModelView(given_record((2, 3)))
+    later.include_heads = given
+    assert later.include_heads == kept
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([3], r"include_heads=\[3\]: no layer has head 3; there are heads 0 to 2"),
+        ([-1], "no layer has head -1"),
+        ({0: [2]}, r"layer 0 has heads 0 to 1, not head 2"),
+        ({5: [0]}, r"there is no layer 5; stack 'self' has layers 0, 1"),
+        ([], r"include_heads=\[\] names no head; leave it out to offer all"),
+        ({}, "names no head"),
+        ({0: []}, "names no head"),
+        (1, r"must be heads such as \[0, 1\], or heads by layer such as {3: \[0, 1\]}; got 1"),
+        ("01", "got '01'"),
+        ({0: 1}, r"got {0: 1}"),
+        ([0.5], "0.5 is no number of a layer or of a head"),
+        ({"first": [0]}, "'first' is no number"),
+        ([None], "None is no number"),
+    ],
+)
+def test_heads_that_are_not_there_are_refused(given: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        ModelView(given_record((2, 3)), include_heads=given)
+    view = ModelView(given_record((2, 3)), include_heads=[1])
+    with pytest.raises(TraitError, match=message):
+        view.include_heads = given
+    assert view.include_heads == [1]
+
+
+def test_heads_of_any_stack_may_be_named() -> None:
+    # The decoder alone has a layer 2, and the cross-attention alone a head 4.
+    view = ModelView(encoder_decoder_record(), include_heads={2: [1], 1: [4]})
+    assert view.include_heads == {"1": [4], "2": [1]}
+    assert ModelView(encoder_decoder_record(), include_heads=[4]).include_heads == [4]
+
+
+def test_layers_that_are_not_included_have_no_heads_to_offer() -> None:
+    with pytest.raises(TraitError, match=r"there is no layer 2; stack 'self' has layers 5, 11"):
+        ModelView(captured_record(), include_layers=[5, 11], include_heads={2: [0]})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("thumbnails", "bars", "any of"),
+        ("color_scale", "square", "any of"),
+        ("pooled", "median", "any of"),
+        ("query_window", [0, 6], r"query_window=\[0, 6\] must be \[start, stop\] within the 5"),
+        ("key_window", [3, 3], "key_window"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        ModelView(given_record(), **{name: value})
+
+
+def test_another_stack_forgets_windows_that_it_does_not_have() -> None:
+    view = ModelView(encoder_decoder_record(), query_window=[2, 6], key_window=[0, 4])
+    view.stack = "cross"
+    assert view.query_window is None
+    assert view.key_window == [0, 4]
+
+
+def test_an_opened_head_stays_open_in_a_layer_that_has_it() -> None:
+    view = ModelView(given_record((3, 3)), layer=1, heads=[2])
+    view.layer = 0
+    assert view.heads == [2]
+
+
+def test_a_page_carries_the_state() -> None:
+    page = ModelView(given_record(), include_heads=[1], thumbnails="lines").to_html()
+    assert '"view": "model"' in page
+    assert '"include_heads": [1]' in page
+    assert '"thumbnails": "lines"' in page
