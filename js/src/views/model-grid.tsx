@@ -101,7 +101,7 @@ export function ModelGrid(props: GridProps) {
         role="grid"
         tabIndex={0}
         aria-label={
-          grid.columns ? "Heads by layer" : `Heads of all layers by ${grid.score}, strongest first`
+          grid.columns ? "Layers and their heads" : `Heads of all layers by ${grid.score}, strongest first`
         }
         aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
         aria-colcount={layout.columns + (grid.columns ? 1 : 0)}

@@ -1,0 +1,346 @@
+"""The model view on exported pages: which heads it shows, and that what is shown is right."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.views.model import ModelView
+from unit.records import HOSTILE, captured_record, encoder_decoder_record, shares, words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+# A weight of one byte is off by no more, and a hint rounds to two digits.
+CLOSE = 0.004 + 0.005
+RAGGED = {0: 3, 4: 1, 9: 5}
+
+
+def ragged_record(num_tokens: int = 6) -> av.AttentionRecord:
+    """Layers with gaps in their numbers and different numbers of heads."""
+    return av.AttentionRecord.from_weights(
+        [shares(heads, num_tokens, num_tokens, seed=layer) for layer, heads in RAGGED.items()],
+        words(num_tokens),
+        layers=list(RAGGED),
+        model="ragged",
+    )
+
+
+def opened(page: Page, view: ModelView, folder: Path, fragment: str = "") -> Locator:
+    path = view.save(folder / "view.html")
+    page.goto(path.as_uri() + fragment)
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^model:"))
+    return root
+
+
+def cell(root: Locator, layer: int, head: int) -> Locator:
+    return root.get_by_role("gridcell", name=re.compile(rf"^Layer {layer}, head {head}(,|$)"))
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
+
+
+def strongest(weights: NDArray[np.float32]) -> tuple[int, int, float]:
+    query, key = np.unravel_index(int(weights.argmax()), weights.shape)
+    return int(query), int(key), float(weights[query, key])
+
+
+def test_ragged_heads_are_drawn_under_their_own_numbers(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record()), tmp_path)
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0")
+    expect(root).to_contain_text("3 layers of 1 to 5 heads · 6 tokens · exact to 0.004")
+    assert root.get_by_role("rowheader").all_text_contents() == ["layer 0", "layer 4", "layer 9"]
+    assert root.get_by_role("gridcell").count() == 9
+    boxes = {
+        (layer, head): cell(root, layer, head).bounding_box()
+        for layer, heads in RAGGED.items()
+        for head in range(heads)
+    }
+    for (_, head), box in boxes.items():
+        column = boxes[9, head]
+        assert box is not None
+        assert column is not None
+        assert box["x"] == column["x"]
+    expect(cell(root, 4, 1)).to_have_count(0)
+
+
+def test_hover_says_the_strongest_weight_and_its_tokens(page: Page, tmp_path: Path) -> None:
+    record = ragged_record()
+    root = opened(page, ModelView(record), tmp_path)
+    hint = root.locator(".av-hint")
+    for layer, heads in RAGGED.items():
+        for head in range(heads):
+            cell(root, layer, head).hover()
+            expect(hint).to_contain_text(f"Layer {layer}, head {head}")
+            weights = record.stack().weights(layer=layer, head=head)
+            said = re.search(r"“t(\d+)” to “t(\d+)”, ([\d.]+)", hint.text_content() or "")
+            assert said is not None
+            # Codes of a byte cannot tell weights apart that are closer than this.
+            assert abs(weights[int(said[1]), int(said[2])] - weights.max()) <= 2 * 0.004
+            assert abs(float(said[3]) - weights.max()) <= CLOSE
+
+
+def test_thumbnails_have_the_ink_of_the_weights(page: Page, tmp_path: Path) -> None:
+    weights = np.zeros((2, 2, 4, 4), np.float32)
+    weights[..., 0] = 1
+    weights[1, 1] = [[1, 0, 0, 0], [0.75, 0.25, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, list("abcd"))), tmp_path)
+    pixels = page.evaluate(
+        """() => {
+          const canvas = document.querySelectorAll(".av-model-row canvas")[1];
+          const side = canvas.height;
+          const left = canvas.width - side;
+          const image = canvas.getContext("2d").getImageData(left, 0, side, side).data;
+          const middle = (i) => Math.floor((i + 0.5) * side / 4);
+          return [0, 1, 2, 3].map((row) => [0, 1, 2, 3].map(
+            (column) => image[(middle(row) * side + middle(column)) * 4 + 3]));
+        }"""
+    )
+    expected = 255 * np.sqrt(weights[1, 1])
+    assert np.abs(np.array(pixels) - expected).max() <= 1
+    assert root.get_by_role("gridcell").count() == 4
+
+
+def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record()), tmp_path)
+    page.evaluate(
+        "() => { window.heard = []; "
+        "document.addEventListener('keydown', (event) => window.heard.push(event.key)); }"
+    )
+    cell(root, 9, 2).click()
+    chosen = root.locator("[aria-selected=true]")
+    expect(chosen).to_have_attribute("aria-label", "Layer 9, head 2")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:9")
+    for key, name in (
+        ("ArrowRight", "Layer 9, head 3"),
+        # Layer 4 has head 0 alone.
+        ("ArrowUp", "Layer 4, head 0"),
+        ("ArrowDown", "Layer 9, head 0"),
+        ("End", "Layer 9, head 4"),
+        ("ArrowLeft", "Layer 9, head 3"),
+    ):
+        page.keyboard.press(key)
+        expect(chosen).to_have_attribute("aria-label", name)
+    assert "layer=9&heads=3" in page.evaluate("() => location.hash")
+    page.keyboard.press("Escape")
+    expect(chosen).to_have_count(0)
+    assert page.evaluate("() => window.heard") == []
+
+
+def test_every_stack_is_shown(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(encoder_decoder_record()), tmp_path)
+    for name, cells, said in (
+        ("encoder self-attention", 6, "6 tokens"),
+        ("decoder self-attention", 6, "4 tokens"),
+        ("cross-attention", 6, "4 queries, 6 keys"),
+    ):
+        root.get_by_label("Stack").select_option(label=name)
+        expect(root).to_contain_text(f"{name} · ")
+        expect(root).to_contain_text(said)
+        expect(root.get_by_role("gridcell")).to_have_count(cells)
+    cell(root, 1, 4).click()
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 1, head 4. Strongest: “d")
+
+
+def test_many_heads_scroll_and_only_those_in_sight_are_there(page: Page, tmp_path: Path) -> None:
+    weights = shares(64 * 64, 16, 16).reshape(64, 64, 16, 16)
+    root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, words(16))), tmp_path)
+    count = "() => document.querySelectorAll('*').length"
+    nodes = page.evaluate(count)
+    assert nodes < 64 * 64 / 2
+    grid = root.get_by_role("grid")
+    corner = root.locator(".av-model-corner").bounding_box()
+    grid.evaluate("(box) => box.scrollTo(box.scrollWidth, box.scrollHeight)")
+    last = cell(root, 63, 63)
+    expect(last).to_be_visible()
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0")
+    assert page.evaluate(count) < 1.2 * nodes
+    # The labels are where they were.
+    assert root.locator(".av-model-corner").bounding_box() == corner
+    box, label = last.bounding_box(), root.get_by_role("rowheader").last.bounding_box()
+    head = root.get_by_role("columnheader", name="head 63", exact=True).bounding_box()
+    assert box is not None
+    assert label is not None
+    assert head is not None
+    assert abs(box["y"] - label["y"]) < 3
+    assert abs(box["x"] - head["x"]) < 3
+    last.click()
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 63, head 63.")
+    # What is open stays in sight while arrows walk on.
+    for _ in range(30):
+        page.keyboard.press("ArrowUp")
+    expect(cell(root, 33, 63)).to_be_in_viewport()
+
+
+def test_an_address_opens_a_head_far_down(page: Page, tmp_path: Path) -> None:
+    weights = shares(40 * 2, 3, 3).reshape(40, 2, 3, 3)
+    view = ModelView(av.AttentionRecord.from_weights(weights, words(3)))
+    root = opened(page, view, tmp_path, "#layer=38&heads=1")
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:38")
+    expect(cell(root, 38, 1)).to_be_in_viewport()
+
+
+def test_lines_instead_of_heat_maps(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record(40)), tmp_path)
+    before = page.evaluate("() => document.querySelector('.av-model-row canvas').toDataURL()")
+    root.get_by_label("Thumbnails").select_option("lines")
+    expect(root).to_contain_text("opacity = weight")
+    expect(root).to_contain_text("strongest weights at most, from 0.03 on")
+    after = page.evaluate("() => document.querySelector('.av-model-row canvas').toDataURL()")
+    assert after != before
+
+
+def test_pooled_thumbnails_say_so(page: Page, tmp_path: Path) -> None:
+    weights = shares(2, 2, 150, 150)
+    weights[1, 1] *= 0.5
+    weights[1, 1, 140, 20] = 1
+    record = av.AttentionRecord.from_weights(weights, words(150), normalized=False)
+    root = opened(page, ModelView(record), tmp_path)
+    expect(root).to_contain_text("Thumbnails are pooled by maximum to 64 × 64.")
+    cell(root, 1, 1).hover()
+    # floor(59 * 150 / 64) = 138, floor(60 * 150 / 64) = 140: query 140 is the first of cell 60.
+    expect(root.locator(".av-hint")).to_contain_text(
+        "strongest: 1.00, from queries 140 to 141 to keys 18 to 20"
+    )
+    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV))))
+    assert [rows[3][name] for name in ("strongest_weight", "query", "key")] == ["1", "140", "20"]
+
+
+CSV = "() => document.querySelector('.attnviz').attnviz.csv()"
+
+
+def test_the_table_has_every_head_with_its_strongest_weight(page: Page, tmp_path: Path) -> None:
+    record = ragged_record()
+    opened(page, ModelView(record), tmp_path)
+    rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV))))
+    assert [(int(row["layer"]), int(row["head"])) for row in rows] == [
+        (layer, head) for layer, heads in RAGGED.items() for head in range(heads)
+    ]
+    for row in rows:
+        weights = record.stack().weights(layer=int(row["layer"]), head=int(row["head"]))
+        assert abs(float(row["strongest_weight"]) - weights.max()) <= 0.004
+        assert row["query_token"] == f"t{row['query']}"
+        assert abs(weights[int(row["query"]), int(row["key"])] - weights.max()) <= 2 * 0.004
+
+
+def test_given_scores_make_a_gallery(page: Page, tmp_path: Path) -> None:
+    scores = [[0.1, 0.9, np.nan], [0.5], [0.2, 0.3, 0.4, 0.6, 0.7]]
+    view = ModelView(ragged_record(), scores={"<mine>": scores}, least_score=0.4)
+    root = opened(page, view, tmp_path)
+    names = root.get_by_role("gridcell").evaluate_all(
+        "(cells) => cells.map((cell) => cell.getAttribute('aria-label'))"
+    )
+    assert names == [
+        "Layer 0, head 1, <mine> 0.90",
+        "Layer 9, head 4, <mine> 0.70",
+        "Layer 9, head 3, <mine> 0.60",
+        "Layer 4, head 0, <mine> 0.50",
+        "Layer 9, head 2, <mine> 0.40",
+    ]
+    expect(root).to_contain_text("5 of 9 heads, those from 0.4 on")
+    cell(root, 4, 0).click()
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 4, head 0.")
+    page.keyboard.press("ArrowLeft")
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 9, head 3.")
+
+
+def test_a_pattern_makes_a_gallery(page: Page, tmp_path: Path) -> None:
+    weights = np.full((3, 2, 5, 5), 0.2, np.float32)
+    weights[2, 1] = np.eye(5, k=-1, dtype=np.float32)
+    weights[2, 1, 0, 0] = 1
+    record = av.AttentionRecord.from_weights(weights, words(5))
+    root = opened(page, ModelView(record), tmp_path)
+    root.get_by_label("Heads by").select_option("previous token")
+    first = root.get_by_role("gridcell").first
+    expect(first).to_have_attribute("aria-label", "Layer 2, head 1, previous token 1.00")
+    root.get_by_label("Heads by").select_option("number")
+    expect(root.get_by_role("rowheader")).to_have_count(3)
+
+
+def test_heads_to_offer(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record(), include_heads={9: [1, 4], 0: [1]}), tmp_path)
+    expect(root).to_contain_text("3 of 9 heads offered")
+    assert root.get_by_role("gridcell").count() == 3
+    assert root.get_by_role("rowheader").all_text_contents() == ["layer 0", "layer 9"]
+    expect(cell(root, 9, 4)).to_be_visible()
+
+
+def test_the_svg_has_a_cell_for_every_head_and_real_text(tmp_path: Path) -> None:
+    weights = np.zeros((30, 2, 2, 2), np.float32)
+    weights[..., 0] = 1
+    record = av.AttentionRecord.from_weights(weights, ["a", "b"], model="thirty")
+    svg = ET.parse(ModelView(record).save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
+    # Thirty layers do not fit into sight, and are all there.
+    said = texts(svg)
+    for text in ("thirty", "layer 0", "layer 29", "head 0", "head 1", "ink = √weight"):
+        assert text in said
+    frames = [
+        mark
+        for mark in svg.iter(f"{SVG}rect")
+        if mark.get("fill") == "none" and mark.get("width") == mark.get("height")
+    ]
+    assert len(frames) == 60
+    lines = ModelView(record, thumbnails="lines").save(tmp_path / "lines.svg")
+    drawn = ET.parse(lines).getroot()  # noqa: S314 - our own file
+    assert len(list(drawn.iter(f"{SVG}path"))) == 120
+
+
+def test_hostile_names_and_tokens_are_text(page: Page, tmp_path: Path) -> None:
+    count = len(HOSTILE)
+    record = av.AttentionRecord.from_weights(
+        shares(2, 2, count, count), list(HOSTILE), model=HOSTILE[1]
+    )
+    scores = {"<img src=x onerror=\"document.title='ran'\">": np.ones((2, 2))}
+    root = opened(page, ModelView(record, scores=scores, layer=0, heads=[0]), tmp_path)
+    for place in root.get_by_role("gridcell").all():
+        place.hover()
+    assert root.locator("img, script").count() == 0
+    assert "ran" not in page.title().split()
+    svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
+    picture = ET.fromstring(svg)  # noqa: S314 - our own picture
+    assert HOSTILE[1] in texts(picture)
+    assert not list(picture.iter(f"{SVG}script"))
+    page.evaluate(CSV)
+
+
+@pytest.mark.parametrize("heads", [(1,), (2, 1)])
+def test_one_token_is_enough(page: Page, tmp_path: Path, heads: tuple[int, ...]) -> None:
+    record = av.AttentionRecord.from_weights([np.ones((each, 1, 1)) for each in heads], ["alone"])
+    root = opened(page, ModelView(record), tmp_path)
+    cell(root, 0, 0).click()
+    expect(root.locator(".av-sentence")).to_contain_text("Strongest: “alone” to “alone”, 1.00")
+    root.get_by_label("Thumbnails").select_option("lines")
+    expect(root).to_contain_text("opacity = weight")
+
+
+def test_a_head_without_any_weight_says_so(page: Page, tmp_path: Path) -> None:
+    record = captured_record()
+    root = opened(page, ModelView(record, include_layers=[5]), tmp_path)
+    expect(root.get_by_role("rowheader")).to_have_text(["layer 5"])
+    assert root.get_by_role("gridcell").count() == record.stack().attention(5).num_heads
+
+
+@pytest.mark.parametrize("width", [420, 1100])
+def test_it_fits_the_width(page: Page, tmp_path: Path, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    weights = shares(12 * 12, 8, 8).reshape(12, 12, 8, 8)
+    view = ModelView(av.AttentionRecord.from_weights(weights, words(8)), layer=4, heads=[2])
+    opened(page, view, tmp_path)
+    overflow: Any = page.evaluate(
+        "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
+    )
+    assert overflow == 0
