@@ -2,12 +2,13 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../src/channel/source";
 import { wrap } from "../src/draw/figure";
+import { fitLabel } from "../src/ui/labels";
 import { placeOf } from "../src/ui/record";
+import { niceMaximum } from "../src/ui/scale";
 import { formatShare, formatWeight, precision, quoted } from "../src/ui/words";
-import { niceMaximum } from "../src/views/head-bars";
 import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
 import { HEAD_DEFAULTS, type HeadState, planOf } from "../src/views/head-data";
-import { fitLabel, layOut, standsUpright } from "../src/views/head-layout";
+import { layOut, standsUpright } from "../src/views/head-layout";
 import { coverage } from "../src/views/head-words";
 
 /** Ten pixels a character. */

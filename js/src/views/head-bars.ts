@@ -2,9 +2,10 @@
 
 import { measureText } from "../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
+import { fitLabel } from "../ui/labels";
 import { headTextColor, MOST_COLOURS } from "../ui/palette";
 import { formatWeight, quoted } from "../ui/words";
-import { along, type Column, fitLabel, type Layout } from "./head-layout";
+import { along, type Column, type Layout } from "./head-layout";
 import type { Series } from "./head-lines";
 import { type Focus, type Picture, seriesColor } from "./head-marks";
 
@@ -55,15 +56,6 @@ function barColumns(picture: Picture): BarColumn[] {
       value: (query, key) => each.reduce((most, one) => Math.max(most, one.value(query, key)), 0),
     },
   ];
-}
-
-/** The round number that a scale ends at: 0.1, 0.2, 0.25, 0.5 or 1 times a power of ten. */
-export function niceMaximum(value: number): number {
-  if (!(value > 0)) return 1;
-  const power = 10 ** Math.floor(Math.log10(value));
-  for (const factor of [1, 2, 2.5, 5, 10])
-    if (value <= factor * power * 1.0001) return factor * power;
-  return 10 * power;
 }
 
 interface Bar {

@@ -1,20 +1,11 @@
 /** Where tokens, lines and bars of the head view stand. Pure functions. */
 
 import type { Range } from "../channel/source";
-import { fontOf, printable, type TextFont } from "../draw/marks";
+import { fontOf, type TextFont } from "../draw/marks";
+import { fitLabel, graphemes, type Label, type Measure } from "../ui/labels";
 
 export type Orientation = "vertical" | "horizontal";
 export type Side = "query" | "key";
-
-/** The width of a text in a CSS font. */
-export type Measure = (text: string, font: string) => number;
-
-/** A label that may have been cut. */
-export interface Label {
-  text: string;
-  cut: boolean;
-  width: number;
-}
 
 /** One side's tokens: a column, or a row where the layout is horizontal. */
 export interface Column {
@@ -72,42 +63,6 @@ const LEAST_LABEL_STEP = 11;
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
 const HORIZONTAL_MARGIN = 74;
-
-function graphemes(text: string): string[] {
-  // A flag or a letter with its accents must not be cut in two.
-  return Array.from(
-    new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),
-    (each) => each.segment,
-  );
-}
-
-/** White space and blanks that would leave no trace, as signs. */
-function visible(text: string): string {
-  const shown = printable(text).replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/\r/g, "␍");
-  return shown.trim() === "" ? "␣".repeat(Math.max(1, shown.length)) : shown;
-}
-
-/** A text that is no wider than `limit`, cut in its middle where it was. */
-export function fitLabel(text: string, limit: number, font: string, measure: Measure): Label {
-  const shown = visible(text);
-  const width = measure(shown, font);
-  if (width <= limit) return { text: shown, cut: false, width };
-  const parts = graphemes(shown);
-  let low = 1;
-  let high = parts.length;
-  const cutTo = (count: number): string => {
-    // Words are told apart by their beginnings more than by their ends.
-    const tail = Math.floor(count / 3);
-    return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
-  };
-  while (low < high) {
-    const middle = Math.ceil((low + high) / 2);
-    if (measure(cutTo(middle), font) <= limit) low = middle;
-    else high = middle - 1;
-  }
-  const cut = cutTo(low);
-  return { text: cut, cut: true, width: measure(cut, font) };
-}
 
 /** Tokens of scripts whose characters stand one above the other in a narrow column. */
 export function standsUpright(text: string): boolean {

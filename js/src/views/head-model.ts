@@ -6,8 +6,8 @@ import type { Mark, Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
 import { pairMembers, pairOf } from "../ui/pairs";
 import { placeOf } from "../ui/record";
+import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign, follow, valuesOf } from "../ui/state";
-import { niceMaximum } from "./head-bars";
 import { captionOf, summaryOf } from "./head-caption";
 import {
   type HeadState,
@@ -31,12 +31,6 @@ import {
   type TokenAt,
 } from "./head-marks";
 
-/** Weights are called small where none drawn reaches this share of the maximum. */
-const SMALL_SHARE = 0.4;
-
-/** How full opacity is set: to the largest weight there can be, or to the largest drawn. */
-export type Scaling = "auto" | "whole" | "largest";
-
 export interface HeadModel {
   plan: ReadonlySignal<Plan | null>;
   loaded: ReadonlySignal<Loaded | null>;
@@ -58,14 +52,6 @@ export interface HeadModel {
   scaling: Signal<Scaling>;
   /** What is shown, for print: nothing that the pointer brought, and no room for it. */
   still: () => Picture | null;
-}
-
-/** The weight that is drawn with full opacity. */
-export function scaleOf(lines: Lines, maximum: number, scaling: Scaling): number {
-  // Where all weights are small, nothing would be seen on the whole scale.
-  const small = lines.largest < SMALL_SHARE * maximum;
-  const largest = scaling === "largest" || (scaling === "auto" && small);
-  return largest && lines.largest > 0 ? Math.min(niceMaximum(lines.largest), maximum) : maximum;
 }
 
 export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
@@ -196,7 +182,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       keys: now.plan.keys,
       weights: now.weights,
       lines: lines.value,
-      scale: scaleOf(lines.value, now.weights.maximum, scaling.value),
+      scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value),
       token: null,
       key: null,
       hovered: null,
