@@ -27,6 +27,9 @@ export interface Palette {
   raised: string;
   /** Behind tokens that a search found. */
   found: string;
+  /** Numbers above and below zero, which is the background: the ends of a diverging scale. */
+  positive: string;
+  negative: string;
 }
 
 export const PALETTES: Record<ThemeName, Palette> = {
@@ -49,6 +52,8 @@ export const PALETTES: Record<ThemeName, Palette> = {
     background: "#ffffff",
     raised: "#f1f3f7",
     found: "#ffe9a8",
+    positive: "#1b6ab3",
+    negative: "#d96f0e",
   },
   dark: {
     heads: ["#ffb70f", "#5a95ff", "#45e586", "#fa63a7", "#f9ff21", "#aeffd7", "#a4b1ff", "#9e9b34"],
@@ -69,6 +74,8 @@ export const PALETTES: Record<ThemeName, Palette> = {
     background: "#17191e",
     raised: "#262a32",
     found: "#5c4a12",
+    positive: "#59a9ff",
+    negative: "#ff9838",
   },
 };
 
