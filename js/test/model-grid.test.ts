@@ -205,7 +205,7 @@ describe("thumbnails", () => {
     });
     expect(strongest(map([0, 0], 1, 2))).toBeNull();
     // As the kernel pools: cell a of r covers floor(a n / r) to before floor((a + 1) n / r).
-    expect(covered(1, 3, 8)).toEqual([2, 5]);
-    expect(covered(2, 3, 8)).toEqual([5, 8]);
+    expect(covered(1, 3, [0, 8])).toEqual([2, 5]);
+    expect(covered(2, 3, [10, 18])).toEqual([15, 18]);
   });
 });

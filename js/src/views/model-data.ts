@@ -1,6 +1,6 @@
 /** The model view's state, and which head stands where in its grid. Pure functions. */
 
-import type { Scores, StackDescription } from "../channel/source";
+import type { Range, Scores, StackDescription } from "../channel/source";
 import { RECORD_DEFAULTS, type RecordState } from "../ui/record";
 
 /** Heads that are offered: everywhere, or by layer. */
@@ -13,8 +13,8 @@ export interface ModelState extends RecordState {
   /** The detail's, as in the matrix view. */
   color_scale: "linear" | "log";
   pooled: "mean" | "max";
-  query_window: [number, number] | null;
-  key_window: [number, number] | null;
+  query_window: Range | null;
+  key_window: Range | null;
 }
 
 export const MODEL_DEFAULTS: ModelState = {

@@ -7,7 +7,7 @@ import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { headColor, type Palette, rgbOf } from "../ui/palette";
 import type { Place } from "../ui/record";
 import { byLayer, type Cell, type Grid, type Layout, type ModelState } from "./model-data";
-import { covered, type HeadMap, HeadMaps, strongest } from "./model-maps";
+import { covered, type HeadMap, HeadMaps, type MapSet, type Part, strongest } from "./model-maps";
 import { heatMark, inkOf, lineMarks, type Square } from "./model-marks";
 import { captionLines } from "./model-words";
 
@@ -25,16 +25,16 @@ export interface FigureParts {
 export async function loadAll(
   source: Source,
   grid: Grid,
-  size: number,
+  set: MapSet,
   numHeads: (layer: number) => number,
 ): Promise<(cell: Cell) => HeadMap | undefined> {
   // A store of its own: what is asked for here must not depend on what is scrolled to.
   const maps = new HeadMaps(source, (_, layer) => numHeads(layer));
   const all = new Map<string, HeadMap>();
   for (const [layer, heads] of byLayer(grid.rows.flat())) {
-    await maps.load({ stack: grid.stack, size, layers: [[layer, heads]] });
+    await maps.load({ ...set, layers: [[layer, heads]] });
     for (const head of heads) {
-      const map = maps.get(grid.stack, size, layer, head);
+      const map = maps.get(set, layer, head);
       if (map) all.set(`${layer} ${head}`, map);
     }
   }
@@ -150,13 +150,14 @@ interface Strongest {
 async function findStrongest(
   source: Source,
   place: Place,
+  part: Part,
   cell: Cell,
   map: HeadMap | undefined,
 ): Promise<Strongest | null> {
   const best = map && strongest(map);
   if (!best) return null;
-  const rows = covered(best.row, map.rows, place.queries.text.length);
-  const columns = covered(best.column, map.columns, place.keys.text.length);
+  const rows = covered(best.row, map.rows, part.rows);
+  const columns = covered(best.column, map.columns, part.columns);
   const only = rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1;
   if (only) return { query: rows[0], key: columns[0], weight: best.weight, error: map.error };
   const block = await source.block({
@@ -183,6 +184,7 @@ export async function headsCsv(
   source: Source,
   grid: Grid,
   place: Place,
+  part: Part,
   map: (cell: Cell) => HeadMap | undefined,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
@@ -192,7 +194,7 @@ export async function headsCsv(
     while (next < cells.length) {
       const at = next++;
       const cell = cells[at] as Cell;
-      found[at] = await findStrongest(source, place, cell, map(cell));
+      found[at] = await findStrongest(source, place, part, cell, map(cell));
     }
   };
   await Promise.all(Array.from({ length: AT_ONCE }, work));

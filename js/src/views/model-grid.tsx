@@ -101,7 +101,9 @@ export function ModelGrid(props: GridProps) {
         role="grid"
         tabIndex={0}
         aria-label={
-          grid.columns ? "Layers and their heads" : `Heads of all layers by ${grid.score}, strongest first`
+          grid.columns
+            ? "Layers and their heads"
+            : `Heads of all layers by ${grid.score}, strongest first`
         }
         aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
         aria-colcount={layout.columns + (grid.columns ? 1 : 0)}
@@ -331,7 +333,7 @@ function Painter({ context, model, drawn, box }: GridProps) {
   const painted = useMemo(() => new WeakMap<HTMLCanvasElement, unknown[]>(), []);
   // Read so that this is rendered, and paints, when one of them changes: after the grid, which
   // stands above it, has.
-  for (const each of [model.grid, model.layout, model.sight, model.mapSize, model.sign]) each.value;
+  for (const each of [model.grid, model.layout, model.sight, model.mapSet, model.sign]) each.value;
   model.maps.arrivals.value;
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;

@@ -2,7 +2,7 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { Recent } from "../channel/recent";
-import { LARGEST_REPLY, type Source } from "../channel/source";
+import { LARGEST_REPLY, type Range, type Source } from "../channel/source";
 import { same } from "../ui/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
@@ -17,18 +17,28 @@ export interface HeadMap {
   error: number;
 }
 
-/** Which maps are wanted. */
-export interface Wanted {
+/** The queries and keys that maps are of; null for all. */
+export interface Part {
+  rows: Range;
+  columns: Range;
+}
+
+/** What maps are of, and how fine they are. */
+export interface MapSet {
   stack: string;
   size: number;
+  part: Part | null;
+}
+
+/** Which maps are wanted. */
+export interface Wanted extends MapSet {
   /** Heads by layer. */
   layers: [number, number[]][];
 }
 
-/** What is the same in all maps of a stack and size. */
+/** What is the same in all maps of a set. */
 export interface Sample extends Omit<HeadMap, "values"> {
   stack: string;
-  size: number;
 }
 
 interface Asked {
@@ -40,8 +50,9 @@ interface Asked {
 /** Bytes of maps that are kept: some 4,000 heads at 32 x 32. */
 const KEPT_BYTES = 64_000_000;
 
-function keyOf(wanted: Pick<Wanted, "stack" | "size">, layer: number, head: number): string {
-  return `${layer} ${head} ${wanted.size} ${wanted.stack}`;
+function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
+  const of = part ? `${part.rows} ${part.columns}` : "";
+  return `${layer} ${head} ${size} ${of} ${stack}`;
 }
 
 export class HeadMaps {
@@ -60,8 +71,8 @@ export class HeadMaps {
     this.#numHeads = numHeads;
   }
 
-  get(stack: string, size: number, layer: number, head: number): HeadMap | undefined {
-    return this.#kept.get(keyOf({ stack, size }, layer, head));
+  get(set: MapSet, layer: number, head: number): HeadMap | undefined {
+    return this.#kept.get(keyOf(set, layer, head));
   }
 
   /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
@@ -86,10 +97,10 @@ export class HeadMaps {
   }
 
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
-    const { stack, size } = wanted;
+    const { stack, size, part } = wanted;
     const controller = new AbortController();
     const every = heads.length === this.#numHeads(stack, layer);
-    const request = { stack, layer, size, ...(every ? {} : { heads }) };
+    const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
     const answered = this.#source
       .maps(request, controller.signal)
       .then((piece) => {
@@ -99,7 +110,7 @@ export class HeadMaps {
           const map = { values, rows, columns, maximum, error };
           this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
         });
-        const sample = { stack, size, rows, columns, maximum, error };
+        const sample = { stack, rows, columns, maximum, error };
         if (!same(this.sample.peek(), sample)) this.sample.value = sample;
         this.arrivals.value += 1;
       })
@@ -134,7 +145,8 @@ export function strongest(map: HeadMap): { row: number; column: number; weight: 
   return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
 }
 
-/** Queries or keys from the first to before the last that row or column `at` of a map covers. */
-export function covered(at: number, cells: number, count: number): [number, number] {
-  return [Math.floor((at * count) / cells), Math.floor(((at + 1) * count) / cells)];
+/** Of a range of queries or keys, those that row or column `at` of `cells` covers. */
+export function covered(at: number, cells: number, [start, stop]: Range): Range {
+  const count = stop - start;
+  return [start + Math.floor((at * count) / cells), start + Math.floor(((at + 1) * count) / cells)];
 }

@@ -2,6 +2,7 @@
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import type { ViewContext } from "../ui/mount";
+import { pairOf, pairRange } from "../ui/pairs";
 import type { Place } from "../ui/record";
 import { assign } from "../ui/state";
 import {
@@ -25,7 +26,7 @@ import {
   sightOf,
   stepCell,
 } from "./model-data";
-import { type HeadMap, HeadMaps, type Sample } from "./model-maps";
+import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./model-maps";
 
 export interface ModelModel {
   place: ReadonlySignal<Place | null>;
@@ -36,8 +37,10 @@ export interface ModelModel {
   sign: ReadonlySignal<string | null>;
   /** Whether scores to order by are on their way. */
   reordering: ReadonlySignal<boolean>;
-  /** Cells a side that maps are asked for. */
-  mapSize: ReadonlySignal<number>;
+  /** The queries and keys that thumbnails show. */
+  part: ReadonlySignal<Part>;
+  /** What maps are asked for. */
+  mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
   map: (cell: Cell) => HeadMap | undefined;
   /** What all maps in sight have in common; null until one has come. */
@@ -110,10 +113,21 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     const perRow = cellsInRow(gridWidth.value, size.value);
     return galleryGrid(stack.value, offered.value, ranked.value, state.order.value, perRow);
   });
+  const part = computed<Part>(() => {
+    const place = record.place.value;
+    if (!place) return { rows: [0, 1], columns: [0, 1] };
+    const pair = pairOf(place, state.pair.value);
+    return {
+      rows: pairRange(place.queries, pair, "query"),
+      columns: pairRange(place.keys, pair, "key"),
+    };
+  });
+  const longest = computed(() =>
+    Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
+  );
   const layout = computed<Layout | null>(() => {
     const now = grid.value;
     if (!now) return null;
-    const place = record.place.value;
     const window = globalThis.innerHeight || 800;
     return layOut({
       columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
@@ -122,7 +136,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
       width: gridWidth.value,
       mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
       size: size.value,
-      longest: Math.max(place?.queries.text.length ?? 1, place?.keys.text.length ?? 1),
+      longest: longest.value,
     });
   });
 
@@ -134,12 +148,15 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   );
   const sight = computed<Sight | null>(() => JSON.parse(sightText.value));
 
-  const mapSize = computed(() => {
+  const setText = computed(() => {
     const place = record.place.value;
-    if (!place || !layout.value) return 32;
-    const longest = Math.max(place.queries.text.length, place.keys.text.length);
-    return mapSizeFor(layout.value.cell, globalThis.devicePixelRatio || 1, longest);
+    const ratio = globalThis.devicePixelRatio || 1;
+    const size = mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value);
+    const whole = !place || pairOf(place, state.pair.value) === "all";
+    const set = { stack: place?.stack.name ?? "", size, part: whole ? null : part.value };
+    return JSON.stringify(set);
   });
+  const mapSet = computed<MapSet>(() => JSON.parse(setText.value));
 
   const reordering = computed(() => {
     const name = state.order.value;
@@ -161,7 +178,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     const cells: (Cell | null)[] = [];
     for (const row of now.rows.slice(...rows))
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
-    return { stack: now.stack, size: mapSize.value, layers: byLayer(cells) };
+    return { ...mapSet.value, layers: byLayer(cells) };
   });
   record.answer(wanted, (each) => maps.load(each));
 
@@ -201,16 +218,14 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
       return place && `model:${place.stack.name}:${place.layer}`;
     }),
     reordering,
-    mapSize,
+    part,
+    mapSet,
     maps,
     sample: computed(() => {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
     }),
-    map: ({ layer, head }) => {
-      const name = grid.peek()?.stack ?? "";
-      return maps.get(name, mapSize.peek(), layer, head);
-    },
+    map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
     opened,
     beside,
     gridWidth,

@@ -6,7 +6,7 @@ import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
 import { formatWeight, precision, quoted, stackName, tokensInWords } from "../ui/words";
 import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
-import { covered, type HeadMap, type Sample, strongest } from "./model-maps";
+import { covered, type HeadMap, type Part, type Sample, strongest } from "./model-maps";
 import { FAINTEST_LINE, mostLines } from "./model-marks";
 import type { ModelModel } from "./model-model";
 
@@ -53,11 +53,11 @@ function rangeInWords([start, stop]: [number, number], one: string, many: string
 }
 
 /** A head's strongest weight and where it is, as far as its map tells. */
-export function strongestInWords(map: HeadMap, place: Place): string {
+export function strongestInWords(map: HeadMap, place: Place, part: Part): string {
   const best = strongest(map);
   if (!best) return "no weight at all";
-  const rows = covered(best.row, map.rows, place.queries.text.length);
-  const columns = covered(best.column, map.columns, place.keys.text.length);
+  const rows = covered(best.row, map.rows, part.rows);
+  const columns = covered(best.column, map.columns, part.columns);
   const weight = formatWeight(best.weight);
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
     const query = quoted(place.queries.text[rows[0]] ?? "");
@@ -79,7 +79,13 @@ export function hintOf(
   const map = model.map(cell);
   const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
   const rows = map
-    ? [{ color: "", meant: false, text: `strongest: ${strongestInWords(map, place)}` }]
+    ? [
+        {
+          color: "",
+          meant: false,
+          text: `strongest: ${strongestInWords(map, place, model.part.peek())}`,
+        },
+      ]
     : [];
   return { title: cellName(scored, grid.score), rows };
 }
@@ -100,13 +106,13 @@ export function orderInWords(grid: Grid, least: number | null): string {
 
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
 export function thumbnailsInWords(
-  place: Place,
+  part: Part,
   map: Sample | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
 ): string {
   if (!map) return "";
-  const [queries, keys] = [place.queries.text.length, place.keys.text.length];
+  const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
   // Where a thumbnail has fewer pixels than its map has cells, its pixels pool once more.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
   const most = thumbnails === "lines" ? Number.POSITIVE_INFINITY : pixels;
@@ -132,6 +138,6 @@ export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: bo
     return live ? `${what}. Click a head to see it in detail.` : `${what}.`;
   }
   const map = model.map(opened);
-  const said = map ? ` Strongest: ${strongestInWords(map, place)}.` : "";
+  const said = map ? ` Strongest: ${strongestInWords(map, place, model.part.peek())}.` : "";
   return `Layer ${opened.layer}, head ${opened.head}.${said}`;
 }

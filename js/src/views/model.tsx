@@ -10,7 +10,7 @@ import { Choice } from "../ui/frame";
 import { defineView, type ViewContext } from "../ui/mount";
 import { type Place, RECORD_HASH } from "../ui/record";
 import { assign } from "../ui/state";
-import { Footer, OrderControl, ViewFrame } from "../ui/view-frame";
+import { Footer, OrderControl, PairControl, ViewFrame } from "../ui/view-frame";
 import { stackName } from "../ui/words";
 import css from "./model.css";
 import {
@@ -67,7 +67,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
         sentence: sentenceOf(model, place, grid, false),
-        coverage: coverageOf(context, model, place, grid),
+        coverage: coverageOf(context, model, grid),
       };
       const scene = figure({
         grid,
@@ -82,7 +82,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     },
     csv: async () => {
       const { grid, place } = shown(model);
-      return headsCsv(source, grid, place, await loadWhole(context, model));
+      return headsCsv(source, grid, place, model.part.peek(), await loadWhole(context, model));
     },
     csvLabel: "Heads, CSV",
   });
@@ -137,12 +137,13 @@ function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } 
 /** All maps of the grid, as large as those in sight unless there are too many. */
 function loadWhole(context: ViewContext<ModelState>, model: ModelModel) {
   const { grid, place } = shown(model);
-  const size = grid.shown * model.mapSize.peek() ** 2 > MOST_VALUES ? 32 : model.mapSize.peek();
+  const set = model.mapSet.peek();
+  const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
   const { layers, heads_per_layer } = place.stack;
   return loadAll(
     context.source,
     grid,
-    size,
+    { ...set, size },
     (layer) => heads_per_layer[layers.indexOf(layer)] ?? 0,
   );
 }
@@ -170,22 +171,18 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
         }}
       />
       <OrderControl context={context} />
+      <PairControl context={context} />
     </div>
   );
 }
 
 /** What is pooled or left out, and by what heads are ordered. */
-function coverageOf(
-  context: ViewContext<ModelState>,
-  model: ModelModel,
-  place: Place,
-  grid: Grid,
-): string {
+function coverageOf(context: ViewContext<ModelState>, model: ModelModel, grid: Grid): string {
   const { thumbnails, least_score } = context.state;
   const cell = model.layout.value?.cell ?? 0;
   return [
     orderInWords(grid, least_score.value),
-    thumbnailsInWords(place, model.sample.value, cell, thumbnails.value),
+    thumbnailsInWords(model.part.value, model.sample.value, cell, thumbnails.value),
   ]
     .filter((part) => part !== "")
     .join(" ");
@@ -203,7 +200,7 @@ function ModelFooter(props: {
   return (
     <Footer
       sentence={sentenceOf(model, place, grid, true)}
-      coverage={props.busy ?? coverageOf(context, model, place, grid)}
+      coverage={props.busy ?? coverageOf(context, model, grid)}
     >
       <InkLegend
         straight={context.state.thumbnails.value === "lines"}
