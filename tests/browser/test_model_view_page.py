@@ -19,7 +19,6 @@ from unit.records import HOSTILE, captured_record, encoder_decoder_record, share
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from numpy.typing import NDArray
     from playwright.sync_api import Locator, Page
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -52,11 +51,6 @@ def cell(root: Locator, layer: int, head: int) -> Locator:
 
 def texts(svg: ET.Element) -> list[str]:
     return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
-
-
-def strongest(weights: NDArray[np.float32]) -> tuple[int, int, float]:
-    query, key = np.unravel_index(int(weights.argmax()), weights.shape)
-    return int(query), int(key), float(weights[query, key])
 
 
 def test_ragged_heads_are_drawn_under_their_own_numbers(page: Page, tmp_path: Path) -> None:
@@ -141,6 +135,97 @@ def test_a_click_opens_a_head_and_arrows_walk_to_its_neighbours(page: Page, tmp_
     assert page.evaluate("() => window.heard") == []
 
 
+def test_the_detail_stands_beside_the_grid_or_below_it(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record(), layer=4, heads=[0]), tmp_path)
+    grid, detail = root.get_by_role("grid"), root.locator(".av-model-detail")
+    one, other = grid.bounding_box(), detail.bounding_box()
+    assert one is not None
+    assert other is not None
+    assert one["x"] + one["width"] <= other["x"]
+    page.set_viewport_size({"width": 700, "height": 800})
+    expect(root).to_have_attribute("data-attnviz-drawn", "model:self:4")
+    page.wait_for_function(
+        """() => document.querySelector("[role=grid]").getBoundingClientRect().bottom
+          <= document.querySelector(".av-model-detail").getBoundingClientRect().top"""
+    )
+    detail.get_by_role("button", name="Close the detail").click()
+    expect(detail).to_have_count(0)
+    expect(grid).to_be_focused()
+
+
+def test_numbers_of_the_detail_are_the_weights(page: Page, tmp_path: Path) -> None:
+    record = ragged_record()
+    root = opened(page, ModelView(record, layer=0, heads=[1]), tmp_path)
+    cell(root, 9, 2).click()
+    expect(root.get_by_role("heading", name="Layer 9, head 2")).to_be_visible()
+    plot = root.locator(".av-model-detail .av-plot")
+    weights = record.stack().weights(layer=9, head=2)
+    hint = root.locator(".av-model-detail .av-hint")
+    box = plot.bounding_box()
+    assert box is not None
+    seen: dict[tuple[int, int], float] = {}
+    for y in range(10, int(box["height"]), 9):
+        for x in range(10, int(box["width"]), 15):
+            page.mouse.move(box["x"] + x, box["y"] + y)
+            for text in hint.all_text_contents():
+                said = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+)$", text)
+                if said:
+                    seen[int(said[1]), int(said[2])] = float(said[3])
+    assert len(seen) >= 6
+    for (query, key), weight in seen.items():
+        assert abs(weight - weights[query, key]) <= 0.0045
+
+
+def test_keys_in_the_detail_keep_one_head_open(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record(), layer=9, heads=[2]), tmp_path)
+    root.locator(".av-model-detail .av-plot").focus()
+    chosen = root.locator("[aria-selected=true]")
+    page.keyboard.press("n")
+    page.keyboard.press("4")
+    expect(chosen).to_have_attribute("aria-label", "Layer 9, head 4")
+    page.keyboard.press("7")
+    expect(chosen).to_have_attribute("aria-label", "Layer 9, head 4")
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    # The first takes the pin away, the second closes the detail.
+    page.keyboard.press("Escape")
+    expect(chosen).to_have_count(1)
+    page.keyboard.press("Escape")
+    expect(chosen).to_have_count(0)
+
+
+def test_the_summary_names_the_five_strongest_weights(page: Page, tmp_path: Path) -> None:
+    record = ragged_record()
+    root = opened(page, ModelView(record, layer=9, heads=[2]), tmp_path)
+    weights = record.stack().weights(layer=9, head=2)
+    summary = root.locator(".av-summary")
+    expect(summary).to_contain_text("3 layers of 1 to 5 heads. self-attention. Layer 9, head 2.")
+    said = re.findall(r"“t(\d)” to “t(\d)” ([\d.]+\d)", summary.text_content() or "")
+    assert len(said) == 5
+    strongest_five = np.sort(weights.ravel())[::-1][:5]
+    for (query, key, weight), expected in zip(said, strongest_five, strict=True):
+        assert abs(float(weight) - expected) <= CLOSE
+        assert abs(weights[int(query), int(key)] - expected) <= 2 * 0.004
+
+
+def test_several_heads_from_another_view_are_outlined(page: Page, tmp_path: Path) -> None:
+    root = opened(page, ModelView(ragged_record(), layer=9, heads=[3, 0]), tmp_path)
+    expect(root.locator("[aria-selected=true]")).to_have_count(2)
+    expect(root.get_by_role("heading", name="Layer 9, head 3")).to_be_visible()
+
+
+def test_one_side_of_a_pair(page: Page, tmp_path: Path) -> None:
+    weights = np.zeros((1, 1, 5, 5), np.float32)
+    weights[0, 0, :3, :3], weights[0, 0, :3, 3], weights[0, 0, 3:, 0] = 0.3, 0.1, 1
+    record = av.AttentionRecord.from_weights(weights, words(5), sentence_b_start=3)
+    root = opened(page, ModelView(record), tmp_path)
+    cell(root, 0, 0).hover()
+    expect(root.locator(".av-hint")).to_contain_text("“t3” to “t0”, 1.00")
+    root.get_by_label("Sentences").select_option("a-b")
+    cell(root, 0, 0).hover(position={"x": 8, "y": 8})
+    expect(root.locator(".av-hint")).to_contain_text("“t0” to “t3”, 0.10")
+
+
 def test_every_stack_is_shown(page: Page, tmp_path: Path) -> None:
     root = opened(page, ModelView(encoder_decoder_record()), tmp_path)
     for name, cells, said in (
@@ -214,7 +299,7 @@ def test_pooled_thumbnails_say_so(page: Page, tmp_path: Path) -> None:
     cell(root, 1, 1).hover()
     # floor(59 * 150 / 64) = 138, floor(60 * 150 / 64) = 140: query 140 is the first of cell 60.
     expect(root.locator(".av-hint")).to_contain_text(
-        "strongest: 1.00, from queries 140 to 141 to keys 18 to 20"
+        "strongest: 1.00, between queries 140 to 141 and keys 18 to 20"
     )
     rows = list(csv.DictReader(io.StringIO(page.evaluate(CSV))))
     assert [rows[3][name] for name in ("strongest_weight", "query", "key")] == ["1", "140", "20"]

@@ -47,6 +47,8 @@ export interface ModelModel {
   sample: ReadonlySignal<Sample | null>;
   /** The head that is shown in detail. */
   opened: ReadonlySignal<Cell | null>;
+  /** Whether it is: a view among others leaves it to them. */
+  showsDetail: ReadonlySignal<boolean>;
   /** Whether the detail stands beside the grid, and not below it. */
   beside: ReadonlySignal<boolean>;
   /** Pixels that the grid and the detail may take. */
@@ -227,6 +229,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     }),
     map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
     opened,
+    showsDetail,
     beside,
     gridWidth,
     detailWidth,

@@ -65,7 +65,7 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
     return `${query} to ${key}, ${weight}`;
   }
   const from = rangeInWords(rows, "query", "queries");
-  return `${weight}, from ${from} to ${rangeInWords(columns, "key", "keys")}`;
+  return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
 }
 
 /** What is told about the head under the pointer. */
@@ -121,7 +121,8 @@ export function thumbnailsInWords(
     rows < queries || columns < keys
       ? `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
       : "Thumbnails show every weight.";
-  if (thumbnails === "heat-map") return `${pooled} Queries downwards, keys to the right.`;
+  if (thumbnails === "heat-map")
+    return `${pooled} More ink, more weight (square root); queries downwards, keys to the right.`;
   const least = formatWeight(FAINTEST_LINE * map.maximum);
   const drawn = `A head's ${mostLines(cell)} strongest weights at most, from ${least} on`;
   const from = "from queries on the left to keys on the right";

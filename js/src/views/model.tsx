@@ -3,7 +3,7 @@
  * detail.
  */
 
-import { effect, useComputed, useSignal } from "@preact/signals";
+import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useExports } from "../ui/exports";
 import { Choice } from "../ui/frame";
@@ -20,6 +20,7 @@ import {
   MODEL_DEFAULTS,
   type ModelState,
 } from "./model-data";
+import { Detail, type Said } from "./model-detail";
 import { figure, headsCsv, loadAll } from "./model-figure";
 import { ModelGrid } from "./model-grid";
 import { inkOf } from "./model-marks";
@@ -57,7 +58,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const model = useMemo(() => makeModelModel(context), []);
   const box = useRef<HTMLDivElement>(null);
   const gridDrawn = useSignal<string | null>(null);
-  const detailDrawn = useSignal(true);
+  const detailDrawn = useSignal(false);
+  const said = useSignal<Said | null>(null);
   const { entries, busy } = useExports(context, {
     name: "model-view",
     figure: async () => {
@@ -66,7 +68,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const words = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
-        sentence: sentenceOf(model, place, grid, false),
+        sentence: said.peek()?.sentence ?? sentenceOf(model, place, grid, false),
         coverage: coverageOf(context, model, grid),
       };
       const scene = figure({
@@ -92,7 +94,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     () =>
       effect(() => {
         const sign = model.sign.value;
-        const done = gridDrawn.value === sign && detailDrawn.value && !model.reordering.value;
+        const detail = !model.showsDetail.value || detailDrawn.value;
+        const done = gridDrawn.value === sign && detail && !model.reordering.value;
         context.setDrawn(done ? sign : null);
       }),
     [],
@@ -102,7 +105,9 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     const [place, grid] = [model.place.value, model.grid.value];
     model.maps.arrivals.value;
     if (!place || !grid) return "";
-    return `${stackName(place.stack.name)}. ${sentenceOf(model, place, grid, true)}`;
+    const layers = layersInWords(place.stack);
+    const opened = said.value ? said.value.summary : sentenceOf(model, place, grid, true);
+    return said.value ? `${layers}. ${opened}` : `${stackName(place.stack.name)}. ${opened}`;
   });
   const place = model.place.value;
   const grid = model.grid.value;
@@ -118,10 +123,24 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       choose="none"
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<Options context={context} model={model} />}
-      footer={<ModelFooter context={context} model={model} busy={busy.value} />}
+      footer={<ModelFooter context={context} model={model} said={said} busy={busy.value} />}
     >
       <div class="av-model">
         <ModelGrid context={context} model={model} drawn={gridDrawn} box={box} />
+        {model.showsDetail.value && (
+          // Anew for another stack: what is set for its tokens says nothing of others'.
+          <Detail
+            key={place?.stack.name}
+            context={context}
+            model={model}
+            drawn={detailDrawn}
+            said={said}
+            onClose={() => {
+              model.close();
+              box.current?.focus();
+            }}
+          />
+        )}
       </div>
     </ViewFrame>
   );
@@ -191,6 +210,7 @@ function coverageOf(context: ViewContext<ModelState>, model: ModelModel, grid: G
 function ModelFooter(props: {
   context: ViewContext<ModelState>;
   model: ModelModel;
+  said: ReadonlySignal<Said | null>;
   busy: string | null;
 }) {
   const { context, model } = props;
@@ -199,7 +219,7 @@ function ModelFooter(props: {
   if (!place || !grid) return null;
   return (
     <Footer
-      sentence={sentenceOf(model, place, grid, true)}
+      sentence={props.said.value?.sentence ?? sentenceOf(model, place, grid, true)}
       coverage={props.busy ?? coverageOf(context, model, grid)}
     >
       <InkLegend
@@ -226,7 +246,7 @@ function InkLegend(props: { straight: boolean; maximum: number; color: string })
       />
       <span class="av-ramp-words">
         <span>0</span>
-        <span>{props.straight ? "opacity = weight" : "more ink, more weight (√)"}</span>
+        <span>thumbnails: {props.straight ? "opacity = weight" : "ink = √weight"}</span>
         <span>{Number(props.maximum.toPrecision(2))}</span>
       </span>
     </div>
