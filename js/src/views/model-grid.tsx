@@ -6,8 +6,7 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
-import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
-import { paintMarks, prepare } from "../draw/canvas";
+import { useEffect, useMemo, useRef } from "preact/hooks";
 import type { ViewContext } from "../ui/mount";
 import { headColor } from "../ui/palette";
 import { type Hint, HintBox } from "../ui/plot";
@@ -21,12 +20,11 @@ import {
   type ModelState,
   type ScoredCell,
 } from "./model-data";
-import type { HeadMap } from "./model-maps";
-import { lineMarks, paintHeat, type Square } from "./model-marks";
 import type { ModelModel } from "./model-model";
+import { Painter } from "./model-painter";
 import { captionLines, cellName, hintOf } from "./model-words";
 
-interface GridProps {
+export interface GridProps {
   context: ViewContext<ModelState>;
   model: ModelModel;
   /** The place whose thumbnails in sight are all drawn. */
@@ -35,9 +33,6 @@ interface GridProps {
 }
 
 let instances = 0;
-
-/** Strips with a map missing are drawn without it after so long. */
-const LATE_MS = 120;
 
 export function ModelGrid(props: GridProps) {
   const { model, box } = props;
@@ -326,89 +321,4 @@ function Caption({ cell, layout }: { cell: ScoredCell; layout: Layout }) {
       {name} <span class="av-score">{score}</span>
     </div>
   );
-}
-
-/** Paints the canvases that lie in the grid, as far as their maps have come. */
-function Painter({ context, model, drawn, box }: GridProps) {
-  const painted = useMemo(() => new WeakMap<HTMLCanvasElement, unknown[]>(), []);
-  // Read so that this is rendered, and paints, when one of them changes: after the grid, which
-  // stands above it, has.
-  for (const each of [model.grid, model.layout, model.sight, model.mapSet, model.sign]) each.value;
-  model.maps.arrivals.value;
-  const palette = context.palette.value;
-  const thumbnails = context.state.thumbnails.value;
-
-  const paint = (partly: boolean): boolean => {
-    const grid = model.grid.peek();
-    const layout = model.layout.peek();
-    if (!box.current || !grid || !layout) return false;
-    let complete = true;
-    for (const canvas of box.current.querySelectorAll("canvas")) {
-      const row = grid.rows[Number(canvas.dataset.row)] ?? [];
-      const cells = chunkOf(row, Number(canvas.dataset.chunk));
-      const maps = cells.map((cell) => (cell ? model.map(cell) : null));
-      if (maps.includes(undefined)) {
-        complete = false;
-        if (!partly) continue;
-      }
-      const look = [...maps, palette, thumbnails, layout.cell, layout.across];
-      const before = painted.get(canvas);
-      if (before?.length === look.length && look.every((each, i) => each === before[i])) continue;
-      paintStrip(canvas, maps, layout, thumbnails, palette.neutral, palette.raised);
-      painted.set(canvas, look);
-    }
-    return complete;
-  };
-  const waiting = useRef<ReturnType<typeof setTimeout>>(undefined);
-  useEffect(() => () => clearTimeout(waiting.current), []);
-  useLayoutEffect(() => {
-    const complete = paint(false);
-    drawn.value = complete ? model.sign.peek() : null;
-    clearTimeout(waiting.current);
-    // Most maps come together: what has to wait for them is drawn only where they are late.
-    if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
-  });
-  return null;
-}
-
-/** Some cells of one row side by side; undefined is still to come, null is no head. */
-function paintStrip(
-  canvas: HTMLCanvasElement,
-  maps: (HeadMap | null | undefined)[],
-  layout: Layout,
-  thumbnails: ModelState["thumbnails"],
-  ink: string,
-  ground: string,
-): void {
-  const { cell, across } = layout;
-  const scale = globalThis.devicePixelRatio || 1;
-  const context = prepare(canvas, (maps.length - 1) * across + cell, cell, scale);
-  if (!context) return;
-  const there = maps.flatMap((map, i): [HeadMap, number][] => (map ? [[map, i * across]] : []));
-  if (thumbnails === "lines") {
-    const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
-    paintMarks(context, lineMarks(squares, ink));
-  } else paintHeatStrip(canvas, context, there, cell * scale, scale, ink);
-  context.fillStyle = ground;
-  maps.forEach((map, i) => {
-    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
-  });
-}
-
-/** Heat maps pixel by pixel of the screen, so that nothing is lost or blurred on the way. */
-function paintHeatStrip(
-  canvas: HTMLCanvasElement,
-  context: CanvasRenderingContext2D,
-  maps: [HeadMap, number][],
-  wanted: number,
-  scale: number,
-  ink: string,
-): void {
-  const side = Math.min(canvas.height, Math.round(wanted));
-  const image = new ImageData(canvas.width, canvas.height);
-  for (const [map, x] of maps) {
-    const left = Math.min(canvas.width - side, Math.round(x * scale));
-    paintHeat(image.data, canvas.width, map, { x: left, y: 0, side }, ink);
-  }
-  context.putImageData(image, 0, 0);
 }
