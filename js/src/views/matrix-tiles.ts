@@ -1,0 +1,172 @@
+/** The tiles in hand, and what is drawn of them: a finer tile's place is held by a coarser one. */
+
+import { type Pooled, TILE } from "../channel/pieces";
+import { Recent } from "../channel/recent";
+import type { Piece, Source, TileRequest } from "../channel/source";
+import { type Plan, type TileSet, tileLevel, tileSetOf } from "./matrix-data";
+
+/** Cells of what is in sight. */
+export interface Grid {
+  rows: number;
+  columns: number;
+  /** Row-major; NaN where no tile of any level has come yet. */
+  values: Float32Array;
+  /** The largest weight there can be. */
+  maximum: number;
+  error: number;
+  /** Cells that show nothing yet, and whether all that are shown are as fine as they should be. */
+  missing: number;
+  fine: boolean;
+}
+
+const KEPT_BYTES = 64_000_000;
+/** No text that fits into a machine needs more. */
+const COARSEST = 24;
+
+function keyOf(set: TileSet, level: number, row: number, column: number): string {
+  return JSON.stringify([set.stack, set.layer, set.heads, set.pooled, level, row, column]);
+}
+
+/** Tiles that have come. */
+export class Tiles {
+  readonly #source: Source;
+  readonly #kept = new Recent<Piece>(KEPT_BYTES);
+  #coarsest = 0;
+
+  constructor(source: Source) {
+    this.#source = source;
+  }
+
+  /** Asks for tiles, and says when each has come. */
+  async load(
+    requests: readonly TileRequest[],
+    signal: AbortSignal,
+    onArrival: () => void,
+  ): Promise<void> {
+    const load = async (request: TileRequest): Promise<void> => {
+      if (this.get(request, request.level, request.row, request.column)) return;
+      const piece = await this.#source.tile(request, signal);
+      this.#coarsest = Math.max(this.#coarsest, request.level);
+      const key = keyOf(request, request.level, request.row, request.column);
+      this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
+      onArrival();
+    };
+    await Promise.all(requests.map(load));
+  }
+
+  get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
+    return this.#kept.get(keyOf(set, level, row, column));
+  }
+
+  /** The finest tile in hand that has a weight, from `level` on. */
+  covering(set: TileSet, level: number, query: number, key: number): [Piece, number] | null {
+    for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
+      const span = TILE * 2 ** at;
+      const piece = this.get(set, at, Math.floor(query / span), Math.floor(key / span));
+      if (piece) return [piece, at];
+    }
+    return null;
+  }
+}
+
+/** Where cells of `each` tokens begin, as tokens, with the end as the last entry. */
+function starts(window: readonly [number, number], each: number): number[] {
+  const out: number[] = [];
+  for (let at = window[0]; at < window[1]; at += each) out.push(at);
+  return [...out, window[1]];
+}
+
+/** What is drawn of a plan with the tiles in hand. */
+export function composeGrid(plan: Plan, tiles: Tiles): Grid {
+  const base = tileLevel(plan);
+  const set = tileSetOf(plan);
+  const rowStarts = starts(plan.rows.window, 2 ** plan.rows.level);
+  const columnStarts = starts(plan.columns.window, 2 ** plan.columns.level);
+  const [rows, columns] = [plan.rows.cells, plan.columns.cells];
+  const grid: Grid = {
+    rows,
+    columns,
+    values: new Float32Array(rows * columns).fill(Number.NaN),
+    maximum: plan.stack.maximum,
+    error: 0,
+    missing: 0,
+    fine: true,
+  };
+  // Block by block of cells that one tile of the finest level holds.
+  const span = TILE * 2 ** base;
+  for (const [top, bottom] of blocks(rowStarts, span)) {
+    for (const [left, right] of blocks(columnStarts, span)) {
+      const query = rowStarts[top] as number;
+      const key = columnStarts[left] as number;
+      const found = tiles.covering(set, base, query, key);
+      if (!found) {
+        grid.missing += (bottom - top) * (right - left);
+        grid.fine = false;
+        continue;
+      }
+      const [piece, level] = found;
+      grid.error = Math.max(grid.error, piece.error);
+      if (level > base) grid.fine = false;
+      const at = { top, bottom, left, right };
+      fill(grid, at, rowStarts, columnStarts, piece, level, plan.pooled);
+    }
+  }
+  return grid;
+}
+
+/** Runs of cells, as [first, stop), none of which reaches into the next tile. */
+function blocks(cellStarts: readonly number[], span: number): [number, number][] {
+  const out: [number, number][] = [];
+  const count = cellStarts.length - 1;
+  let first = 0;
+  for (let cell = 1; cell <= count; cell++) {
+    const before = Math.floor((cellStarts[cell - 1] as number) / span);
+    const tile = cell < count ? Math.floor((cellStarts[cell] as number) / span) : -1;
+    if (tile === before) continue;
+    out.push([first, cell]);
+    first = cell;
+  }
+  return out;
+}
+
+/** Pools a tile's cells into those of a part of the grid. */
+function fill(
+  grid: Grid,
+  at: { top: number; bottom: number; left: number; right: number },
+  rowStarts: readonly number[],
+  columnStarts: readonly number[],
+  piece: Piece,
+  level: number,
+  pooled: Pooled,
+): void {
+  const values = piece.matrices[0] as Float32Array;
+  const each = 2 ** level;
+  const span = TILE * each;
+  const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
+  const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
+  for (let row = at.top; row < at.bottom; row++) {
+    const [top, bottom] = [rowStarts[row] as number, rowStarts[row + 1] as number];
+    for (let column = at.left; column < at.right; column++) {
+      const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
+      let sum = 0;
+      let largest = 0;
+      // Tokens of a cell may be several cells of the tile, or a part of one.
+      for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
+        const high = nextStart(y, each, bottom) - y;
+        const inRow = Math.floor((y - firstRow) / each) * piece.columns;
+        for (let x = left; x < right; x = nextStart(x, each, right)) {
+          const wide = nextStart(x, each, right) - x;
+          const value = values[inRow + Math.floor((x - firstColumn) / each)] as number;
+          sum += value * high * wide;
+          if (value > largest) largest = value;
+        }
+      }
+      grid.values[row * grid.columns + column] =
+        pooled === "max" ? largest : sum / ((bottom - top) * (right - left));
+    }
+  }
+}
+
+function nextStart(at: number, each: number, stop: number): number {
+  return Math.min(stop, (Math.floor(at / each) + 1) * each);
+}
