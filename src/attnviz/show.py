@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
 from attnviz.host import in_marimo, ipython_cell, offer_file
-from attnviz.record import AttentionRecord
+from attnviz.recording import record_of
 from attnviz.tokens import Tokens
 from attnviz.views.base import AttentionView
+from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+from attnviz.views.neuron import NeuronView
 
-__all__ = ["record_of", "show", "show_head_view"]
+__all__ = [
+    "dashboard",
+    "show",
+    "show_head_view",
+    "show_matrix_view",
+    "show_model_view",
+    "show_neuron_view",
+]
 
 _View = TypeVar("_View", bound=AttentionView)
 
@@ -28,6 +39,7 @@ def show_head_view(
     target: str | None = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
+    words: bool = False,
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> HeadView:
@@ -51,11 +63,13 @@ def show_head_view(
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that `HeadView`
-        lists.
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `HeadView` lists.
 
     Returns
     -------
@@ -73,8 +87,8 @@ def show_head_view(
     Examples
     --------
     >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")                          # doctest: +SKIP
-    >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)         # doctest: +SKIP
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
     # Before a model runs for minutes.
     HeadView.check_names(traits)
@@ -87,100 +101,318 @@ def show_head_view(
         target=target,
         sentence_b_start=sentence_b_start,
         name=name,
+        words=words,
     )
     return show(HeadView(record, include_layers=include_layers, **traits))
 
 
-def record_of(
+def show_model_view(
     model: Any,
     inputs: Any = None,
     *,
     tokens: Sequence[str] | Tokens | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | None = None,
     sentence_b_start: int | None = None,
-    **options: Any,
-) -> AttentionRecord:
-    """Make the record of what a `show_*` function was given.
+    name: str | None = None,
+    words: bool = False,
+    include_layers: Iterable[int] | None = None,
+    **traits: Any,
+) -> ModelView:
+    """Show all heads of all layers at once, as a grid of small maps or of small line pictures.
 
     Parameters
     ----------
-    model, inputs, tokens, sentence_b_start
-        As in `show_head_view`.
-    **options
-        Further arguments of `attnviz.extract`; None is the same as left out.
+    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
+        model's own ``outputs.attentions``, with `tokens`.
+    inputs : object, optional
+        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
+        own output, or an image. See `attnviz.extract`.
+    tokens : sequence of str or Tokens, optional
+        The tokens, where `model` is ``outputs.attentions``.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    target : str, optional
+        Text that the model is made to produce.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `ModelView` lists.
 
     Returns
     -------
-    AttentionRecord
-        One record.
+    ModelView
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
 
     Raises
     ------
     TypeError
-        If what is needed is missing, or what cannot be used is given.
+        If an argument is missing, of a wrong kind or unknown.
     ValueError
-        If several examples are given.
+        If an argument does not fit the model, or several examples are given.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.show_model_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
-    options = {name: value for name, value in options.items() if value is not None}
-    for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
-    for_weights = {name: value for name, value in for_weights.items() if value is not None}
-    for_models = options if inputs is None else {"inputs": inputs} | options
-    if isinstance(model, AttentionRecord):
-        _refuse(for_weights | for_models, "model is a record, which holds tokens and weights")
-        return model
-    if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
-        raise TypeError(
-            f"model is a list of {len(model)} records, and a view shows one: give records[i]"
-        )
-    if isinstance(model, Mapping):
-        kinds = [name for name in model if str(name).endswith("attentions")]
-        if kinds:
-            raise TypeError(
-                f"model is a {type(model).__name__}, what a model gave; give its weights, "
-                f"outputs.{kinds[0]}, with tokens="
-            )
-    if _is_weights(model):
-        return _record_of_weights(model, for_weights, for_models)
-    _refuse(for_weights, "model is a model, whose tokens come from inputs")
-    if inputs is None:
-        raise TypeError(
-            "inputs is missing: the text that the model reads, for example "
-            'show_head_view(model, "The cat sat.")'
-        )
-    from attnviz.extraction import extract
-
-    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
-    if not isinstance(record, list):
-        return record
-    if len(record) == 1:
-        return record[0]
-    raise ValueError(
-        f"inputs holds {len(record)} examples and a view shows one: "
-        "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
+    # Before a model runs for minutes.
+    ModelView.check_names(traits)
+    record = record_of(
+        model,
+        inputs,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        processor=processor,
+        target=target,
+        sentence_b_start=sentence_b_start,
+        name=name,
+        words=words,
     )
+    return show(ModelView(record, include_layers=include_layers, **traits))
 
 
-def _record_of_weights(
-    weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
-) -> AttentionRecord:
-    title = for_models.pop("name", "")
-    _refuse(for_models, "model is weights, which are drawn as they are")
-    if "tokens" not in for_weights:
-        raise TypeError(
-            "tokens is missing: weights alone do not say which tokens they belong to, for "
-            "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
-        )
-    return AttentionRecord.from_weights(weights, model=title, **for_weights)
+def show_neuron_view(
+    model: Any,
+    inputs: Any = None,
+    *,
+    tokens: Sequence[str] | Tokens | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | None = None,
+    sentence_b_start: int | None = None,
+    name: str | None = None,
+    words: bool = False,
+    include_layers: Iterable[int] | None = None,
+    **traits: Any,
+) -> NeuronView:
+    """Show what a weight is made of: queries, keys, their products, the logit and the softmax.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
+        model's own ``outputs.attentions``, with `tokens`. Queries and keys are needed: weights
+        alone cannot be taken apart.
+    inputs : object, optional
+        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
+        own output, or an image. See `attnviz.extract`.
+    tokens : sequence of str or Tokens, optional
+        The tokens, where `model` is ``outputs.attentions``.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    target : str, optional
+        Text that the model is made to produce.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `NeuronView` lists.
+
+    Returns
+    -------
+    NeuronView
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If an argument does not fit the model, or several examples are given.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.show_neuron_view(model, "the cat sat", layer=1, heads=[0], tokenizer=tokenizer)    # doctest: +SKIP
+    """
+    # Before a model runs for minutes.
+    NeuronView.check_names(traits)
+    record = record_of(
+        model,
+        inputs,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        processor=processor,
+        target=target,
+        sentence_b_start=sentence_b_start,
+        name=name,
+        words=words,
+    )
+    return show(NeuronView(record, include_layers=include_layers, **traits))
 
 
-def _refuse(arguments: dict[str, Any], why: str) -> None:
-    if arguments:
-        raise TypeError(f"{why}; leave out {', '.join(arguments)}")
+def show_matrix_view(
+    model: Any,
+    inputs: Any = None,
+    *,
+    tokens: Sequence[str] | Tokens | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | None = None,
+    sentence_b_start: int | None = None,
+    name: str | None = None,
+    words: bool = False,
+    include_layers: Iterable[int] | None = None,
+    **traits: Any,
+) -> MatrixView:
+    """Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
+        model's own ``outputs.attentions``, with `tokens`.
+    inputs : object, optional
+        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
+        own output, or an image. See `attnviz.extract`.
+    tokens : sequence of str or Tokens, optional
+        The tokens, where `model` is ``outputs.attentions``.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    target : str, optional
+        Text that the model is made to produce.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `MatrixView` lists.
+
+    Returns
+    -------
+    MatrixView
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If an argument does not fit the model, or several examples are given.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.show_matrix_view(model, "the cat sat", heads=[1], tokenizer=tokenizer)    # doctest: +SKIP
+    """
+    # Before a model runs for minutes.
+    MatrixView.check_names(traits)
+    record = record_of(
+        model,
+        inputs,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        processor=processor,
+        target=target,
+        sentence_b_start=sentence_b_start,
+        name=name,
+        words=words,
+    )
+    return show(MatrixView(record, include_layers=include_layers, **traits))
 
 
-def _is_weights(model: Any) -> bool:
-    if isinstance(model, (list, tuple)):
-        return True
-    return hasattr(model, "__array__") or hasattr(model, "detach")
+def dashboard(
+    model: Any,
+    inputs: Any = None,
+    *,
+    tokens: Sequence[str] | Tokens | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    target: str | None = None,
+    sentence_b_start: int | None = None,
+    name: str | None = None,
+    words: bool = False,
+    include_layers: Iterable[int] | None = None,
+    **traits: Any,
+) -> Dashboard:
+    """Show model view, head view and matrix view together, linked: one widget, one page.
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
+        model's own ``outputs.attentions``, with `tokens`.
+    inputs : object, optional
+        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
+        own output, or an image. See `attnviz.extract`.
+    tokens : sequence of str or Tokens, optional
+        The tokens, where `model` is ``outputs.attentions``.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    target : str, optional
+        Text that the model is made to produce.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `Dashboard` lists.
+
+    Returns
+    -------
+    Dashboard
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If an argument does not fit the model, or several examples are given.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.dashboard(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
+    """
+    # Before a model runs for minutes.
+    Dashboard.check_names(traits)
+    record = record_of(
+        model,
+        inputs,
+        tokens=tokens,
+        tokenizer=tokenizer,
+        processor=processor,
+        target=target,
+        sentence_b_start=sentence_b_start,
+        name=name,
+        words=words,
+    )
+    return show(Dashboard(record, include_layers=include_layers, **traits))
 
 
 def show(view: _View) -> _View:

@@ -22,8 +22,9 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-from attnviz import AttentionRecord, HeadView
+from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
 from attnviz.tokens import visible
+from attnviz.views.base import AttentionView
 
 pytestmark = [
     pytest.mark.models,
@@ -33,6 +34,11 @@ pytestmark = [
 ]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-bertviz.md"
+VIEWS: dict[str, type[AttentionView]] = {
+    "head_view": HeadView,
+    "model_view": ModelView,
+    "neuron_view.show": NeuronView,
+}
 STACKS = {"Encoder": "encoder", "Decoder": "decoder", "Cross": "cross"}
 
 
@@ -180,7 +186,7 @@ def test_both_columns_draw_the_same(
     if isinstance(ours, str):
         compare_page(drawn, ours)
     else:
-        assert isinstance(ours, HeadView)
+        assert isinstance(ours, VIEWS[row.function])
         compare_view(drawn, ours)
 
 
@@ -198,7 +204,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     return dict(parameters)
 
 
-def compare_view(drawn: Mapping[str, Any], view: HeadView) -> None:
+def compare_view(drawn: Mapping[str, Any], view: AttentionView) -> None:
     first = view.record.stack()
     assert drawn.get("include_layers", list(first.layers)) == list(first.layers)
     assert (drawn.get("layer") or first.layers[0]) == view.layer
@@ -209,11 +215,15 @@ def compare_view(drawn: Mapping[str, Any], view: HeadView) -> None:
         assert view.theme == "light"
     shown = {STACKS.get(str(entry["name"]), "self") for entry in drawn["attention"]}
     assert shown == set(view.record.stacks)
+    kept = getattr(view, "include_heads", None)
+    assert drawn.get("include_heads") in (None, kept, list(range(first.heads_per_layer[0])))
     for entry in drawn["attention"]:
-        compare_weights(entry, view.record)
+        compare_weights(entry, view.record, kept)
 
 
-def compare_weights(entry: Mapping[str, Any], record: AttentionRecord) -> None:
+def compare_weights(
+    entry: Mapping[str, Any], record: AttentionRecord, heads: list[int] | None
+) -> None:
     """One choice of BertViz's attention menu against the same part of a record."""
     stack = record.stack(STACKS.get(str(entry["name"]), "self"))
     queries: NDArray[Any] = np.arange(len(stack.query_tokens))
@@ -230,6 +240,9 @@ def compare_weights(entry: Mapping[str, Any], record: AttentionRecord) -> None:
     )
     for number, theirs in zip(stack.layers, entry["attn"], strict=True):
         ours = stack.weights(layer=number)[:, queries[:, None], keys]
+        if heads is not None and len(theirs) < len(ours):
+            # BertViz cuts away the heads that it does not show.
+            ours = ours[heads]
         expected = np.asarray(theirs, dtype=np.float32)
         if pair is not None and None in stack.query_tokens.sequence:
             # BertViz counts special tokens to the texts; attnviz to neither.
@@ -260,11 +273,25 @@ def compare_page(drawn: Mapping[str, Any], page: str) -> None:
     data = json.loads(inert[1])
     (stack,) = data["description"]["stacks"]
     assert stack["query_tokens"]["text"] == [visible(text) for text in entry["left_text"]]
+    if data["view"] == "neuron":
+        compare_vectors(entry, data["vectors"])
+        return
     assert len(data["blocks"]) == len(entry["attn"])
     for block, theirs in zip(data["blocks"], entry["attn"], strict=True):
         codes = np.frombuffer(zlib.decompress(base64.b64decode(block["data"])), dtype=np.uint8)
         weights = (codes.astype(np.float64) / 255) ** 2
         np.testing.assert_allclose(weights.reshape(block["shape"]), theirs, atol=0.004)
+
+
+def compare_vectors(entry: Mapping[str, Any], vectors: Mapping[str, Any]) -> None:
+    """The queries and keys that both neuron views carry."""
+    for layer in vectors["layers"]:
+        assert layer["encoding"] == "float32"
+        for side in ("queries", "keys"):
+            data = zlib.decompress(base64.b64decode(vectors["arrays"][layer[side]]))
+            theirs = np.asarray(entry[side][layer["layer"]])
+            ours = np.frombuffer(data, dtype="<f4").reshape(theirs.shape)
+            np.testing.assert_allclose(ours, theirs, atol=1e-4)
 
 
 def test_what_the_neuron_view_draws_is_in_the_record(

@@ -16,7 +16,8 @@ from nbclient import NotebookClient
 
 import attnviz.host
 from attnviz.record import AttentionRecord
-from attnviz.show import record_of, show_head_view
+from attnviz.recording import record_of
+from attnviz.show import show_head_view
 from attnviz.views.head import HeadView
 from unit.records import given_record, shares, words
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record import AttentionStack
-from attnviz.views.base import AttentionView
+from attnviz.views.windows import WindowedView
 
 __all__ = ["HeadView"]
 
@@ -18,7 +18,7 @@ _HEADS_AT_ONCE = 4
 _TOKENS_WITH_ALL_LINES = 32
 
 
-class HeadView(AttentionView):
+class HeadView(WindowedView):
     """Lines from every query to the keys that it attends to.
 
     Parameters
@@ -69,12 +69,6 @@ class HeadView(AttentionView):
         traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
     ).tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
-    query_window = traitlets.List(
-        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
-    ).tag(sync=True)
-    key_window = traitlets.List(
-        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
-    ).tag(sync=True)
     orientation = traitlets.Enum(["vertical", "horizontal"], "vertical").tag(sync=True)
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
@@ -85,18 +79,6 @@ class HeadView(AttentionView):
             "heads": list(range(num_heads)) if num_heads <= _HEADS_AT_ONCE else [],
             "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
         }
-
-    @traitlets.validate("query_window", "key_window")
-    def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
-        window: list[int] | None = proposal["value"]
-        name: str = proposal["trait"].name
-        stack = self._stack_named(self.stack)
-        tokens = stack.query_tokens if name == "query_window" else stack.key_tokens
-        if window is not None and not 0 <= window[0] < window[1] <= len(tokens):
-            raise traitlets.TraitError(
-                f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
-            )
-        return window
 
     @traitlets.validate("threshold")
     def _validate_threshold(self, proposal: Mapping[str, Any]) -> float:
@@ -125,10 +107,3 @@ class HeadView(AttentionView):
             self.leave_out = [
                 each for each in self.leave_out if not isinstance(each, int) or each < count
             ]
-            for name, tokens in (
-                ("query_window", stack.query_tokens),
-                ("key_window", stack.key_tokens),
-            ):
-                window = getattr(self, name)
-                if window is not None and window[1] > len(tokens):
-                    setattr(self, name, None)

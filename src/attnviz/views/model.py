@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record import AttentionRecord
-from attnviz.views.base import AttentionView
+from attnviz.views.windows import WindowedView
 
 __all__ = ["ModelView"]
 
@@ -25,7 +25,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         return None if value is None else _checked(value, obj.record)
 
 
-class ModelView(AttentionView):
+class ModelView(WindowedView):
     """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
@@ -79,38 +79,6 @@ class ModelView(AttentionView):
     include_heads = _IncludeHeads().tag(sync=True)
     color_scale = traitlets.Enum(["linear", "log"], "linear").tag(sync=True)
     pooled = traitlets.Enum(["mean", "max"], "mean").tag(sync=True)
-    query_window = traitlets.List(
-        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
-    ).tag(sync=True)
-    key_window = traitlets.List(
-        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
-    ).tag(sync=True)
-
-    @traitlets.validate("query_window", "key_window")
-    def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
-        window: list[int] | None = proposal["value"]
-        name: str = proposal["trait"].name
-        stack = self._stack_named(self.stack)
-        tokens = stack.query_tokens if name == "query_window" else stack.key_tokens
-        if window is not None and not 0 <= window[0] < window[1] <= len(tokens):
-            raise traitlets.TraitError(
-                f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
-            )
-        return window
-
-    @traitlets.observe("stack")
-    def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """A place among one stack's tokens means nothing in another's."""
-        if not change["old"] or change["old"] == change["new"]:
-            return
-        stack = self._stack_named(change["new"])
-        for name, tokens in (
-            ("query_window", stack.query_tokens),
-            ("key_window", stack.key_tokens),
-        ):
-            window = getattr(self, name)
-            if window is not None and window[1] > len(tokens):
-                setattr(self, name, None)
 
 
 def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:

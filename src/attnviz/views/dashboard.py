@@ -1,0 +1,48 @@
+"""The dashboard: model view, head view and matrix view in one frame, at the same place."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from attnviz.stack import AttentionStack
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+
+__all__ = ["Dashboard"]
+
+
+class Dashboard(HeadView, ModelView, MatrixView):
+    """Model view, head view and matrix view together.
+
+    A head that is opened in the grid is drawn as lines and as a matrix; a token that is pinned in
+    one is pinned in all. Each pane can be exported by itself, and all of them as one page.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    include_heads : iterable of int or mapping, optional
+        The heads to offer in the grid (see `ModelView`).
+    **traits
+        Initial values of the traits of `HeadView`, `ModelView` and `MatrixView`; what they share
+        is one trait.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> view = av.Dashboard(record, token=1)    # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "dashboard"
+
+    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """What the three show when they are not told, the head view's word before the others'."""
+        return {
+            **MatrixView.defaults(self, stack, layer),
+            **ModelView.defaults(self, stack, layer),
+            **HeadView.defaults(self, stack, layer),
+        }

@@ -1,0 +1,50 @@
+"""The matrix view: the weights of a head, or the mean of several, as a heat-map."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import traitlets
+
+from attnviz.views.windows import WindowedView
+
+__all__ = ["MatrixView"]
+
+
+class MatrixView(WindowedView):
+    """A heat-map: queries down, keys across.
+
+    Zoom with + and -, with Ctrl and the wheel or by double click; drag to move.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the traits below and of those that all views share
+        (see `attnviz.views.base.AttentionView`). Of several chosen heads the mean is shown, and
+        of all heads where none is chosen.
+
+    Attributes
+    ----------
+    color_scale : {"linear", "log"}
+        How colour follows weight.
+    pooled : {"mean", "max"}
+        What a cell shows that stands for several weights, where single weights are too small to
+        be seen.
+    query_window, key_window : list of two int, or None
+        Queries and keys from start to before stop that are in sight; None is all.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> view = av.MatrixView(record, heads=[0], color_scale="log")    # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "matrix"
+
+    color_scale = traitlets.Enum(["linear", "log"], "linear").tag(sync=True)
+    pooled = traitlets.Enum(["mean", "max"], "mean").tag(sync=True)

@@ -1,0 +1,55 @@
+"""What views have that show a part of a long text: windows of queries and keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import traitlets
+
+from attnviz.views.base import AttentionView
+
+__all__ = ["WindowedView"]
+
+
+class WindowedView(AttentionView):
+    """Base of views that show a window of the tokens.
+
+    Attributes
+    ----------
+    query_window, key_window : list of two int, or None
+        Tokens from start to before stop that are shown; None is the view's default.
+    """
+
+    query_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+    key_window = traitlets.List(
+        traitlets.Int(), default_value=None, allow_none=True, minlen=2, maxlen=2
+    ).tag(sync=True)
+
+    @traitlets.validate("query_window", "key_window")
+    def _validate_window(self, proposal: Mapping[str, Any]) -> list[int] | None:
+        window: list[int] | None = proposal["value"]
+        name: str = proposal["trait"].name
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if name == "query_window" else stack.key_tokens
+        if window is not None and not 0 <= window[0] < window[1] <= len(tokens):
+            raise traitlets.TraitError(
+                f"{name}={window!r} must be [start, stop] within the {len(tokens)} tokens"
+            )
+        return window
+
+    @traitlets.observe("stack")
+    def _forget_windows(self, change: Mapping[str, Any]) -> None:
+        """A place among one stack's tokens means nothing in another's."""
+        if not change["old"] or change["old"] == change["new"]:
+            return
+        stack = self._stack_named(change["new"])
+        for name, tokens in (
+            ("query_window", stack.query_tokens),
+            ("key_window", stack.key_tokens),
+        ):
+            window = getattr(self, name)
+            if window is not None and window[1] > len(tokens):
+                setattr(self, name, None)

@@ -1,0 +1,61 @@
+"""Views that are linked, live in JupyterLab: by Python, in the browser, and as a dashboard."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE, RECORD
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+LINKED = """
+import ipywidgets, traitlets
+head, matrix = av.HeadView(record), av.MatrixView(record)
+traitlets.link((head, "token"), (matrix, "token"))
+link = ipywidgets.jslink((head, "layer"), (matrix, "layer"))
+ipywidgets.VBox([head, matrix])
+"""
+DASHBOARD = "dashboard = av.dashboard(record)"
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([RECORD, LINKED, DASHBOARD])
+    notebook.run_all()
+    return notebook
+
+
+def drawn(view: Locator, place: str) -> None:
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=FIRST_PICTURE)
+
+
+def test_a_layer_follows_in_the_browser_and_a_pin_through_python(notebook: Notebook) -> None:
+    roots = notebook.output(1).locator(".attnviz")
+    head, matrix = roots.nth(0), roots.nth(1)
+    drawn(head, "head:self:0")
+    drawn(matrix, "matrix:self:0")
+    head.get_by_role("button", name="Layer 2").click()
+    drawn(head, "head:self:2")
+    drawn(matrix, "matrix:self:2")
+    notebook.execute("matrix.token = 4")
+    token = notebook.evaluate("record.tokens[4]")
+    expect(head).to_contain_text(f"Pinned: query “{token}”")
+
+
+def test_a_dashboard_is_one_widget_whose_panes_move_together(notebook: Notebook) -> None:
+    root = notebook.output(2).locator(".attnviz")
+    notebook.root.locator(".jp-Cell").nth(2).scroll_into_view_if_needed()
+    drawn(root, "dashboard:self:0")
+    assert root.count() == 1
+    notebook.execute("dashboard.layer, dashboard.heads, dashboard.token = 1, [2], 3")
+    drawn(root, "dashboard:self:1")
+    for pane in ("model", "head", "matrix"):
+        drawn(root.locator(f".av-pane-{pane}"), f"{pane}:self:1")
+    token = notebook.evaluate("record.tokens[3]")
+    expect(root.locator(".av-pane-head")).to_contain_text(f"Pinned: query “{token}”")

@@ -1,0 +1,64 @@
+"""What views share is linked by the means that ipywidgets has for every widget."""
+
+from __future__ import annotations
+
+import ipywidgets
+import pytest
+import traitlets
+
+from attnviz.views.base import AttentionView
+from attnviz.views.dashboard import Dashboard
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+from unit.records import encoder_decoder_record, given_record
+
+VIEWS = [HeadView, ModelView, MatrixView, Dashboard]
+SHARED = {"stack", "layer", "heads", "token", "key", "pair", "order", "scores", "theme"}
+
+
+@pytest.mark.parametrize("first", VIEWS)
+@pytest.mark.parametrize("second", VIEWS)
+def test_any_two_views_are_linked_by_traitlets(
+    first: type[AttentionView], second: type[AttentionView]
+) -> None:
+    record = given_record((3, 3))
+    one, other = first(record), second(record)
+    links = [traitlets.link((one, name), (other, name)) for name in ("layer", "heads", "token")]
+    one.layer, one.heads, other.token = 1, [2, 0], 3
+    assert (other.layer, other.heads, one.token) == (1, [2, 0], 3)
+    for link in links:
+        link.unlink()
+    one.token = None
+    assert other.token == 3
+
+
+def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
+    record = encoder_decoder_record()
+    one, other = HeadView(record), MatrixView(record)
+    for name in ("stack", "layer", "heads", "token"):
+        traitlets.link((one, name), (other, name))
+    one.token = 5
+    other.stack = "cross"
+    assert (one.stack, one.layer) == ("cross", other.layer)
+    assert one.token is None
+    assert other.token is None
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_what_views_share_has_one_name(view: type[AttentionView]) -> None:
+    assert set(view.state_names()) >= SHARED
+
+
+def test_views_are_linked_in_the_browser() -> None:
+    one, other = HeadView(given_record()), ModelView(given_record())
+    link = ipywidgets.jslink((one, "layer"), (other, "layer"))
+    assert link.source == (one, "layer")
+    link.unlink()
+
+
+def test_a_dashboard_has_all_that_its_views_have() -> None:
+    own = set(Dashboard.state_names())
+    assert own == {name for view in VIEWS[:-1] for name in view.state_names()}
+    view = Dashboard(given_record(), thumbnails="lines", color_scale="log", top_k=2)
+    assert (view.thumbnails, view.color_scale, view.top_k) == ("lines", "log", 2)
