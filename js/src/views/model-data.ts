@@ -1,30 +1,21 @@
 /** The model view's state, and which head stands where in its grid. Pure functions. */
 
-import type { Range, Scores, StackDescription } from "../channel/source";
-import { RECORD_DEFAULTS, type RecordState } from "../ui/record";
+import type { Scores, StackDescription } from "../channel/source";
+import { MATRIX_DEFAULTS, type MatrixState } from "./matrix-data";
 
 /** Heads that are offered: everywhere, or by layer. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
 
-/** The traits of the model view; the names are Python's. */
-export interface ModelState extends RecordState {
+/** The traits of the model view; the names are Python's. The detail's are the matrix view's. */
+export interface ModelState extends MatrixState {
   thumbnails: "heat-map" | "lines";
   include_heads: IncludeHeads;
-  /** The detail's, as in the matrix view. */
-  color_scale: "linear" | "log";
-  pooled: "mean" | "max";
-  query_window: Range | null;
-  key_window: Range | null;
 }
 
 export const MODEL_DEFAULTS: ModelState = {
-  ...RECORD_DEFAULTS,
+  ...MATRIX_DEFAULTS,
   thumbnails: "heat-map",
   include_heads: null,
-  color_scale: "linear",
-  pooled: "mean",
-  query_window: null,
-  key_window: null,
 };
 
 /** One head. */

@@ -2,19 +2,18 @@
 
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
-import { OpacityLegend } from "../ui/frame";
+import { Choice } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
 import type { Place, RecordState } from "../ui/record";
-import type { Signals } from "../ui/state";
-import { HEAD_DEFAULTS, type HeadState } from "./head-data";
-import { makeHeadModel } from "./head-model";
-import { HeadPlot } from "./head-plot";
+import { assign, type Signals } from "../ui/state";
+import { colorAt, LOG_FLOOR } from "./matrix-colors";
+import type { ColorScale, MatrixState } from "./matrix-data";
+import { type MatrixModel, makeMatrixModel } from "./matrix-model";
+import { MatrixPlot } from "./matrix-plot";
+import { coverage, plainNumber, sentence } from "./matrix-words";
 import type { ModelState } from "./model-data";
 import type { ModelModel } from "./model-model";
 import { cellName } from "./model-words";
-
-/** From so many tokens on, all lines together are only ink. */
-const TOKENS_WITH_ALL_LINES = 32;
 
 /** The sentence below the picture, and what is read out. */
 export interface Said {
@@ -37,12 +36,13 @@ function onlyFirst(place: Place | null): Place | null {
   return place && { ...place, chosen: place.chosen.slice(0, 1), heads: place.chosen.slice(0, 1) };
 }
 
-/** What the plot of another view needs, for the opened head and the width that there is. */
-function detailContext<S extends RecordState>(
-  { context, model, drawn }: DetailProps,
-  state: Signals<S>,
-): ViewContext<S> {
+/** What the matrix view's plot needs, for the opened head and the width that there is. */
+function detailContext({ context, model, drawn }: DetailProps): ViewContext<MatrixState> {
   const { record } = context;
+  const state: Signals<MatrixState> = {
+    ...context.state,
+    heads: signal(context.state.heads.peek().slice(0, 1)),
+  };
   return {
     ...context,
     state,
@@ -56,30 +56,20 @@ function detailContext<S extends RecordState>(
   };
 }
 
+/** What the matrix says, for below the grid. */
+function saidOf(matrix: MatrixModel): Said | null {
+  const said = matrix.said.value;
+  return said && { sentence: sentence(said), summary: matrix.summary.value };
+}
+
 export function Detail(props: DetailProps) {
   const { context, model, drawn } = props;
-  const lines = useMemo(() => {
-    const place = model.place.peek();
-    const longest = Math.max(place?.queries.text.length ?? 0, place?.keys.text.length ?? 0);
-    const state = {
-      combine: signal(HEAD_DEFAULTS.combine),
-      top_k: signal(longest > TOKENS_WITH_ALL_LINES ? 3 : null),
-      threshold: signal(0),
-      leave_out: signal<HeadState["leave_out"]>([]),
-      renormalize: signal(false),
-      orientation: signal(HEAD_DEFAULTS.orientation),
-      ...context.state,
-      heads: signal(context.state.heads.peek().slice(0, 1)),
-    } as unknown as Signals<HeadState>;
-    const inner = detailContext(props, state);
-    return { context: inner, model: makeHeadModel(inner) };
-  }, []);
+  const inner = useMemo(() => detailContext(props), []);
+  const matrix = useMemo(() => makeMatrixModel(inner), []);
   useEffect(() => {
     const stop = effect(() => {
-      lines.context.state.heads.value = context.state.heads.value.slice(0, 1);
-      const caption = lines.model.caption.value;
-      const summary = lines.model.summary.value;
-      props.said.value = caption && { sentence: caption.sentence, summary };
+      inner.state.heads.value = context.state.heads.value.slice(0, 1);
+      props.said.value = saidOf(matrix);
     });
     return () => {
       stop();
@@ -88,6 +78,9 @@ export function Detail(props: DetailProps) {
       drawn.value = false;
     };
   }, []);
+  const opened = model.opened.value;
+  if (!opened) return null;
+
   const onKeyDown = (event: KeyboardEvent): void => {
     const place = model.place.peek();
     const plain = !event.metaKey && !event.ctrlKey && !event.altKey;
@@ -103,9 +96,6 @@ export function Detail(props: DetailProps) {
     event.preventDefault();
     event.stopPropagation();
   };
-  const opened = model.opened.value;
-  const caption = lines.model.caption.value;
-  if (!opened) return null;
   const name = cellName(opened, null);
   return (
     <section
@@ -126,21 +116,74 @@ export function Detail(props: DetailProps) {
           ✕
         </button>
       </header>
-      <HeadPlot context={lines.context} model={lines.model} onLeaveOut={() => {}} />
-      {caption && (
-        <div class="av-model-said">
-          <p class="av-muted">{caption.coverage}</p>
-          <OpacityLegend
-            maximum={caption.scale}
-            note={caption.scaleNote}
-            title="Full opacity: click for the largest weight drawn, or for the largest there can be"
-            onToggle={() => {
-              const scaling = lines.model.scaling;
-              scaling.value = scaling.peek() === "whole" ? "largest" : "whole";
-            }}
-          />
-        </div>
-      )}
+      <MatrixPlot context={inner} model={matrix} />
+      <DetailWords context={inner} matrix={matrix} />
     </section>
+  );
+}
+
+/** What the detail leaves out, how exact it is, and what its colours mean. */
+function DetailWords(props: { context: ViewContext<MatrixState>; matrix: MatrixModel }) {
+  const { context, matrix } = props;
+  const { state } = context;
+  const said = matrix.said.value;
+  const picture = matrix.picture.value;
+  if (!said || !picture) return null;
+  const { end, scale } = picture;
+  return (
+    <div class="av-model-said">
+      <p class="av-muted">{coverage(said, { scale, end, live: true })}</p>
+      <div class="av-model-colours">
+        <Choice<ColorScale>
+          label="Colours"
+          value={state.color_scale.value}
+          options={[
+            ["linear", "linear"],
+            ["log", "logarithmic"],
+          ]}
+          onChange={(color_scale) => assign(state, { color_scale })}
+        />
+        <ColorLegend
+          context={context}
+          end={end}
+          scale={scale}
+          onToggle={() => {
+            const fitted = end < picture.grid.maximum;
+            matrix.scaling.value = fitted ? "whole" : "largest";
+          }}
+        />
+      </div>
+    </div>
+  );
+}
+
+function ColorLegend(props: {
+  context: ViewContext<MatrixState>;
+  end: number;
+  scale: ColorScale;
+  onToggle: () => void;
+}) {
+  const { end, scale } = props;
+  const stops = Array.from({ length: 17 }, (_, i) => {
+    const [red, green, blue] = colorAt(props.context.theme.value, i / 16);
+    return `rgb(${red} ${green} ${blue})`;
+  });
+  return (
+    <button
+      type="button"
+      class="av-legend"
+      title="Last colour: click for the largest weight in sight, or for the largest there can be"
+      onClick={props.onToggle}
+    >
+      <span
+        class="av-ramp"
+        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
+      />
+      <span class="av-ramp-words">
+        <span>{scale === "log" ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0"}</span>
+        <span>{scale === "log" ? "weight, logarithmic" : "weight"}</span>
+        <span>{plainNumber(end)}</span>
+      </span>
+    </button>
   );
 }
