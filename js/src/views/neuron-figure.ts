@@ -6,7 +6,7 @@ import { csvText, roundedUp } from "../ui/csv";
 import { type Palette, rgbOf } from "../ui/palette";
 import { headOf, tokenOf } from "./neuron-data";
 import { backMarks, type Picture } from "./neuron-marks";
-import type { Scale } from "./neuron-rows";
+import { type Row, type Scale, sumOf } from "./neuron-rows";
 import { type Said, scaleInWords } from "./neuron-words";
 
 /** The words at the ends of a scale of colours. */
@@ -18,10 +18,16 @@ export function scaleEnds(scale: Scale): [string, string] {
 
 /** What the colours mean, scale by scale. */
 export function scalesOf(picture: Picture): { name: string; scale: Scale }[] {
-  const { table } = picture;
+  const { table, dimensions } = picture;
+  const cells = table.cellScale;
+  const beyond = (row: Row): boolean =>
+    row.allowed && Math.abs(sumOf(row.cells, dimensions.others)) > cells.limit;
   return [
     { name: "q, k", scale: table.vectorScale },
-    { name: `q × k${scaleInWords(table.vectors.header.scale)}`, scale: table.cellScale },
+    {
+      name: `q × k${scaleInWords(table.vectors.header.scale)}`,
+      scale: { ...cells, beyond: cells.beyond || table.rows.some(beyond) },
+    },
   ];
 }
 

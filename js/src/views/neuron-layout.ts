@@ -3,7 +3,10 @@
 import { fontOf, printable } from "../draw/marks";
 
 /** A line of the table: a key, the sink, or all keys that are not shown. */
-export type Line = { kind: "key"; place: number } | { kind: "sink" } | { kind: "elsewhere" };
+export type Line =
+  | { kind: "key"; place: number; masked: boolean }
+  | { kind: "sink" }
+  | { kind: "elsewhere" };
 
 /** Numbers beside the cells. */
 export type NumberColumn = "sum" | "capped" | "bias" | "logit";
@@ -75,7 +78,7 @@ const LARGEST_CELL = 24;
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
 const BETWEEN = 28;
-const LEAST_BAR = 110;
+const LEAST_BAR = 130;
 const LARGEST_BAR = 220;
 /** Room right of the bar's longest for its number. */
 export const BAR_NUMBER = 50;
@@ -179,8 +182,7 @@ function stackedLayout(
   size: number,
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
-  const [text, keyHeight, cellHeight, air] = [20, 8, 14, 12];
-  const height = text + keyHeight + 2 + cellHeight + air;
+  const [text, keyHeight, cellHeight, air] = [20, 8, 13, 12];
   const barWidth = 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
   const queryTop = 24;
@@ -190,14 +192,15 @@ function stackedLayout(
   const lines: LinePlace[] = [];
   for (const line of options.lines) {
     // What has no cells needs no room for them.
-    const tall = line.kind === "key" ? height : text + air;
+    const strips = line.kind !== "key" ? 0 : line.masked ? keyHeight : keyHeight + 3 + cellHeight;
+    const tall = text + strips + air;
     lines.push({
       line,
       y,
       height: tall,
       middle: y + 4 + text / 2,
       keys: { x: LEFT, y: y + 4 + text, height: keyHeight },
-      cells: { x: LEFT, y: y + 4 + text + keyHeight + 2, height: cellHeight },
+      cells: { x: LEFT, y: y + 4 + text + keyHeight + 3, height: cellHeight },
     });
     y += tall;
   }

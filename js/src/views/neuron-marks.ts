@@ -208,7 +208,7 @@ function keyMarks(picture: Picture, place: LinePlace, row: Row, highlighted: boo
   const values = shown.map((dimension) => row.vector[dimension] as number);
   marks.push(...stripMarks(picture, place.keys, values, table.vectorScale, row.allowed ? 1 : 0.3));
   if (!row.allowed) {
-    marks.push(remark(picture, place, "masked: this query may not attend to it"));
+    marks.push(remark(picture, place, "masked"));
     return marks;
   }
   const cells = shown.map((dimension) => row.cells[dimension] as number);
@@ -261,9 +261,9 @@ function headMarks(picture: Picture): Mark[] {
   const rule: Mark = {
     kind: "line",
     x0: 0,
-    y0: layout.rule,
+    y0: Math.floor(layout.rule) + 0.5,
     x1: layout.width,
-    y1: layout.rule,
+    y1: Math.floor(layout.rule) + 0.5,
     stroke: palette.rule,
   };
   if (layout.stacked) {
@@ -293,10 +293,20 @@ function headMarks(picture: Picture): Mark[] {
     words("k, each key", layout.keysLeft, layout.head),
     words(
       // Beside a narrow strip there is no room for more.
-      stripWidth(layout) < 200 ? product : `${product}, dimension by dimension`,
+      stripWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
       layout.cellsLeft,
       layout.head,
     ),
+    ...(layout.other
+      ? [
+          words(
+            `+ ${picture.dimensions.others.length}`,
+            layout.cellsLeft + layout.other.x + layout.other.width,
+            layout.head,
+            { align: "end", size: 11 },
+          ),
+        ]
+      : []),
     ...layout.numbers.map(({ column, right }, i) => {
       const only = layout.numbers.length === 1;
       const last = i === layout.numbers.length - 1;

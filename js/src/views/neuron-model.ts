@@ -52,7 +52,10 @@ export function columnsOf(vectors: Vectors): NumberColumn[] {
 export function linesOf(vectors: Vectors, numKeys: number): Line[] {
   const shown = vectors.weights.length;
   return [
-    ...Array.from({ length: shown }, (_, place): Line => ({ kind: "key", place })),
+    ...Array.from(
+      vectors.allowed,
+      (allowed, place): Line => ({ kind: "key", place, masked: allowed !== 1 }),
+    ),
     ...(shown < numKeys ? [{ kind: "elsewhere" } as const] : []),
     ...(vectors.header.sink ? [{ kind: "sink" } as const] : []),
   ];

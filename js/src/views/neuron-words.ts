@@ -71,7 +71,7 @@ function logitInWords(row: Row, vectors: Vectors): string {
   const { softcap, has_bias } = vectors.header;
   const parts = [signed(row.sum)];
   if (softcap !== null) parts.push(`capped to ${signed(row.capped)}`);
-  if (has_bias) parts.push(`with a bias of ${signed(row.bias)} the logit ${signed(row.logit)}`);
+  if (has_bias) parts.push(`with a bias of ${signed(row.bias)} a logit of ${signed(row.logit)}`);
   return parts.join(", ");
 }
 

@@ -1,0 +1,119 @@
+"""Cells add up to logits and logits to weights, and these are the model's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.channel.server import RecordServer
+from attnviz.extraction import extract
+from attnviz.record import AttentionRecord
+
+pytestmark = pytest.mark.models
+
+TOLERANCE = 1e-4
+# What a layer has beside queries and keys, and how many heads share a key head.
+KINDS = {
+    "bert": set(),
+    "gpt2": set(),
+    "llama": {"grouped"},
+    "mistral": {"grouped"},
+    "gemma2": {"grouped", "softcap"},
+    "gpt_oss": {"grouped", "sink"},
+    "t5": {"bias"},
+    "bart": set(),
+    "vit": set(),
+}
+EAGER_ONLY = {"gemma2", "gpt_oss"}
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    if kind == "vit":
+        return {"pixel_values": torch.randn(1, 3, 32, 32, generator=generator)}
+    ids = torch.randint(5, 390, (1, 13), generator=generator)
+    if kind in ("t5", "bart"):
+        return {"input_ids": ids, "decoder_input_ids": ids[:, 3:10]}
+    return {"input_ids": ids}
+
+
+def row_of(server: RecordServer, num_keys: int, **place: Any) -> tuple[dict[str, Any], Any]:
+    reply = server.reply("vectors", {**place, "keys": [0, num_keys]})
+    assert reply.data is not None
+    floats = np.frombuffer(reply.data, "<f4").astype(np.float64)
+    ends = np.cumsum([np.prod(part["shape"], dtype=int) for part in reply.header["parts"]])
+    pieces = np.split(floats, ends[:-1])
+    names = [part["name"] for part in reply.header["parts"]]
+    return reply.header, {
+        name: piece.reshape(part["shape"])
+        for name, piece, part in zip(names, pieces, reply.header["parts"], strict=True)
+    }
+
+
+def largest_differences(
+    record: AttentionRecord, own: dict[str, list[Any]]
+) -> tuple[float, float, set[str]]:
+    """Of weights to the model's own, of cells to logits and weights, and what layers have."""
+    server = RecordServer(record)
+    weight_error = sum_error = 0.0
+    found: set[str] = set()
+    for name, layers in own.items():
+        stack = record.stack(name)
+        for layer, weights in zip(stack.layers, layers, strict=True):
+            _, heads, num_queries, num_keys = weights.shape
+            for head in range(heads):
+                for token in range(num_queries):
+                    header, parts = row_of(
+                        server, num_keys, stack=name, layer=layer, head=head, token=token
+                    )
+                    sums = (parts["query"] * parts["keys"] * header["scale"]).sum(1)
+                    cap = header["softcap"]
+                    logits = sums if cap is None else cap * np.tanh(sums / cap)
+                    logits = logits + parts["bias"]
+                    seen = parts["allowed"] == 1
+                    added = np.where(seen, np.exp(logits - header["log_sum_exp"]), 0.0)
+                    sum_error = max(
+                        sum_error,
+                        np.abs(logits - parts["logits"])[seen].max(),
+                        np.abs(added - parts["weights"]).max(),
+                    )
+                    expected = weights[0, head, token]
+                    weight_error = max(weight_error, np.abs(added - expected).max())
+                    found |= {"bias"} if header["has_bias"] else set()
+                    found |= {"softcap"} if cap is not None else set()
+                    found |= {"sink"} if header["sink"] else set()
+                    found |= {"grouped"} if header["num_key_heads"] < header["num_heads"] else set()
+    return weight_error, sum_error, found
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cells_add_up_to_the_models_own_weights(
+    kind: str, make_model: Callable[..., Any], reference: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation("eager" if kind in EAGER_ONLY else "sdpa")
+    arguments = arguments_of(kind)
+
+    own = reference(model, arguments)
+    record = extract(model, arguments)
+
+    weight_error, sum_error, found = largest_differences(record, own)
+    print(f"{kind}: weights {weight_error:.1e}, sums {sum_error:.1e}")  # noqa: T201
+    assert found == KINDS[kind]
+    assert weight_error < TOLERANCE
+    assert sum_error < TOLERANCE
+
+
+def test_a_model_whose_weights_alone_are_known_says_which_views_can_show_it(
+    make_model: Callable[..., Any], reference: Callable[..., Any]
+) -> None:
+    from attnviz.views.neuron import NeuronView
+
+    own = reference(make_model("bert"), arguments_of("bert"))["self"]
+    record = AttentionRecord.from_weights(own, [f"t{i}" for i in range(13)])
+    with pytest.raises(ValueError, match=r"attnviz\.extract.*HeadView, ModelView and MatrixView"):
+        NeuronView(record)
