@@ -95,7 +95,7 @@ export function barsBesideMarks(picture: Picture, line: Line): Mark[] {
       fill: palette.neutral,
     });
   });
-  const reach = Math.ceil(NUMBER_SIZE / 2 / axis.cell);
+  const reach = axis.cell < NUMBER_SIZE ? Math.ceil(NUMBER_SIZE / 2 / axis.cell) : 0;
   for (const i of numbered(values, axis.cell, 12)) {
     // Clear of the bars of its neighbours where rows are lower than a number.
     let end = lengthOf(i);
@@ -108,7 +108,7 @@ export function barsBesideMarks(picture: Picture, line: Line): Mark[] {
     kind: "text",
     text: `to ${quoted(keys.text[line.token] ?? "")}`,
     x,
-    y: layout.top - 10,
+    y: y1 + GAP + 5,
     fill: palette.muted,
     size: 11.5,
     font: "text",

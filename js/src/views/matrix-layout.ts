@@ -62,7 +62,11 @@ const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
 const BARS = 62;
 const BARS_WIDTH = 120;
+const TITLE = 20;
 const LEAST_CELLS = 120;
+const LEAST_LEFT = 48;
+const MOST_LEAN = 60;
+const ROUNDS = 3;
 
 function sizeOf(step: number): number {
   return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
@@ -97,18 +101,17 @@ export function layOut(input: LayoutInput): Layout {
   const { place, state, width, measure, ratio } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
-  // Whether labels fit depends on the cells, and the cells' room on the labels: at most twice.
+  // Whether labels fit depends on the cells, and the cells' room on the labels.
   let labelled = { rows: true, columns: true };
+  let sizes = { rows: LARGEST_LABEL, columns: LARGEST_LABEL };
   let layout: Layout | null = null;
-  for (let round = 0; round < 3; round++) {
-    const size = LARGEST_LABEL;
-    const left =
-      (labelled.rows ? Math.max(36, widest(place.queries, size, limit, measure)) : NUMBERS_LEFT) +
-      GAP;
-    const keyWidth = widest(place.keys, size, limit, measure);
+  for (let round = 0; round < ROUNDS; round++) {
+    const queryWidth = widest(place.queries, sizes.rows, limit, measure);
+    const keyWidth = widest(place.keys, sizes.columns, limit, measure);
+    const left = (labelled.rows ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT) + GAP;
     const beside = input.beside ? BARS_WIDTH : 0;
     const lean = !narrow && labelled.columns ? keyWidth * SLANT : 0;
-    const right = Math.max(beside, Math.min(lean, 60), 8);
+    const right = Math.max(beside, Math.min(lean, MOST_LEAN), GAP);
     const room = {
       width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
       height: Math.max(LEAST_CELLS, input.mostHeight),
@@ -119,24 +122,25 @@ export function layOut(input: LayoutInput): Layout {
       rows: step.rows >= LEAST_LABEL_STEP,
       columns: step.columns >= LEAST_LABEL_STEP,
     };
+    const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
     const cellsWidth = plan.columns.cells * plan.columns.cell;
     const cellsHeight = plan.rows.cells * plan.rows.cell;
-    const queryLabels = { tokens: fits.rows, size: sizeOf(step.rows), limit };
-    const keySize = sizeOf(step.columns);
-    const level = widest(place.keys, keySize, limit, measure) <= step.columns - 4;
-    const slope: Slope = level
-      ? "level"
-      : step.columns >= SLANTED_STEP && !narrow
-        ? "slanted"
-        : "upright";
-    const keyLabels = { tokens: fits.columns, size: keySize, limit, slope };
+    const queryLabels = { tokens: fits.rows, size: next.rows, limit };
+    const widestKey = widest(place.keys, next.columns, limit, measure);
+    const slope: Slope =
+      widestKey <= step.columns - 4
+        ? "level"
+        : step.columns >= SLANTED_STEP && !narrow
+          ? "slanted"
+          : "upright";
+    const keyLabels = { tokens: fits.columns, size: next.columns, limit, slope };
     const above = !fits.columns
       ? NUMBERS_TOP
       : slope === "level"
-        ? keySize + 6
-        : keyWidth * (slope === "slanted" ? SLANT : 1) + 10;
-    const below = input.below ? BARS : 0;
+        ? next.columns + 6
+        : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
     const top = Math.ceil(AXIS_NAME + above);
+    const below = input.below ? BARS : input.beside ? TITLE : 0;
     const used = left + cellsWidth + right;
     layout = {
       plan,
@@ -148,13 +152,19 @@ export function layOut(input: LayoutInput): Layout {
       cellsHeight,
       queryLabels,
       keyLabels,
-      barsBelow: below,
+      barsBelow: input.below ? BARS : 0,
       barsBeside: beside,
       room,
     };
-    if (fits.rows === labelled.rows && fits.columns === labelled.columns) break;
+    const settled =
+      fits.rows === labelled.rows &&
+      fits.columns === labelled.columns &&
+      next.rows === sizes.rows &&
+      next.columns === sizes.columns;
+    if (settled) break;
     // Once without labels stays without: their room would take them away again.
     labelled = { rows: labelled.rows && fits.rows, columns: labelled.columns && fits.columns };
+    sizes = next;
   }
   return layout as Layout;
 }

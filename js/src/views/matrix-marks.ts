@@ -47,8 +47,9 @@ export interface Picture {
   theme: ThemeName;
   grid: Grid;
   scale: ColorScale;
-  /** The weight that the scale ends at. */
+  /** The weight that the scale ends at, and whether there are larger ones. */
   end: number;
+  beyond: boolean;
   queries: TokenList;
   keys: TokenList;
   token: number | null;
@@ -64,6 +65,7 @@ export interface Picture {
 /** Cells that hold a number. */
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
+const LEAST_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 const TICKS_APART_ACROSS = 44;
 const TICKS_APART_DOWN = 26;
@@ -91,7 +93,7 @@ export function backMarks(picture: Picture): Mark[] {
 
 /** Weights in their cells, where there is room. */
 function numberMarks(picture: Picture): Mark[] {
-  const { layout, palette, grid, theme, end, scale } = picture;
+  const { layout, grid, theme, end, scale } = picture;
   const { rows, columns } = layout.plan;
   if (rows.level > 0 || columns.level > 0) return [];
   if (rows.cell < 20 || columns.cell < NUMBER_CELL) return [];
@@ -100,8 +102,7 @@ function numberMarks(picture: Picture): Mark[] {
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
       const share = shareOf(weight, end, scale);
-      if (share === null || Number.isNaN(weight) || formatWeight(weight) === "0.00") continue;
-      if (weight < 0.005) continue;
+      if (share === null || weight < LEAST_NUMBER) continue;
       const [red, green, blue] = colorAt(theme, share);
       const light = oklabOf([red, green, blue])[0] > 0.62;
       marks.push({
@@ -116,7 +117,6 @@ function numberMarks(picture: Picture): Mark[] {
       });
     }
   }
-  void palette;
   return marks;
 }
 
@@ -207,7 +207,7 @@ function axisNames({ layout, palette }: Picture): Mark[] {
     align,
   });
   return [
-    name("query ↓", layout.left - GAP, layout.top - 10, "end"),
+    name("query ↓", layout.left - GAP, layout.top - 13, "end"),
     name("key →", layout.left, AXIS_NAME / 2 - 2, "start"),
   ];
 }
@@ -215,13 +215,10 @@ function axisNames({ layout, palette }: Picture): Mark[] {
 interface Look {
   fill: string;
   bold: boolean;
-  opacity?: number;
 }
 
-function lookOf(picture: Picture, tokens: TokenList, special: Set<number>, index: number): Look {
-  const { palette } = picture;
-  void tokens;
-  return { fill: special.has(index) ? palette.muted : palette.ink, bold: false };
+function lookOf(picture: Picture, special: Set<number>, index: number): Look {
+  return { fill: special.has(index) ? picture.palette.muted : picture.palette.ink, bold: false };
 }
 
 /** What a highlighted row or column is called: its token, or the positions of its tokens. */
@@ -248,7 +245,7 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
     for (let index = rows.window[0]; index < rows.window[1]; index++) {
       const cell = index - rows.window[0];
       const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, queries, special, index);
+        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
       const { text } = labelOf(queries.text[index] ?? "", labels, measureText, look.bold);
       const y = middleOf(layout, "rows", index);
       if (isFound(picture, queries.text[index])) marks.push(foundMark(picture, text, x, y, labels));
@@ -318,7 +315,7 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     for (let index = columns.window[0]; index < columns.window[1]; index++) {
       const cell = index - columns.window[0];
       const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, keys, special, index);
+        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
       if (look.bold === false && isFound(picture, keys.text[index])) look.bold = true;
       const { text } = labelOf(keys.text[index] ?? "", labels, measureText, look.bold);
       const x = middleOf(layout, "columns", index);

@@ -8,6 +8,8 @@ import type { ViewContext } from "../ui/mount";
 import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign } from "../ui/state";
 import {
+  isPooled,
+  isWhole,
   type MatrixState,
   movedBy,
   type Plan,
@@ -31,7 +33,9 @@ import { type Said, summary } from "./matrix-words";
 export interface MatrixModel {
   /** What the state asks for. */
   plan: ReadonlySignal<Plan | null>;
-  /** What is drawn, which may still be of a moment ago. */
+  /** What is drawn without pins and pointer, which may still be of a moment ago. */
+  ground: ReadonlySignal<Picture | null>;
+  /** The same with both. */
   picture: ReadonlySignal<Picture | null>;
   scene: ReadonlySignal<Scene | null>;
   /** What the sentences are made of. */
@@ -50,6 +54,8 @@ export interface MatrixModel {
   fit: () => void;
   /** Moves what is in sight by whole tokens. */
   pan: (queries: number, keys: number) => void;
+  /** Moves a token into sight, and the keyboard to it. */
+  show: (side: "query" | "key", token: number) => void;
   /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
   weight: (query: number, key: number, ended: AbortSignal) => Promise<Exact>;
   /** What is shown, for print: nothing that the pointer brought. */
@@ -77,6 +83,15 @@ function meanOf(matrices: readonly Float32Array[]): Float32Array {
     }
   }
   return out;
+}
+
+/** The share of the cells with weight that a scale of means reaches. */
+const REACHED = 0.995;
+
+/** The weight that so many of the cells with weight do not exceed. */
+function quantile(values: Float32Array): number {
+  const sorted = values.filter((value) => value > 0).sort();
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
 }
 
 /** What a pinned token's line is asked for. */
@@ -170,21 +185,28 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   const column = lineOf("key");
 
   const largest = computed(() => {
-    let most = 0;
-    const values = shown.value?.grid.values ?? [];
-    for (const value of values) if (value > most) most = value;
-    return most;
+    const values = shown.value?.grid.values ?? new Float32Array(0);
+    return values.reduce((most, value) => (value > most ? value : most), 0);
+  });
+
+  // Means of many weights are small but for a few, which would leave all others pale.
+  const most = computed(() => {
+    const now = shown.value;
+    const averaged = now && isPooled(now.layout.plan) && now.layout.plan.pooled === "mean";
+    return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
 
   const ground = computed<Picture | null>(() => {
     const now = shown.value;
     if (!now) return null;
+    const end = scaleEnd(most.value, now.grid.maximum, scaling.value);
     return {
       ...now,
       palette: context.palette.value,
       theme: context.theme.value,
       scale: state.color_scale.value,
-      end: scaleEnd(largest.value, now.grid.maximum, scaling.value),
+      end,
+      beyond: largest.value > end * 1.0001,
       queries: now.layout.plan.queries,
       keys: now.layout.plan.keys,
       token: null,
@@ -271,6 +293,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
 
   return {
     plan,
+    ground,
     picture,
     scene,
     said,
@@ -298,6 +321,27 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
         query_window: movedBy(now.rows, now.rows.window, queries),
         key_window: movedBy(now.columns, now.columns.window, keys),
       });
+    },
+    show: (side, token) => {
+      const now = plan.peek();
+      if (!now) return;
+      const around = (axis: Plan["rows"]): [number, number] => {
+        const { window } = axis;
+        if (token >= window[0] && token < window[1]) return window;
+        return movedBy(axis, window, token - Math.floor(middle(window)));
+      };
+      // Of the same tokens both sides are moved to it, so that its own row and column are seen.
+      const both = now.stack.key_tokens === null;
+      if (side === "query" || both) {
+        if (!isWhole(now)) assign(state, { query_window: around(now.rows) });
+      }
+      if (side === "key" || both) {
+        if (!isWhole(now)) assign(state, { key_window: around(now.columns) });
+      }
+      cursor.value = {
+        query: side === "query" || both ? token : null,
+        key: side === "key" || both ? token : null,
+      };
     },
     weight: async (query, key, ended) => {
       const now = untracked(() => plan.value);

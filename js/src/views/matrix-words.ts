@@ -200,6 +200,9 @@ function windowInWords(name: string, window: Range, count: number): string {
   return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${which} of ${count}`;
 }
 
+/** Smaller shares of the maximum are sent as nothing (uint8-sqrt, `channel/codec.ts`). */
+const SMALLEST = (0.5 / 255) ** 2;
+
 /** "0.0001", never "1e-4". */
 export function plainNumber(value: number): string {
   return Number(value.toPrecision(2)).toLocaleString("en-US", {
@@ -231,9 +234,12 @@ export function coverage(
     const how = plan.pooled === "max" ? "maximum" : "mean";
     const [high, wide] = [2 ** rows.level, 2 ** columns.level];
     parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
-  } else if (whole) parts.push("Every weight is a cell.");
+  } else if (whole) parts.push("Each cell is one weight.");
   if (grid.values.some((weight) => weight === 0)) {
-    parts.push(plan.stack.causal ? "Blank: no weight; no query looks ahead." : "Blank: no weight.");
+    // What the codec of the channel cannot tell from nothing: half of its first step.
+    const least = grid.error > 0 ? `, or less than ${plainNumber(grid.maximum * SMALLEST)}` : "";
+    const ahead = plan.stack.causal ? "; no query looks ahead" : "";
+    parts.push(`Blank: no weight${least}${ahead}.`);
   }
   if (look.scale === "log") {
     parts.push(`Colour follows the logarithm, from ${plainNumber(look.end * LOG_FLOOR)} on.`);

@@ -1,0 +1,142 @@
+/**
+ * The matrix view: a heat-map of one head, or of the mean of several, queries down and keys
+ * across, from the whole matrix to single weights.
+ */
+
+import { useMemo } from "preact/hooks";
+import { useExports } from "../ui/exports";
+import { defineView, type ViewContext } from "../ui/mount";
+import { RECORD_HASH } from "../ui/record";
+import { Footer, ViewFrame } from "../ui/view-frame";
+import css from "./matrix.css";
+import { colorAt } from "./matrix-colors";
+import { MatrixControls } from "./matrix-controls";
+import { MATRIX_DEFAULTS, type MatrixState } from "./matrix-data";
+import { cellsCsv, figure, scaleNumbers } from "./matrix-figure";
+import type { Picture } from "./matrix-marks";
+import { type MatrixModel, makeMatrixModel } from "./matrix-model";
+import { MatrixPlot } from "./matrix-plot";
+import { coverage, sentence, subtitleOf } from "./matrix-words";
+
+const KEYS = [
+  ["↑ ↓ ← →", "move over the cells, with Shift by ten"],
+  ["Enter", "pin the cell's query and key, or take the pins away"],
+  ["Esc", "clear pins"],
+  ["+ −", "nearer, farther"],
+  ["Home", "everything in sight"],
+  ["Ctrl-wheel", "nearer, farther, at the pointer"],
+  ["double-click", "nearer, with Shift farther"],
+  ["drag", "move what is in sight"],
+  ["[ ]", "previous, next layer"],
+  ["0 … 9", "choose a head, or not"],
+  ["n", "no head chosen: the mean of all"],
+  ["f", "find a token"],
+  ["?", "show or hide these keys"],
+] as const;
+
+/** What is drawn now; an error before anything is. */
+function drawn(model: MatrixModel): Picture {
+  const picture = model.still();
+  if (!picture) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  return picture;
+}
+
+export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
+  const { record } = context;
+  const model = useMemo(() => makeMatrixModel(context), []);
+  const { entries, busy } = useExports(context, {
+    name: "matrix-view",
+    figure: () => {
+      const picture = drawn(model);
+      const { plan } = picture.layout;
+      const said = model.said.peek();
+      if (!said) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+      const words = {
+        title: record.description.peek()?.model || "attention",
+        subtitle: subtitleOf(plan, picture.grid.error),
+        sentence: sentence(said),
+        coverage: coverage(said, { scale: picture.scale, end: picture.end, live: false }),
+      };
+      return { scene: figure(picture, words), title: `${words.title}, ${words.sentence}` };
+    },
+    csv: () => cellsCsv(drawn(model)),
+    csvLabel: "Cells in sight, CSV",
+  });
+  const plan = model.plan.value;
+  return (
+    <ViewFrame
+      context={context}
+      name="Matrix view"
+      subtitle={plan ? subtitleOf(plan, model.said.value?.grid.error ?? null) : ""}
+      summary={model.summary}
+      exports={entries}
+      keys={KEYS}
+      // Windows would show other tokens.
+      onStack={() => ({ query_window: null, key_window: null })}
+      options={plan && <MatrixControls context={context} model={model} plan={plan} />}
+      footer={<MatrixFooter context={context} model={model} busy={busy.value} />}
+    >
+      <MatrixPlot context={context} model={model} />
+    </ViewFrame>
+  );
+}
+
+/** What is said of the picture, and its scale. */
+function MatrixFooter(props: {
+  context: ViewContext<MatrixState>;
+  model: MatrixModel;
+  busy: string | null;
+}) {
+  const { model } = props;
+  const said = model.said.value;
+  const picture = model.ground.value;
+  if (!said || !picture) return null;
+  const words = coverage(said, { scale: picture.scale, end: picture.end, live: true });
+  return (
+    <Footer sentence={sentence(said)} coverage={props.busy ?? words}>
+      <ColorLegend model={model} picture={picture} />
+    </Footer>
+  );
+}
+
+/** What colours mean. A click sets its end. */
+export function ColorLegend({ model, picture }: { model: MatrixModel; picture: Picture }) {
+  const stops = Array.from({ length: 13 }, (_, i) => {
+    const [red, green, blue] = colorAt(picture.theme, i / 12);
+    return `rgb(${red} ${green} ${blue}) ${(100 * i) / 12}%`;
+  });
+  return (
+    <button
+      type="button"
+      class="av-color-legend"
+      title="End of the scale: click for the largest weight in sight, or for the largest there can be"
+      onClick={() => {
+        const fitted = picture.end < picture.grid.maximum;
+        model.scaling.value = fitted ? "whole" : "largest";
+      }}
+    >
+      <span
+        class="av-ramp"
+        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
+      />
+      <span class="av-color-numbers">
+        {scaleNumbers(picture).map(([share, text]) => (
+          <span key={share} style={{ left: `${100 * share}%` }}>
+            {text}
+          </span>
+        ))}
+      </span>
+    </button>
+  );
+}
+
+const view = defineView<MatrixState>({
+  name: "matrix",
+  defaults: MATRIX_DEFAULTS,
+  hash: RECORD_HASH,
+  css,
+  component: MatrixView,
+});
+
+export const openPage = view.openPage;
+export default view.widget;
