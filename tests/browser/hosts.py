@@ -36,6 +36,8 @@ class HostedView:
         What the reader tabs to, as a selector within the view.
     next_layer, previous_layer : str
         Keys of the keyboard.
+    given : str
+        What is given beside the record, in Python.
     """
 
     class_name: str
@@ -43,11 +45,12 @@ class HostedView:
     focus: str = ".av-plot"
     next_layer: str = "]"
     previous_layer: str = "["
+    given: str = "layer=0"
 
     @property
     def make(self) -> str:
         """Python that makes the widget from ``record``."""
-        return f"av.{self.class_name}(record, layer=0)"
+        return f"av.{self.class_name}(record, {self.given})"
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
         """Wait until a layer is drawn: its weights have come through the request channel."""
@@ -61,5 +64,19 @@ class HostedView:
         page.keyboard.press(key)
 
 
-VIEWS = [HostedView("HeadView", "head")]
+VIEWS = [
+    HostedView("HeadView", "head"),
+    HostedView(
+        "ModelView",
+        "model",
+        focus=".av-model-box",
+        next_layer="ArrowDown",
+        previous_layer="ArrowUp",
+        # With a head open the arrows open its neighbours.
+        given="layer=0, heads=[0]",
+    ),
+    HostedView("NeuronView", "neuron"),
+    HostedView("MatrixView", "matrix"),
+    HostedView("Dashboard", "dashboard", focus=".av-pane-head .av-plot"),
+]
 VIEW_IDS = [view.class_name for view in VIEWS]

@@ -36,7 +36,7 @@ def test_any_two_views_are_linked_by_traitlets(
 def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
     record = encoder_decoder_record()
     one, other = HeadView(record), MatrixView(record)
-    for name in ("stack", "layer", "heads", "token"):
+    for name in ("stack", "layer", "token"):
         traitlets.link((one, name), (other, name))
     one.token = 5
     other.stack = "cross"

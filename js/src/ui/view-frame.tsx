@@ -173,7 +173,8 @@ function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place
 export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const { pair } = context.common;
   const place = context.record.place.value;
-  if (!place || !hasPair(place)) return null;
+  // Where views stand together, their frame has it once.
+  if (!place || context.embedded || !hasPair(place)) return null;
   return (
     <Choice<Pair>
       label="Sentences"
@@ -188,7 +189,7 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
 export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const state = context.common;
   const place = context.record.place.value;
-  if (!place) return null;
+  if (!place || context.embedded) return null;
   const { stack } = place;
   const given = Object.entries(state.scores.value)
     .filter(([, byStack]) => byStack[stack.name])
