@@ -14,6 +14,7 @@ from playwright.sync_api import expect
 
 import attnviz as av
 from attnviz.views.model import ModelView
+from browser.accessibility import check
 from unit.records import HOSTILE, captured_record, encoder_decoder_record, shares, words
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ def test_the_summary_names_the_five_strongest_weights(page: Page, tmp_path: Path
     weights = record.stack().weights(layer=9, head=2)
     summary = root.locator(".av-summary")
     expect(summary).to_contain_text("3 layers of 1 to 5 heads. self-attention. Layer 9, head 2.")
-    said = re.findall(r"“t(\d)” to “t(\d)” ([\d.]+\d)", summary.text_content() or "")
+    said = re.findall(r"“t(\d)” to “t(\d)”, ([\d.]+\d)", summary.text_content() or "")
     assert len(said) == 5
     strongest_five = np.sort(weights.ravel())[::-1][:5]
     for (query, key, weight), expected in zip(said, strongest_five, strict=True):
@@ -417,6 +418,21 @@ def test_a_head_without_any_weight_says_so(page: Page, tmp_path: Path) -> None:
     root = opened(page, ModelView(record, include_layers=[5]), tmp_path)
     expect(root.get_by_role("rowheader")).to_have_text(["layer 5"])
     assert root.get_by_role("gridcell").count() == record.stack().attention(5).num_heads
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_nobody_is_shut_out(page: Page, tmp_path: Path, scheme: Any) -> None:
+    page.emulate_media(color_scheme=scheme)
+    root = opened(page, ModelView(ragged_record(), layer=9, heads=[3, 1]), tmp_path)
+    check(page.locator("html"))
+    root.get_by_role("grid").focus()
+    page.keyboard.press("ArrowLeft")
+    check(page.locator("html"))
+    root.get_by_label("Heads by").select_option("first token")
+    expect(root.get_by_role("rowheader")).to_have_count(0)
+    check(page.locator("html"))
+    root.get_by_role("button", name="Close the detail").click()
+    check(page.locator("html"))
 
 
 @pytest.mark.parametrize("width", [420, 1100])

@@ -301,22 +301,25 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
             style={`left:${layout.left + column * layout.across - 1}px${
               chosen < 0 ? "" : `;--av-chosen:${headColor(palette, chosen, chosenCount)}`
             }`}
-          >
-            {layout.caption !== "none" && <Caption cell={cell} layout={layout} />}
-          </div>
+          />
         );
       })}
+      {layout.caption !== "none" &&
+        cells.map((cell, column) => cell && <Caption key={column} {...{ cell, column, layout }} />)}
     </div>
   );
 }
 
-/** Below a gallery's thumbnail: which head it is, and its score. */
-function Caption({ cell, layout }: { cell: ScoredCell; layout: Layout }) {
-  const [name, score] = captionLines(cell, layout.caption === "words");
+/** Below a gallery's thumbnail, whose name says the same in words: its head and its score. */
+function Caption(props: { cell: ScoredCell; column: number; layout: Layout }) {
+  const { layout } = props;
+  const [name, score] = captionLines(props.cell, layout.caption === "words");
+  const middle = layout.left + props.column * layout.across + layout.cell / 2;
   return (
     <div
       class="av-model-caption"
-      style={{ top: `${layout.cell + 3}px`, width: `${layout.across - 2}px` }}
+      aria-hidden="true"
+      style={`left:${middle}px;top:${layout.cell + 4}px;width:${layout.across - 2}px`}
     >
       {name} <span class="av-score">{score}</span>
     </div>
