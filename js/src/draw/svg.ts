@@ -70,8 +70,36 @@ function text(mark: TextMark): string {
   );
 }
 
+/** A picture with more cells than this has its images as pixels: editors take no more shapes. */
+const MOST_CELLS = 20_000;
+/** An image of so few cells, such as a scale's, costs nothing as rectangles. */
+const FEW_CELLS = 128;
+
+/** An image's pixels as a PNG in a data URL; null where there is no canvas. */
+function pngOf(mark: ImageMark): string | null {
+  const canvas = document.createElement("canvas");
+  canvas.width = mark.columns;
+  canvas.height = mark.rows;
+  const context = canvas.getContext("2d");
+  if (!context) return null;
+  context.putImageData(new ImageData(mark.pixels, mark.columns, mark.rows), 0, 0);
+  return canvas.toDataURL("image/png");
+}
+
+/** An image as pixels, which stay sharp where they are magnified. */
+function embedded(mark: ImageMark): string | null {
+  const address = pngOf(mark);
+  if (address === null) return null;
+  return (
+    `<image x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}"` +
+    ` height="${number(mark.height)}" preserveAspectRatio="none"` +
+    `${mark.smooth ? "" : ' style="image-rendering:pixelated" image-rendering="optimizeSpeed"'}` +
+    ` href="${address}"/>`
+  );
+}
+
 /** An image as one rectangle for each run of equal cells: editors open it, and it stays sharp. */
-function image(mark: ImageMark): string {
+function rectangles(mark: ImageMark): string {
   const cellWidth = mark.width / mark.columns;
   const cellHeight = mark.height / mark.rows;
   const cells: string[] = [];
@@ -101,7 +129,7 @@ function image(mark: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-function element(mark: Mark): string {
+function element(mark: Mark, asPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
       // What is there for the pointer alone has no look.
@@ -120,7 +148,10 @@ function element(mark: Mark): string {
     case "text":
       return text(mark);
     case "image":
-      return image(mark);
+      return (
+        (asPixels && mark.rows * mark.columns > FEW_CELLS ? embedded(mark) : null) ??
+        rectangles(mark)
+      );
     case "curves":
       return curves(mark);
   }
@@ -129,14 +160,19 @@ function element(mark: Mark): string {
 /** A scene as a document of its own. `title` is read out by screen readers and shown by viewers. */
 export function toSvg(scene: Scene, title: string): string {
   const { width, height } = scene;
+  const cells = [...scene.back, ...scene.front].reduce(
+    (sum, mark) => sum + (mark.kind === "image" ? mark.rows * mark.columns : 0),
+    0,
+  );
+  const written = (mark: Mark): string => element(mark, cells > MOST_CELLS);
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${number(width)}" height="${number(height)}" viewBox="0 0 ${number(width)} ${number(height)}" role="img">`,
     `<title>${escapeXml(title)}</title>`,
     scene.background
       ? `<rect width="100%" height="100%" fill="${escapeXml(scene.background)}"/>`
       : "",
-    `<g${opacityOf(scene.backOpacity)}>${scene.back.map(element).join("\n")}</g>`,
-    scene.front.map(element).join("\n"),
+    `<g${opacityOf(scene.backOpacity)}>${scene.back.map(written).join("\n")}</g>`,
+    scene.front.map(written).join("\n"),
     "</svg>",
   ].join("\n");
 }

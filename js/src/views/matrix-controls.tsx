@@ -81,6 +81,7 @@ function Zoom({ model, plan }: { model: MatrixModel; plan: Plan }) {
         class="av-step"
         aria-label="Zoom in"
         title="Zoom in (+, or Ctrl and the wheel)"
+        disabled={model.nearest.value}
         onClick={() => model.zoom(true)}
       >
         +

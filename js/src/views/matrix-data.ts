@@ -214,9 +214,13 @@ export function zoomed(
   for (let step = 0.5; step * longest >= Math.min(room.width, room.height) / 2; step /= 2)
     steps.unshift(step);
   if (!nearer) steps.reverse();
+  // A square part of a square matrix: the diagonal stays in sight, and the picture its shape.
+  const square = size(rows.extent) === size(columns.extent);
+  const least = Math.min(room.width, room.height);
   for (const step of steps) {
-    const nextRows = Math.min(size(rows.extent), Math.max(1, Math.floor(room.height / step)));
-    const nextColumns = Math.min(size(columns.extent), Math.max(1, Math.floor(room.width / step)));
+    const fits = (side: number): number => Math.max(1, Math.floor((square ? least : side) / step));
+    const nextRows = Math.min(size(rows.extent), fits(room.height));
+    const nextColumns = Math.min(size(columns.extent), fits(room.width));
     const changes = nearer
       ? nextRows <= numRows && nextColumns <= numColumns
       : nextRows >= numRows && nextColumns >= numColumns;

@@ -62,6 +62,8 @@ const NUMBERS_LEFT = 60;
 const NUMBERS_TOP = 18;
 const BARS = 62;
 const BARS_WIDTH = 120;
+/** From this width on there is room for bars beside the cells. */
+const WITH_BARS_BESIDE = 720;
 const TITLE = 20;
 const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
@@ -101,6 +103,8 @@ export function layOut(input: LayoutInput): Layout {
   const { place, state, width, measure, ratio } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
+  const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
+  const beside = input.beside && barRoom > 0;
   // Whether labels fit depends on the cells, and the cells' room on the labels.
   let labelled = { rows: true, columns: true };
   let sizes = { rows: LARGEST_LABEL, columns: LARGEST_LABEL };
@@ -109,9 +113,9 @@ export function layOut(input: LayoutInput): Layout {
     const queryWidth = widest(place.queries, sizes.rows, limit, measure);
     const keyWidth = widest(place.keys, sizes.columns, limit, measure);
     const left = (labelled.rows ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT) + GAP;
-    const beside = input.beside ? BARS_WIDTH : 0;
     const lean = !narrow && labelled.columns ? keyWidth * SLANT : 0;
-    const right = Math.max(beside, Math.min(lean, MOST_LEAN), GAP);
+    // Kept also where there are no bars yet: a pin must not move the cells.
+    const right = Math.max(barRoom, Math.min(lean, MOST_LEAN), GAP);
     const room = {
       width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
       height: Math.max(LEAST_CELLS, input.mostHeight),
@@ -140,7 +144,7 @@ export function layOut(input: LayoutInput): Layout {
         ? next.columns + 6
         : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
     const top = Math.ceil(AXIS_NAME + above);
-    const below = input.below ? BARS : input.beside ? TITLE : 0;
+    const below = input.below ? BARS : beside ? TITLE : 0;
     const used = left + cellsWidth + right;
     layout = {
       plan,
@@ -153,7 +157,7 @@ export function layOut(input: LayoutInput): Layout {
       queryLabels,
       keyLabels,
       barsBelow: input.below ? BARS : 0,
-      barsBeside: beside,
+      barsBeside: beside ? barRoom : 0,
       room,
     };
     const settled =

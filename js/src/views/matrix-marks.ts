@@ -334,7 +334,8 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     const text = nameOf(columns, cell, keys, { ...labels, size: 12, limit: 110 });
     const width = measureText(text, fontOf({ size: 12, font: "token", bold: true }));
     const half = width / 2;
-    const x = Math.max(half + 2, Math.min(layout.width - half - 2, xOf(cell)));
+    // Clear of the name of the other axis.
+    const x = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, xOf(cell)));
     return { cell, text, x, half };
   });
   const last = named.at(-1);

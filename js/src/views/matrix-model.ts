@@ -50,6 +50,8 @@ export interface MatrixModel {
   scaling: Signal<Scaling>;
   /** A step nearer or farther; around a token of each side, or the middle of what is in sight. */
   zoom: (nearer: boolean, anchor?: { query: number; key: number }) => void;
+  /** Whether nothing is to be seen from nearer. */
+  nearest: ReadonlySignal<boolean>;
   /** Everything in sight. */
   fit: () => void;
   /** Moves what is in sight by whole tokens. */
@@ -138,7 +140,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       mostHeight: context.embedded ? MOST_HEIGHT_EMBEDDED : MOST_HEIGHT,
       ratio: globalThis.devicePixelRatio || 1,
       below: place.token !== null,
-      beside: place.key !== null && context.width.value >= 560,
+      beside: place.key !== null,
       measure: measureText,
     });
   });
@@ -313,6 +315,10 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       const windows = zoomed(now.plan, now.room, nearer, around);
       if (windows) assign(state, windows);
     },
+    nearest: computed(() => {
+      const now = layout.value;
+      return !now || zoomed(now.plan, now.room, true, { query: 0, key: 0 }) === null;
+    }),
     fit: () => assign(state, { query_window: null, key_window: null }),
     pan: (queries, keys) => {
       const now = plan.peek();

@@ -1,6 +1,7 @@
 /** What the matrix view says in words. Pure functions. */
 
 import type { Range } from "../channel/source";
+import { roundedUp } from "../ui/csv";
 import {
   formatShare,
   formatWeight,
@@ -205,7 +206,7 @@ const SMALLEST = (0.5 / 255) ** 2;
 
 /** "0.0001", never "1e-4". */
 export function plainNumber(value: number): string {
-  return Number(value.toPrecision(2)).toLocaleString("en-US", {
+  return Number(value.toPrecision(3)).toLocaleString("en-US", {
     maximumFractionDigits: 12,
     useGrouping: false,
   });
@@ -237,7 +238,8 @@ export function coverage(
   } else if (whole) parts.push("Each cell is one weight.");
   if (grid.values.some((weight) => weight === 0)) {
     // What the codec of the channel cannot tell from nothing: half of its first step.
-    const least = grid.error > 0 ? `, or less than ${plainNumber(grid.maximum * SMALLEST)}` : "";
+    const least =
+      grid.error > 0 ? `, or less than ${plainNumber(roundedUp(grid.maximum * SMALLEST))}` : "";
     const ahead = plan.stack.causal ? "; no query looks ahead" : "";
     parts.push(`Blank: no weight${least}${ahead}.`);
   }
