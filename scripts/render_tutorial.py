@@ -84,7 +84,7 @@ def _make_small(data: Any) -> None:
 
 
 def packed(picture: str) -> str:
-    """Store a PNG with 256 colours, a fifth of its size, for lines and text on a plain ground.
+    """Store a PNG with 256 colours, a quarter of its size, for lines and text on a plain ground.
 
     Parameters
     ----------
