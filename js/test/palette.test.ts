@@ -106,6 +106,16 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
     expect(contrast(palette.ink, palette.found)).toBeGreaterThanOrEqual(4.5);
   });
 
+  it.each(Object.entries(SIGHT))("tells below from above zero to %s sight", (_sight, sight) => {
+    const { positive, negative, background } = palette;
+    // Three times what tells heads apart: a sign is read from cells a few pixels wide.
+    expect(distance(positive, negative, sight)).toBeGreaterThan(0.2);
+    for (const color of [positive, negative]) {
+      expect(distance(color, background, sight)).toBeGreaterThan(0.2);
+      expect(contrast(color, background)).toBeGreaterThanOrEqual(3);
+    }
+  });
+
   it("gives its colours in order of choice, and neutral ink to all beyond eight", () => {
     expect(headColor(palette, 0, 3)).toBe(palette.heads[0]);
     expect(headColor(palette, 7, MOST_COLOURS)).toBe(palette.heads[7]);

@@ -77,7 +77,10 @@ const LARGEST_CELL = 24;
 /** Between cells that are at least so wide there is a gap. */
 const CELL_WITH_GAP = 5;
 const NUMBER = 66;
-const BETWEEN = 28;
+const BEFORE_CELLS = 28;
+const AFTER_CELLS = 8;
+const BEFORE_BAR = 24;
+const AFTER_TOKEN = 20;
 const LEAST_BAR = 130;
 const LARGEST_BAR = 220;
 /** Room right of the bar's longest for its number. */
@@ -86,6 +89,8 @@ const LARGEST_TOKEN = 150;
 /** Columns of cells are narrower only where cells are still wide. */
 const LEAST_STRIP = 150;
 const COMFORTABLE_CELL = 10;
+/** The words above a column of cells take so much. */
+const LEAST_WORDS = 120;
 const LEFT = 10;
 
 /** Whole or half pixels, so that edges are sharp. */
@@ -124,18 +129,25 @@ export function layOut(options: LayoutOptions): Layout {
   const longest = Math.max(...words.map((text) => measure(printable(text), font)));
   const tokenWidth = Math.ceil(Math.min(LARGEST_TOKEN, Math.max(52, longest)));
   const inner = Math.max(280, options.width) - 2 * LEFT;
-  const fixed = tokenWidth + 20 + columns.length * NUMBER + BETWEEN + LEAST_BAR + BETWEEN;
+  const fixed =
+    tokenWidth +
+    AFTER_TOKEN +
+    BEFORE_CELLS +
+    AFTER_CELLS +
+    columns.length * NUMBER +
+    BEFORE_BAR +
+    LEAST_BAR;
   const room = (inner - fixed) / 2;
-  if (room < LEAST_STRIP && room / headDim < COMFORTABLE_CELL) {
+  if (room < LEAST_WORDS || (room < LEAST_STRIP && room / headDim < COMFORTABLE_CELL)) {
     return stackedLayout(options, tokenWidth, inner, size);
   }
   const cells = cellsIn(room, headDim, everyDimension);
   const strip = stripWidth(cells);
-  const keysLeft = LEFT + tokenWidth + 20;
-  const cellsLeft = keysLeft + strip + BETWEEN;
+  const keysLeft = LEFT + tokenWidth + AFTER_TOKEN;
+  const cellsLeft = keysLeft + strip + BEFORE_CELLS;
   // Few dimensions may take less room than the words above them.
-  const numbersLeft = cellsLeft + Math.max(strip, 120) + 8;
-  const barLeft = numbersLeft + columns.length * NUMBER + 24;
+  const numbersLeft = cellsLeft + Math.max(strip, LEAST_WORDS) + AFTER_CELLS;
+  const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(LEAST_BAR, Math.min(LARGEST_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
   const many = options.lines.length;
   const height = many <= 24 ? 28 : many <= 40 ? 24 : 20;
