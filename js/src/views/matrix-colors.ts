@@ -137,16 +137,22 @@ export function pixelsOf(
   unknown: string,
 ): Uint8ClampedArray<ArrayBuffer> {
   const pixels = new Uint8ClampedArray(values.length * 4);
+  const map = colorMap(theme);
   const waiting = rgbOf(unknown);
   for (let i = 0; i < values.length; i++) {
     const weight = values[i] as number;
-    if (Number.isNaN(weight)) {
-      pixels.set(waiting, i * 4);
-      pixels[i * 4 + 3] = 255;
+    if (weight === 0) continue;
+    const at = i * 4;
+    pixels[at + 3] = 255;
+    const share = shareOf(weight, end, scale);
+    if (share === null) {
+      pixels.set(waiting, at);
       continue;
     }
-    const share = shareOf(weight, end, scale);
-    if (share !== null) pixels.set(colorAt(theme, share), i * 4);
+    const from = 3 * Math.round(share * (COLORS - 1));
+    pixels[at] = map[from] as number;
+    pixels[at + 1] = map[from + 1] as number;
+    pixels[at + 2] = map[from + 2] as number;
   }
   return pixels;
 }

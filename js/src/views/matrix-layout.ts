@@ -145,12 +145,14 @@ export function layOut(input: LayoutInput): Layout {
         : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
     const top = Math.ceil(AXIS_NAME + above);
     const below = input.below ? BARS : beside ? TITLE : 0;
-    const used = left + cellsWidth + right;
+    // In the middle, unless that leaves too little for the bars on the right.
+    const spare = width - left - cellsWidth;
+    const before = Math.max(0, Math.min(spare / 2, spare - right));
     layout = {
       plan,
       width,
       height: Math.ceil(top + cellsHeight + below + 6),
-      left: Math.round(left + Math.max(0, (width - used) / 2)),
+      left: Math.round(left + before),
       top,
       cellsWidth,
       cellsHeight,

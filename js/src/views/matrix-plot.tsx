@@ -12,7 +12,7 @@ import { cellOf, type MatrixState, movedBy, type Plan, tokensOf } from "./matrix
 import { cellAt } from "./matrix-layout";
 import type { CellAt, Picture } from "./matrix-marks";
 import type { Exact, MatrixModel } from "./matrix-model";
-import { pooledInWords, sentence } from "./matrix-words";
+import { nothingInWords, pooledInWords, sentence } from "./matrix-words";
 
 interface PlotProps {
   context: ViewContext<MatrixState>;
@@ -62,8 +62,8 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
     : what === "" && exact
       ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
       : value === 0
-        ? "no weight"
-        : `weight  ${formatWeight(value, value < 0.0995 ? 4 : 3)}`;
+        ? `weight  ${nothingInWords(picture.grid)}`
+        : `weight  ${formatWeight(value, value < 0.00995 ? 4 : 3)}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };

@@ -20,6 +20,8 @@ export interface Grid {
 }
 
 const KEPT_BYTES = 64_000_000;
+/** Milliseconds in which tiles are drawn together. */
+const TOGETHER = 30;
 /** No text that fits into a machine needs more. */
 const COARSEST = 24;
 
@@ -37,21 +39,34 @@ export class Tiles {
     this.#source = source;
   }
 
-  /** Asks for tiles, and says when each has come. */
+  /** Asks for tiles, and says when some have come. */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
     onArrival: () => void,
   ): Promise<void> {
+    // Several that come at once are drawn at once.
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    const arrived = (): void => {
+      timer ??= setTimeout(() => {
+        timer = undefined;
+        onArrival();
+      }, TOGETHER);
+    };
     const load = async (request: TileRequest): Promise<void> => {
       if (this.get(request, request.level, request.row, request.column)) return;
       const piece = await this.#source.tile(request, signal);
       this.#coarsest = Math.max(this.#coarsest, request.level);
       const key = keyOf(request, request.level, request.row, request.column);
       this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
-      onArrival();
+      arrived();
     };
-    await Promise.all(requests.map(load));
+    try {
+      await Promise.all(requests.map(load));
+    } finally {
+      clearTimeout(timer);
+      onArrival();
+    }
   }
 
   get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
@@ -144,6 +159,17 @@ function fill(
   const span = TILE * each;
   const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
   const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
+  // Mostly a cell of the grid is one of the tile: whole rows are copied.
+  const same = (starts: readonly number[]): boolean => starts.length < 2 || stepOf(starts) === each;
+  if (same(rowStarts) && same(columnStarts)) {
+    const left = ((columnStarts[at.left] as number) - firstColumn) / each;
+    for (let row = at.top; row < at.bottom; row++) {
+      const from = (((rowStarts[row] as number) - firstRow) / each) * piece.columns + left;
+      const line = values.subarray(from, from + at.right - at.left);
+      grid.values.set(line, row * grid.columns + at.left);
+    }
+    return;
+  }
   for (let row = at.top; row < at.bottom; row++) {
     const [top, bottom] = [rowStarts[row] as number, rowStarts[row + 1] as number];
     for (let column = at.left; column < at.right; column++) {
@@ -165,6 +191,11 @@ function fill(
         pooled === "max" ? largest : sum / ((bottom - top) * (right - left));
     }
   }
+}
+
+/** Tokens of a cell; where there is one cell alone, those that it holds. */
+function stepOf(starts: readonly number[]): number {
+  return (starts[1] as number) - (starts[0] as number);
 }
 
 function nextStart(at: number, each: number, stop: number): number {

@@ -212,6 +212,12 @@ export function plainNumber(value: number): string {
   });
 }
 
+/** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
+export function nothingInWords(grid: Pick<Grid, "error" | "maximum">): string {
+  if (grid.error === 0) return "0";
+  return `less than ${plainNumber(roundedUp(grid.maximum * SMALLEST))}`;
+}
+
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */
 export function coverage(
   said: Said,
@@ -237,9 +243,7 @@ export function coverage(
     parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
   } else if (whole) parts.push("Each cell is one weight.");
   if (grid.values.some((weight) => weight === 0)) {
-    // What the codec of the channel cannot tell from nothing: half of its first step.
-    const least =
-      grid.error > 0 ? `, or less than ${plainNumber(roundedUp(grid.maximum * SMALLEST))}` : "";
+    const least = grid.error > 0 ? ` or ${nothingInWords(grid)}` : "";
     const ahead = plan.stack.causal ? "; no query looks ahead" : "";
     parts.push(`Blank: no weight${least}${ahead}.`);
   }
