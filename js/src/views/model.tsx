@@ -189,8 +189,12 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
           model.size.value = size;
         }}
       />
-      <OrderControl context={context} />
-      <PairControl context={context} />
+      {!context.embedded && (
+        <>
+          <OrderControl context={context} />
+          <PairControl context={context} />
+        </>
+      )}
     </div>
   );
 }
