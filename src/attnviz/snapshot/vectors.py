@@ -13,6 +13,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from tqdm.auto import tqdm
 
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.stack import AttentionStack
@@ -73,7 +74,10 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     return {
         "layers": [
             {"stack": name, "layer": number} | _carried_layer(each, exact, arrays)
-            for name, number, each in layers
+            # Silent for the second that most texts take.
+            for name, number, each in tqdm(
+                layers, desc="queries and keys", unit="layer", delay=1.0, leave=False
+            )
         ],
         "arrays": arrays.texts,
     }

@@ -1,0 +1,427 @@
+"""The neuron view on exported pages: every number that is shown adds up."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+import re
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.masks import BandMask, DistanceBias
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.snapshot import vectors as carried
+from attnviz.tokens import Tokens
+from attnviz.views.neuron import NeuronView
+from attnviz.weights import QueryKeyAttention
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "<!--",
+    "\u202eright to left",
+    "nul\x00",
+    "👩‍🔬",
+    "=1+1",
+]
+# What a model may have beside queries and keys.
+EXTRAS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "causal": {"mask": BandMask(None, 0)},
+    "window, capped": {"mask": BandMask(3, 0), "softcap": 3.0},
+    "bias": {"bias": True},
+    "sink": {"mask": BandMask(None, 0), "sinks": True},
+    "capped, bias": {"softcap": 5.0, "bias": True},
+}
+
+
+def record_of(
+    head_dim: int, tokens: list[str], *, seed: int = 0, layers: int = 2, **extras: Any
+) -> AttentionRecord:
+    """Four heads that share two key heads."""
+    generator = torch.Generator().manual_seed(seed)
+    count = len(tokens)
+
+    def random(*shape: int) -> torch.Tensor:
+        return 1.5 * torch.randn(*shape, generator=generator)
+
+    if extras.pop("bias", False):
+        extras["bias"] = DistanceBias(random(4, 2 * count - 1), count)
+    if extras.pop("sinks", False):
+        extras["sinks"] = random(4)
+    attention = {
+        layer: QueryKeyAttention(
+            random(4, count, head_dim), random(2, count, head_dim), head_dim**-0.5, **extras
+        )
+        for layer in range(layers)
+    }
+    stack = AttentionStack("self", attention, Tokens.of(tokens))
+    return AttentionRecord({"self": stack}, model="random")
+
+
+def names(count: int) -> list[str]:
+    return [f"t{place}" for place in range(count)]
+
+
+@pytest.fixture(scope="module")
+def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
+    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    text = "The animal didn't cross the street because it was too tired."
+    return av.extract(str(checkpoint_folder), text)
+
+
+def opened(page: Page, view: NeuronView, folder: Path, fragment: str = "") -> Locator:
+    path = view.save(folder / "view.html")
+    page.goto(path.as_uri() + fragment)
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^neuron:"))
+    return root
+
+
+def svg_of(page: Page) -> ET.Element:
+    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
+
+
+def lines_of(svg: ET.Element) -> list[list[str]]:
+    """Texts of the picture, line by line, from left to right."""
+    by_height = defaultdict(list)
+    for mark in svg.iter(f"{SVG}text"):
+        by_height[mark.attrib["y"]].append((float(mark.attrib["x"]), "".join(mark.itertext())))
+    return [[text for _, text in sorted(line)] for line in by_height.values()]
+
+
+def table_of(page: Page) -> list[dict[str, str]]:
+    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def number(text: str) -> float:
+    return float(text.replace("−", "-").replace("<", ""))
+
+
+def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
+    """Values of all that is said once a key (or once a row, with no key)."""
+    found: dict[str, dict[str, float]] = defaultdict(dict)
+    for row in rows:
+        if row["quantity"] not in ("product", "masked"):
+            found[row["quantity"]][row["key"]] = float(row["value"])
+    return found
+
+
+@pytest.mark.parametrize("head_dim", [8, 64, 128, 256])
+@pytest.mark.parametrize("extras", EXTRAS)
+def test_every_row_adds_up(page: Page, tmp_path: Path, head_dim: int, extras: str) -> None:
+    count, layer, head, token = 12, 1, 3, 8
+    record = record_of(head_dim, names(count), **EXTRAS[extras])
+    page.set_viewport_size({"width": 1100, "height": 900})
+    view = NeuronView(record, layer=layer, heads=[head], token=token)
+    root = opened(page, view, tmp_path)
+    rows = table_of(page)
+    products: dict[str, float] = defaultdict(float)
+    dimensions: dict[str, int] = defaultdict(int)
+    stack = record.stack()
+    queries = stack.queries(layer=layer, head=head)
+    keys = stack.keys(layer=layer, head=head)
+    assert queries is not None
+    assert keys is not None
+    for row in rows:
+        assert (row["layer"], row["head"], row["query"]) == (str(layer), str(head), str(token))
+        if row["quantity"] != "product":
+            continue
+        dimension, key = int(row["dimension"]), int(row["key"])
+        assert float(row["q"]) == pytest.approx(queries[token, dimension], abs=1e-5)
+        assert float(row["k"]) == pytest.approx(keys[key, dimension], abs=1e-5)
+        product = float(row["q"]) * float(row["k"]) * float(row["scale"])
+        assert float(row["value"]) == pytest.approx(product, abs=1e-5)
+        products[row["key"]] += float(row["value"])
+        dimensions[row["key"]] += 1
+    assert set(dimensions.values()) == {head_dim}
+
+    said = by_quantity(rows)
+    expected = stack.weights(layer=layer, head=head, rows=slice(token, token + 1))[0]
+    allowed = stack.allowed(layer=layer, head=head, rows=slice(token, token + 1))[0]
+    masked = {row["key"] for row in rows if row["quantity"] == "masked"}
+    assert masked == {str(key) for key in np.flatnonzero(~allowed)}
+    cap = EXTRAS[extras].get("softcap")
+    log_sum_exp = said["log_sum_exp"][""]
+    shown = lines_of(svg_of(page))
+    total = 0.0
+    for key in map(str, np.flatnonzero(allowed)):
+        logit = said["sum"][key]
+        assert products[key] == pytest.approx(logit, abs=1e-4)
+        if cap is not None:
+            assert said["capped"][key] == pytest.approx(cap * math.tanh(logit / cap), abs=1e-4)
+            logit = said["capped"][key]
+        if "bias" in said:
+            logit += said["bias"][key]
+        assert logit == pytest.approx(said["logit"][key], abs=1e-4)
+        weight = said["weight"][key]
+        assert math.exp(logit - log_sum_exp) == pytest.approx(weight, abs=1e-4)
+        assert weight == pytest.approx(expected[int(key)], abs=1e-5)
+        total += weight
+
+        # The same, from what is written in the picture.
+        (line,) = [line for line in shown if line[0] == f"t{key}" and len(line) > 1]
+        numbers = [number(text) for text in line[1:]]
+        assert numbers[0] == pytest.approx(products[key], abs=0.0051)
+        assert numbers[-2] == pytest.approx(said["logit"][key], abs=0.0051)
+        assert numbers[-1] == pytest.approx(math.exp(numbers[-2] - log_sum_exp), abs=0.011)
+        assert len(numbers) == 2 + (cap is not None) + 2 * ("bias" in said)
+    for key in masked:
+        (line,) = [line for line in shown if line[0] == f"t{key}" and len(line) > 1]
+        assert line == [f"t{key}", "masked"]
+    if "sink_logit" in said:
+        weight = said["sink_weight"][""]
+        assert math.exp(said["sink_logit"][""] - log_sum_exp) == pytest.approx(weight, abs=1e-4)
+        (line,) = [line for line in shown if line[0] == "sink"]
+        assert number(line[-1]) == pytest.approx(weight, abs=0.0051)
+        total += weight
+    assert total == pytest.approx(1, abs=1e-5)
+    # Between these it depends on how many numbers stand beside the cells.
+    if head_dim == 256:
+        expect(root).to_contain_text("summed in the last cell")
+    elif head_dim <= 64:
+        expect(root).not_to_contain_text("summed in the last cell")
+
+
+def test_the_sentence_of_the_trained_model(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, NeuronView(minilm, layer=3, heads=[1], token=10), tmp_path)
+    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:3")
+    expect(root).to_contain_text("32 dimensions, sorted by their share for “animal” · exact")
+    # As the sketch of this view has it, which was drawn by other code.
+    expect(root.locator(".av-sentence")).to_have_text(
+        "“it” gives 0.68 of its attention to “animal”: q·k / √32 = +3.83, "
+        "dimensions 25, 0, 6 carry 33% of it (by size)."
+    )
+    expect(root).to_contain_text("No bias, cap or sink in this layer.")
+
+
+def pointed_at(page: Page, pattern: str, header: str) -> str:
+    """What the hint says where the first cell below a header is, in the row of a key."""
+    box = page.locator(".av-plot").bounding_box()
+    assert box is not None
+    # The figure has a margin of 24 pixels that the picture on the page has not. Its legend, which
+    # names the products as well, comes last.
+    left = next(
+        float(mark.attrib["x"]) - 24
+        for mark in svg_of(page).iter(f"{SVG}text")
+        if "".join(mark.itertext()).startswith(header)
+    )
+    hint = page.locator(".av-hint")
+    for y in range(8, int(box["height"]), 6):
+        page.mouse.move(box["x"] + left + 3, box["y"] + y)
+        said = " | ".join(hint.all_inner_texts())
+        if re.search(pattern, said, re.DOTALL) and "dimension" in said:
+            return said
+    pytest.fail(f"no cell below {header!r} said {pattern!r}")
+
+
+def test_numbers_on_hover_and_the_order_of_dimensions(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, NeuronView(minilm, layer=3, heads=[1], token=10), tmp_path)
+    stack = minilm.stack()
+    queries, keys = (side(layer=3, head=1) for side in (stack.queries, stack.keys))
+    assert queries is not None
+    assert keys is not None
+    cells = queries[10] * keys[2] / math.sqrt(32)
+    first = int(np.abs(cells).argmax())
+
+    def expected(dimension: int, key: int) -> str:
+        products = queries[10] * keys[key] / math.sqrt(32)
+        share = abs(products[dimension]) / np.abs(products).sum()
+        signed = [
+            f"{value:+.2f}".replace("-", "−")
+            for value in (queries[10, dimension], keys[key, dimension], products[dimension])
+        ]
+        return (
+            f"dimension {dimension}: q {signed[0]} × k {signed[1]} × 0.177 = {signed[2]}, "
+            f"{share:.0%} of |cells|"
+        )
+
+    assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
+    assert expected(first, 2) in pointed_at(page, r"“animal” \(2\)", "k, each key")
+    # Sorted for the highlighted key, in every row.
+    assert expected(first, 8) in pointed_at(page, r"“street” \(8\)", "q × k")
+    assert f"dimension {first}: q" in pointed_at(page, "query", "q, the query")
+    page.mouse.move(1, 1)
+    root.get_by_label("Sort dimensions by share").uncheck()
+    expect(root).to_contain_text("32 dimensions, in their order")
+    assert expected(0, 2) in pointed_at(page, r"“animal” \(2\)", "q × k")
+
+
+def test_a_click_highlights_a_key_and_another_gives_it_back(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, NeuronView(minilm, layer=3, heads=[1], token=10), tmp_path)
+    pointed_at(page, r"“street” \(8\)", "q × k")
+    page.mouse.down()
+    page.mouse.up()
+    expect(root.locator(".av-sentence")).to_contain_text("of its attention to “street”")
+    assert "key=8" in page.evaluate("() => location.hash")
+    page.mouse.down()
+    page.mouse.up()
+    expect(root.locator(".av-sentence")).to_contain_text("of its attention to “animal”")
+
+
+def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, NeuronView(minilm, layer=3), tmp_path)
+    sentence = root.locator(".av-sentence")
+    # The last token that is not special.
+    expect(sentence).to_contain_text("“.” gives")
+    root.locator(".av-plot").focus()
+    page.keyboard.press("1")
+    for _ in range(4):
+        page.keyboard.press("ArrowLeft")
+    expect(sentence).to_contain_text("“it” gives 0.68 of its attention to “animal”")
+    page.keyboard.press("ArrowDown")
+    expect(sentence).to_contain_text("attention to “didn”")
+    page.keyboard.press("End")
+    expect(sentence).to_contain_text("attention to “[SEP]”")
+    page.keyboard.press("s")
+    expect(root).to_contain_text("in their order")
+    page.keyboard.press("]")
+    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:self:4")
+    page.keyboard.press("Escape")
+    expect(sentence).to_contain_text("“.” gives")
+    # The queries are one stop, with arrows inside.
+    root.get_by_label("., query 14").focus()
+    page.keyboard.press("ArrowLeft")
+    expect(sentence).to_contain_text("“tired” gives")
+    expect(root.get_by_label("tired, query 13")).to_be_focused()
+
+
+def test_state_is_kept_in_the_address(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    fragment = "#stack=self&layer=3&heads=1&token=10&key=8"
+    root = opened(page, NeuronView(minilm), tmp_path, fragment)
+    expect(root.locator(".av-sentence")).to_contain_text("attention to “street”")
+    root.get_by_role("button", name="Head 7", exact=True).click()
+    expect(root).to_contain_text("layer 3, head 7")
+    page.reload()
+    expect(root).to_contain_text("layer 3, head 7")
+
+
+def test_hostile_tokens_are_text_and_never_run(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1100, "height": 800})
+    view = NeuronView(record_of(8, HOSTILE), token=0, key=1)
+    root = opened(page, view, tmp_path)
+    assert root.locator("img, script").count() == 0
+    assert page.title() != "ran"
+    svg = svg_of(page)
+    assert any("script" in text for text in texts(svg))
+    assert not list(svg.iter(f"{SVG}script"))
+    # No spreadsheet takes a token for a formula.
+    tokens = {row["key_token"] for row in table_of(page)}
+    assert tokens >= {"'=1+1", view.record.tokens.text[1]}
+    # Export in the browser and in Python are the same list of marks.
+    saved = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
+    assert texts(saved) == texts(svg)
+
+
+def test_the_svg_has_a_cell_for_every_number(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1100, "height": 800})
+    record = record_of(8, names(5), mask=BandMask(None, 0))
+    opened(page, NeuronView(record, token=2), tmp_path)
+    rects = list(svg_of(page).iter(f"{SVG}rect"))
+    coloured = [rect for rect in rects if rect.attrib["fill"] in ("#1b6ab3", "#d96f0e")]
+    # q, five keys, and the products with the three that query 2 may attend to.
+    assert len(coloured) == 8 * (1 + 5 + 3)
+    assert len({(rect.attrib["x"], rect.attrib["y"]) for rect in coloured}) == len(coloured)
+
+
+def test_a_long_text_is_shown_in_a_window_and_says_so(page: Page, tmp_path: Path) -> None:
+    record = record_of(16, names(200), layers=1)
+    row = record.stack().weights(layer=0, head=0, rows=slice(199, 200))[0]
+    root = opened(page, NeuronView(record), tmp_path)
+
+    def says(start: int) -> None:
+        share = f"{row[start : start + 64].sum():.0%}"
+        expect(root).to_contain_text(
+            f"Keys {start} to {start + 63} of 200 are shown: {share} of the attention."
+        )
+        (line,) = [line for line in lines_of(svg_of(page)) if line[0] == "136 other keys"]
+        elsewhere = 1 - row[start : start + 64].sum()
+        assert number(line[-1]) == pytest.approx(elsewhere, abs=0.0051)
+
+    strongest = int(row.argmax())
+    start = 0 if strongest < 64 else min(strongest - 32, 136)
+    says(start)
+    expect(root.locator(".av-sentence")).to_contain_text(f"attention to “t{strongest}”")
+    root.get_by_label("Earlier keys" if start > 64 else "Later keys").click()
+    says(start - 64 if start > 64 else min(start + 64, 136))
+    root.get_by_role("button", name="around the strongest").click()
+    says(start)
+    root.get_by_label("Earlier queries").click()
+    root.get_by_label("t90, query 90").click()
+    expect(root.locator(".av-sentence")).to_contain_text("“t90” gives")
+
+
+def test_a_page_of_rounded_vectors_says_how_exact_it_is(
+    page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
+    record = record_of(64, names(20))
+    root = opened(page, NeuronView(record, layer=1, token=19, heads=[2]), tmp_path)
+    weights = re.search(r"Weights exact to ([\d.e-]+), logits to ([\d.e-]+)", root.inner_text())
+    assert weights is not None
+    row = record.stack().weights(layer=1, head=2, rows=slice(19, 20))[0]
+    shown = by_quantity(table_of(page))["weight"]
+    worst = max(abs(shown[str(key)] - row[key]) for key in range(20))
+    assert 0 < worst <= float(weights[1])
+
+
+def test_stacks_of_another_kind_of_attention(page: Page, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(1)
+    queries, keys = (torch.randn(2, n, 8, generator=generator) for n in (3, 5))
+    cross = AttentionStack(
+        "cross",
+        {4: QueryKeyAttention(queries, keys, 1.0)},
+        Tokens.of(["x", "y", "z"]),
+        Tokens.of(names(5)),
+    )
+    own = record_of(8, names(6)).stack()
+    record = AttentionRecord({"self": own, "cross": cross})
+    root = opened(page, NeuronView(record, token=5), tmp_path)
+    root.get_by_label("Stack").select_option("cross")
+    expect(root).to_have_attribute("data-attnviz-drawn", "neuron:cross:4")
+    expect(root.locator(".av-sentence")).to_contain_text("“z” gives")
+    # A scale of one is none.
+    expect(root.locator(".av-sentence")).to_contain_text("q·k = ")
+
+
+@pytest.mark.parametrize("width", [420, 700, 1100])
+@pytest.mark.parametrize("head_dim", [8, 64, 256])
+def test_nothing_is_cut_off(page: Page, tmp_path: Path, width: int, head_dim: int) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    record = record_of(head_dim, names(6), softcap=4.0, bias=True)
+    root = opened(page, NeuronView(record), tmp_path)
+    overflow = page.evaluate(
+        """() => [document.documentElement, document.querySelector('.av-plot')].map(
+             (one) => one.scrollWidth - one.clientWidth)"""
+    )
+    assert max(overflow) <= 0
+    if head_dim == 256:
+        root.get_by_label("Every dimension").check()
+        expect(root).not_to_contain_text("summed in the last cell")
