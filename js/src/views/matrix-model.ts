@@ -201,7 +201,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   const ground = computed<Picture | null>(() => {
     const now = shown.value;
     if (!now) return null;
-    const end = scaleEnd(most.value, now.grid.maximum, scaling.value);
+    const end = scaleEnd(most.value, now.grid.maximum, scaling.value) || 1;
     return {
       ...now,
       palette: context.palette.value,
