@@ -107,15 +107,17 @@ export function orderInWords(grid: Grid, least: number | null): string {
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
 export function thumbnailsInWords(
   part: Part,
-  map: Sample | null,
+  map: Pick<Sample, "rows" | "columns" | "maximum"> | null,
   cell: number,
   thumbnails: ModelState["thumbnails"],
+  live: boolean,
 ): string {
   if (!map) return "";
   const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
   // Where a thumbnail has fewer pixels than its map has cells, its pixels pool once more.
   const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
-  const most = thumbnails === "lines" ? Number.POSITIVE_INFINITY : pixels;
+  // A figure holds the maps as they are.
+  const most = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
   const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
   const pooled =
     rows < queries || columns < keys

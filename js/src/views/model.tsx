@@ -14,6 +14,7 @@ import { Footer, OrderControl, PairControl, ViewFrame } from "../ui/view-frame";
 import { stackName } from "../ui/words";
 import css from "./model.css";
 import {
+  type Cell,
   type CellSize,
   type Grid,
   type Layout,
@@ -23,6 +24,7 @@ import {
 import { Detail, type Said } from "./model-detail";
 import { figure, headsCsv, loadAll } from "./model-figure";
 import { ModelGrid } from "./model-grid";
+import type { HeadMap } from "./model-maps";
 import { inkOf } from "./model-marks";
 import { type ModelModel, makeModelModel } from "./model-model";
 import {
@@ -69,7 +71,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
         sentence: said.peek()?.sentence ?? sentenceOf(model, place, grid, false),
-        coverage: coverageOf(context, model, grid),
+        coverage: coverageOf(context, model, grid, firstMap(grid, map)),
       };
       const scene = figure({
         grid,
@@ -199,13 +201,34 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
   );
 }
 
-/** What is pooled or left out, and by what heads are ordered. */
-function coverageOf(context: ViewContext<ModelState>, model: ModelModel, grid: Grid): string {
+/** A map of a figure: what it says of pooling holds for all. */
+function firstMap(grid: Grid, map: (cell: Cell) => HeadMap | undefined): HeadMap | null {
+  const cell = grid.rows.flat().find((each) => each !== null);
+  return (cell && map(cell)) ?? null;
+}
+
+/**
+ * What is pooled or left out, and by what heads are ordered.
+ *
+ * @param drawn a map of a figure, which may be finer than what is on the screen.
+ */
+function coverageOf(
+  context: ViewContext<ModelState>,
+  model: ModelModel,
+  grid: Grid,
+  drawn?: HeadMap | null,
+): string {
   const { thumbnails, least_score } = context.state;
   const cell = model.layout.value?.cell ?? 0;
   return [
     orderInWords(grid, least_score.value),
-    thumbnailsInWords(model.part.value, model.sample.value, cell, thumbnails.value),
+    thumbnailsInWords(
+      model.part.value,
+      drawn ?? model.sample.value,
+      cell,
+      thumbnails.value,
+      drawn === undefined,
+    ),
   ]
     .filter((part) => part !== "")
     .join(" ");
