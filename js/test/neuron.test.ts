@@ -2,7 +2,7 @@
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../src/channel/source";
 import type { RowHeader, Vectors } from "../src/channel/vectors";
-import { joinVectors, splitVectors } from "../src/channel/vectors";
+import { joinVectors, readVectors, splitVectors } from "../src/channel/vectors";
 import type { RectMark, TextMark } from "../src/draw/marks";
 import { PALETTES } from "../src/ui/palette";
 import type { Place } from "../src/ui/record";
@@ -221,6 +221,28 @@ describe("what is asked for", () => {
     expect(questionOf(placeOf(TEXTS), null)?.keys).toEqual([0, 3]);
   });
 
+  it("is read from a message that begins anywhere", () => {
+    const numbers = [1, 2, 0.5, -1, 0, 1, -1, 0.25];
+    const message = new Uint8Array(3 + 4 * numbers.length);
+    numbers.forEach((value, i) => {
+      new DataView(message.buffer).setFloat32(3 + 4 * i, value, true);
+    });
+    const parts = [
+      { name: "query", shape: [2] },
+      { name: "keys", shape: [1, 2] },
+      ...["bias", "allowed", "logits", "weights"].map((name) => ({ name, shape: [1] })),
+    ];
+    const header = { ...HEADER, parts, weight_in_range: 0.25 };
+    const read = readVectors({ header, data: new DataView(message.buffer, 3) }, [7, 8]);
+    expect([...read.query, ...read.keyVectors]).toEqual([1, 2, 0.5, -1]);
+    expect([read.bias[0], read.allowed[0], read.logits[0], read.weights[0]]).toEqual([
+      0, 1, -1, 0.25,
+    ]);
+    const short = { header, data: new DataView(message.buffer, 3, 28) };
+    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers; its parts need 8/);
+    expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/without its data/);
+  });
+
   it("is nothing where only weights are known", () => {
     const place = placeOf(TEXTS);
     expect(questionOf({ ...place, stack: { ...place.stack, vectors: false } }, null)).toBeNull();
@@ -396,6 +418,28 @@ describe("the picture", () => {
     });
     expect(partAt(layout, 5, y)).toMatchObject({ line: 2, part: "line", column: null });
     expect(partAt(layout, 5, 1)).toBeNull();
+  });
+
+  it("keeps the numbers of a stacked line clear of its token", () => {
+    const bias = Float32Array.of(-0.03, -0.03, 0);
+    for (const header of [
+      {},
+      { softcap: 20 },
+      { has_bias: true },
+      { softcap: 20, has_bias: true },
+    ]) {
+      const of = vectors(header, { bias, logits: Float32Array.of(-11.6, -11.6, -1e9) });
+      const { layout } = pictureOf(of, 372);
+      expect(layout.stacked).toBe(true);
+      const numbers = backMarks(pictureOf(of, 372)).filter(
+        (mark): mark is TextMark =>
+          mark.kind === "text" && mark.align === "end" && mark.size === 12,
+      );
+      for (const { text, x } of numbers.filter((mark) => mark.font === "token")) {
+        // DejaVu Sans Mono, the widest of the faces, is 0.602 of its size wide.
+        expect(x - text.length * 12 * 0.602).toBeGreaterThan(layout.left + layout.tokenWidth);
+      }
+    }
   });
 
   it("cuts long tokens with a sign that they are cut", () => {

@@ -146,9 +146,9 @@ def test_every_row_adds_up(page: Page, tmp_path: Path, head_dim: int, extras: st
         assert (row["layer"], row["head"], row["query"]) == (str(layer), str(head), str(token))
         if row["quantity"] != "product":
             continue
-        dimension, key = int(row["dimension"]), int(row["key"])
+        dimension, place = int(row["dimension"]), int(row["key"])
         assert float(row["q"]) == pytest.approx(queries[token, dimension], abs=1e-5)
-        assert float(row["k"]) == pytest.approx(keys[key, dimension], abs=1e-5)
+        assert float(row["k"]) == pytest.approx(keys[place, dimension], abs=1e-5)
         product = float(row["q"]) * float(row["k"]) * float(row["scale"])
         assert float(row["value"]) == pytest.approx(product, abs=1e-5)
         products[row["key"]] += float(row["value"])

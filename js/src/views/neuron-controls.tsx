@@ -8,7 +8,7 @@ import type { ViewContext } from "../ui/mount";
 import type { Place } from "../ui/record";
 import { assign } from "../ui/state";
 import { OrderControl } from "../ui/view-frame";
-import { headOf, MOST_KEYS, type NeuronState, tokenOf } from "./neuron-data";
+import { MOST_KEYS, type NeuronState, tokenOf } from "./neuron-data";
 import type { NeuronModel } from "./neuron-model";
 
 interface ControlProps {
@@ -156,7 +156,7 @@ export function NeuronControls({ context, model }: ControlProps) {
   const others = model.picture.value?.dimensions.others.length ?? 0;
   return (
     <>
-      <Queries key={`${place.stack.name} ${headOf(place)}`} context={context} place={place} />
+      <Queries key={place.stack.name} context={context} place={place} />
       <div class="av-row av-options">
         <Switch
           label="Sort dimensions by share"

@@ -47,7 +47,7 @@ export function figure(picture: Picture, words: Words): Scene {
   const height = 38;
   const scale: Box = {
     width: RAMP_WIDTH,
-    height: boxes.length * height,
+    height: boxes.length * height + 8,
     marks: [
       ...boxes.flatMap((box, i) => translate(box.marks, 0, i * height)),
       textMark(

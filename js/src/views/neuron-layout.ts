@@ -92,6 +92,10 @@ const COMFORTABLE_CELL = 10;
 /** The words above a column of cells take so much. */
 const LEAST_WORDS = 120;
 const LEFT = 10;
+/** Characters of "−11.57 → −11.50 − 0.03 = −11.53", by how many of its numbers there are. */
+const EQUATION = [6, 15, 22, 31];
+/** The width of one of them, of the size of the text. */
+const EQUATION_CHARACTER = 0.56;
 
 /** Whole or half pixels, so that edges are sharp. */
 function snapped(cell: number): number {
@@ -195,8 +199,11 @@ function stackedLayout(
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
   const [text, keyHeight, cellHeight, air] = [20, 8, 13, 12];
-  const barWidth = 46;
+  // Where the numbers are an equation of four the bar gives way.
+  const barWidth = options.columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };
+  const numbersRight = bar.x - 10;
+  const equation = (EQUATION[options.columns.length - 1] ?? 0) * size * EQUATION_CHARACTER;
   const queryTop = 24;
   const rule = queryTop + cellHeight + 16;
   const head = rule + 20;
@@ -222,7 +229,7 @@ function stackedLayout(
     width: Math.max(inner, stripWidth(cells)) + 2 * LEFT,
     height: y + 8,
     left: LEFT,
-    tokenWidth: Math.min(tokenWidth, 110),
+    tokenWidth: Math.max(36, Math.min(tokenWidth, numbersRight - LEFT - 12 - equation)),
     query: { x: LEFT, y: queryTop, height: cellHeight },
     head,
     rule,
@@ -230,7 +237,7 @@ function stackedLayout(
     cellsLeft: LEFT,
     lines,
     // All numbers in one place, written as they add up.
-    numbers: [{ column: "logit", right: bar.x - 10 }],
+    numbers: [{ column: "logit", right: numbersRight }],
     bar,
     size,
   };

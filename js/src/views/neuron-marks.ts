@@ -273,9 +273,11 @@ function headMarks(picture: Picture): Mark[] {
       ...(header.has_bias ? ["+ bias = logit"] : []),
     ];
     const right = layout.numbers[0]?.right ?? 0;
+    const name = "q, the query of";
+    const nameWidth = picture.measure(name, fontOf({ size: HEAD_SIZE, font: "text" }));
     return [
-      words("q, the query of", layout.left, 12),
-      text(query, layout.left + 92, 12, palette.ink, { bold: true }),
+      words(name, layout.left, 12),
+      text(query, layout.left + nameWidth + 6, 12, palette.ink, { bold: true }),
       rule,
       words(`key: k above, ${product} below`, layout.left, layout.head - 2),
       words(terms.join(" "), right, layout.head + 14, { align: "end" }),
