@@ -214,17 +214,24 @@ export function zoomed(
   for (let step = 0.5; step * longest >= Math.min(room.width, room.height) / 2; step /= 2)
     steps.unshift(step);
   if (!nearer) steps.reverse();
+  const slack = (axis: Axis): number => (axis.level === 0 ? 0 : 2 * 2 ** axis.level);
   // A square part of a square matrix: the diagonal stays in sight, and the picture its shape.
   const square = size(rows.extent) === size(columns.extent);
   const least = Math.min(room.width, room.height);
   for (const step of steps) {
-    const fits = (side: number): number => Math.max(1, Math.floor((square ? least : side) / step));
+    // Where cells are pooled a window may cut the first and the last of them.
+    const fits = (side: number): number => {
+      const most = square ? least : side;
+      return Math.max(1, Math.floor((step < 1 ? Math.floor(most) - 1 : most) / step));
+    };
     const nextRows = Math.min(size(rows.extent), fits(room.height));
     const nextColumns = Math.min(size(columns.extent), fits(room.width));
+    // What is in sight may be larger than what was asked for, by cells that a window cuts.
+    const [byRows, byColumns] = [numRows - nextRows, numColumns - nextColumns];
     const changes = nearer
-      ? nextRows <= numRows && nextColumns <= numColumns
-      : nextRows >= numRows && nextColumns >= numColumns;
-    if (!changes || (nextRows === numRows && nextColumns === numColumns)) continue;
+      ? (byRows > slack(rows) || byColumns > slack(columns)) && byRows >= 0 && byColumns >= 0
+      : (-byRows > slack(rows) || -byColumns > slack(columns)) && byRows <= 0 && byColumns <= 0;
+    if (!changes) continue;
     if (nextRows === size(rows.extent) && nextColumns === size(columns.extent)) break;
     return {
       query_window: aroundAnchor(rows, nextRows, anchor.query),

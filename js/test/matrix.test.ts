@@ -1,0 +1,591 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { TILE } from "../src/channel/pieces";
+import type { StackDescription, TileRequest, TokenList } from "../src/channel/source";
+import { Source } from "../src/channel/source";
+import { PALETTES, rgbOf, type ThemeName } from "../src/ui/palette";
+import { placeOf } from "../src/ui/record";
+import { niceMaximum, scaleEnd } from "../src/ui/scale";
+import {
+  colorAt,
+  colorMap,
+  LOG_FLOOR,
+  oklabOf,
+  pixelsOf,
+  shareOf,
+  weightAt,
+} from "../src/views/matrix-colors";
+import {
+  aroundAnchor,
+  cellOf,
+  LARGEST_CELL,
+  MATRIX_DEFAULTS,
+  type MatrixState,
+  movedBy,
+  type Plan,
+  planOf,
+  tileLevel,
+  tilesOf,
+  tokensOf,
+  within,
+  zoomed,
+} from "../src/views/matrix-data";
+import { cellAt, layOut, ticks } from "../src/views/matrix-layout";
+import { borders } from "../src/views/matrix-marks";
+import { composeGrid, type Grid, Tiles } from "../src/views/matrix-tiles";
+import {
+  coverage,
+  emptyQueries,
+  type Said,
+  sentence,
+  shareInSight,
+  strongestCells,
+  summary,
+  whatInWords,
+} from "../src/views/matrix-words";
+
+const PLAIN = new Map<number, TokenList>();
+
+function tokens(count: number, sequence?: (number | null)[]): TokenList {
+  const known = PLAIN.get(count);
+  if (known && !sequence) return known;
+  const text = Array.from({ length: count }, (_, i) => `t${i}`);
+  const made = { text, special: [], sequence: sequence ?? text.map(() => 0) };
+  if (!sequence) PLAIN.set(count, made);
+  return made;
+}
+
+function place(numQueries: number, numKeys = numQueries, more: Partial<StackDescription> = {}) {
+  const stack: StackDescription = {
+    name: "self",
+    layers: [0],
+    heads_per_layer: [4],
+    query_tokens: tokens(numQueries),
+    key_tokens: numKeys === numQueries ? null : tokens(numKeys),
+    normalized: true,
+    maximum: 1,
+    causal: false,
+    vectors: false,
+    patterns: [],
+    ...more,
+  };
+  const description = { model: "", notes: [], stacks: [stack] };
+  return placeOf(description, { ...MATRIX_DEFAULTS, heads: [1] });
+}
+
+const ROOM = { width: 800, height: 640 };
+
+function plan(
+  numQueries: number,
+  numKeys = numQueries,
+  state: Partial<MatrixState> = {},
+  more: Partial<StackDescription> = {},
+  room = ROOM,
+): Plan {
+  return planOf(place(numQueries, numKeys, more), { ...MATRIX_DEFAULTS, ...state }, room);
+}
+
+describe("what is in sight", () => {
+  it("is everything where nothing else is asked for, in square cells of whole pixels", () => {
+    const { rows, columns } = plan(64);
+    expect([rows.window, columns.window]).toEqual([
+      [0, 64],
+      [0, 64],
+    ]);
+    expect([rows.level, rows.cell, columns.cell]).toEqual([0, 10, 10]);
+  });
+
+  it("never has a cell that is larger than the largest, nor less than a pixel", () => {
+    expect(plan(1).rows.cell).toBe(LARGEST_CELL);
+    for (const count of [641, 1000, 1300, 5000, 100_000]) {
+      const { rows, columns } = plan(count);
+      expect(rows.cell).toBeGreaterThanOrEqual(1);
+      expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
+      expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
+      // All of it, in cells of as few weights as there is room for.
+      expect(rows.window).toEqual([0, count]);
+      expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
+    }
+  });
+
+  it("keeps few queries to many keys thick enough to be read", () => {
+    const thin = plan(2, 900);
+    expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
+    expect(thin.columns.level).toBe(1);
+    // The two queries must not be pooled with each other: tiles are as fine as the finer side.
+    expect(tileLevel(thin)).toBe(0);
+    const whisper = plan(20, 1500);
+    expect(whisper.rows.level).toBe(0);
+    expect(whisper.rows.cell * 20).toBeGreaterThanOrEqual(160);
+  });
+
+  it("holds whole cells where they are pooled", () => {
+    const { rows } = plan(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
+    const each = 2 ** rows.level;
+    expect(each).toBeGreaterThan(1);
+    expect(rows.window[0] % each).toBe(0);
+    expect(rows.window[0]).toBeLessThanOrEqual(1001);
+    expect(rows.window[1]).toBeGreaterThanOrEqual(4003);
+  });
+
+  it("follows windows that do not fit, and the pair of texts", () => {
+    expect(within([5, 500], [0, 10])).toEqual([5, 10]);
+    expect(within([50, 60], [0, 10])).toEqual([0, 10]);
+    expect(within(null, [3, 10])).toEqual([3, 10]);
+    const sequence = [null, 0, 0, null, 1, 1, 1, null];
+    const pair = plan(8, 8, { pair: "a-b" }, { query_tokens: tokens(8, sequence) });
+    expect([pair.rows.window, pair.columns.window]).toEqual([
+      [1, 3],
+      [4, 7],
+    ]);
+  });
+
+  it("asks for the tiles that it lies in, and for no others", () => {
+    const near = plan(1000, 1000, { query_window: [250, 270], key_window: [600, 620] });
+    expect(tilesOf(near).map(({ level, row, column }) => [level, row, column])).toEqual([
+      [0, 0, 2],
+      [0, 1, 2],
+    ]);
+    expect(tilesOf(near)[0]?.heads).toEqual([1]);
+    // A text of a hundred thousand tokens, as a whole, is a handful of tiles.
+    expect(tilesOf(plan(100_000)).length).toBeLessThanOrEqual(9);
+    const far = tilesOf(
+      plan(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
+    );
+    expect(far.map(({ row, column }) => [row, column])).toEqual([[Math.floor(99_990 / TILE), 0]]);
+  });
+
+  it("knows which tokens a cell stands for, and back", () => {
+    const { rows } = plan(1001);
+    expect(tokensOf(rows, 0)).toEqual([0, 2]);
+    expect(tokensOf(rows, 500)).toEqual([1000, 1001]);
+    expect([cellOf(rows, 0), cellOf(rows, 3), cellOf(rows, 1000), cellOf(rows, 1001)]).toEqual([
+      0,
+      1,
+      500,
+      null,
+    ]);
+  });
+});
+
+describe("zooming", () => {
+  /** Windows from farthest to nearest, around a place. */
+  function steps(numQueries: number, numKeys: number): Plan[] {
+    const out = [plan(numQueries, numKeys)];
+    for (let i = 0; i < 40; i++) {
+      const now = out.at(-1) as Plan;
+      const next = zoomed(now, ROOM, true, { query: numQueries * 0.7, key: numKeys * 0.3 });
+      if (!next) return out;
+      out.push(plan(numQueries, numKeys, next));
+    }
+    throw new Error("zooming in has no end");
+  }
+
+  it.each([
+    [1000, 1000],
+    [100_000, 100_000],
+    [20, 1500],
+    [900, 2],
+    [8, 8],
+    [1, 1],
+  ])("comes from %i x %i to single cells, and back to all", (numQueries, numKeys) => {
+    const all = steps(numQueries, numKeys);
+    const nearest = all.at(-1) as Plan;
+    const long = Math.max(numQueries, numKeys) > 100;
+    const cell = Math.max(nearest.rows.cell, nearest.columns.cell);
+    if (long) expect(cell).toBeGreaterThanOrEqual(28);
+    for (let i = 1; i < all.length; i++) {
+      const [before, after] = [all[i - 1] as Plan, all[i] as Plan];
+      const size = ({ rows, columns }: Plan): number =>
+        (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
+      expect(size(after)).toBeLessThan(size(before));
+      // What was pointed at stays in sight.
+      expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
+      expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
+    }
+    let now = nearest;
+    for (let i = 0; i < 60; i++) {
+      const next = zoomed(now, ROOM, false, { query: 0, key: 0 });
+      if (!next) break;
+      now = plan(numQueries, numKeys, next);
+    }
+    expect(now.rows.window).toEqual([0, numQueries]);
+    expect(now.columns.window).toEqual([0, numKeys]);
+  });
+
+  it("keeps a square matrix square", () => {
+    for (const each of steps(1000, 1000)) {
+      expect(each.rows.window[1] - each.rows.window[0]).toBe(
+        each.columns.window[1] - each.columns.window[0],
+      );
+    }
+  });
+
+  it("keeps the anchor where it is, and windows inside the matrix", () => {
+    const axis = plan(1000).rows;
+    expect(aroundAnchor(axis, 100, 500)).toEqual([450, 550]);
+    expect(aroundAnchor(axis, 100, 0)).toEqual([0, 100]);
+    expect(aroundAnchor(axis, 100, 999)).toEqual([899, 999]);
+    expect(movedBy(axis, [10, 30], -50)).toEqual([0, 20]);
+    expect(movedBy(axis, [10, 30], 5000)).toEqual([980, 1000]);
+  });
+});
+
+/** Serves tiles of one matrix, pooled as Python does it, and notes what was asked for. */
+function served(matrix: number[][]) {
+  const asked: TileRequest[] = [];
+  const source = new Source({
+    makesPages: false,
+    retry: () => undefined,
+    watch: () => undefined,
+    ask: async (_name, args) => {
+      const request = args as TileRequest;
+      asked.push(request);
+      const each = 2 ** request.level;
+      const span = TILE * each;
+      const cells: number[][] = [];
+      for (
+        let y = request.row * span;
+        y < Math.min(matrix.length, (request.row + 1) * span);
+        y += each
+      ) {
+        const line: number[] = [];
+        const width = matrix[0]?.length ?? 0;
+        for (
+          let x = request.column * span;
+          x < Math.min(width, (request.column + 1) * span);
+          x += each
+        ) {
+          const weights = matrix.slice(y, y + each).flatMap((row) => row.slice(x, x + each));
+          line.push(
+            request.pooled === "max"
+              ? Math.max(...weights)
+              : weights.reduce((sum, weight) => sum + weight, 0) / weights.length,
+          );
+        }
+        cells.push(line);
+      }
+      const shape = [1, cells.length, cells[0]?.length ?? 0];
+      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+      return { header, data: Float32Array.from(cells.flat()) };
+    },
+  });
+  return { source, asked };
+}
+
+function random(rows: number, columns: number): number[][] {
+  let state = rows * 7919 + columns;
+  const next = (): number => {
+    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return Math.fround(state / 2_147_483_648);
+  };
+  return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
+}
+
+/** A grid of a plan, cell by cell from the matrix. */
+function expected({ rows, columns, pooled }: Plan, matrix: number[][]): number[] {
+  const out: number[] = [];
+  for (let row = 0; row < rows.cells; row++) {
+    for (let column = 0; column < columns.cells; column++) {
+      const weights = matrix
+        .slice(...tokensOf(rows, row))
+        .flatMap((line) => line.slice(...tokensOf(columns, column)));
+      const sum = weights.reduce((one, other) => one + other, 0);
+      out.push(pooled === "max" ? Math.max(...weights) : sum / weights.length);
+    }
+  }
+  return out;
+}
+
+describe("what is drawn of the tiles in hand", () => {
+  it.each([
+    ["all of a small one", 9, 7, {}],
+    ["a part across tiles", 300, 300, { query_window: [230, 280], key_window: [250, 300] }],
+    ["means of four by four", 270, 271, {}],
+    ["maxima of four by four", 271, 270, { pooled: "max" }],
+    ["a side pooled and the other not", 3, 340, {}],
+    ["the same by its maxima", 340, 3, { pooled: "max" }],
+    [
+      "the end, where a cell is cut off",
+      301,
+      301,
+      { query_window: [9, 301], key_window: [1, 301] },
+    ],
+  ] as [string, number, number, Partial<MatrixState>][])(
+    "is %s",
+    async (_name, numQueries, numKeys, state) => {
+      const matrix = random(numQueries, numKeys);
+      const { source } = served(matrix);
+      const tiles = new Tiles(source);
+      const now = plan(numQueries, numKeys, state, {}, { width: 90, height: 70 });
+      await tiles.load(tilesOf(now), new AbortController().signal, () => undefined);
+      const grid = composeGrid(now, tiles);
+      expect([grid.missing, grid.fine]).toEqual([0, true]);
+      const cells = expected(now, matrix);
+      expect(grid.values.length).toBe(cells.length);
+      cells.forEach((cell, i) => {
+        expect(Math.abs((grid.values[i] as number) - cell)).toBeLessThan(1e-6);
+      });
+    },
+  );
+
+  it("is coarser where finer tiles have not come, and never blank", async () => {
+    const matrix = random(1200, 1200);
+    const { source, asked } = served(matrix);
+    const tiles = new Tiles(source);
+    const signal = new AbortController().signal;
+    const far = plan(1200);
+    await tiles.load(tilesOf(far), signal, () => undefined);
+    const near = plan(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
+    const before = composeGrid(near, tiles);
+    expect([before.missing, before.fine]).toEqual([0, false]);
+    // Cell by cell what the coarser cell says that it lies in.
+    const coarse = composeGrid(far, tiles);
+    const at = (row: number, column: number): number => row * coarse.columns + column;
+    expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
+    expect(before.values[101]).toBe(coarse.values[at(100, 100)]);
+    expect(before.values[102]).toBe(coarse.values[at(100, 101)]);
+    const count = asked.length;
+    await tiles.load(tilesOf(near), signal, () => undefined);
+    expect(composeGrid(near, tiles).fine).toBe(true);
+    expect(asked.slice(count).every(({ level }) => level === 0)).toBe(true);
+    expect(asked.length - count).toBe(4);
+    // Nothing is asked for twice.
+    await tiles.load(tilesOf(far), signal, () => undefined);
+    expect(asked.length - count).toBe(4);
+  });
+
+  it("says which cells are not known", () => {
+    const grid = composeGrid(plan(300), new Tiles(served(random(2, 2)).source));
+    expect(grid.missing).toBe(300 * 300);
+    expect(Number.isNaN(grid.values[5])).toBe(true);
+  });
+});
+
+describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (theme) => {
+  it("go one way in lightness, by equal steps, from the background on", () => {
+    const map = colorMap(theme);
+    const lightness = Array.from(
+      { length: 256 },
+      (_, i) => oklabOf([...map.subarray(3 * i, 3 * i + 3)] as [number, number, number])[0],
+    );
+    const direction = theme === "light" ? -1 : 1;
+    const whole = (lightness[255] as number) - (lightness[0] as number);
+    expect(whole * direction).toBeGreaterThan(0.65);
+    lightness.forEach((value, i) => {
+      const wanted = (lightness[0] as number) + (whole * i) / 255;
+      expect(Math.abs(value - wanted)).toBeLessThan(0.006);
+    });
+    const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
+    const step = Math.abs((lightness[0] as number) - background);
+    // The smallest weight is near to nothing, and not the same.
+    expect(step).toBeGreaterThan(0.02);
+    expect(step).toBeLessThan(0.08);
+  });
+
+  it("leave what is zero to the background, and mark what is not known", () => {
+    const values = Float32Array.of(0, 1e-9, 1, Number.NaN);
+    const pixels = pixelsOf(values, theme, 1, "linear", "#010203");
+    expect([...pixels.subarray(0, 4)]).toEqual([0, 0, 0, 0]);
+    expect([...pixels.subarray(4, 8)]).toEqual(colorAt(theme, 0));
+    expect([...pixels.subarray(8, 12)]).toEqual(colorAt(theme, 1));
+    expect([...pixels.subarray(12, 16)]).toEqual([1, 2, 3, 255]);
+  });
+});
+
+describe("scales", () => {
+  it("are linear, or logarithmic from a floor on", () => {
+    expect(shareOf(0.25, 1, "linear")).toBe(0.25);
+    expect(shareOf(2, 0.5, "linear")).toBe(1);
+    expect(shareOf(0, 1, "log")).toBeNull();
+    expect(shareOf(0.01, 1, "log")).toBeCloseTo(0.5, 6);
+    expect(shareOf(LOG_FLOOR / 10, 1, "log")).toBe(0);
+    expect(weightAt(0.5, 2, "linear")).toBe(1);
+    expect(weightAt(0.5, 1, "log")).toBeCloseTo(0.01, 6);
+  });
+
+  it("end at a round number where all is small, unless the whole is asked for", () => {
+    expect([0.03, 0.17, 0.21, 0.25].map(niceMaximum)).toEqual([0.05, 0.2, 0.25, 0.25]);
+    expect(scaleEnd(0.17, 1, "auto")).toBe(0.2);
+    expect(scaleEnd(0.17, 1, "whole")).toBe(1);
+    expect(scaleEnd(0.7, 1, "auto")).toBe(1);
+    expect(scaleEnd(0.7, 0.75, "largest")).toBe(0.75);
+    expect(scaleEnd(0, 5, "auto")).toBe(5);
+  });
+});
+
+describe("the layout", () => {
+  const measure = (text: string): number => text.length * 7;
+  const laid = (numQueries: number, numKeys = numQueries, width = 1000, more = {}) =>
+    layOut({
+      place: place(numQueries, numKeys),
+      state: { ...MATRIX_DEFAULTS, ...more },
+      width,
+      mostHeight: 640,
+      ratio: 1,
+      below: false,
+      beside: false,
+      measure,
+    });
+
+  it.each([1, 2, 16, 64, 71, 72, 256, 1000])("fits %i tokens into every width", (count) => {
+    for (const width of [240, 420, 700, 1100]) {
+      const layout = laid(count, count, width);
+      expect(layout.left).toBeGreaterThanOrEqual(0);
+      expect(layout.left + layout.cellsWidth).toBeLessThanOrEqual(Math.max(width, 240));
+      expect(layout.cellsWidth).toBe(layout.plan.columns.cells * layout.plan.columns.cell);
+    }
+  });
+
+  it("labels tokens where they fit, and else tells positions", () => {
+    expect(laid(16).queryLabels.tokens).toBe(true);
+    expect(laid(16).keyLabels.slope).toBe("level");
+    expect(laid(24).keyLabels.slope).toBe("level");
+    expect(laid(64).queryLabels.tokens).toBe(true);
+    expect(laid(64).keyLabels.slope).toBe("upright");
+    expect(laid(256).queryLabels.tokens).toBe(false);
+  });
+
+  it("does not move cells when a token is pinned", () => {
+    const without = laid(64);
+    const place_ = place(64);
+    const both = layOut({
+      place: place_,
+      state: MATRIX_DEFAULTS,
+      width: 1000,
+      mostHeight: 640,
+      ratio: 1,
+      below: true,
+      beside: true,
+      measure,
+    });
+    expect([both.left, both.top, both.cellsWidth]).toEqual([
+      without.left,
+      without.top,
+      without.cellsWidth,
+    ]);
+    expect(both.barsBeside).toBeGreaterThan(0);
+  });
+
+  it("finds the cell under a point, or the label beside it", () => {
+    const layout = laid(16);
+    const { left, top } = layout;
+    expect(cellAt(layout, left + 1, top + 1)).toEqual({ row: 0, column: 0 });
+    expect(cellAt(layout, left + 85, top + 45)).toEqual({ row: 1, column: 2 });
+    expect(cellAt(layout, left - 10, top + 45)).toEqual({ row: 1, column: null });
+    expect(cellAt(layout, left + 85, top - 8)).toEqual({ row: null, column: 2 });
+    expect(cellAt(layout, left - 10, top - 8)).toBeNull();
+    expect(cellAt(layout, left + 2000, top + 5)).toBeNull();
+  });
+
+  it("has round positions far enough from each other", () => {
+    expect(ticks([0, 1000], 0.5, 26)).toEqual([0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
+    expect(ticks([333, 360], 8, 26)).toEqual([335, 340, 345, 350, 355]);
+    expect(ticks([5, 7], 100, 26)).toEqual([5, 6]);
+  });
+
+  it("draws the border of two texts between them, wherever special tokens stand", () => {
+    expect(borders(tokens(8, [null, 0, 0, null, 1, 1, 1, null]), [0, 8])).toEqual([4]);
+    expect(borders(tokens(4, [0, 0, 1, 1]), [0, 4])).toEqual([2]);
+    expect(borders(tokens(4, [0, 0, 1, 1]), [2, 4])).toEqual([]);
+    expect(borders(tokens(3), [0, 3])).toEqual([]);
+  });
+});
+
+function said(values: number[], now: Plan, more: Partial<Said> = {}): Said {
+  const grid: Grid = {
+    rows: now.rows.cells,
+    columns: now.columns.cells,
+    values: Float32Array.from(values),
+    maximum: now.stack.maximum,
+    error: 0,
+    missing: 0,
+    fine: true,
+  };
+  return { plan: now, grid, token: null, key: null, row: null, column: null, ...more };
+}
+
+const look = { scale: "linear" as const, end: 1, live: true };
+
+describe("words", () => {
+  const small = plan(2);
+
+  it("name the heads that are shown", () => {
+    expect(whatInWords({ heads: [3], chosen: [3], numHeads: 4 })).toBe("head 3");
+    expect(whatInWords({ heads: [0, 1], chosen: [], numHeads: 2 })).toBe("mean of 2 heads");
+    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], numHeads: 12 })).toBe("mean of heads 1, 7");
+  });
+
+  it("say the strongest weight, and five in the summary", () => {
+    const now = said([0.1, 0.9, 0.7, 0.3], small);
+    expect(sentence(now)).toBe("Layer 0, head 1. Strongest: “t0” to “t1”, 0.90.");
+    expect(summary(now)).toBe(
+      "self-attention. Layer 0, head 1. Strongest: “t0” to “t1”, 0.90; “t1” to “t0”, 0.70; “t1” to “t1”, 0.30; “t0” to “t0”, 0.10.",
+    );
+    expect(strongestCells(now.grid, 2).map(({ row, column }) => [row, column])).toEqual([
+      [0, 1],
+      [1, 0],
+    ]);
+    expect(sentence(said([0, 0, 0, 0], small))).toBe("Layer 0, head 1. No weight is in sight.");
+  });
+
+  it("say what is pinned from its own weights", () => {
+    const row = {
+      token: 1,
+      window: [0, 2] as [number, number],
+      values: Float32Array.of(0.2, 0.8),
+      error: 0,
+    };
+    const values = [0.1, 0.9, 0.7, 0.3];
+    expect(sentence(said(values, small, { token: 1, row }))).toContain(
+      "“t1” attends most to “t1”: 0.80.",
+    );
+    expect(sentence(said(values, small, { token: 1, key: 0, row }))).toContain(
+      "“t1” attends to “t0”: 0.20.",
+    );
+    const column = {
+      token: 0,
+      window: [0, 2] as [number, number],
+      values: Float32Array.of(0.4, 0.6),
+      error: 0,
+    };
+    expect(sentence(said(values, small, { key: 0, column }))).toContain(
+      "“t0” gets most from “t1”: 0.60.",
+    );
+    expect(coverage(said(values, small, { token: 1, row }), look)).toContain(
+      "Pinned: query “t1” (Esc clears).",
+    );
+  });
+
+  it("say which part is in sight and how much of the weight", () => {
+    const part = plan(4, 4, { query_window: [1, 3], key_window: [0, 2] });
+    const now = said([0.5, 0.25, 0.25, 0], part);
+    expect(shareInSight(part, now.grid)).toBeCloseTo(0.5, 6);
+    expect(coverage(now, look)).toBe(
+      "Queries 1–2 of 4, keys 0–1 of 4 in sight: 50% of the weight of these queries. Blank: no weight.",
+    );
+    const { stack } = part;
+    const other = { ...part, stack: { ...stack, normalized: false } };
+    expect(shareInSight(other, now.grid)).toBeNull();
+  });
+
+  it("say that cells are pooled, what is masked and which rows are empty", () => {
+    const causal = plan(2, 2, {}, { causal: true });
+    expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain("no query looks ahead");
+    const empty = said([0, 0, 0.5, 0.5], small);
+    expect(emptyQueries(small, empty.grid)).toBe(1);
+    expect(coverage(empty, look)).toContain("1 query has no weight at all.");
+    const far = plan(1000);
+    const cells = far.rows.cells * far.columns.cells;
+    const pooled = said(new Array(cells).fill(0.25), far);
+    expect(coverage(pooled, look)).toContain("Each cell is the mean of 2 × 2 weights.");
+    expect(sentence(pooled)).toContain("Strongest: queries 0 to 1 to keys 0 to 1, mean 0.25.");
+    expect(coverage(pooled, { ...look, scale: "log" })).toContain("from 0.0001 on");
+  });
+
+  it("say what the codec cannot tell from nothing", () => {
+    const now = said([0, 1, 1, 1], small);
+    now.grid.error = 0.00392;
+    expect(coverage(now, look)).toContain("Blank: no weight or less than 0.000004.");
+  });
+});
