@@ -91,6 +91,9 @@ describe("a record as a view sees it", () => {
     const each = carrier({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
     const record = makeRecordModel(new Source(each), state, ended.signal);
+    await vi.waitFor(() => expect(record.place.value).not.toBeNull());
+    expect(each.asked).toHaveLength(1);
+    record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value).not.toBeNull());
     state.token.value = 1;
     state.heads.value = [1];
@@ -110,6 +113,7 @@ describe("a record as a view sees it", () => {
       makeSignals(RECORD_DEFAULTS),
       ended.signal,
     );
+    record.wantMaps();
     await vi.waitFor(() => expect(record.error.value).toBe("no maps"));
     record.answer(signal({}), async () => 1);
     await new Promise((resolve) => setTimeout(resolve, 5));

@@ -42,6 +42,43 @@ def test_a_head_view_is_written_and_only_its_place_is_printed(
     assert '"heads": [1, 7]' in page
 
 
+@pytest.mark.parametrize("command", ["model-view", "neuron-view", "matrix-view", "dashboard"])
+def test_each_view_has_a_command(
+    command: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given = ["--model", str(checkpoint_folder), "--text", "The cat sat.", "--layer", "2"]
+    assert main([command, *given]) == 0
+    page = (tmp_path / f"{command.replace('-', '_')}.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    assert data["view"] == command.removesuffix("-view")
+    assert data["state"]["layer"] == 2
+
+
+def test_words_are_merged_where_that_is_asked(
+    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", str(checkpoint_folder), "--text", "unbelievably tired", "--words"]
+    assert main(["matrix-view", *given, "-o", str(tmp_path / "x.html")]) == 0
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    tokens = data["description"]["stacks"][0]["query_tokens"]["text"]
+    assert tokens == ["[CLS]", "unbelievably", "tired", "[SEP]"]
+    # Merged weights have no queries and keys: said, and nothing is written.
+    assert main(["neuron-view", *given, "-o", str(tmp_path / "y.html")]) == 1
+    assert "MatrixView" in capsys.readouterr().err
+    assert not (tmp_path / "y.html").exists()
+
+
+@pytest.mark.parametrize("view", ["model-view", "dashboard"])
+def test_the_demo_shows_any_view(
+    view: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--view", view]) == 0
+    assert (tmp_path / f"{view.replace('-', '_')}.html").is_file()
+
+
 @pytest.mark.parametrize("model", ["decoder", "encoder-decoder", "vision"])
 def test_the_demo_needs_nothing(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

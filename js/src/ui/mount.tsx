@@ -85,6 +85,22 @@ export function markDrawn(root: HTMLElement, place: string | null): void {
   else root.setAttribute("data-attnviz-drawn", place);
 }
 
+/**
+ * Keeps a notebook from taking the view's keys for its own shortcuts.
+ *
+ * Notebook 7 listens before anything in the page hears of a key, so that it cannot be stopped from
+ * inside; Lumino, which both it and JupyterLab are made of, passes over elements with this mark.
+ */
+function keepKeys(root: HTMLElement, ended: AbortSignal): void {
+  const listener = (event: KeyboardEvent): void => {
+    // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's.
+    const host = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
+    const own = !host && event.composedPath().includes(root);
+    root.toggleAttribute("data-lm-suppress-shortcuts", own);
+  };
+  window.addEventListener("keydown", listener, { capture: true, signal: ended });
+}
+
 function open<S extends RecordState>(
   definition: ViewDefinition<S>,
   root: AttnvizElement,
@@ -93,6 +109,7 @@ function open<S extends RecordState>(
   ended: AbortSignal,
 ): void {
   root.classList.add("attnviz");
+  keepKeys(root, ended);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const theme = computed<ThemeName>(() => {

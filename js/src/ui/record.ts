@@ -154,8 +154,9 @@ export interface RecordModel {
   /** What went wrong, in words. */
   error: ReadonlySignal<string | null>;
   place: ReadonlySignal<Place | null>;
-  /** Small maps of all heads of the layer. */
+  /** Small maps of all heads of the layer; asked for once somebody wants them. */
   maps: ReadonlySignal<Piece | null>;
+  wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
   scores: ReadonlySignal<Scores | null>;
   /** The layer's heads as they are offered. */
@@ -255,9 +256,11 @@ export function makeRecordModel(
       })
     );
   });
-  const at = computed(
-    () => place.value && { stack: place.value.stack.name, layer: place.value.layer },
-  );
+  const mapsWanted = signal(false);
+  const at = computed(() => {
+    const here = mapsWanted.value ? place.value : null;
+    return here && { stack: here.stack.name, layer: here.layer };
+  });
   const maps = answer(at, (where, signal) => source.maps({ ...where, size: MAP_SIZE }, signal));
 
   const ordered = computed(() => {
@@ -292,6 +295,9 @@ export function makeRecordModel(
     error,
     place,
     maps: computed(() => maps.value?.answer ?? null),
+    wantMaps: () => {
+      mapsWanted.value = true;
+    },
     scores,
     order,
     live,

@@ -2,7 +2,7 @@
 
 import { batch, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import { useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import type { StackDescription } from "../channel/source";
 import { Choice, Frame, PaneFrame } from "./frame";
 import { HeadStrip, toggleHead } from "./head-strip";
@@ -130,6 +130,7 @@ function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place
   const state = context.common;
   const beforeSolo = useRef<number[]>([]);
   const single = props.choose === "head";
+  useEffect(record.wantMaps, []);
   const order = record.order.value;
 
   const solo = (head: number): void => {
