@@ -1,0 +1,362 @@
+"""The notebooks, each from its first cell to its last, and what the tutorial shows unrun."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import nbformat
+import pytest
+from nbclient import NotebookClient
+from nbconvert import HTMLExporter
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "notebooks"
+# From long to short: two run at a time.
+NAMES = ("tutorial", "quickstart", "model_view", "head_view", "neuron_view", "matrix_view")
+VIEWS_OF_TUTORIAL = ("neuron", "head", "matrix", "model", "head", "head")
+MOST_STORED_BYTES = 3_000_000
+WIDGET = "application/vnd.jupyter.widget-view+json"
+# Numbers as they are printed may differ by one in the last place from machine to machine.
+NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
+
+A_MACHINES_PLACE = re.compile(r"site-packages|/(?:home|root|tmp|var|Users)/|[A-Z]:\\\\")
+
+# One fixture runs all notebooks, on machines that may be slow.
+pytestmark = pytest.mark.timeout(400)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A notebook after all its cells ran, and the folder that it wrote to."""
+
+    notebook: Any
+    folder: Path
+
+    def outputs(self, code: str) -> list[Any]:
+        """Outputs of the one cell that holds this code."""
+        return outputs_of(self.notebook, code)
+
+    def printed(self, code: str) -> str:
+        """What that cell printed."""
+        return "".join(output.get("text", "") for output in self.outputs(code))
+
+    def number(self, code: str, after: str) -> float:
+        """The first number behind some words that a cell printed."""
+        found = NUMBER.search(self.printed(code).partition(after)[2])
+        assert found is not None, f"no number behind {after!r}"
+        return float(found[0])
+
+
+def stored(name: str) -> Any:
+    return nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
+
+
+def code_cells(notebook: Any) -> list[Any]:
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs_of(notebook: Any, code: str) -> list[Any]:
+    (cell,) = (cell for cell in code_cells(notebook) if code in cell.source)
+    return list(cell.outputs)
+
+
+def kinds(output: Any) -> set[str]:
+    return set(output.get("data", {}))
+
+
+def is_progress(output: Any) -> bool:
+    """A bar, of transformers or of a long step of ours."""
+    return WIDGET in kinds(output) and "%|" in output.data["text/plain"]
+
+
+def is_view(output: Any) -> bool:
+    return WIDGET in kinds(output) and not is_progress(output)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
+    """All notebooks after they ran, each in a kernel of its own; a cell that fails raises."""
+
+    def run(name: str) -> Run:
+        folder = tmp_path_factory.mktemp(name)
+        client = NotebookClient(
+            stored(name),
+            kernel_name="python3",
+            timeout=200,
+            coalesce_streams=True,
+            resources={"metadata": {"path": str(folder)}},
+        )
+        # Not client.execute(), which leaves its event loop open.
+        return Run(asyncio.run(client.async_execute()), folder)
+
+    # In threads: Playwright's event loop may run in this one.
+    with ThreadPoolExecutor(max_workers=2) as executor:
+        return dict(zip(NAMES, executor.map(run, NAMES), strict=True))
+
+
+@pytest.fixture
+def ran(name: str, runs: dict[str, Run]) -> Run:
+    return runs[name]
+
+
+def test_all_notebooks_are_run() -> None:
+    assert {path.stem for path in FOLDER.glob("*.ipynb")} == set(NAMES)
+
+
+# --- every notebook
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_nothing_warns(ran: Run) -> None:
+    for cell in code_cells(ran.notebook):
+        for output in cell.outputs:
+            assert output.output_type != "error"
+            assert output.get("name") != "stderr", output.text
+            assert "Warning" not in output.get("text", "")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_view_is_shown_once(ran: Run) -> None:
+    for cell in code_cells(ran.notebook):
+        calls = len(re.findall(r"av\.(?:show_\w+|dashboard)\(", cell.source))
+        calls += sum(line.count(",") + 1 for line in cell.source.splitlines() if "display(" in line)
+        last_line = cell.source.splitlines()[-1]
+        calls += bool(re.match(r"av\.\w+View\(", last_line))
+        assert sum(map(is_view, cell.outputs)) == calls, cell.source
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_to_other_notebooks_lead_there(name: str) -> None:
+    text = "\n".join(cell.source for cell in stored(name).cells if cell.cell_type == "markdown")
+    for link in re.findall(r"\]\(([^)]+)\)", text):
+        assert link.startswith("https://") or (FOLDER / link).is_file(), link
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "tutorial"])
+def test_git_holds_no_outputs(name: str) -> None:
+    for cell in code_cells(stored(name)):
+        assert not cell.outputs
+        assert cell.execution_count is None
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name != "tutorial"])
+def test_what_is_saved_is_there(ran: Run) -> None:
+    wanted = {
+        file
+        for cell in code_cells(ran.notebook)
+        for file in re.findall(r"save\(\"([\w.]+)\"\)", cell.source)
+    }
+    assert any(file.endswith(".html") for file in wanted)
+    for file in wanted:
+        assert (ran.folder / file).stat().st_size > 5_000
+
+
+def test_no_notebook_needs_the_network_for_its_text() -> None:
+    """A picture or a formula from elsewhere would be missing offline."""
+    for name in NAMES:
+        for cell in stored(name).cells:
+            if cell.cell_type == "markdown":
+                assert not re.search(r"!\[|<img|\$\$|\\\(", cell.source)
+
+
+# --- what their texts say is so
+
+
+def test_quickstart_it_is_the_animal(runs: dict[str, Run]) -> None:
+    (table,) = runs["quickstart"].outputs('table.loc["it"]')
+    strongest = table.data["text/plain"].splitlines()[1]
+    assert strongest.split()[0] == "animal"
+    # Known of this checkpoint.
+    assert float(strongest.split()[1]) == pytest.approx(0.68, abs=0.005)
+
+
+def test_quickstart_finds_the_induction_head(runs: dict[str, Run]) -> None:
+    assert float(runs["quickstart"].printed("max(scores").rpartition(":")[2]) > 0.8
+
+
+def test_quickstart_leaves_a_snapshot(runs: dict[str, Run]) -> None:
+    picture, page = runs["quickstart"].outputs("view.snapshot()")
+    assert "image/png" in kinds(picture)
+    assert "text/html" in kinds(page)
+
+
+def test_head_view_tells_a_match_from_a_word_that_all_look_at(runs: dict[str, Run]) -> None:
+    run = runs["head_view"]
+    strongest, *others = run.printed("sorted(found").splitlines()
+    assert strongest.startswith("layer 5, head 4:")
+    assert any(line.startswith("layer 1, head 1:") for line in others)
+    partners = run.printed("start_of_second")
+    for word in ("kitten", "rug", "on "):
+        assert float(partners.partition(f"→ {word}")[2].split()[0]) > 0.3
+    assert float(partners.partition("→ sitting")[2].split()[0]) < 0.1
+
+
+def test_head_view_and_matrix_view_move_together(runs: dict[str, Run]) -> None:
+    (pinned,) = runs["head_view"].outputs("lines.token = cat")
+    assert pinned.data["text/plain"] == "2"
+
+
+def test_model_view_finds_a_previous_token_head(runs: dict[str, Run]) -> None:
+    run = runs["model_view"]
+    assert run.number('head_scores(record.stacks["self"]', ":") > 0.95
+    (read,) = run.outputs("view.layer, view.heads, view.order")
+    assert read.data["text/plain"] == "(0, [2], 'previous token')"
+
+
+def test_neuron_view_shows_that_no_dimension_decides(runs: dict[str, Run]) -> None:
+    run = runs["neuron_view"]
+    code = "difference = products"
+    lead = run.number(code, "logit of animal") - run.number(code, "of street")
+    for_animal, for_street = (
+        [float(number) for number in NUMBER.findall(line)]
+        for line in run.printed(code).splitlines()[1:]
+    )
+    assert for_animal[0] < lead < sum(for_animal[:3])
+    assert -1 < for_street[0] < -0.9
+    assert abs(for_street[1]) < 0.2
+    ratio, power = run.printed("np.isclose").splitlines()
+    assert float(ratio.split("=")[1]) == pytest.approx(float(power.split("=")[1]), abs=0.1)
+
+
+def test_matrix_view_shows_the_stripe(runs: dict[str, Run]) -> None:
+    run = runs["matrix_view"]
+    assert run.number("np.unravel_index", ":") > 0.8
+    assert run.number("stripe.mean()", ":") > 0.8
+
+
+def test_tutorial_numbers_of_the_checkpoint(runs: dict[str, Run]) -> None:
+    run = runs["tutorial"]
+    assert run.number("by_hand =", "the record says:") == pytest.approx(0.68, abs=0.005)
+    assert run.number("weights[animal, it]", "animal → it:") == pytest.approx(0.03, abs=0.005)
+    # "[CLS], with 8.3 of 16 units"
+    assert run.number("sums of columns", "sums of columns: [") == pytest.approx(8.3, abs=0.05)
+    assert run.number('"previous token"', "head 2 of MiniLM:") > 0.95
+    # "Two of 16 tokens take half of all the weight."
+    assert run.number("special tokens:", "in the whole model:") == pytest.approx(0.5, abs=0.02)
+
+
+def test_tutorial_softmax_exaggerates_as_it_says(runs: dict[str, Run]) -> None:
+    """The logits' distance of 1.9 and the ratio of 6.6, from the head's row in the head view."""
+    weights = {}
+    for line in runs["tutorial"].printed("The two strongest keys").splitlines():
+        token, weight, logit = line.split()
+        weights[token] = (float(weight), float(logit))
+    (animal, high), (cls, low) = weights["animal"], weights["[CLS]"]
+    assert high - low == pytest.approx(1.9, abs=0.02)
+    assert animal / cls == pytest.approx(6.6, abs=0.1)
+
+
+def test_tutorial_heads_of_the_demo_models(runs: dict[str, Run]) -> None:
+    run = runs["tutorial"]
+    assert run.number("induction = np.array", ":") > 0.8
+    assert run.number("dash = ", "'N',") > 0.5
+
+
+def test_tutorial_shows_that_weight_is_not_effect(runs: dict[str, Run]) -> None:
+    run = runs["tutorial"]
+    assert run.number("def probability_of_street", "street:") > 0.9
+    lines = run.printed("prompted = ").splitlines()[1:]
+    # Behind the numbers of the layer and the head.
+    rows = [tuple(float(number) for number in NUMBER.findall(line)[2:]) for line in lines]
+    (first, without_first), (second, without_second), *_ = rows
+    assert first > 0.8
+    assert without_first < 0.1
+    assert 0.1 < second < first
+    assert without_second > 0.9
+    assert any(weight < 0.01 and without < 0.1 for weight, without in rows)
+
+
+# --- the tutorial as it lies in git
+
+
+@pytest.fixture(scope="module")
+def tutorial() -> Any:
+    return stored("tutorial")
+
+
+def test_stored_outputs_are_small() -> None:
+    size = sum(
+        len(json.dumps(output).encode())
+        for name in NAMES
+        for cell in code_cells(stored(name))
+        for output in cell.outputs
+    )
+    assert size < MOST_STORED_BYTES
+
+
+def test_stored_snapshots_are_a_picture_and_a_page(tutorial: Any) -> None:
+    snapshots = [cell for cell in code_cells(tutorial) if "view.snapshot()" in cell.source]
+    assert len(snapshots) == len(VIEWS_OF_TUTORIAL)
+    for cell in snapshots:
+        picture, page = cell.outputs
+        assert "image/png" in kinds(picture)
+        assert page.data["text/html"].startswith("<iframe srcdoc=")
+
+
+def test_stored_outputs_need_no_kernel_and_know_no_machine(tutorial: Any) -> None:
+    assert set(tutorial.metadata) == {"kernelspec", "language_info"}
+    assert set(tutorial.metadata.language_info) == {"name"}
+    here = {str(ROOT), str(Path.home()), tempfile.gettempdir()}
+    for cell in code_cells(tutorial):
+        assert not cell.metadata
+        for output in cell.outputs:
+            assert WIDGET not in kinds(output)
+            assert output.get("name") != "stderr"
+            text = json.dumps([output.get("text"), output.get("data")])
+            assert not [place for place in here if place in text]
+            assert not A_MACHINES_PLACE.search(text)
+
+
+def test_stored_outputs_are_those_of_a_run(tutorial: Any, runs: dict[str, Run]) -> None:
+    """Else the tutorial was changed and not rendered: scripts/render_tutorial.py."""
+    for old, new in zip(code_cells(tutorial), code_cells(runs["tutorial"].notebook), strict=True):
+        kept = [output for output in new.outputs if not is_progress(output)]
+        assert [kinds(output) - {"image/jpeg"} for output in kept] == [
+            kinds(output) for output in old.outputs
+        ]
+        for before, now in zip(map(text_of, old.outputs), map(text_of, kept), strict=True):
+            assert NUMBER.sub("0", before) == NUMBER.sub("0", now)
+            numbers = [[float(number) for number in NUMBER.findall(text)] for text in (before, now)]
+            assert numbers[0] == pytest.approx(numbers[1], abs=0.021)
+
+
+def text_of(output: Any) -> str:
+    # An array's columns are as wide as its numbers.
+    return " ".join((output.get("text") or output.get("data", {}).get("text/plain", "")).split())
+
+
+def test_a_reader_without_a_kernel_sees_every_view(
+    tutorial: Any, page: Page, tmp_path: Path
+) -> None:
+    # nbconvert's template would ask the network for scripts that nothing here uses.
+    exporter = HTMLExporter(require_js_url="data:,", mathjax_url="data:,")
+    html, _ = exporter.from_notebook_node(tutorial)
+    file = tmp_path / "tutorial.html"
+    file.write_text(html, encoding="utf-8")
+    page.goto(file.as_uri())
+
+    pictures = page.locator("img")
+    assert pictures.count() == len(VIEWS_OF_TUTORIAL) + 1  # and the picture of section 9
+    for picture in pictures.all():
+        expect(picture).to_be_visible()
+        assert picture.evaluate("picture => picture.naturalWidth") > 500
+
+    frames = page.locator("iframe")
+    assert frames.count() == len(VIEWS_OF_TUTORIAL)
+    for frame, view in zip(frames.all(), VIEWS_OF_TUTORIAL, strict=True):
+        # Chromium does not draw frames that nobody sees.
+        frame.scroll_into_view_if_needed()
+        root = frame.content_frame.locator(".attnviz").first
+        expect(root).to_have_attribute("data-attnviz-drawn", re.compile(f"^{view}:"))
+        expect(root).to_have_attribute("data-attnviz-state", "ready")
