@@ -126,8 +126,18 @@ def by_quantity(rows: list[dict[str, str]]) -> dict[str, dict[str, float]]:
     return found
 
 
-@pytest.mark.parametrize("head_dim", [8, 64, 128, 256])
-@pytest.mark.parametrize("extras", EXTRAS)
+@pytest.mark.parametrize(
+    ("head_dim", "extras"),
+    [
+        *[(64, extras) for extras in EXTRAS],
+        (8, "plain"),
+        (8, "sink"),
+        (128, "causal"),
+        (128, "capped, bias"),
+        (256, "window, capped"),
+        (256, "bias"),
+    ],
+)
 def test_every_row_adds_up(page: Page, tmp_path: Path, head_dim: int, extras: str) -> None:
     count, layer, head, token = 12, 1, 3, 8
     record = record_of(head_dim, names(count), **EXTRAS[extras])
@@ -373,7 +383,7 @@ def test_a_long_text_is_shown_in_a_window_and_says_so(page: Page, tmp_path: Path
     says(start - 64 if start > 64 else min(start + 64, 136))
     root.get_by_role("button", name="around the strongest").click()
     says(start)
-    root.get_by_label("Earlier queries").click()
+    root.get_by_label("136 earlier queries").click()
     root.get_by_label("t90, query 90").click()
     expect(root.locator(".av-sentence")).to_contain_text("“t90” gives")
 

@@ -58,7 +58,7 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
           <button
             type="button"
             class="av-plain"
-            aria-label="Earlier queries"
+            aria-label={`${start} earlier queries`}
             onClick={() => look(-most)}
           >
             ‹ {start}
@@ -86,7 +86,7 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
           <button
             type="button"
             class="av-plain"
-            aria-label="Later queries"
+            aria-label={`${text.length - stop} later queries`}
             onClick={() => look(most)}
           >
             {text.length - stop} ›
