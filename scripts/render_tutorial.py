@@ -28,6 +28,8 @@ ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = ROOT / "notebooks" / "tutorial.ipynb"
 # Needs the widget's state, which ends with the kernel.
 LIVE = "application/vnd.jupyter.widget-view+json"
+# Characters of base64; not worth packing, which would tint the greys of a photograph.
+SMALL = 50_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -97,7 +99,7 @@ def tidy(notebook: Any) -> None:
 def _make_small(data: Any) -> None:
     # IPython gives a PIL image in both formats.
     data.pop("image/jpeg", None)
-    if "image/png" in data:
+    if len(data.get("image/png", "")) > SMALL:
         data["image/png"] = packed(data["image/png"])
 
 
