@@ -89,14 +89,16 @@ export function markDrawn(root: HTMLElement, place: string | null): void {
  * Keeps a notebook from taking the view's keys for its own shortcuts.
  *
  * Notebook 7 listens before anything in the page hears of a key, so that it cannot be stopped from
- * inside; Lumino, which both it and JupyterLab are made of, passes over elements with this mark.
+ * inside. Lumino, which both it and JupyterLab are made of, passes over an element with this mark,
+ * looking at the one that has the focus first.
  */
 function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
+    const focused = event.composedPath()[0];
+    if (!(focused instanceof Element) || !root.contains(focused)) return;
     // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's.
     const host = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
-    const own = !host && event.composedPath().includes(root);
-    root.toggleAttribute("data-lm-suppress-shortcuts", own);
+    focused.toggleAttribute("data-lm-suppress-shortcuts", !host);
   };
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
 }
