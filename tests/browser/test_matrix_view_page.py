@@ -1,0 +1,482 @@
+"""The matrix view on exported pages: numbers, zoom, pins, colours and what it takes along."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.views.matrix import MatrixView
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "<!--",
+    "\u202eright to left",
+    "nul\x00",
+    "👩‍🔬",
+    "=1+1",
+]
+CELL = 40
+LONG = 700
+
+
+def softmax_weights(*shape: int, causal: bool = False) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn(*shape, generator=generator)
+    if causal:
+        ahead = torch.triu(torch.ones(shape[-2:], dtype=torch.bool), 1)
+        logits = logits.masked_fill(ahead, -torch.inf)
+    return torch.softmax(logits, -1)
+
+
+def record_of(weights: Any, tokens: list[str] | None = None, **more: Any) -> av.AttentionRecord:
+    count = np.shape(weights)[-1]
+    return av.AttentionRecord.from_weights(
+        weights, tokens or [f"t{place}" for place in range(count)], **more
+    )
+
+
+@pytest.fixture(scope="module")
+def minilm(checkpoint_folder: Path) -> av.AttentionRecord:
+    """A trained BERT on the sentence in which one head reads what 'it' stands for."""
+    text = "The animal didn't cross the street because it was too tired."
+    return av.extract(str(checkpoint_folder), text)
+
+
+@pytest.fixture(scope="module")
+def long() -> av.AttentionRecord:
+    """More tokens than there are pixels, of which none looks ahead."""
+    return record_of(softmax_weights(1, 1, LONG, LONG, causal=True))
+
+
+def opened(page: Page, view: MatrixView, folder: Path, fragment: str = "") -> Locator:
+    path = view.save(folder / "view.html")
+    page.goto(path.as_uri() + fragment)
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
+    return root
+
+
+def says(root: Locator, text: str) -> None:
+    expect(root).to_contain_text(text)
+
+
+def svg_of(page: Page) -> ET.Element:
+    return ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314 - our own picture
+
+
+def texts(svg: ET.Element) -> list[str]:
+    return ["".join(mark.itertext()) for mark in svg.iter(f"{SVG}text")]
+
+
+def rows_of(page: Page) -> list[dict[str, str]]:
+    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(table)))
+
+
+def corner(page: Page, cells: int, cell: int = CELL) -> tuple[float, float]:
+    """Where the cells begin: the figure is the same picture, moved by its margin and title."""
+    box = page.locator(".av-plot").bounding_box()
+    assert box is not None
+    width = cells * cell
+    frames = [
+        mark
+        for mark in svg_of(page).iter(f"{SVG}rect")
+        if mark.get("fill") == "none" and mark.get("width") == str(width + 1)
+    ]
+    # The picture's left edge lies at the figure's margin.
+    left = float(frames[0].get("x", "")) + 0.5 - 24
+    height = float(page.locator(".av-back").evaluate("one => one.getBoundingClientRect().height"))
+    # Below the cells there is only the same small rest, and bars where a token is pinned.
+    assert not page.locator(".av-summary").get_by_text("Query").count()
+    return box["x"] + left, box["y"] + height - 6 - width
+
+
+def hover(page: Page, row: int, column: int, cells: int, cell: int = CELL) -> Locator:
+    left, top = corner(page, cells, cell)
+    page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
+    return page.locator(".av-hint")
+
+
+def test_the_page_says_what_it_shows(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, MatrixView(minilm, layer=3, heads=[1], token=10), tmp_path)
+    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:3")
+    says(root, "self-attention · 16 tokens · head 1 · exact to 0.004")
+    says(root, "Layer 3, head 1. “it” attends most to “animal”: 0.68.")
+    # Five keys with their weights are read out.
+    summary = root.locator(".av-summary").inner_text()
+    assert "Query 10, “it”." in summary
+    assert summary.count(";") == 4
+
+
+def test_the_mean_of_all_heads_is_the_default(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, MatrixView(minilm), tmp_path)
+    says(root, "mean of 12 heads")
+    mean = minilm.stack().weights(layer=0).mean(0)
+    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(mean.shape)
+    np.testing.assert_allclose(found, mean, atol=0.004)
+    root.get_by_role("button", name="Head 7", exact=True).click()
+    root.get_by_role("button", name="Head 2", exact=True).click()
+    says(root, "mean of heads 7, 2")
+
+
+def test_every_cell_is_the_model_s_own_weight(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+    own = minilm.stack().weights(layer=3, head=1)
+    hint = hover(page, 10, 2, 16)
+    expect(hint).to_contain_text("“it” (10) → “animal” (2)")
+    said = re.search(r"weight +([\d.]+)", hint.inner_text())
+    assert said is not None
+    assert abs(float(said[1]) - own[10, 2]) < 0.0045
+    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(own.shape)
+    np.testing.assert_allclose(found, own, atol=0.004)
+    # The numbers in the cells, of which those below 0.005 are left out.
+    numbers = [text for text in texts(svg_of(page)) if re.fullmatch(r"\.\d\d|1\.00", text)]
+    assert len(numbers) == (found >= 0.005).sum()
+    says(root, "Each cell is one weight.")
+
+
+def test_hover_click_and_escape(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+    hover(page, 10, 2, 16)
+    left, top = corner(page, 16)
+    page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
+    says(root, "“it” attends to “animal”: 0.68.")
+    says(root, "Pinned: query “it”, key “animal”")
+    # Its row and column as bars.
+    assert {"weight from “it”", "to “animal”"} <= set(texts(svg_of(page)))
+    page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
+    expect(root).not_to_contain_text("Pinned")
+    # A label pins its own side alone.
+    page.mouse.click(left - 12, top + 10.5 * CELL)
+    says(root, "Pinned: query “it” (Esc clears)")
+    page.keyboard.press("Escape")
+    expect(root).not_to_contain_text("Pinned")
+
+
+def test_everything_by_keyboard(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, MatrixView(minilm, layer=3), tmp_path)
+    root.locator(".av-plot").focus()
+    page.keyboard.press("1")
+    says(root, "Layer 3, head 1")
+    # The first press shows where the keyboard is.
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Shift+ArrowDown")
+    for _ in range(2):
+        page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    says(root, "“it” attends to “animal”: 0.68.")
+    page.keyboard.press("]")
+    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:4")
+    page.keyboard.press("n")
+    says(root, "mean of 12 heads")
+    page.keyboard.press("Escape")
+    expect(root).not_to_contain_text("Pinned")
+    page.keyboard.press("f")
+    expect(root.get_by_label("Find token")).to_be_focused()
+
+
+def test_zoom_from_all_to_single_weights_and_back(
+    page: Page, long: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, MatrixView(long), tmp_path)
+    own = long.stack().weights(layer=0, head=0)
+    says(root, "Each cell is the mean of 2 × 2 weights.")
+    rows = rows_of(page)
+    assert len(rows) == (LONG // 2) ** 2
+    assert rows[LONG // 2]["query_stop"] == "4"
+    mean = own.reshape(LONG // 2, 2, LONG // 2, 2).mean((1, 3))
+    found = np.array([float(row["weight"]) for row in rows]).reshape(LONG // 2, LONG // 2)
+    np.testing.assert_allclose(found, mean, atol=0.004)
+    plot = root.locator(".av-plot")
+    plot.focus()
+    for _ in range(30):
+        page.keyboard.press("+")
+    # As near as it gets: sixteen by sixteen near the middle.
+    expect(root.get_by_role("button", name="Zoom in")).to_be_disabled()
+    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
+    near = rows_of(page)
+    assert "query_stop" not in near[0]
+    first, key = int(near[0]["query"]), int(near[0]["key"])
+    assert abs(first + 8 - LONG // 2) <= 4
+    says(root, f"Queries {first}–{first + 15} of 700, keys {key}–{key + 15} of 700 in sight")
+    part = own[first : first + 16, key : key + 16]
+    found = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
+    np.testing.assert_allclose(found, part, atol=0.004)
+    share = part.sum() / 16
+    says(root, f"{share:.0%} of the weight of these queries")
+    # Its tokens have labels now.
+    assert texts(svg_of(page)).count(f"t{LONG // 2}") == 2
+    page.keyboard.press("Home")
+    says(root, "Each cell is the mean")
+
+
+def test_wheel_drag_and_double_click(page: Page, long: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, MatrixView(long, query_window=[300, 400], key_window=[300, 400]), tmp_path)
+    box = root.locator(".av-plot").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    scrolled = page.evaluate("() => scrollY")
+    page.mouse.wheel(0, 40)
+    # A plain wheel is the page's.
+    page.wait_for_function(f"() => scrollY > {scrolled}")
+    says(root, "Queries 300–399 of 700")
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -120)
+    page.keyboard.up("Control")
+    expect(root).not_to_contain_text("Queries 300–399 of 700")
+    first = root.get_by_label("Queries: first in sight")
+    near = int(first.input_value())
+    assert 300 < near < 400
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2 + 60, steps=4)
+    page.mouse.up()
+    assert int(first.input_value()) < near
+    # A drag pins nothing.
+    expect(root).not_to_contain_text("Pinned")
+    size = int(root.get_by_label("Queries: last in sight").input_value()) - int(first.input_value())
+    page.mouse.dblclick(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    last = root.get_by_label("Queries: last in sight")
+    assert int(last.input_value()) - int(first.input_value()) < size
+    # Of three clicks at one place the last two are a double click, which pins nothing for good.
+    root.get_by_role("button", name="Fit").click()
+    says(root, "Each cell is the mean of 2 × 2 weights.")
+
+
+def test_windows_can_be_typed(page: Page, long: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, MatrixView(long), tmp_path)
+    root.get_by_label("Keys: last in sight").fill("19")
+    root.get_by_label("Keys: last in sight").press("Enter")
+    root.get_by_label("Queries: first in sight").fill("690")
+    root.get_by_label("Queries: first in sight").press("Enter")
+    says(root, "Queries 690–699 of 700, keys 0–19 of 700 in sight")
+
+
+def test_colours_are_linear_or_logarithmic(page: Page, tmp_path: Path) -> None:
+    weights = [[[[1.0, 0.0], [0.99, 0.01]]]]
+    root = opened(page, MatrixView(record_of(weights, ["a", "b"])), tmp_path)
+
+    def fills() -> list[str]:
+        group = next(
+            group
+            for group in svg_of(page).iter(f"{SVG}g")
+            if group.get("shape-rendering") == "crispEdges"
+        )
+        return [mark.get("fill", "") for mark in group]
+
+    def light(fill: str) -> int:
+        return sum(int(part) for part in re.findall(r"\d+", fill))
+
+    linear = fills()
+    # Three cells with weight; the one without is the background itself.
+    assert len(linear) == 3
+    assert light(linear[2]) > 680
+    root.get_by_label("Colour").select_option("log")
+    says(root, "Colour follows the logarithm, from 0.0001 on.")
+    logarithm = fills()
+    assert len(logarithm) == 3
+    # 0.01 is half way between 0.0001 and 1.
+    assert 300 < light(logarithm[2]) < 500
+    assert logarithm[0] == linear[0]
+
+
+def test_cells_show_the_mean_or_the_maximum(
+    page: Page, long: av.AttentionRecord, tmp_path: Path
+) -> None:
+    root = opened(page, MatrixView(long), tmp_path)
+    root.get_by_label("Cells show").select_option("max")
+    says(root, "Each cell is the maximum of 2 × 2 weights.")
+    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
+    own = long.stack().weights(layer=0, head=0)
+    found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(LONG // 2, LONG // 2)
+    np.testing.assert_allclose(
+        found, own.reshape(LONG // 2, 2, LONG // 2, 2).max((1, 3)), atol=0.004
+    )
+
+
+def test_only_what_is_in_sight_is_asked_for(
+    page: Page, long: av.AttentionRecord, tmp_path: Path
+) -> None:
+    page.add_init_script(
+        """(() => {
+          window.sizes = [];
+          const old = CanvasRenderingContext2D.prototype.putImageData;
+          CanvasRenderingContext2D.prototype.putImageData = function (data, ...rest) {
+            window.sizes.push([data.width, data.height]);
+            return old.call(this, data, ...rest);
+          };
+        })()"""
+    )
+    opened(page, MatrixView(long, query_window=[250, 270], key_window=[230, 270]), tmp_path)
+    sizes = page.evaluate("() => window.sizes")
+    assert [40, 20] in sizes
+    assert [LONG, LONG] not in sizes
+    assert [LONG // 2, LONG // 2] not in sizes
+
+
+def test_rectangular_stacks(page: Page, tmp_path: Path) -> None:
+    record = av.AttentionRecord.from_weights(
+        encoder_attentions=softmax_weights(1, 2, 900, 900),
+        decoder_attentions=softmax_weights(1, 2, 2, 2, causal=True),
+        cross_attentions=softmax_weights(1, 2, 2, 900),
+        encoder_tokens=[f"e{place}" for place in range(900)],
+        decoder_tokens=["yes", "no"],
+    )
+    root = opened(page, MatrixView(record, stack="cross", heads=[1]), tmp_path)
+    says(root, "cross-attention · 2 queries, 900 keys · head 1")
+    own = record.stack("cross").weights(layer=0, head=1)
+    rows = rows_of(page)
+    # The two queries have a row each, however many keys share a pixel.
+    assert {row["query_token"] for row in rows} == {"yes", "no"}
+    each = -(-900 // (len(rows) // 2))
+    found = np.array([float(row["weight"]) for row in rows]).reshape(2, -1)
+    np.testing.assert_allclose(found, own.reshape(2, -1, each).mean(-1), atol=0.004)
+    root.get_by_label("Stack").select_option("decoder")
+    expect(root).to_have_attribute("data-attnviz-drawn", "matrix:decoder:0")
+    says(root, "2 tokens")
+
+
+def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
+    weights = np.full((1, 1, 5, 5), 0.2)
+    record = record_of(weights, ["a1", "a2", "b1", "b2", "b3"], sentence_b_start=2)
+    root = opened(page, MatrixView(record), tmp_path)
+    muted = [mark for mark in svg_of(page).iter(f"{SVG}line") if mark.get("stroke") == "#656c7a"]
+    # One border down and one across.
+    assert len(muted) == 2
+    root.get_by_label("Sentences").select_option("a-b")
+    says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight: 60% of the weight of these queries.")
+    assert {(row["query_token"], row["key_token"]) for row in rows_of(page)} == {
+        (query, key) for query in ("a1", "a2") for key in ("b1", "b2", "b3")
+    }
+
+
+@pytest.mark.parametrize("count", [1, 2, 15, 70, 75, 256])
+def test_every_length_fits(page: Page, tmp_path: Path, count: int) -> None:
+    record = record_of(softmax_weights(1, 1, count, count))
+    root = opened(page, MatrixView(record, token=count - 1, key=0), tmp_path)
+    for width in (360, 1000):
+        page.set_viewport_size({"width": width, "height": 800})
+        expect(root).to_have_attribute("data-attnviz-drawn", "matrix:self:0")
+        inside = page.evaluate(
+            "() => document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+        )
+        assert inside
+    svg = svg_of(page)
+    width = float(svg.get("width", ""))
+    for mark in svg.iter(f"{SVG}text"):
+        assert -1 <= float(mark.get("x", "")) <= width
+
+
+def test_fault_cases_say_what_they_are(page: Page, tmp_path: Path) -> None:
+    empty = [[[[0.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+    root = opened(page, MatrixView(record_of(empty, normalized=False)), tmp_path)
+    says(root, "1 query has no weight at all.")
+    large = [[[[5.0, 0.25], [0.0, 2.5]]]]
+    root = opened(page, MatrixView(record_of(large, normalized=False)), tmp_path)
+    expect(root.locator(".av-color-numbers")).to_have_text("02.55")
+    found = [float(row["weight"]) for row in rows_of(page)]
+    np.testing.assert_allclose(found, [5, 0.25, 0, 2.5], atol=0.02)
+    root = opened(page, MatrixView(record_of([[[[1.0]]]], ["only"])), tmp_path)
+    says(root, "Strongest: “only” to “only”, 1.00.")
+
+
+def test_hostile_tokens_are_text_and_never_run(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size({"width": 1100, "height": 800})
+    count = len(HOSTILE)
+    record = record_of(softmax_weights(2, 2, count, count), HOSTILE, model=HOSTILE[0])
+    view = MatrixView(record, heads=[0], token=0, key=1)
+    root = opened(page, view, tmp_path)
+    assert root.locator("img, script").count() == 0
+    assert page.title().startswith("</script><script>document.title='ran'</script>")
+    svg = svg_of(page)
+    assert [text for text in texts(svg) if "script" in text]
+    assert not list(svg.iter(f"{SVG}script"))
+    assert not list(svg.iter(f"{SVG}image"))
+    # What a spreadsheet would run is text.
+    assert {row["key_token"] for row in rows_of(page)} >= {"'=1+1"}
+    # Export in the browser and in Python are the same list of marks.
+    saved = ET.parse(view.save(tmp_path / "view.svg")).getroot()  # noqa: S314 - our own file
+    assert texts(saved) == texts(svg)
+
+
+def test_a_small_matrix_is_rectangles_and_a_large_one_pixels(
+    page: Page, tmp_path: Path, long: av.AttentionRecord
+) -> None:
+    from PIL import Image
+
+    weights = [[[[0.5, 0.5, 0.0], [1.0, 0.0, 0.0], [0.2, 0.3, 0.5]]]]
+    opened(page, MatrixView(record_of(weights, ["one", "two", "three"])), tmp_path)
+    svg = svg_of(page)
+    groups = [g for g in svg.iter(f"{SVG}g") if g.get("shape-rendering") == "crispEdges"]
+    # Two equal neighbours are one rectangle, and cells without weight none.
+    assert len(groups[0]) == 5
+    for token in ("one", "two", "three"):
+        assert texts(svg).count(token) == 2
+    opened(page, MatrixView(long), tmp_path)
+    [image] = svg_of(page).iter(f"{SVG}image")
+    head, data = image.get("href", "").split(",")
+    assert head == "data:image/png;base64"
+    with Image.open(io.BytesIO(base64.b64decode(data))) as picture:
+        pixels = np.asarray(picture.convert("RGBA"))
+    cells = LONG // 2
+    assert pixels.shape == (cells, cells, 4)
+    # Nothing is drawn where no query may look, and something wherever there is weight.
+    assert not pixels[..., 3][np.triu_indices(cells, 1)].any()
+    mean = long.stack().weights(layer=0, head=0).reshape(cells, 2, cells, 2).mean((1, 3))
+    assert pixels[..., 3][mean > 1e-5].all()
+
+
+def test_the_png_is_a_picture(tmp_path: Path, minilm: av.AttentionRecord) -> None:
+    from PIL import Image
+
+    path = MatrixView(minilm, layer=3, heads=[1], token=10).save(tmp_path / "view.png")
+    with Image.open(path) as image:
+        assert image.width >= 1500
+        colours = image.convert("RGB").getcolors(maxcolors=1 << 24)
+    assert colours is not None
+    assert len(colours) > 100
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_light_and_dark_follow_the_reader(
+    page: Page, minilm: av.AttentionRecord, tmp_path: Path, scheme: Any
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    root = opened(page, MatrixView(minilm), tmp_path)
+    expect(root).to_have_attribute("data-theme", scheme)
+
+
+def test_tokens_are_found(page: Page, tmp_path: Path) -> None:
+    tokens = [f"t{place}" for place in range(300)]
+    tokens[250] = "needle"
+    record = record_of(softmax_weights(1, 1, 300, 300), tokens)
+    view = MatrixView(record, query_window=[0, 40], key_window=[0, 40])
+    root = opened(page, view, tmp_path)
+    find = root.get_by_label("Find token")
+    find.fill("needle")
+    find.press("Enter")
+    expect(root.locator(".av-find")).to_contain_text("1 of 1")
+    first = int(root.get_by_label("Queries: first in sight").input_value())
+    assert first <= 250 < first + 40
