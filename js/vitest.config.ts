@@ -28,7 +28,8 @@ export default defineConfig({
   test: {
     environment: "jsdom",
     include: ["test/**/*.test.{ts,tsx}"],
-    testTimeout: 10_000,
+    // Machines that test are busy.
+    testTimeout: 30_000,
     restoreMocks: true,
   },
 });

@@ -63,6 +63,9 @@ function pageData(state: Partial<HeadState> = {}): PageData {
   };
 }
 
+/** Machines that test are busy. */
+const PATIENT = { timeout: 15_000 };
+
 let root: AttnvizElement;
 
 async function open(state: Partial<HeadState> = {}): Promise<void> {
@@ -76,7 +79,7 @@ async function drawn(place?: string): Promise<void> {
     const mark = root.getAttribute("data-attnviz-drawn");
     expect(mark).not.toBeNull();
     if (place) expect(mark).toBe(place);
-  });
+  }, PATIENT);
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 

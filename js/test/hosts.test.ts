@@ -143,8 +143,9 @@ afterEach(() => {
 
 async function drawn(name: string, layer = 0): Promise<HTMLElement> {
   const root = place.querySelector(".attnviz") as HTMLElement;
-  await vi.waitFor(() =>
-    expect(root.getAttribute("data-attnviz-drawn")).toBe(`${name}:self:${layer}`),
+  await vi.waitFor(
+    () => expect(root.getAttribute("data-attnviz-drawn")).toBe(`${name}:self:${layer}`),
+    { timeout: 15_000 },
   );
   return root;
 }

@@ -71,6 +71,9 @@ function pageData(heads: Record<number, number>, state: Partial<ModelState> = {}
 
 const RAGGED = { 2: 3, 5: 2, 9: 1 };
 
+/** Machines that test are busy. */
+const PATIENT = { timeout: 15_000 };
+
 let root: AttnvizElement;
 
 async function open(data: PageData): Promise<void> {
@@ -83,7 +86,7 @@ async function drawn(place?: string): Promise<void> {
     const mark = root.getAttribute("data-attnviz-drawn");
     expect(mark).not.toBeNull();
     if (place) expect(mark).toBe(place);
-  });
+  }, PATIENT);
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 

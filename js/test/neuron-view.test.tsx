@@ -90,7 +90,9 @@ function pageData(state: Partial<NeuronState> = {}): PageData {
 let root: AttnvizElement;
 
 async function drawn(place = "neuron:self:2"): Promise<void> {
-  await vi.waitFor(() => expect(root.getAttribute("data-attnviz-drawn")).toBe(place));
+  await vi.waitFor(() => expect(root.getAttribute("data-attnviz-drawn")).toBe(place), {
+    timeout: 15_000,
+  });
   await new Promise((resolve) => setTimeout(resolve, 20));
 }
 
