@@ -154,7 +154,8 @@ def test_every_cell_is_the_model_s_own_weight(
     np.testing.assert_allclose(found, own, atol=0.004)
     # The numbers in the cells, of which those below 0.005 are left out.
     numbers = [text for text in texts(svg_of(page)) if re.fullmatch(r"\.\d\d|1\.00", text)]
-    assert len(numbers) == (found >= 0.005).sum()
+    # What the table rounds to 0.005 lies a little below it.
+    assert len(numbers) == (found > 0.005).sum()
     says(root, "Each cell is one weight.")
 
 
@@ -384,9 +385,9 @@ def test_every_length_fits(page: Page, tmp_path: Path, count: int) -> None:
         )
         assert inside
     svg = svg_of(page)
-    width = float(svg.get("width", ""))
+    edge = float(svg.get("width", ""))
     for mark in svg.iter(f"{SVG}text"):
-        assert -1 <= float(mark.get("x", "")) <= width
+        assert -1 <= float(mark.get("x", "")) <= edge
 
 
 def test_fault_cases_say_what_they_are(page: Page, tmp_path: Path) -> None:
