@@ -1,7 +1,7 @@
 /** The matrix view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import type { Source } from "../channel/source";
+import type { Range, Source } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
@@ -75,6 +75,7 @@ const MOST_HEIGHT = 640;
 const MOST_HEIGHT_EMBEDDED = 520;
 /** Below and beside the cells bars may need weights of so many keys and heads, and not of more. */
 const MOST_LINE_VALUES = 1_000_000;
+const WHOLE_LINE_VALUES = 50_000;
 
 /** The mean over heads of a piece. */
 function meanOf(matrices: readonly Float32Array[]): Float32Array {
@@ -103,12 +104,12 @@ interface LineQuestion {
   heads: number[];
   token: number;
   side: "query" | "key";
-  window: [number, number];
+  window: Range;
 }
 
 async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal): Promise<Line> {
   const { stack, layer, heads, token, window } = asked;
-  const one: [number, number] = [token, token + 1];
+  const one: Range = [token, token + 1];
   const [rows, columns] = asked.side === "query" ? [one, window] : [window, one];
   const request = { stack, layer, heads, rows, columns, precision: "float32" as const };
   const piece = await source.block(request, ended);
@@ -171,8 +172,11 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       const now = plan.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
-      const { window } = side === "query" ? now.columns : now.rows;
-      if ((window[1] - window[0]) * now.heads.length > MOST_LINE_VALUES) return null;
+      const axis = side === "query" ? now.columns : now.rows;
+      const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
+      // Whole where that is little, so that panning asks for nothing.
+      const window = valuesOf(axis.extent) <= WHOLE_LINE_VALUES ? axis.extent : axis.window;
+      if (valuesOf(window) > MOST_LINE_VALUES) return null;
       const { stack, layer, heads } = now;
       return { stack: stack.name, layer, heads, token, side, window };
     });
