@@ -243,7 +243,7 @@ def show_neuron_view(
     --------
     >>> import attnviz as av
     >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_neuron_view(model, "the cat sat", layer=1, heads=[0], tokenizer=tokenizer)    # doctest: +SKIP
+    >>> av.show_neuron_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
     # Before a model runs for minutes.
     NeuronView.check_names(traits)
@@ -320,7 +320,7 @@ def show_matrix_view(
     --------
     >>> import attnviz as av
     >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_matrix_view(model, "the cat sat", heads=[1], tokenizer=tokenizer)    # doctest: +SKIP
+    >>> av.show_matrix_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
     # Before a model runs for minutes.
     MatrixView.check_names(traits)

@@ -432,3 +432,13 @@ class TestImages:
     def test_an_image_for_a_model_of_texts(self, gpt2: Any, image: Image.Image) -> None:
         with pytest.raises(TypeError, match="inputs: Image cannot be read"):
             extract(gpt2, image)
+
+
+def test_ids_without_a_tokenizer_are_said_once_for_both_sides(
+    make_model: Callable[..., Any],
+) -> None:
+    ids = torch.tensor([[3, 4, 5]])
+    record = extract(make_model("t5"), {"input_ids": ids, "decoder_input_ids": ids})
+    assert [note for note in record.notes if "#id" in note] == [
+        "No tokenizer was given: tokens are shown as #id."
+    ]

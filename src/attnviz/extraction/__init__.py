@@ -187,7 +187,8 @@ def _run(
         arguments["use_cache"] = False
     if "logits_to_keep" in accepted:
         arguments["logits_to_keep"] = 1
-    notes = list(batch.notes)
+    # Both sides of an encoder-decoder model may have the same to say.
+    notes = list(dict.fromkeys(batch.notes))
     with ExitStack() as stack:
         for handle in collector.watch():
             stack.callback(handle.remove)

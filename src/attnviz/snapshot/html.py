@@ -88,7 +88,8 @@ def make_page(
     Parameters
     ----------
     record : AttentionRecord
-        What the page shows; all of its layers are carried, each weight in one byte.
+        What the page shows; all of its layers are carried: weights in one byte each, queries and
+        keys exact or, where there are many, in half precision.
     view : str
         Name of the view.
     state : mapping
@@ -111,7 +112,7 @@ def make_page(
         for stack in record.stacks.values()
         for heads in stack.heads_per_layer
     )
-    if count > _MAX_WEIGHTS:
+    if "weights" in carries and count > _MAX_WEIGHTS:
         raise ValueError(
             f"a page with all {count:,} weights would be too large to open (at most "
             f"{_MAX_WEIGHTS:,}); choose layers with include_layers=[...], or a shorter text"

@@ -8,6 +8,7 @@ page another.
 from __future__ import annotations
 
 import html
+import io
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -15,12 +16,12 @@ from typing import Any
 import numpy as np
 
 from attnviz.record import AttentionRecord
-from attnviz.snapshot.image import draw
+from attnviz.snapshot.image import draw_for_notebook
 
 __all__ = ["show_snapshot", "strongest_weights_table"]
 
 _ROWS_IN_TABLE = 10
-_FRAME_HEIGHT = {"least": 520, "most": 1100, "around": 450, "a_token": 26}
+_FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
 
 
 def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
@@ -48,27 +49,47 @@ def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) 
             "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
             "save('x.png') write files"
         )
+    height = _height_without_a_browser(record)
     try:
-        picture: HTML | Image = Image(draw(page, "png"), format="png", retina=True)
+        drawn = draw_for_notebook(page)
     except (ImportError, RuntimeError) as error:
         warnings.warn(f"a table stands in for the picture: {error}", stacklevel=3)
-        picture = HTML(strongest_weights_table(record, state))
+        picture: HTML | Image = HTML(strongest_weights_table(record, state))
+    else:
+        picture = Image(_smaller(drawn.png), format="png", retina=True, alt=drawn.title)
+        height = drawn.height
     display(picture)
     # As raw data: IPython would advise IFrame, which shows an address and no document.
-    data = {"text/html": _frame(page, record), "text/plain": "<interactive attention view>"}
+    data = {"text/html": _frame(page, height), "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
 
-def _frame(page: str, record: AttentionRecord) -> str:
+def _smaller(png: bytes) -> bytes:
+    """The picture in 256 colours, a fifth of its size, where Pillow is there to choose them."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return png
+    # By coverage, so that no colour is off by more than a few of 255.
+    colours = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    result = io.BytesIO()
+    colours.save(result, "PNG", optimize=True)
+    return result.getvalue()
+
+
+def _height_without_a_browser(record: AttentionRecord) -> int:
     longest = max(
         max(len(stack.query_tokens), len(stack.key_tokens)) for stack in record.stacks.values()
     )
-    size = _FRAME_HEIGHT
-    height = min(max(size["around"] + size["a_token"] * longest, size["least"]), size["most"])
+    return _FRAME_HEIGHT["around"] + _FRAME_HEIGHT["a_token"] * longest
+
+
+def _frame(page: str, height: int) -> str:
+    size = min(max(height, _FRAME_HEIGHT["least"]), _FRAME_HEIGHT["most"])
     # allow-scripts alone: the page gets an origin of its own and cannot reach the notebook.
     return (
         f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
-        f'style="width: 100%; height: {height}px; border: 0" '
+        f'style="width: 100%; height: {size}px; border: 0" '
         'title="Interactive attention view"></iframe>'
     )
 

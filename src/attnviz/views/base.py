@@ -214,7 +214,8 @@ class AttentionView(anywidget.AnyWidget):
         -------
         str
             The page: data, code and the state of this view, nothing fetched from anywhere. It
-            carries each weight in one byte (off by at most 0.004) and says so.
+            says how exact it is: a weight is off by at most 0.004, in the neuron view by what
+            rounding queries and keys does, if they are rounded.
 
         Raises
         ------
