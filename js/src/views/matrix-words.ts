@@ -241,7 +241,10 @@ export function coverage(
     const how = plan.pooled === "max" ? "maximum" : "mean";
     const [high, wide] = [2 ** rows.level, 2 ** columns.level];
     parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
-  } else if (whole) parts.push("Each cell is one weight.");
+  } else if (whole) {
+    const one = plan.heads.length === 1;
+    parts.push(one ? "Each cell is one weight." : "Each cell is one query and one key.");
+  }
   if (grid.values.some((weight) => weight === 0)) {
     const least = grid.error > 0 ? ` or ${nothingInWords(grid)}` : "";
     const ahead = plan.stack.causal ? "; no query looks ahead" : "";
