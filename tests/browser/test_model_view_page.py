@@ -92,7 +92,8 @@ def test_hover_says_the_strongest_weight_and_its_tokens(page: Page, tmp_path: Pa
 def test_thumbnails_have_the_ink_of_the_weights(page: Page, tmp_path: Path) -> None:
     weights = np.zeros((2, 2, 4, 4), np.float32)
     weights[..., 0] = 1
-    weights[1, 1] = [[1, 0, 0, 0], [0.75, 0.25, 0, 0], [0, 0, 1, 0], [0, 0, 0, 1]]
+    weights[1, 1] = np.eye(4)
+    weights[1, 1, 1] = (0.75, 0.25, 0, 0)
     root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, list("abcd"))), tmp_path)
     pixels = page.evaluate(
         """() => {

@@ -100,7 +100,7 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
 def test_another_stack_forgets_windows_that_it_does_not_have() -> None:
     view = ModelView(encoder_decoder_record(), query_window=[2, 6], key_window=[0, 4])
     view.stack = "cross"
-    assert view.query_window is None
+    assert view.state["query_window"] is None
     assert view.key_window == [0, 4]
 
 
