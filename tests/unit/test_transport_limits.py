@@ -75,6 +75,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("maps", {"stack": "self", "layer": 0, "size": 1000, "heads": [0]}),
     ("tile", TILE | {"heads": [0], "level": 0, "precision": "float32"}),
     ("tile", TILE | {"heads": [0, 1, 2], "level": 2, "precision": "uint8"}),
+    ("vectors", {"stack": "self", "layer": 95, "head": 63, "token": 999, "keys": [0, 1000]}),
     *(("page", {"part": part, "state": {"layer": 3}}) for part in range(4)),
 ]
 
@@ -112,6 +113,13 @@ def test_what_would_be_too_large_or_is_wrong_is_refused_in_a_few_words(
     message, size = sent(record, name, arguments)
     assert message["attnviz"] == "error"
     assert size < 10_000
+
+
+def test_scores_of_all_heads_are_not_too_large() -> None:
+    # Their size is that of layers and heads; few tokens keep the test quick.
+    message, size = sent(large_record(8), "scores", {"stack": "self", "pattern": "first token"})
+    assert message["attnviz"] == "reply", message
+    assert 10 * LAYERS * HEADS < size < LARGEST_MESSAGE
 
 
 def test_every_request_is_tried(record: av.AttentionRecord) -> None:

@@ -50,5 +50,9 @@ export function stackName(name: string): string {
 
 /** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
 export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
-  return same ? `${numQueries} tokens` : `${numQueries} queries, ${numKeys} keys`;
+  const count = (number: number, one: string, many: string): string =>
+    `${number} ${number === 1 ? one : many}`;
+  return same
+    ? count(numQueries, "token", "tokens")
+    : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;
 }
