@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,7 +25,8 @@ def record() -> Any:
     return av.extract(model, "The cat sat on the mat. The cat", tokenizer=tokenizer)
 
 
-@pytest.mark.parametrize("window", itertools.product(["light", "dark"], [1100, 400]), ids=str)
+# Each theme and each width once: the rules look at one thing at a time.
+@pytest.mark.parametrize("window", [("light", 400), ("dark", 1100)], ids=str)
 @pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
 def test_nobody_is_shut_out(
     page: Page, tmp_path: Path, record: Any, view: HostedView, window: Any
