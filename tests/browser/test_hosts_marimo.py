@@ -29,8 +29,8 @@ def cells_of(view: HostedView) -> list[Cell]:
         Cell(f"{name} = mo.ui.anywidget({view.make})\n{name}", ("av", "mo", "record"), (name,)),
         Cell(f"mo.md({said})", ("mo", name)),
         Cell(
-            f"def move(_):\n    {name}.layer = 1\n\n"
-            f'mo.ui.button(label="{name} to layer 1", on_click=move)',
+            f"def _move(_):\n    {name}.layer = 1\n\n"
+            f'mo.ui.button(label="{name} to layer 1", on_click=_move)',
             ("mo", name),
         ),
     ]
