@@ -3,8 +3,14 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import { KernelChannel } from "../src/channel/kernel";
 import { LARGEST_REPLY, Source } from "../src/channel/source";
 import makeHeadWidget from "../src/views/head";
+import makeMatrixWidget from "../src/views/matrix";
+import makeModelWidget from "../src/views/model";
 
-const WIDGETS = [["head", makeHeadWidget]] as const;
+const WIDGETS = [
+  ["head", makeHeadWidget],
+  ["model", makeModelWidget],
+  ["matrix", makeMatrixWidget],
+] as const;
 
 /** What a message to the kernel may take: the smallest hosts carry far more. */
 const LARGEST_REQUEST = 10_000;
@@ -42,7 +48,7 @@ type Handing = (bytes: Uint8Array<ArrayBuffer>) => unknown;
 
 /** A widget's model with a kernel behind it that answers; every query attends to key 0. */
 class Host {
-  readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [] };
+  readonly values: Record<string, unknown> = { stack: "self", layer: 0, heads: [0] };
   readonly listeners = new Map<string, Set<Listener>>();
   readonly sent: Message[] = [];
   readonly #handing: Handing;
@@ -76,7 +82,8 @@ class Host {
       this.#reply(message.id, DESCRIPTION, []);
       return;
     }
-    const heads = message.arguments.heads?.length ?? HEADS;
+    // A tile is one matrix, the mean of the heads.
+    const heads = message.name === "tile" ? 1 : (message.arguments.heads?.length ?? HEADS);
     const span = (range?: [number, number]): number =>
       range ? range[1] - range[0] : TOKENS.length;
     const shape = [heads, span(message.arguments.rows), span(message.arguments.columns)];
