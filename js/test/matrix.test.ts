@@ -375,3 +375,32 @@ describe("the layout", () => {
     expect(borders(tokens(3), [0, 3])).toEqual([]);
   });
 });
+
+describe("a pair of long texts", () => {
+  const sequence = Array.from({ length: 1801 }, (_, i) => (i < 703 ? 0 : 1));
+  const pair = plan(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
+
+  it("has cells that say all tokens that they stand for, also those of the other text", () => {
+    const each = 2 ** pair.rows.level;
+    expect(each).toBeGreaterThan(1);
+    // The last token of A is 702, the first of B 703.
+    const last = tokensOf(pair.rows, pair.rows.cells - 1);
+    expect(last[1] - last[0]).toBe(each);
+    expect(last[0]).toBeLessThanOrEqual(702);
+    expect(last[1]).toBeGreaterThan(703);
+    const first = tokensOf(pair.columns, 0);
+    expect(first[0]).toBeLessThan(703);
+    expect(first[1] - first[0]).toBe(2 ** pair.columns.level);
+  });
+
+  it("ends at its last token where every cell is one", () => {
+    const near = plan(
+      1801,
+      1801,
+      { pair: "a-b", query_window: [690, 720], key_window: [690, 720] },
+      { query_tokens: tokens(1801, sequence) },
+    );
+    expect(near.rows.window).toEqual([690, 703]);
+    expect(near.columns.window).toEqual([703, 720]);
+  });
+});

@@ -13,6 +13,12 @@ export const PAIRS: readonly (readonly [Pair, string])[] = [
   ["b-b", "B to B"],
 ];
 
+/** A pair in words: "sentence A to B"; "" for all. */
+export function pairInWords(pair: Pair): string {
+  const found = PAIRS.find(([each]) => each === pair);
+  return pair === "all" || !found ? "" : `sentence ${found[1]}`;
+}
+
 /** Both sides of a stack. */
 interface Sides {
   queries: TokenList;

@@ -75,6 +75,7 @@ export function levelOf(tokenPixels: number): number {
 }
 
 function axisOf(
+  count: number,
   extent: Range,
   asked: Range,
   tokenPixels: number,
@@ -91,7 +92,8 @@ function axisOf(
       // Whole pixels of the screen: cells of unequal size would look like a pattern.
       const pixels = Math.min(tokenPixels * each, room / cells);
       const cell = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
-      const window: Range = [first * each, Math.min(extent[1], (first + cells) * each)];
+      // What its cells stand for, which at the border of two texts may be tokens of both.
+      const window: Range = [first * each, Math.min(count, (first + cells) * each)];
       return { extent, window, level, cells, cell };
     }
     level++;
@@ -111,6 +113,7 @@ export function planOf(place: Place, state: PlanState, room: Room, ratio = 1): P
   const queries = pairRange(place.queries, pair, "query");
   const keys = pairRange(place.keys, pair, "key");
   const [rows, columns] = [within(state.query_window, queries), within(state.key_window, keys)];
+  const [numQueries, numKeys] = [place.queries.text.length, place.keys.text.length];
   const [numRows, numColumns] = [rows[1] - rows[0], columns[1] - columns[0]];
   const square = Math.min(room.width / numColumns, room.height / numRows, LARGEST_CELL);
   // Twenty queries to a thousand keys would be a thread: there cells are not square.
@@ -120,8 +123,8 @@ export function planOf(place: Place, state: PlanState, room: Room, ratio = 1): P
     ...place,
     pair,
     pooled: state.pooled,
-    rows: axisOf(queries, rows, thick(numRows, room.height), room.height, ratio),
-    columns: axisOf(keys, columns, thick(numColumns, room.width), room.width, ratio),
+    rows: axisOf(numQueries, queries, rows, thick(numRows, room.height), room.height, ratio),
+    columns: axisOf(numKeys, keys, columns, thick(numColumns, room.width), room.width, ratio),
   };
 }
 

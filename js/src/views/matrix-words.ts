@@ -2,6 +2,7 @@
 
 import type { Range } from "../channel/source";
 import { roundedUp } from "../ui/csv";
+import { pairInWords } from "../ui/pairs";
 import {
   formatShare,
   formatWeight,
@@ -96,7 +97,8 @@ export interface Said {
 }
 
 function whereOf(plan: Plan): string {
-  return `Layer ${plan.layer}, ${whatInWords(plan)}.`;
+  const pair = pairInWords(plan.pair);
+  return `Layer ${plan.layer}, ${whatInWords(plan)}${pair === "" ? "" : `, ${pair}`}.`;
 }
 
 /** Strong weights of a picture come from cells; a pooled cell says what it is. */
@@ -241,6 +243,12 @@ export function coverage(
     const how = plan.pooled === "max" ? "maximum" : "mean";
     const [high, wide] = [2 ** rows.level, 2 ** columns.level];
     parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
+    const reaches = [rows, columns].some(
+      ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
+    );
+    if (reaches && plan.pair !== "all") {
+      parts.push("Cells at the border of the two sentences hold tokens of both.");
+    }
   } else if (whole) {
     const one = plan.heads.length === 1;
     parts.push(one ? "Each cell is one weight." : "Each cell is one query and one key.");

@@ -8,6 +8,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { useExports } from "../ui/exports";
 import { Choice } from "../ui/frame";
 import { defineView, type ViewContext } from "../ui/mount";
+import { pairInWords, pairOf } from "../ui/pairs";
 import { type Place, RECORD_HASH } from "../ui/record";
 import { assign } from "../ui/state";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../ui/view-frame";
@@ -220,8 +221,11 @@ function coverageOf(
 ): string {
   const { thumbnails, least_score } = context.state;
   const cell = model.layout.value?.cell ?? 0;
+  const place = context.record.place.value;
+  const pair = place ? pairInWords(pairOf(place, context.state.pair.value)) : "";
   return [
     orderInWords(grid, least_score.value),
+    pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       model.part.value,
       drawn ?? model.sample.value,
