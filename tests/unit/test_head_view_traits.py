@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from typing import Any
 
@@ -129,6 +130,9 @@ def test_everything_can_be_said_at_once() -> None:
         ("threshold", 1.5, "must lie between 0 and 1"),
         ("threshold", -0.1, "should not be less than 0"),
         ("threshold", "half", "float"),
+        ("threshold", math.nan, "threshold=nan must be a finite number"),
+        ("least_score", math.nan, "least_score=nan must be a finite number; None sets no limit"),
+        ("least_score", -math.inf, "least_score=-inf must be a finite number"),
         ("leave_out", ["last"], "leave_out"),
         ("leave_out", [-1], "leave_out"),
         ("renormalize", "yes", "boolean"),
@@ -386,11 +390,28 @@ def test_scores_are_taken_as_arrays_and_order_the_heads() -> None:
         ([["a", "b", "c"]], "must be numbers"),
         (7, "must be numbers"),
         ({"number": [[1, 2, 3]]}, "cannot be a name"),
+        ({"mine": {"cross": [[1, 2, 3]]}}, "are for 'cross'; this record has 'self'"),
+        ({"mine": {"self": [[1, 2]]}}, "has 1 layers of 2 heads; stack 'self' has 1 layers of 3"),
     ],
 )
 def test_scores_that_do_not_fit_are_refused(scores: Any, message: str) -> None:
     with pytest.raises(TraitError, match=message):
         HeadView(given_record((3,)), scores=scores)
+
+
+def test_an_order_goes_with_its_scores() -> None:
+    view = HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]], "yours": [[3, 2, 1]]})
+    view.scores = {"mine": [[1, 2, 3]]}
+    assert view.order == "mine"
+    view.scores = {}
+    assert view.order == "number"
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    scores = np.array([[0.5, 0.25, 0.75]], dtype=np.float32)
+    view = HeadView(given_record((3,)), scores=scores, least_score=scores.mean(), heads=[True])
+    view.threshold = np.float32(0.25)
+    assert json.dumps([view.least_score, view.threshold, view.heads]) == "[0.5, 0.25, [1]]"
 
 
 def test_an_order_that_is_not_there_says_which_are() -> None:

@@ -18,7 +18,7 @@ from attnviz.snapshot.file_kinds import check_file_kind
 from attnviz.snapshot.html import Carried, make_page
 from attnviz.static_files import bundle
 from attnviz.storage import write_whole
-from attnviz.views.trait_types import Heads, HeadScores, Index, checked_scores
+from attnviz.views.trait_types import Finite, Heads, HeadScores, Index, checked_scores
 
 __all__ = ["AttentionView"]
 
@@ -83,7 +83,7 @@ class AttentionView(anywidget.AnyWidget):
     key = Index(None, allow_none=True).tag(sync=True)
     pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
-    least_score = traitlets.Float(None, allow_none=True).tag(sync=True)
+    least_score = Finite(None, allow_none=True).tag(sync=True)
     scores = HeadScores().tag(sync=True)
     theme = traitlets.Enum(["auto", "light", "dark"], "auto").tag(sync=True)
 
@@ -362,6 +362,13 @@ class AttentionView(anywidget.AnyWidget):
     def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
         del change
         self._clip_heads()
+
+    @traitlets.observe("scores")
+    def _fit_to_scores(self, change: Mapping[str, Any]) -> None:
+        """Scores that are gone order nothing."""
+        gone = set(change["old"] or {}) - set(change["new"])
+        if self.order in gone:
+            self.order = "number"
 
     def _nearest_layer(self, stack: AttentionStack) -> int:
         return min(stack.layers, key=lambda number: abs(number - self.layer))

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record import AttentionStack
+from attnviz.views.trait_types import Finite
 from attnviz.views.windows import WindowedView
 
 __all__ = ["HeadView"]
@@ -64,7 +65,7 @@ class HeadView(WindowedView):
 
     combine = traitlets.Enum(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
-    threshold = traitlets.Float(0.0, min=0.0).tag(sync=True)
+    threshold = Finite(0.0, min=0.0).tag(sync=True)
     leave_out = traitlets.List(
         traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
     ).tag(sync=True)

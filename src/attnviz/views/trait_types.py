@@ -11,14 +11,14 @@ import traitlets
 
 from attnviz.stack import AttentionStack
 
-__all__ = ["HeadScores", "Heads", "Index", "checked_scores"]
+__all__ = ["Finite", "HeadScores", "Heads", "Index", "checked_scores"]
 
 ScoresByName = dict[str, dict[str, list[list[float | None]]]]
 
 
 def _plain(number: Any) -> Any:
-    """Numpy's whole numbers as Python's, which JSON can hold."""
-    return int(number) if isinstance(number, np.integer) else number
+    """Numpy's whole numbers and truth values as Python's numbers, which JSON can hold."""
+    return int(number) if isinstance(number, (bool, np.integer)) else number
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
@@ -27,6 +27,20 @@ class Index(traitlets.Int):  # type: ignore[type-arg]
     def validate(self, obj: Any, value: Any) -> Any:
         """Make it Python's own."""
         return super().validate(obj, _plain(value))
+
+
+class Finite(traitlets.Float):  # type: ignore[type-arg]
+    """A number, numpy's too: `least_score=scores.mean()`. JSON knows no NaN and no infinity."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make it Python's own."""
+        if isinstance(value, (np.floating, np.integer)):
+            value = float(value)
+        checked = super().validate(obj, value)
+        if not math.isfinite(checked):
+            rest = "; None sets no limit" if self.allow_none else ""
+            raise traitlets.TraitError(f"{self.name}={checked!r} must be a finite number{rest}")
+        return checked
 
 
 class Heads(traitlets.List):  # type: ignore[type-arg]
@@ -44,7 +58,18 @@ class HeadScores(traitlets.Dict):
 
     def validate(self, obj: Any, value: Any) -> ScoresByName:
         """Take arrays as well, for the stack that is shown."""
-        return checked_scores(value, obj.record.stack(obj.stack or None))
+        checked = checked_scores(value, obj.record.stack(obj.stack or None))
+        for name, by_stack in checked.items():
+            # Stacks that this view leaves out may be scored, too.
+            known = [each for each in by_stack if each in obj.record.stacks]
+            if by_stack and not known:
+                raise traitlets.TraitError(
+                    f"scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
+                    f"{', '.join(map(repr, obj.record.stacks))}"
+                )
+            for each in known:
+                _check_shape(name, by_stack[each], obj.record.stacks[each])
+        return checked
 
 
 def checked_scores(given: Any, stack: AttentionStack) -> ScoresByName:
