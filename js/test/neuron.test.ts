@@ -7,6 +7,7 @@ import type { RectMark, TextMark } from "../src/draw/marks";
 import { PALETTES } from "../src/ui/palette";
 import type { Place } from "../src/ui/record";
 import { questionOf, tokenOf, windowAround } from "../src/views/neuron-data";
+import { neuronCsv } from "../src/views/neuron-figure";
 import { layOut, partAt, stripWidth } from "../src/views/neuron-layout";
 import { backMarks, cutToken, type Picture } from "../src/views/neuron-marks";
 import { columnsOf, linesOf } from "../src/views/neuron-model";
@@ -447,5 +448,39 @@ describe("the picture", () => {
     expect(cutToken("short", 60, measure)).toBe("short");
     expect(cutToken("abcdefghij", 40, measure)).toBe("abcd…");
     expect(cutToken("👩‍🔬".repeat(9), 24, measure)).toMatch(/…$/);
+  });
+});
+
+describe("the table of numbers", () => {
+  // Each is a little less than half a step of binary16 above 1, to which it is rounded.
+  const exact = 1 + 2 ** -11 - 2 ** -20;
+  const ones = Float32Array.of(1, 1, 1, 1);
+  const rowsOf = (header: Partial<RowHeader>): string[][] => {
+    const of = vectors(header, { query: ones, keyVectors: new Float32Array(12).fill(1) });
+    return neuronCsv(saidOf(of))
+      .split("\r\n")
+      .slice(1)
+      .map((line) => line.split(","));
+  };
+  const errors = (rows: string[][], quantity: string, key: string): number[] =>
+    rows
+      .filter((row) => row[7] === `"${quantity}"` && row[5] === key)
+      .map((row) => Number(row[13]));
+
+  it("says how far rounded queries and keys move a product and a sum", () => {
+    const rows = rowsOf({ error: 0.0001, logit_error: 0.002, softcap: 2 });
+    const moved = 0.5 * (exact ** 2 - 1);
+    for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
+    expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
+    // The logits' error was measured behind the cap, and not where a key is masked.
+    for (const key of ["0", "2"])
+      expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(errors(rows, "capped", "0")).toEqual([0.002]);
+    expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
+  });
+
+  it("knows no error of numbers that are carried as they are", () => {
+    for (const row of rowsOf({ softcap: 2 })) expect(row[13]).toBe("0");
   });
 });

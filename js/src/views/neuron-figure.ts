@@ -6,7 +6,7 @@ import { csvText, roundedUp } from "../ui/csv";
 import { type Palette, rgbOf } from "../ui/palette";
 import { headOf, tokenOf } from "./neuron-data";
 import { backMarks, type Picture } from "./neuron-marks";
-import { type Row, type Scale, sumOf } from "./neuron-rows";
+import { halfError, type Row, type Scale, sumOf } from "./neuron-rows";
 import { type Said, scaleInWords } from "./neuron-words";
 
 /** The words at the ends of a scale of colours. */
@@ -127,14 +127,21 @@ export function neuronCsv(said: Said): string {
     const number = value === null ? null : digits(value);
     rows.push([...start, key, keyText, quantity, ...of, number, roundedUp(error)]);
   };
+  const rounded = header.logit_error > 0;
   for (const row of table.rows) {
+    let sumError = 0;
     row.cells.forEach((cell, dimension) => {
-      const q = digits(table.query[dimension] as number);
-      const k = digits(row.vector[dimension] as number);
-      add(row.key, "product", cell, 0, [dimension, q, k, digits(header.scale)]);
+      const [q, k] = [table.query[dimension] as number, row.vector[dimension] as number];
+      const error = rounded ? halfError(q, k, header.scale) : 0;
+      sumError += error;
+      add(row.key, "product", cell, error, [dimension, digits(q), digits(k), digits(header.scale)]);
     });
-    add(row.key, "sum", row.sum, header.logit_error);
-    if (header.softcap !== null) add(row.key, "capped", row.capped, header.logit_error);
+    // The logits' error was measured behind the cap, and where keys are allowed.
+    if (row.allowed && header.softcap === null) sumError = header.logit_error;
+    add(row.key, "sum", row.sum, sumError);
+    if (header.softcap !== null) {
+      add(row.key, "capped", row.capped, row.allowed ? header.logit_error : sumError);
+    }
     if (header.has_bias) add(row.key, "bias", row.bias);
     if (row.allowed) {
       add(row.key, "logit", row.logit, header.logit_error);

@@ -88,6 +88,16 @@ function rowsOf(vectors: Vectors): Row[] {
   });
 }
 
+/** Half the distance between halves (IEEE 754 binary16), relative to one, and the least there is. */
+const HALF_STEP = 2 ** -11;
+const LEAST_HALF_STEP = 2 ** -25;
+
+/** How far rounding a query and a key to half precision can move their product, with its scale. */
+export function halfError(q: number, k: number, scale: number): number {
+  const step = (value: number): number => Math.max(Math.abs(value) * HALF_STEP, LEAST_HALF_STEP);
+  return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
+}
+
 /** The place of the row that stands out: the pinned key's, else the strongest. */
 function highlightedOf(rows: readonly Row[], key: number | null): number | null {
   const pinned = rows.findIndex((row) => row.key === key);
