@@ -210,7 +210,8 @@ export async function headsCsv(
       best ? (place.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (place.keys.text[best.key] ?? "") : null,
-      roundedUp(best?.error ?? 0),
+      // A weight that is too small for its code is drawn as none, and may be there.
+      roundedUp(best?.error ?? map(cell)?.error ?? 0),
     ];
   });
   const columns = [...COLUMNS];
