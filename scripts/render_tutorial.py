@@ -8,9 +8,7 @@ holds only on the machine or in the kernel that made it is left out.
 
 from __future__ import annotations
 
-import base64
 import importlib.util
-import io
 import json
 import os
 import sys
@@ -20,7 +18,6 @@ from typing import Any
 
 import nbformat
 from nbclient import NotebookClient
-from PIL import Image
 
 from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
 
@@ -28,8 +25,6 @@ ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = ROOT / "notebooks" / "tutorial.ipynb"
 # Needs the widget's state, which ends with the kernel.
 LIVE = "application/vnd.jupyter.widget-view+json"
-# Characters of base64; not worth packing, which would tint the greys of a photograph.
-SMALL = 50_000
 METADATA = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -93,35 +88,8 @@ def tidy(notebook: Any) -> None:
         if cell.cell_type == "code":
             cell.outputs = [output for output in cell.outputs if LIVE not in output.get("data", {})]
             for output in cell.outputs:
-                _make_small(output.get("data", {}))
-
-
-def _make_small(data: Any) -> None:
-    # IPython gives a PIL image in both formats.
-    data.pop("image/jpeg", None)
-    if len(data.get("image/png", "")) > SMALL:
-        data["image/png"] = packed(data["image/png"])
-
-
-def packed(picture: str) -> str:
-    """Store a PNG with 256 colours, which is a fifth of its size and looks the same.
-
-    Parameters
-    ----------
-    picture : str
-        The PNG's bytes as base64.
-
-    Returns
-    -------
-    str
-        The same.
-    """
-    image = Image.open(io.BytesIO(base64.b64decode(picture))).convert("RGB")
-    file = io.BytesIO()
-    # Maximum coverage keeps the few strong colours; the default would mix them with the paler ones.
-    colours = image.quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    colours.save(file, "PNG", optimize=True)
-    return base64.b64encode(file.getvalue()).decode()
+                # IPython gives a PIL image in both formats.
+                output.get("data", {}).pop("image/jpeg", None)
 
 
 def main() -> None:
