@@ -193,6 +193,16 @@ describe("the head view on an exported page", () => {
     expect(words()).not.toContain("outside the pair");
   });
 
+  it("keeps all heads chosen in a stack that has others", async () => {
+    await open({ heads: [0, 1, 2] });
+    const select = root.querySelector("select") as HTMLSelectElement;
+    select.value = "cross";
+    select.dispatchEvent(new Event("change", { bubbles: true }));
+    await drawn("head:cross:0");
+    expect(location.hash).toBe("#stack=cross&layer=0&heads=0,1");
+    expect(words()).not.toContain("no head 2");
+  });
+
   it("is moved by keys, which the page around it does not hear", async () => {
     await open();
     const heard = vi.fn();

@@ -96,6 +96,14 @@ function Summary({ text }: { text: ReadonlySignal<string> }) {
   );
 }
 
+/** So many heads can be told apart at a glance; Python's default is the same. */
+const HEADS_AT_ONCE = 4;
+
+/** All heads, or none chosen where they are many. */
+function defaultHeads(count: number): number[] {
+  return count <= HEADS_AT_ONCE ? Array.from({ length: count }, (_, head) => head) : [];
+}
+
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
   const { context, place } = props;
   const state = context.common;
@@ -107,6 +115,8 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens: pins would point elsewhere.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
+    const count = next.heads_per_layer[next.layers.indexOf(layer)] ?? 0;
+    if (place.chosen.length === place.numHeads) moved.heads = defaultHeads(count);
     batch(() => {
       assign(state, moved);
       assign(context.state, props.onStack?.(next) ?? {});
