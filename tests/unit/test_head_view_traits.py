@@ -417,3 +417,8 @@ def test_numbers_of_numpy_are_taken() -> None:
 def test_an_order_that_is_not_there_says_which_are() -> None:
     with pytest.raises(TraitError, match="must be one of 'number', 'mine'"):
         HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order="yours")
+
+
+def test_an_order_that_no_stack_can_show_says_which_it_can() -> None:
+    with pytest.raises(TraitError, match=r"order='induction': no stack .*it can be 'first token'"):
+        HeadView(given_record(), order="induction")

@@ -208,7 +208,10 @@ def test_queries_that_are_nan_give_a_word_and_no_picture() -> None:
     stack = AttentionStack("self", {1: attention}, Tokens.of(["a"] * 5))
     server = RecordServer(AttentionRecord({"self": stack}))
     server.reply("block", BLOCK)
-    with pytest.raises(ValueError, match=r"some weights are NaN or infinite .* the model's own"):
+    with pytest.raises(
+        ValueError,
+        match=r"stack 'self', layer 1, heads 0, 1: some weights are NaN .*include_layers",
+    ):
         server.reply("block", BLOCK | {"heads": [0, 1]})
     with pytest.raises(ValueError, match="some weights are NaN or infinite"):
         server.reply("maps", {"stack": "self", "layer": 1, "size": 4})

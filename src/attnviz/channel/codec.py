@@ -59,7 +59,9 @@ class Encoded:
         }
 
 
-def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0) -> Encoded:
+def encode(
+    weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0, *, of: str = "weights"
+) -> Encoded:
     r"""Encode weights.
 
     Parameters
@@ -70,6 +72,8 @@ def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 
         One byte a weight, or exact.
     maximum : float, default 1.0
         The largest weight that can occur.
+    of : str
+        What they are the weights of, for errors.
 
     Returns
     -------
@@ -89,15 +93,16 @@ def encode(weights: NDArray[np.float32], precision: Precision, maximum: float = 
     if not np.isfinite(weights).all():
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
         raise ValueError(
-            f"some weights are NaN or infinite (the first in head {head} of those asked for); "
-            "the model's own queries or keys are, or the record was changed"
+            f"{of}: some weights are NaN or infinite (the first in head {head} of those asked "
+            "for); the model's own queries or keys are, or the record was changed. Run the model in "
+            "float32, or leave the layer out with include_layers=[...]"
         )
     if (weights < 0).any():
-        raise ValueError("some weights are negative; attention weights never are")
+        raise ValueError(f"{of}: some weights are negative; attention weights never are")
     if weights.size and weights.max() > maximum * _ROUNDING:
         raise ValueError(
-            f"some weights are {weights.max():.4g}, more than the {maximum:.4g} that can occur; "
-            "make the stack with normalized=False where that is meant"
+            f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
+            "occur; make the stack with normalized=False where that is meant"
         )
     if precision == "float32":
         data = np.ascontiguousarray(weights, dtype="<f4").tobytes()

@@ -154,7 +154,8 @@ class RecordServer:
         weights = np.stack(
             [stack.weights(layer=layer, head=head, rows=rows, columns=columns) for head in heads]
         )
-        encoded = encode(weights, precision, stack.maximum)
+        of = f"stack {stack.name!r}, layer {layer}, heads {', '.join(map(str, heads))}"
+        encoded = encode(weights, precision, stack.maximum, of=of)
         return Reply(encoded.header(), encoded.data)
 
     def _maps(self, arguments: Mapping[str, Any]) -> Reply:
@@ -272,7 +273,9 @@ def encoded_maps(
         pool_max(stack.weights(layer=layer, head=head, rows=rows, columns=columns)[None], size)
         for head in heads
     ]
-    return encode(np.concatenate(maps), "uint8", stack.maximum)
+    return encode(
+        np.concatenate(maps), "uint8", stack.maximum, of=f"stack {stack.name!r}, layer {layer}"
+    )
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -65,7 +65,7 @@ def encoded_tile(
     IndexError
         If a head or layer does not exist.
     ValueError
-        If the tile lies outside the matrix, or an argument is none of its values.
+        If the tile lies outside the matrix, an argument is none of its values, or a weight is NaN.
     """
     if not heads:
         raise ValueError("heads is empty; a tile shows at least one head")
@@ -93,7 +93,8 @@ def encoded_tile(
         cells[touched] = pool(cells[touched], pieces)
     if pooled == "mean":
         cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
-    return encode(cells.astype(np.float32)[None], precision, stack.maximum)
+    of = f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
+    return encode(cells.astype(np.float32)[None], precision, stack.maximum, of=of)
 
 
 def _sizes(span: slice, cell: int) -> NDArray[np.int64]:

@@ -131,7 +131,8 @@ def make_page(
     for stack, layer in tqdm(layers, desc="page", unit="layer", delay=1.0, leave=False):
         place = {"stack": stack.name, "layer": layer}
         if "weights" in carries:
-            weights = encode(stack.weights(layer=layer), "uint8", stack.maximum)
+            of = f"stack {stack.name!r}, layer {layer}"
+            weights = encode(stack.weights(layer=layer), "uint8", stack.maximum, of=of)
             blocks.append(place | _carried(weights))
         maps.append(place | _carried(encoded_maps(stack, layer, _MAP_SIZE)))
     data = {

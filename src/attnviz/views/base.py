@@ -322,13 +322,19 @@ class AttentionView(anywidget.AnyWidget):
 
     @traitlets.validate("order")
     def _validate_order(self, proposal: Mapping[str, Any]) -> str:
-        from attnviz.analysis import PATTERNS
+        from attnviz.analysis import PATTERNS, patterns_of
 
         order: str = proposal["value"]
         known = ["number", *self.scores, *PATTERNS]
         if order not in known:
             raise traitlets.TraitError(
                 f"order={order!r} must be one of {', '.join(map(repr, known))}"
+            )
+        shown = {name for stack in self._record.stacks.values() for name in patterns_of(stack)}
+        if order in PATTERNS and order not in shown | set(self.scores):
+            raise traitlets.TraitError(
+                f"order={order!r}: no stack of this record can show it (where no token stands "
+                f"twice there is no induction); it can be {', '.join(map(repr, sorted(shown)))}"
             )
         return order
 
