@@ -94,8 +94,8 @@ def encode(
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
         raise ValueError(
             f"{of}: some weights are NaN or infinite (the first in head {head} of those asked "
-            "for); the model's own queries or keys are, or the record was changed. Run the model in "
-            "float32, or leave the layer out with include_layers=[...]"
+            "for); the model's own queries or keys are, or the record was changed. Run the model "
+            "in float32, or leave the layer out with include_layers=[...]"
         )
     if (weights < 0).any():
         raise ValueError(f"{of}: some weights are negative; attention weights never are")
