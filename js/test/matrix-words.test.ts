@@ -18,8 +18,8 @@ import {
   emptyQueries,
   type Said,
   sentence,
-  shareInSight,
   strongestCells,
+  sumInSight,
   summary,
   whatInWords,
 } from "../src/views/matrix-words";
@@ -145,13 +145,13 @@ describe("words", () => {
   it("say which part is in sight and how much of the weight", () => {
     const part = plan(4, 4, { query_window: [1, 3], key_window: [0, 2] });
     const now = said([0.5, 0.25, 0.25, 0], part);
-    expect(shareInSight(part, now.grid)).toBeCloseTo(0.5, 6);
+    expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
     expect(coverage(now, look)).toBe(
-      "Queries 1–2 of 4, keys 0–1 of 4 in sight: 50% of the weight of these queries. Blank: no weight.",
+      "Queries 1–2 of 4, keys 0–1 of 4 in sight, where a query's weights sum to 0.50 on average. Blank: no weight.",
     );
     const { stack } = part;
     const other = { ...part, stack: { ...stack, normalized: false } };
-    expect(shareInSight(other, now.grid)).toBeNull();
+    expect(sumInSight(other, now.grid)).toBeNull();
   });
 
   it("say that cells are pooled, what is masked and which rows are empty", () => {

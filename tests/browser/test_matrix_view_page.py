@@ -227,7 +227,7 @@ def test_zoom_from_all_to_single_weights_and_back(
     found = np.array([float(row["weight"]) for row in near]).reshape(16, 16)
     np.testing.assert_allclose(found, part, atol=0.004)
     share = part.sum() / 16
-    says(root, f"{share:.0%} of the weight of these queries")
+    says(root, f"where a query's weights sum to {share:.2f} on average")
     # Its tokens have labels now.
     assert texts(svg_of(page)).count(f"t{LONG // 2}") == 2
     page.keyboard.press("Home")
@@ -367,7 +367,7 @@ def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
     # One border down and one across.
     assert len(muted) == 2
     root.get_by_label("Sentences").select_option("a-b")
-    says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight: 60% of the weight of these queries.")
+    says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight, where a query's weights sum to 0.60 on average.")
     assert {(row["query_token"], row["key_token"]) for row in rows_of(page)} == {
         (query, key) for query in ("a1", "a2") for key in ("b1", "b2", "b3")
     }

@@ -181,7 +181,7 @@ export function coverage(drawn: Drawn): string {
   }
   if (drawn.pair) parts.push(`To tokens outside the pair: ${formatShare(shares.otherPair)}.`);
   if (shares.outside > 0.0005) parts.push(`Leaves the window: ${formatShare(shares.outside)}.`);
-  if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all: they are masked.");
+  if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all.");
   if (drawn.pinned.length > 0)
     parts.push(`Pinned: ${listed(drawn.pinned)}${drawn.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");

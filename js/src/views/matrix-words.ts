@@ -4,7 +4,6 @@ import type { Range } from "../channel/source";
 import { roundedUp } from "../ui/csv";
 import { pairInWords } from "../ui/pairs";
 import {
-  formatShare,
   formatWeight,
   headsInWords,
   precision,
@@ -164,8 +163,8 @@ export function summary(said: Said): string {
   return [`${stackName(plan.stack.name)}.`, whereOf(plan), ...pinned, strongest].join(" ");
 }
 
-/** The part of the weight of the queries in sight that is in sight; null where it is not known. */
-export function shareInSight(plan: Plan, grid: Grid): number | null {
+/** What the weights in sight sum to, for a query on average; null where that is not known. */
+export function sumInSight(plan: Plan, grid: Grid): number | null {
   const { rows, columns } = plan;
   // Rows that do not sum to one have a sum that nobody knows before all of it is in hand.
   if (!plan.stack.normalized || (isPooled(plan) && plan.pooled === "max")) return null;
@@ -234,8 +233,10 @@ export function coverage(
   if (!whole) {
     const queries = windowInWords("queries", rows.window, numQueries);
     const keys = windowInWords("keys", columns.window, numKeys);
-    const share = shareInSight(plan, grid);
-    const weight = share === null ? "" : `: ${formatShare(share)} of the weight of these queries`;
+    const sum = sumInSight(plan, grid);
+    // Not a share: rows with a sink, and masked ones, sum to less than one.
+    const weight =
+      sum === null ? "" : `, where a query's weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;
     parts.push(text.charAt(0).toUpperCase() + text.slice(1));
   }

@@ -110,7 +110,7 @@ function extrasInWords(vectors: Vectors): string[] {
     const c = Number(softcap.toPrecision(4));
     parts.push(`The sum is capped: ${c} × tanh(sum / ${c}).`);
   }
-  if (has_bias) parts.push("A bias by position is added.");
+  if (has_bias) parts.push("A bias is added.");
   if (sink) {
     parts.push(
       `The sink, a learned logit of ${signed(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`,
