@@ -53,7 +53,7 @@ class AttentionView(anywidget.AnyWidget):
         What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
         `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first.
     least_score : float or None
-        Heads with a lower score are not offered.
+        Where heads are ordered by a score: those with a lower one are not offered.
     scores : dict
         Scores of your own, by name: each an array (layers, heads), or a sequence of one sequence
         a layer, for the stack that is shown first. A single array is named ``"score"``. Heads are
