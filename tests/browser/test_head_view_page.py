@@ -257,7 +257,7 @@ def test_renormalised_weights_say_that_they_are_less_exact(page: Page, tmp_path:
     says(root, "exact to 0.004 before renormalising")
     # 0.4 of the 0.5 that is left.
     says(root, "0.80")
-    root.get_by_label("first").uncheck()
+    root.get_by_role("checkbox", name="first").uncheck()
     expect(root).not_to_contain_text("before renormalising")
 
 
