@@ -190,7 +190,7 @@ describe("the head view on an exported page", () => {
     expect(root.textContent).toContain("cross-attention · 2 queries, 3 keys");
     expect(location.hash).toBe("#stack=cross&layer=0&heads=1");
     expect(words()).toContain("Left out: first token, 0%.");
-    expect(words()).not.toContain("outside the pair");
+    expect(words()).not.toContain("To tokens outside");
   });
 
   it("keeps all heads chosen in a stack that has others", async () => {
@@ -233,7 +233,7 @@ describe("the head view on an exported page", () => {
   it("offers sentence pairs where there are two sentences", async () => {
     await open({ pair: "a-b", heads: [2] });
     expect(words()).toContain(
-      "All lines drawn: 100% of the weight. To tokens outside the pair: 0%.",
+      "All lines drawn: 100% of the weight. To tokens outside sentence B: 0%.",
     );
     expect(root.textContent).toContain("A to B");
   });

@@ -5,7 +5,7 @@ import { wrap } from "../src/draw/figure";
 import { fitLabel } from "../src/ui/labels";
 import { placeOf } from "../src/ui/record";
 import { niceMaximum } from "../src/ui/scale";
-import { formatShare, formatWeight, precision, quoted } from "../src/ui/words";
+import { formatShare, formatWeight, precision, quoted, quotedAt } from "../src/ui/words";
 import { resizeWindow, toggleLeaveOut, windowAround } from "../src/views/head-controls";
 import { HEAD_DEFAULTS, type HeadState, planOf } from "../src/views/head-data";
 import { layOut, standsUpright } from "../src/views/head-layout";
@@ -28,6 +28,15 @@ describe("numbers", () => {
       "<0.01",
       "0.01",
       "0.68",
+    ]);
+  });
+
+  it("name a token's place where others read the same", () => {
+    const texts = ["the", "animal", "the"];
+    expect([0, 1, 2].map((index) => quotedAt(texts, index))).toEqual([
+      "“the” (0)",
+      "“animal”",
+      "“the” (2)",
     ]);
   });
 
@@ -184,7 +193,7 @@ describe("sentences", () => {
     faintest: null,
     leaveOut: [],
     renormalize: false,
-    pair: false,
+    pair: "all" as const,
     emptyQueries: 0,
     wholeRows: true,
     maxima: false,

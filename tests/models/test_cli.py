@@ -98,7 +98,9 @@ def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "-o", "x.svg"]) == 0
-    assert "“the” attends most to “street”" in (tmp_path / "x.svg").read_text(encoding="utf-8")
+    # The last "the", of three.
+    said = (tmp_path / "x.svg").read_text(encoding="utf-8")
+    assert "“the” (13) attends most to “street”" in said
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

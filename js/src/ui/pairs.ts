@@ -19,6 +19,11 @@ export function pairInWords(pair: Pair): string {
   return pair === "all" || !found ? "" : `sentence ${found[1]}`;
 }
 
+/** Whose keys a pair shows: "sentence B"; "" for all. */
+export function keysInWords(pair: Pair): string {
+  return pair === "all" ? "" : `sentence ${pair[2]?.toUpperCase()}`;
+}
+
 /** Both sides of a stack. */
 interface Sides {
   queries: TokenList;

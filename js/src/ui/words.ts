@@ -9,6 +9,13 @@ export function quoted(text: string): string {
   return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
 }
 
+/** A token between quotation marks, with its place where others read the same. */
+export function quotedAt(texts: readonly string[], index: number): string {
+  const text = texts[index] ?? "";
+  const alone = texts.indexOf(text) === texts.lastIndexOf(text);
+  return alone ? quoted(text) : `${quoted(text)} (${index})`;
+}
+
 /** A weight with two decimals, or one that says that it is smaller. */
 export function formatWeight(weight: number, decimals = 2): string {
   const least = 10 ** -decimals;

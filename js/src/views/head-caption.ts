@@ -85,7 +85,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,
       renormalize: state.renormalize,
-      pair: pairOf(plan, state.pair) !== "all",
+      pair: pairOf(plan, state.pair),
       emptyQueries: lines.emptyQueries,
       wholeRows: lines.wholeRows,
       pinned,

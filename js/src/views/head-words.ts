@@ -1,6 +1,7 @@
 /** What the head view says in words. Pure functions. */
 
-import { formatShare, formatWeight, headsInWords, quoted } from "../ui/words";
+import { keysInWords, type Pair } from "../ui/pairs";
+import { formatShare, formatWeight, headsInWords, quoted, quotedAt } from "../ui/words";
 import type { Lines, Shares } from "./head-lines";
 import type { Focus } from "./head-marks";
 
@@ -57,7 +58,7 @@ export function sentence(said: Said): string {
     if (others.length > 0) {
       parts.push(`${formatWeight(others[0]?.value ?? 0)} or less in the other ${others.length}`);
     }
-    return `${where} ${quoted(said.queryTexts[focus.query] ?? "")} attends to ${quoted(said.keyTexts[focus.key] ?? "")}: ${listed(parts)}.`;
+    return `${where} ${quotedAt(said.queryTexts, focus.query)} attends to ${quotedAt(said.keyTexts, focus.key)}: ${listed(parts)}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
@@ -74,13 +75,13 @@ export function sentence(said: Said): string {
       }
     });
     if (focus.query !== null) {
-      const query = quoted(said.queryTexts[focus.query] ?? "");
+      const query = quotedAt(said.queryTexts, focus.query);
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
-      return `${where} ${query} attends most to ${quoted(said.keyTexts[best.key] ?? "")}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+      return `${where} ${query} attends most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
     }
-    const key = quoted(said.keyTexts[focus.key as number] ?? "");
+    const key = quotedAt(said.keyTexts, focus.key as number);
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quoted(said.queryTexts[best.query] ?? "")}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+    return `${where} ${key} gets most from ${quotedAt(said.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
   }
   lines.series.forEach((each, series) => {
     for (let i = 0; i < each.count; i++) {
@@ -88,7 +89,7 @@ export function sentence(said: Said): string {
     }
   });
   if (best.series < 0) return `${where} No line is drawn.`;
-  return `${where} Strongest: ${quoted(said.queryTexts[best.query] ?? "")} to ${quoted(said.keyTexts[best.key] ?? "")}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+  return `${where} Strongest: ${quotedAt(said.queryTexts, best.query)} to ${quotedAt(said.keyTexts, best.key)}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
 }
 
 /** Weights that a summary names. */
@@ -117,11 +118,13 @@ export function summary(said: Said): string {
     }
   });
   all.sort((a, b) => b.value - a.value);
-  const query = (index: number): string => quoted(said.queryTexts[index] ?? "");
-  const key = (index: number): string => quoted(said.keyTexts[index] ?? "");
+  const query = (index: number): string => quotedAt(said.queryTexts, index);
+  const key = (index: number): string => quotedAt(said.keyTexts, index);
   const pinned = [
-    ...(focus.query === null ? [] : [`Query ${focus.query}, ${query(focus.query)}.`]),
-    ...(focus.key === null ? [] : [`Key ${focus.key}, ${key(focus.key)}.`]),
+    ...(focus.query === null
+      ? []
+      : [`Query ${focus.query}, ${quoted(said.queryTexts[focus.query] ?? "")}.`]),
+    ...(focus.key === null ? [] : [`Key ${focus.key}, ${quoted(said.keyTexts[focus.key] ?? "")}.`]),
   ];
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
     const between =
@@ -143,7 +146,7 @@ export interface Drawn {
   faintest: number | null;
   leaveOut: string[];
   renormalize: boolean;
-  pair: boolean;
+  pair: Pair;
   emptyQueries: number;
   /** Whether it is known to which keys outside the window weight goes. */
   wholeRows: boolean;
@@ -170,16 +173,17 @@ export function coverage(drawn: Drawn): string {
       : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
   const whole = drawn.maxima ? "the maxima over heads, summed" : "the weight";
   parts.push(`${what}: ${formatShare(shares.drawn)} of ${whole}.`);
+  const keysOf = keysInWords(drawn.pair);
   if (drawn.leaveOut.length > 0) {
     const where = drawn.wholeRows ? "" : " within the window";
     const rest = drawn.wholeRows ? "the rest" : "the rest, with all outside the window,";
     const after = drawn.renormalize ? `; ${rest} is renormalised` : "";
     const share = formatShare(shares.leftOut);
     parts.push(`Left out: ${listed(drawn.leaveOut)}, ${share}${where}${after}.`);
-  } else if (drawn.renormalize && drawn.pair) {
-    parts.push("Renormalised over the keys of the pair.");
+  } else if (drawn.renormalize && keysOf !== "") {
+    parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
-  if (drawn.pair) parts.push(`To tokens outside the pair: ${formatShare(shares.otherPair)}.`);
+  if (keysOf !== "") parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
   if (shares.outside > 0.0005) parts.push(`Leaves the window: ${formatShare(shares.outside)}.`);
   if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all.");
   if (drawn.pinned.length > 0)

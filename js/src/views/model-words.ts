@@ -4,7 +4,7 @@ import type { StackDescription } from "../channel/source";
 import { scoreText } from "../ui/head-strip";
 import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
-import { formatWeight, precision, quoted, stackName, tokensInWords } from "../ui/words";
+import { formatWeight, precision, quotedAt, stackName, tokensInWords } from "../ui/words";
 import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
 import { covered, type HeadMap, type Part, type Sample, strongest } from "./model-maps";
 import { FAINTEST_LINE, mostLines } from "./model-marks";
@@ -60,8 +60,8 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
   const columns = covered(best.column, map.columns, part.columns);
   const weight = formatWeight(best.weight);
   if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
-    const query = quoted(place.queries.text[rows[0]] ?? "");
-    const key = quoted(place.keys.text[columns[0]] ?? "");
+    const query = quotedAt(place.queries.text, rows[0]);
+    const key = quotedAt(place.keys.text, columns[0]);
     return `${query} to ${key}, ${weight}`;
   }
   const from = rangeInWords(rows, "query", "queries");
@@ -127,8 +127,8 @@ export function thumbnailsInWords(
     return `${pooled} More ink, more weight (square root); queries downwards, keys to the right.`;
   const least = formatWeight(FAINTEST_LINE * map.maximum);
   const drawn = `A head's ${mostLines(cell)} strongest weights at most, from ${least} on`;
-  const from = "from queries on the left to keys on the right";
-  return rows < queries || columns < keys ? `${drawn}, ${from}. ${pooled}` : `${drawn}, ${from}.`;
+  const sides = "queries on the left, keys on the right";
+  return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
 
 /** The one sentence: what is open, or what there is. */

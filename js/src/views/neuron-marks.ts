@@ -232,7 +232,10 @@ function lineMarks(picture: Picture, place: LinePlace): Mark[] {
   if (line.kind === "elsewhere") {
     const weight = weightElsewhere(table.vectors);
     const count = picture.keyTexts.length - table.rows.length;
-    const marks = [named(`${count} other keys`), ...barMarks(picture, place, weight)];
+    const marks = [
+      named(`${count} other ${count === 1 ? "key" : "keys"}`),
+      ...barMarks(picture, place, weight),
+    ];
     return layout.stacked ? marks : [...marks, remark(picture, place, "not shown, together")];
   }
   if (!sink) return [];

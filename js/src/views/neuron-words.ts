@@ -2,7 +2,7 @@
 
 import type { Vectors } from "../channel/vectors";
 import type { Place } from "../ui/record";
-import { formatShare, formatWeight, precision, quoted, stackName } from "../ui/words";
+import { formatShare, formatWeight, precision, quoted, quotedAt, stackName } from "../ui/words";
 import { headOf, tokenOf } from "./neuron-data";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./neuron-rows";
 
@@ -39,11 +39,11 @@ export interface Said {
 }
 
 function keyText(said: Said, key: number): string {
-  return quoted(said.place.keys.text[key] ?? "");
+  return quotedAt(said.place.keys.text, key);
 }
 
 function queryText(said: Said): string {
-  return quoted(said.place.queries.text[tokenOf(said.place)] ?? "");
+  return quotedAt(said.place.queries.text, tokenOf(said.place));
 }
 
 function highlighted(said: Said): Row | null {
@@ -179,7 +179,7 @@ export function summaryOf(said: Said): string {
   const about = row ? ` ${sentenceOf(said)}` : "";
   return (
     `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
-    `Query ${tokenOf(place)}, ${queryText(said)}. ` +
+    `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}. ` +
     `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
   );
 }
