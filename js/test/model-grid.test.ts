@@ -117,6 +117,13 @@ describe("the layout", () => {
     }
   });
 
+  it("fits every width, also where a thumbnail's size changes the gap beside it", () => {
+    for (let width = 400; width < 800; width++) {
+      const layout = layOut({ ...options, columns: 4, rows: 2, width, longest: 25 });
+      expect(layout.width).toBeLessThanOrEqual(width);
+    }
+  });
+
   it("scrolls in its own box where they would be smaller", () => {
     const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
     expect(layout.cell).toBe(24);

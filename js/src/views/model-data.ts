@@ -206,14 +206,19 @@ export interface Layout {
   boxHeight: number;
 }
 
+const GAPS = [3, 5, 8] as const;
+
 function gapOf(cell: number): number {
-  return cell < 36 ? 3 : cell < 64 ? 5 : 8;
+  return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
 }
 
 /** The side of thumbnails of which `columns` fill `room`. */
 function fitting(room: number, columns: number): number {
   const pitch = Math.floor(room / Math.max(1, columns));
-  return Math.max(LEAST_CELL, Math.min(MOST_CELL, pitch - gapOf(pitch - 8)));
+  // A side has the gap of its own size: the largest of which side and gap fit.
+  const sides = GAPS.map((gap) => pitch - gap);
+  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? LEAST_CELL;
+  return Math.max(LEAST_CELL, Math.min(MOST_CELL, side));
 }
 
 /** A side that the matrix' cells part evenly, where that costs little. */
