@@ -148,8 +148,7 @@ function standingBars(
     if (!apart && c > 0) return;
     const x = startOf(c);
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
-    const all = `${columns.length} heads; number: the strongest`;
-    const name = apart ? each.name : fitLabel(all, free, titleFont, measureText).text;
+    const name = apart ? each.name : sharedName(columns.length, free, titleFont);
     marks.push({
       kind: "text",
       text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,
@@ -202,6 +201,12 @@ function standingBars(
     }
   }
   return marks;
+}
+
+/** What numbers beside bars of several heads are, in as many words as there is room for. */
+function sharedName(numHeads: number, room: number, font: string): string {
+  const names = [`${numHeads} heads; number: the strongest`, "number: the strongest"];
+  return names.find((name) => measureText(name, font) <= room) ?? "strongest";
 }
 
 /** The bars that get their number: strongest first, none too near to another of its column. */
