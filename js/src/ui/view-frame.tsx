@@ -123,7 +123,7 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     });
   };
   return (
-    <div class="av-row">
+    <div class="av-row av-stack">
       <Choice
         label="Stack"
         value={place.stack.name}
