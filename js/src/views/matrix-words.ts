@@ -8,6 +8,7 @@ import {
   headsInWords,
   precision,
   quoted,
+  quotedAt,
   stackName,
   tokensInWords,
 } from "../ui/words";
@@ -61,7 +62,7 @@ export function cellInWords(plan: Plan, side: "query" | "key", cell: number): st
   const axis = side === "query" ? plan.rows : plan.columns;
   const { text } = side === "query" ? plan.queries : plan.keys;
   const [start, stop] = tokensOf(axis, cell);
-  if (stop - start === 1) return quoted(text[start] ?? "");
+  if (stop - start === 1) return quotedAt(text, start);
   return `${side === "query" ? "queries" : "keys"} ${start} to ${stop - 1}`;
 }
 
@@ -113,8 +114,8 @@ function strongInWords(said: Said, cell: Strong): string {
 export function sentence(said: Said): string {
   const { plan, row, column } = said;
   const where = whereOf(plan);
-  const query = said.token === null ? "" : quoted(plan.queries.text[said.token] ?? "");
-  const key = said.key === null ? "" : quoted(plan.keys.text[said.key] ?? "");
+  const query = said.token === null ? "" : quotedAt(plan.queries.text, said.token);
+  const key = said.key === null ? "" : quotedAt(plan.keys.text, said.key);
   if (said.token !== null && said.key !== null && row?.token === said.token) {
     const at = said.key - row.window[0];
     const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
@@ -123,12 +124,12 @@ export function sentence(said: Said): string {
   if (said.token !== null && said.key === null && row?.token === said.token) {
     const best = strongestOf(row);
     if (!best) return `${where} ${query} attends to no key in sight.`;
-    return `${where} ${query} attends most to ${quoted(plan.keys.text[best.index] ?? "")}: ${formatWeight(best.weight)}.`;
+    return `${where} ${query} attends most to ${quotedAt(plan.keys.text, best.index)}: ${formatWeight(best.weight)}.`;
   }
   if (said.key !== null && said.token === null && column?.token === said.key) {
     const best = strongestOf(column);
     if (!best) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quoted(plan.queries.text[best.index] ?? "")}: ${formatWeight(best.weight)}.`;
+    return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${formatWeight(best.weight)}.`;
   }
   const [best] = strongestCells(said.grid, 1);
   if (!best) return `${where} No weight is in sight.`;
@@ -141,11 +142,13 @@ const MOST_IN_SUMMARY = 5;
 /** Stack, layer, heads, pins and the five strongest weights, in one breath. */
 export function summary(said: Said): string {
   const { plan, row, column, grid } = said;
-  const query = (index: number): string => quoted(plan.queries.text[index] ?? "");
-  const key = (index: number): string => quoted(plan.keys.text[index] ?? "");
+  const query = (index: number): string => quotedAt(plan.queries.text, index);
+  const key = (index: number): string => quotedAt(plan.keys.text, index);
   const pinned = [
-    ...(said.token === null ? [] : [`Query ${said.token}, ${query(said.token)}.`]),
-    ...(said.key === null ? [] : [`Key ${said.key}, ${key(said.key)}.`]),
+    ...(said.token === null
+      ? []
+      : [`Query ${said.token}, ${quoted(plan.queries.text[said.token] ?? "")}.`]),
+    ...(said.key === null ? [] : [`Key ${said.key}, ${quoted(plan.keys.text[said.key] ?? "")}.`]),
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
