@@ -1,6 +1,6 @@
 /** The matrix view as a figure for a paper and as a table: the same marks, with all that is said. */
 
-import { type Box, composeFigure, RAMP_WIDTH, type Words } from "../draw/figure";
+import { type Box, composeFigure, RAMP_WIDTH, textMark, type Words } from "../draw/figure";
 import type { Mark, Scene } from "../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { colorAt, weightAt } from "./matrix-colors";
@@ -42,7 +42,8 @@ export function scaleBox(picture: Picture): Box {
       align: share === 0 ? "start" : share === 1 ? "end" : "middle",
     });
   }
-  return { width: RAMP_WIDTH, height: 28, marks };
+  marks.push(textMark("weight", RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }));
+  return { width: RAMP_WIDTH, height: 43, marks };
 }
 
 /** The whole figure. What the pointer is on is not part of it. */

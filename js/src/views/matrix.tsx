@@ -126,6 +126,7 @@ export function ColorLegend({ model, picture }: { model: MatrixModel; picture: P
           </span>
         ))}
       </span>
+      <span class="av-color-title">weight</span>
     </button>
   );
 }
