@@ -32,6 +32,8 @@ export interface ModelModel {
   place: ReadonlySignal<Place | null>;
   grid: ReadonlySignal<Grid | null>;
   layout: ReadonlySignal<Layout | null>;
+  /** The grid in all the width that there is, for figures. */
+  wholeLayout: () => Layout | null;
   sight: ReadonlySignal<Sight | null>;
   /** "model:stack:layer", as it is set on the root once all is drawn. */
   sign: ReadonlySignal<string | null>;
@@ -127,20 +129,19 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layout = computed<Layout | null>(() => {
-    const now = grid.value;
-    if (!now) return null;
+  const layoutAt = (now: Grid, width: number): Layout => {
     const window = globalThis.innerHeight || 800;
     return layOut({
       columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
       rows: now.rows.length,
       gallery: now.columns === null,
-      width: gridWidth.value,
+      width,
       mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
       size: size.value,
       longest: longest.value,
     });
-  });
+  };
+  const layout = computed<Layout | null>(() => grid.value && layoutAt(grid.value, gridWidth.value));
 
   // As text, so that scrolling within a row changes nothing.
   const sightText = computed(() =>
@@ -214,6 +215,8 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     place: record.place,
     grid,
     layout,
+    // A figure holds the grid alone: what is open beside it on the screen takes no room there.
+    wholeLayout: () => grid.value && layoutAt(grid.value, context.width.value),
     sight,
     sign: computed(() => {
       const place = record.place.value;

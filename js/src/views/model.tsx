@@ -151,7 +151,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
 
 /** What is drawn now; an error before anything is. */
 function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } {
-  const [grid, layout, place] = [model.grid.peek(), model.layout.peek(), model.place.peek()];
+  const [grid, layout, place] = [model.grid.peek(), model.wholeLayout(), model.place.peek()];
   if (!grid || !layout || !place) throw new Error("Nothing is drawn yet: there is no picture.");
   return { grid, layout, place };
 }
