@@ -367,7 +367,8 @@ def test_a_pair_of_texts(page: Page, tmp_path: Path) -> None:
     # One border down and one across.
     assert len(muted) == 2
     root.get_by_label("Sentences").select_option("a-b")
-    says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight, where a query's weights sum to 0.60 on average.")
+    says(root, "Queries 0–1 of 5, keys 2–4 of 5 in sight")
+    says(root, "where a query's weights sum to 0.60 on average.")
     assert {(row["query_token"], row["key_token"]) for row in rows_of(page)} == {
         (query, key) for query in ("a1", "a2") for key in ("b1", "b2", "b3")
     }
