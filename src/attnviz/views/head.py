@@ -30,7 +30,7 @@ class HeadView(WindowedView):
         The layers to offer.
     **traits
         Initial values of the traits below and of those that all views share
-        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, theme).
+        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, theme).
 
     Attributes
     ----------

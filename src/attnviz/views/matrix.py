@@ -24,7 +24,7 @@ class MatrixView(WindowedView):
         The layers to offer.
     **traits
         Initial values of the traits below and of those that all views share
-        (see `attnviz.views.base.AttentionView`). Of several chosen heads the mean is shown, and
+        (see `attnviz.views.place.PlacedWidget`). Of several chosen heads the mean is shown, and
         of all heads where none is chosen.
 
     Attributes

@@ -38,7 +38,7 @@ class ModelView(WindowedView):
         The layers to offer.
     **traits
         Initial values of the traits below and of those that all views share
-        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, order,
+        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, order,
         least_score, scores, theme). The head that is open in detail is the first of `heads` in
         `layer`; none is where `heads` is empty, which is the default. Ordered by a score, all
         heads of all layers stand in one list, the strongest first.

@@ -29,7 +29,7 @@ class NeuronView(AttentionView):
         The layers to offer.
     **traits
         Initial values of the trait below and of those that all views share
-        (see `attnviz.views.base.AttentionView`: stack, layer, heads, token, key, order,
+        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, order,
         least_score, scores, theme). The head that is shown is the first of `heads`. `token` is the
         query, None the last that is no special token. `key` is the highlighted row, None the
         strongest.

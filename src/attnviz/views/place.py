@@ -1,0 +1,211 @@
+"""Where in a record a view is: the traits that all views share, and what fits a record."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anywidget
+import traitlets
+
+from attnviz.host import warn_caller
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.views.trait_types import Finite, Heads, HeadScores, Index
+
+__all__ = ["PlacedWidget"]
+
+
+class PlacedWidget(anywidget.AnyWidget):
+    """A widget at a place in a record.
+
+    Whatever is set must be there in the record, and what a new stack or layer does not have moves
+    to the nearest that it has.
+
+    Attributes
+    ----------
+    stack : str
+        Name of the stack that is shown.
+    layer : int
+        The model's number of the layer that is shown.
+    heads : list of int
+        Chosen heads of that layer, in order of choice; none chosen is all of them together.
+    token : int or None
+        The pinned query.
+    key : int or None
+        The pinned key.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        For a pair of texts: whose queries and whose keys are shown.
+    order : str
+        What heads are ordered by: ``"number"``, the name of one of `scores`, or of a pattern of
+        `attnviz.analysis.head_scores` (``"previous token"``, ...). The strongest come first.
+    least_score : float or None
+        Where heads are ordered by a score: those with a lower one are not offered.
+    scores : dict
+        Scores of your own, by name: each an array (layers, heads), or a sequence of one sequence
+        a layer, for the stack that is shown first. A single array is named ``"score"``. Heads are
+        ordered by the first of them unless `order` says otherwise.
+    theme : {"auto", "light", "dark"}
+        ``"auto"`` follows the notebook or the page.
+    """
+
+    _record: AttentionRecord
+    # What is shown while nobody has chosen heads; None once somebody has.
+    _default_heads: list[int] | None = None
+
+    stack = traitlets.Unicode().tag(sync=True)
+    layer = Index().tag(sync=True)
+    heads = Heads(traitlets.Int()).tag(sync=True)
+    token = Index(None, allow_none=True).tag(sync=True)
+    key = Index(None, allow_none=True).tag(sync=True)
+    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
+    order = traitlets.Unicode("number").tag(sync=True)
+    least_score = Finite(None, allow_none=True).tag(sync=True)
+    scores = HeadScores().tag(sync=True)
+    theme = traitlets.Enum(["auto", "light", "dark"], "auto").tag(sync=True)
+
+    @property
+    def record(self) -> AttentionRecord:
+        """The record that is shown."""
+        return self._record
+
+    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """What a view shows when it is not told.
+
+        Parameters
+        ----------
+        stack : AttentionStack
+            The stack that is shown first.
+        layer : int
+            Its layer that is shown first.
+
+        Returns
+        -------
+        dict
+            Values by trait.
+        """
+        del layer, stack
+        return {}
+
+    @traitlets.validate("stack")
+    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
+        return self._stack_named(proposal["value"]).name
+
+    @traitlets.validate("layer")
+    def _validate_layer(self, proposal: Mapping[str, Any]) -> int:
+        layer: int = proposal["value"]
+        try:
+            self._stack_named(self.stack).attention(layer)
+        except IndexError as error:
+            raise traitlets.TraitError(str(error)) from None
+        return layer
+
+    @traitlets.validate("heads")
+    def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
+        heads = list(dict.fromkeys(proposal["value"]))
+        stack = self._stack_named(self.stack)
+        # Stack and heads may be set at once, before the layer has followed.
+        layer = self._nearest_layer(stack)
+        count = stack.attention(layer).num_heads
+        wrong = [head for head in heads if not 0 <= head < count]
+        if wrong:
+            raise traitlets.TraitError(
+                f"heads={heads!r}: layer {layer} of stack {self.stack!r} has heads 0 to {count - 1}"
+            )
+        return heads
+
+    @traitlets.validate("pair")
+    def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
+        pair: str = proposal["value"]
+        stack = self._stack_named(self.stack)
+        if pair != "all" and not _is_pair(stack):
+            raise traitlets.TraitError(
+                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
+                "pair (first, second), or sentence_b_start where weights are given"
+            )
+        return pair
+
+    @traitlets.validate("order")
+    def _validate_order(self, proposal: Mapping[str, Any]) -> str:
+        from attnviz.analysis import PATTERNS, patterns_of
+
+        order: str = proposal["value"]
+        known = ["number", *self.scores, *PATTERNS]
+        if order not in known:
+            raise traitlets.TraitError(
+                f"order={order!r} must be one of {', '.join(map(repr, known))}"
+            )
+        shown = {name for stack in self._record.stacks.values() for name in patterns_of(stack)}
+        if order in PATTERNS and order not in shown | set(self.scores):
+            raise traitlets.TraitError(
+                f"order={order!r}: no stack of this record can show it (where no token stands "
+                f"twice there is no induction); it can be {', '.join(map(repr, sorted(shown)))}"
+            )
+        return order
+
+    @traitlets.validate("token", "key")
+    def _validate_position(self, proposal: Mapping[str, Any]) -> int | None:
+        position: int | None = proposal["value"]
+        name: str = proposal["trait"].name
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if name == "token" else stack.key_tokens
+        if position is not None and not 0 <= position < len(tokens):
+            raise traitlets.TraitError(
+                f"{name}={position!r}: stack {self.stack!r} has "
+                f"{'queries' if name == 'token' else 'keys'} 0 to {len(tokens) - 1}"
+            )
+        return position
+
+    @traitlets.observe("stack")
+    def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
+        """Move what the new stack does not have to the nearest that it has."""
+        stack = self._stack_named(change["new"])
+        self.layer = self._nearest_layer(stack)
+        self._clip_heads()
+        if not _is_pair(stack):
+            self.pair = "all"
+        for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
+            position = getattr(self, name)
+            if position is not None and position >= len(tokens):
+                setattr(self, name, None)
+
+    @traitlets.observe("layer")
+    def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
+        del change
+        self._clip_heads()
+
+    @traitlets.observe("scores")
+    def _fit_to_scores(self, change: Mapping[str, Any]) -> None:
+        """Scores that are gone order nothing."""
+        gone = set(change["old"] or {}) - set(change["new"])
+        if self.order in gone:
+            self.order = "number"
+
+    def _nearest_layer(self, stack: AttentionStack) -> int:
+        return min(stack.layers, key=lambda number: abs(number - self.layer))
+
+    def _clip_heads(self) -> None:
+        stack = self._stack_named(self.stack)
+        count = stack.attention(self.layer).num_heads
+        if self.heads == self._default_heads:
+            # Nobody chose them: what is shown by default here is shown.
+            self._default_heads = list(self.defaults(stack, self.layer).get("heads", []))
+            self.heads = self._default_heads
+            return
+        kept = [head for head in self.heads if head < count]
+        if kept != self.heads:
+            warn_caller(
+                f"layer {self.layer} has {count} heads: of heads={self.heads!r} only {kept!r} "
+                "stay chosen"
+            )
+            self.heads = kept
+
+    def _stack_named(self, name: str) -> AttentionStack:
+        try:
+            return self._record.stack(name)
+        except KeyError as error:
+            raise traitlets.TraitError(error.args[0]) from None
+
+
+def _is_pair(stack: AttentionStack) -> bool:
+    """Whether both sides of a stack have tokens of two texts."""
+    return all({0, 1} <= set(side.sequence) for side in (stack.query_tokens, stack.key_tokens))
