@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from attnviz import demos
     from attnviz.extraction import extract
+    from attnviz.images import PatchGrid
+    from attnviz.predictions import Candidate, Prediction
     from attnviz.record import AttentionRecord, load
     from attnviz.show import (
         dashboard,
@@ -37,11 +39,14 @@ __version__ = "0.1.0"
 __all__ = [
     "AttentionRecord",
     "AttentionStack",
+    "Candidate",
     "Dashboard",
     "HeadView",
     "MatrixView",
     "ModelView",
     "NeuronView",
+    "PatchGrid",
+    "Prediction",
     "Tokens",
     "dashboard",
     "demos",
@@ -56,11 +61,14 @@ __all__ = [
 _HOMES = {
     "AttentionRecord": "attnviz.record",
     "AttentionStack": "attnviz.stack",
+    "Candidate": "attnviz.predictions",
     "Dashboard": "attnviz.views.dashboard",
     "HeadView": "attnviz.views.head",
     "MatrixView": "attnviz.views.matrix",
     "ModelView": "attnviz.views.model",
     "NeuronView": "attnviz.views.neuron",
+    "PatchGrid": "attnviz.images",
+    "Prediction": "attnviz.predictions",
     "Tokens": "attnviz.tokens",
     "dashboard": "attnviz.show",
     "extract": "attnviz.extraction",

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.given import checked_layers, refuse_unused, tokens_of
+from attnviz.images import checked_image
 from attnviz.merged import MERGED_NOTE
 from attnviz.stack import AttentionStack, spans
 from attnviz.tokens import Tokens
@@ -39,6 +40,14 @@ class AttentionRecord:
         Name of the model, shown as the title of every picture.
     notes : sequence of str
         What a reader of the pictures must be told.
+    images : sequence of ndarray
+        The pictures that the model saw, uint8, (height, width, 3); tokens say which are patches of
+        them (`Tokens.grids`).
+
+    Raises
+    ------
+    ValueError
+        If there is no stack, or tokens are patches of an image that isn't there.
 
     Examples
     --------
@@ -54,6 +63,7 @@ class AttentionRecord:
         *,
         model: str = "",
         notes: Sequence[str] = (),
+        images: Sequence[Any] = (),
     ) -> None:
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
@@ -61,6 +71,16 @@ class AttentionRecord:
         # Half of a surrogate pair is no text: no file could hold the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
+        self.images = tuple(
+            checked_image(image, f"images[{index}]") for index, image in enumerate(images)
+        )
+        for stack in self.stacks.values():
+            for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):
+                if grid.image >= len(self.images):
+                    raise ValueError(
+                        f"stack {stack.name!r} has patches of image {grid.image}, and images has "
+                        f"{len(self.images)}; give the picture that the model saw"
+                    )
 
     @classmethod
     def from_weights(
@@ -243,7 +263,7 @@ class AttentionRecord:
             for name, stack in self.stacks.items()
             if set(wanted) & set(stack.layers)
         }
-        return AttentionRecord(kept, model=self.model, notes=self.notes)
+        return AttentionRecord(kept, model=self.model, notes=self.notes, images=self.images)
 
     def merge_words(self) -> AttentionRecord:
         """The same record with tokens merged into words: keys summed, queries averaged.
@@ -277,7 +297,7 @@ class AttentionRecord:
         if all(merged[name] is stack for name, stack in self.stacks.items()):
             return self
         notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
-        return AttentionRecord(merged, model=self.model, notes=notes)
+        return AttentionRecord(merged, model=self.model, notes=notes, images=self.images)
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """All weights of a stack, computed now.

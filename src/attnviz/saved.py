@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.images import PatchGrid, checked_image
 from attnviz.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, PackedMask
 from attnviz.merged import MergedWeights
+from attnviz.predictions import Candidate, Prediction
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens, visible
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
@@ -65,7 +67,11 @@ def record_to_arrays(
             }
             for stack in record.stacks.values()
         ],
+        "images": len(record.images),
     }
+    for index, image in enumerate(record.images):
+        # A copy where the array is read-only: torch warns of such.
+        arrays[f"images/{index}"] = torch.from_numpy(np.require(image, requirements="W"))
     return header | {"shared": shared.header}, arrays
 
 
@@ -113,7 +119,12 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"model and notes must be texts, got {texts!r}")
-    return AttentionRecord(stacks, model=texts[0], notes=texts[1:])
+    # Files of the first days have none.
+    images = [
+        checked_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
+        for index in range(int(header.get("images", 0)))
+    ]
+    return AttentionRecord(stacks, model=texts[0], notes=texts[1:], images=images)
 
 
 class _Shared:
@@ -306,6 +317,8 @@ def _tokens_to_header(tokens: Tokens) -> dict[str, Any]:
         "sequence": tokens.sequence,
         "ids": tokens.ids,
         "words": tokens.words,
+        "grids": [asdict(grid) for grid in tokens.grids],
+        "predictions": [asdict(prediction) for prediction in tokens.predictions],
     }
 
 
@@ -319,7 +332,26 @@ def _tokens_from_header(fields: dict[str, Any]) -> Tokens:
         # Files of the first days have none.
         words=fields.get("words"),
     )
-    return replace(tokens, text=tuple(map(_with_parts, fields["text"])))
+    return replace(
+        tokens,
+        text=tuple(map(_with_parts, fields["text"])),
+        grids=tuple(PatchGrid(**grid) for grid in fields.get("grids", [])),
+        predictions=tuple(map(_prediction_from_header, fields.get("predictions", []))),
+    )
+
+
+def _prediction_from_header(fields: dict[str, Any]) -> Prediction:
+    row = fields["row"]
+    return Prediction(
+        query=int(fields["query"]),
+        token=_candidate_from_header(fields["token"]),
+        candidates=tuple(map(_candidate_from_header, fields["candidates"])),
+        row=None if row is None else int(row),
+    )
+
+
+def _candidate_from_header(fields: dict[str, Any]) -> Candidate:
+    return Candidate(_with_parts(fields["text"]), int(fields["id"]), float(fields["probability"]))
 
 
 def _with_parts(text: str) -> str:

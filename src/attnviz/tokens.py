@@ -11,6 +11,9 @@ import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from attnviz.images import PatchGrid
+from attnviz.predictions import Prediction
+
 __all__ = ["Tokens", "numbered_words", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
@@ -128,6 +131,10 @@ class Tokens:
         whole where it is not known. Neighbours with the same number make a word. They are the
         tokenizer's own words: most cut punctuation off, and many cut "didn't" into ``didn`` and
         ``'t``.
+    grids : tuple of PatchGrid
+        The runs of tokens that are patches of images, in order, each inside the tokens.
+    predictions : tuple of Prediction
+        The tokens that the model produced, in order, with the queries that predicted them.
 
     Examples
     --------
@@ -141,9 +148,11 @@ class Tokens:
     sequence: tuple[int | None, ...]
     ids: tuple[int, ...] | None = None
     words: tuple[int | None, ...] | None = None
+    grids: tuple[PatchGrid, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse columns of different lengths."""
+        """Refuse columns of different lengths, and places outside of the tokens."""
         for name, column in (
             ("special", self.special),
             ("sequence", self.sequence),
@@ -154,6 +163,19 @@ class Tokens:
                 raise ValueError(
                     f"{name} has {len(column)} entries but text has {len(self.text)} tokens; "
                     "they must be equally long"
+                )
+        end = 0
+        for grid in self.grids:
+            if grid.start < end or grid.stop > len(self.text):
+                raise ValueError(
+                    f"grids must follow each other inside the {len(self.text)} tokens; got {grid}"
+                )
+            end = grid.stop
+        for each in self.predictions:
+            if max(each.query, each.row or 0) >= len(self.text):
+                raise ValueError(
+                    f"predictions must lie inside the {len(self.text)} tokens; got query "
+                    f"{each.query} and row {each.row}"
                 )
 
     @classmethod

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from attnviz.tokens import Tokens, numbered_words
 
@@ -149,7 +150,8 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     Returns
     -------
     Tokens
-        Without ids; the same object where no word has several parts.
+        Without ids and predictions, which are of single tokens; the same object where no word has
+        several parts.
 
     Examples
     --------
@@ -164,6 +166,7 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     stops = [*starts[1:], len(tokens)]
     special = tuple(tokens.special[start] for start in starts)
     sequence = tuple(tokens.sequence[start] for start in starts)
+    places = {start: place for place, start in enumerate(starts)}
     return Tokens(
         text=tuple(
             _joined(tokens.text[start:stop], pieces=pieces)
@@ -172,6 +175,8 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         special=special,
         sequence=sequence,
         words=numbered_words(range(len(starts)), special, sequence),
+        # A patch is a word of its own, so that a grid stays whole.
+        grids=tuple(replace(grid, start=places[grid.start]) for grid in tokens.grids),
     )
 
 

@@ -16,6 +16,7 @@ PACKAGE = Path(attnviz.__file__).parent
 
 # From the bottom up: each floor uses only those below it (and its own rooms).
 FLOORS = [
+    {"images", "predictions"},
     {"tokens", "masks", "storage", "static_files", "host"},
     {"weights", "display", "words"},
     {"given", "merged"},
@@ -135,6 +136,8 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
 @pytest.mark.parametrize(
     ("room", "outside"),
     [
+        ("images", {"numpy"}),
+        ("predictions", set()),
         ("tokens", set()),
         ("masks", {"torch"}),
         ("weights", {"numpy", "torch"}),

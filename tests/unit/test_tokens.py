@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from attnviz.images import PatchGrid
+from attnviz.predictions import Candidate, Prediction
 from attnviz.tokens import Tokens, visible
 from unit.records import HOSTILE
 
@@ -138,3 +141,25 @@ def test_one_string_is_not_a_list_of_tokens() -> None:
 def test_ids_are_no_tokens() -> None:
     with pytest.raises(TypeError, match=r"tokens\[1\] is a int"):
         Tokens.of(["a", 7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"grids": (PatchGrid(0, 1, 2, 1),)},
+        {"grids": (PatchGrid(0, 0, 1, 1), PatchGrid(0, 0, 1, 1))},
+        {"predictions": (Prediction(2, Candidate("a", 0, 1.0), (), None),)},
+        {"predictions": (Prediction(1, Candidate("a", 0, 1.0), (), 2),)},
+    ],
+)
+def test_grids_and_predictions_lie_inside_the_tokens(parts: dict[str, Any]) -> None:
+    tokens = Tokens.of(["a", "b"])
+    with pytest.raises(ValueError, match="inside the 2 tokens"):
+        replace(tokens, **parts)
+
+
+def test_a_grid_and_a_probability_are_what_they_say() -> None:
+    with pytest.raises(ValueError, match="no grid"):
+        PatchGrid(0, 0, 0, 3)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Candidate("a", 0, float("nan"))

@@ -17,6 +17,35 @@ import {
   type VectorsRequest,
 } from "./vectors";
 
+/** A run of tokens that are the patches of one image, row by row from the top left. */
+export interface PatchGrid {
+  /** Which of the description's images. */
+  image: number;
+  /** Place of the first patch among the tokens. */
+  start: number;
+  rows: number;
+  columns: number;
+}
+
+/** A token that the model might have produced. */
+export interface Candidate {
+  text: string;
+  id: number;
+  /** From 0 to 1. */
+  probability: number;
+}
+
+/** A token that the model produced, or was made to produce. */
+export interface Prediction {
+  /** The query that predicted it: the position before. */
+  query: number;
+  token: Candidate;
+  /** The likeliest tokens there, best first. */
+  candidates: Candidate[];
+  /** The query that the token itself is; null where the model never read it. */
+  row: number | null;
+}
+
 /** Display tokens of one side of a stack. */
 export interface TokenList {
   text: string[];
@@ -24,6 +53,10 @@ export interface TokenList {
   special: number[];
   /** 0 for the first sequence of a pair, 1 for the second, null for special tokens. */
   sequence: (number | null)[];
+  /** Runs of patches, in order; left out where there are none. */
+  grids?: PatchGrid[];
+  /** Tokens that the model produced, in order; left out where there are none. */
+  predictions?: Prediction[];
 }
 
 /** One stack of attention layers: "self", "encoder", "decoder", "cross", ... */
@@ -51,6 +84,8 @@ export interface StackDescription {
 export interface Description {
   model: string;
   notes: string[];
+  /** Sizes of the pictures that the model saw; left out where there are none. */
+  images?: { height: number; width: number }[];
   stacks: StackDescription[];
 }
 

@@ -7,7 +7,7 @@ maps that it draws. Replies stay under a size that every notebook host carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,9 +48,11 @@ def describe(record: AttentionRecord) -> dict[str, Any]:
     dict
         Fit for JSON: model, notes, and for each stack its layers, heads and tokens.
     """
+    sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
     return {
         "model": record.model,
         "notes": list(record.notes),
+        **({"images": sizes} if sizes else {}),
         "stacks": [_describe_stack(stack) for stack in record.stacks.values()],
     }
 
@@ -76,6 +78,8 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
         "text": list(tokens.text),
         "special": [position for position, flag in enumerate(tokens.special) if flag],
         "sequence": list(tokens.sequence),
+        **({"grids": list(map(asdict, tokens.grids))} if tokens.grids else {}),
+        **({"predictions": list(map(asdict, tokens.predictions))} if tokens.predictions else {}),
     }
 
 
