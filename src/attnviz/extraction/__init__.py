@@ -6,20 +6,23 @@ This is the only part that knows transformers.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, overload
 
 import torch
 from tqdm.auto import tqdm
+from transformers import GenerationConfig
 
-from attnviz.extraction.batch import Batch
+from attnviz.extraction.batch import Batch, one_by_one, placed
 from attnviz.extraction.collect import Collector, StackLayers
 from attnviz.extraction.dispatch import capturing
 from attnviz.extraction.encode import Encoder
+from attnviz.extraction.generate import Settings, generate_text, read_settings
 from attnviz.extraction.inputs import examples_of
 from attnviz.extraction.models import Loaded, evaluating, load, name_of
 from attnviz.extraction.patches import patch_tokens
+from attnviz.extraction.predict import add_predictions, num_logits
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
@@ -34,6 +37,7 @@ def extract(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
     device: str | torch.device | None = "cpu",
@@ -49,6 +53,7 @@ def extract(
     tokenizer: Any = None,
     processor: Any = None,
     target: Sequence[str] | None = None,
+    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
     device: str | torch.device | None = "cpu",
@@ -65,6 +70,7 @@ def extract(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | Sequence[str] | None = None,
+    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
     device: str | torch.device | None = "cpu",
@@ -79,6 +85,7 @@ def extract(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | Sequence[str] | None = None,
+    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
     device: str | torch.device | None = "cpu",
@@ -103,20 +110,28 @@ def extract(
     target : str or list of str, optional
         Text that the model is made to produce: shifted into the decoder of an encoder-decoder
         model, appended to the prompt of a decoder-only one. A list for a list of texts.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text, and record that: how many tokens at most, each the likeliest;
+        or keyword arguments of the model's own ``generate``, for example ``{"max_new_tokens": 40,
+        "do_sample": True, "top_p": 0.9}``, which follows torch's seed. The text is generated as
+        usual and then read in one forward, whose rows equal those of the single steps.
     decoder_input_ids : Tensor or sequence of int, optional
-        Ids that the decoder of an encoder-decoder model is given, instead of `target`.
+        Ids that the decoder of an encoder-decoder model is given, instead of `target`; with
+        `generate`, those that it begins with.
     name : str, optional
         Title of every picture; by default the last part of the model's hub id or folder.
     device : str, device or None
         Where queries and keys are kept; None leaves them where the model computed them.
     progress : bool
-        Whether a list of texts shows a progress bar.
+        Whether a list of texts, and a text that is long in coming, show a progress bar.
 
     Returns
     -------
     AttentionRecord or list of AttentionRecord
         One record for one example; a list, one record an example, for a list of texts or an encoded
-        batch over 1. Padding is removed.
+        batch over 1. Padding is removed. Where the model produced a text (`target`, `generate`) its
+        query tokens say what was predicted where, in `Tokens.predictions`; a model without a
+        language head predicts nothing, which a note says.
 
     Raises
     ------
@@ -141,19 +156,39 @@ def extract(
     examples, many = examples_of(inputs)
     kept_on = None if device is None else torch.device(device)
     title = name or name_of(loaded.model)
+    settings = None if generate is None else read_settings(generate, loaded.model)
+
+    def record_one(example: Any, wanted: Any, ids: Any) -> list[AttentionRecord]:
+        batch = encoder.encode(example, wanted, ids, generating=settings is not None)
+        batches = [batch]
+        if settings is not None:
+            batches = _generated(loaded, encoder, batch, settings, progress=progress)
+        return [
+            record for each in batches for record in _run(loaded, encoder, each, title, kept_on)
+        ]
+
     if not many:
-        batch = encoder.encode(examples[0], target, decoder_input_ids)
-        records = _run(loaded, encoder, batch, title, kept_on)
-        return records[0] if batch.size == 1 else records
+        records = record_one(examples[0], target, decoder_input_ids)
+        return records[0] if len(records) == 1 else records
     targets = _one_each("target", target, len(examples))
     decoder_ids = _one_each("decoder_input_ids", decoder_input_ids, len(examples))
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     # One forward each: no padding, and no more memory than the longest text needs.
     for example, wanted, ids in zip(bar, targets, decoder_ids, strict=True):
-        batch = encoder.encode(example, wanted, ids)
-        records += _run(loaded, encoder, batch, title, kept_on)
+        records += record_one(example, wanted, ids)
     return records
+
+
+def _generated(
+    loaded: Loaded, encoder: Encoder, batch: Batch, settings: Settings, *, progress: bool
+) -> list[Batch]:
+    """Let the model go on with each example of a batch."""
+    batches = one_by_one(batch)
+    for each in batches:
+        came = generate_text(loaded.model, each, settings, progress=progress)
+        encoder.add_generated(each, came, settings.manner)
+    return batches
 
 
 def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
@@ -180,15 +215,14 @@ def _run(
         vision=encoder.vision,
         device=device,
     )
-    arguments = {name: _placed(model, value) for name, value in batch.arguments.items()}
-    # Nothing of the output is used: no cache is filled, and logits are made for one token only.
+    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    # No cache is filled, and logits are made only for tokens that predict a text.
     accepted = inspect.signature(model.forward).parameters
     if "use_cache" in accepted:
         arguments["use_cache"] = False
     if "logits_to_keep" in accepted:
-        arguments["logits_to_keep"] = 1
-    # Both sides of an encoder-decoder model may have the same to say.
-    notes = list(dict.fromkeys(batch.notes))
+        arguments["logits_to_keep"] = num_logits(batch)
+    notes: list[str] = []
     with ExitStack() as stack:
         for handle in collector.watch():
             stack.callback(handle.remove)
@@ -199,7 +233,10 @@ def _run(
             )
         stack.enter_context(torch.no_grad())
         stack.enter_context(capturing(collector))
-        model(**arguments)
+        outputs = model(**arguments)
+        add_predictions(model, batch, outputs, encoder.tokenizer(needed=False))
+    # Both sides of an encoder-decoder model may have the same to say.
+    notes = [*dict.fromkeys(batch.notes), *notes]
     stacks = collector.layers()
     notes += [f"{module.name} attends too and is not shown." for module in collector.uncaptured()]
     if any(layers.in_call_order for layers in stacks.values()):
@@ -207,14 +244,6 @@ def _run(
     return [
         _record(loaded, batch, stacks, index, notes, title=title) for index in range(batch.size)
     ]
-
-
-def _placed(model: Any, value: Any) -> Any:
-    if not isinstance(value, torch.Tensor):
-        return value
-    if value.is_floating_point():
-        return value.to(device=model.device, dtype=model.dtype)
-    return value.to(device=model.device)
 
 
 def _record(

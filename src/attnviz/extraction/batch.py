@@ -9,7 +9,7 @@ import torch
 
 from attnviz.tokens import Tokens
 
-__all__ = ["Batch", "Side"]
+__all__ = ["Answer", "Batch", "Side", "one_by_one", "placed"]
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,30 @@ class Side:
     kept: list[torch.Tensor | None]
 
 
+@dataclass(frozen=True)
+class Answer:
+    """A text that the model produces, or is made to produce.
+
+    Attributes
+    ----------
+    side : str
+        The list of tokens that it belongs to: ``"input"`` or ``"decoder"``.
+    first : int
+        The token, counted without padding, that predicts the first of it; those behind predict the
+        others.
+    ids : tuple of int
+        Its vocabulary ids.
+    likeliest : tuple of (int, float)
+        Where it was generated: for each of its tokens what was likeliest in that step, and how
+        likely. Empty where that is not known.
+    """
+
+    side: str
+    first: int
+    ids: tuple[int, ...]
+    likeliest: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass
 class Batch:
     """What one forward takes.
@@ -44,6 +68,8 @@ class Batch:
         The same without padding, one entry an example.
     notes : list of str
         What a reader must know.
+    answers : list of (Answer or None)
+        What each example produces; empty where none does.
     """
 
     arguments: dict[str, Any]
@@ -51,3 +77,64 @@ class Batch:
     sides: dict[str, Side] = field(default_factory=dict)
     tokens: dict[str, list[Tokens]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    answers: list[Answer | None] = field(default_factory=list)
+
+
+def placed(model: Any, value: Any) -> Any:
+    """Put a value where a model is, and into its precision."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    if value.is_floating_point():
+        return value.to(device=model.device, dtype=model.dtype)
+    return value.to(device=model.device)
+
+
+def one_by_one(batch: Batch) -> list[Batch]:
+    """Take a batch apart, without the padding of its input.
+
+    Parameters
+    ----------
+    batch : Batch
+        As it was encoded.
+
+    Returns
+    -------
+    list of Batch
+        One for each example.
+
+    Raises
+    ------
+    ValueError
+        If there are several examples and it cannot be told what belongs to which (images, of
+        which each may have several).
+    """
+    ids = batch.arguments.get("input_ids")
+    singles = []
+    for index in range(batch.size):
+        side = batch.sides.get("input")
+        kept = None if side is None else side.kept[index]
+        arguments = {}
+        for name, value in batch.arguments.items():
+            if not isinstance(value, torch.Tensor) or value.dim() == 0:
+                arguments[name] = value
+            elif ids is not None and value.shape == ids.shape and not name.startswith("decoder_"):
+                row = value[index : index + 1]
+                arguments[name] = row if kept is None else row[:, kept.to(row.device)]
+            elif batch.size == 1:
+                arguments[name] = value
+            elif value.shape[0] == batch.size and name != "pixel_values":
+                arguments[name] = value[index : index + 1]
+            else:
+                raise ValueError(
+                    f"inputs: which part of {name}, {tuple(value.shape)}, belongs to which of the "
+                    f"{batch.size} examples cannot be told; encode them one at a time"
+                )
+        sides = {
+            name: Side(len(batch.tokens[name][index]), [None])
+            if name == "input"
+            else Side(side.length, [side.kept[index]])
+            for name, side in batch.sides.items()
+        }
+        tokens = {name: [each[index]] for name, each in batch.tokens.items()}
+        singles.append(Batch(arguments, 1, sides, tokens, list(batch.notes)))
+    return singles

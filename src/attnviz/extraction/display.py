@@ -9,7 +9,7 @@ from attnviz.display import alphabet_of_entries, display_text
 from attnviz.extraction.words import alphabet_of, words_of
 from attnviz.tokens import Tokens
 
-__all__ = ["display_tokens"]
+__all__ = ["display_tokens", "token_texts"]
 
 
 def display_tokens(
@@ -78,7 +78,30 @@ def display_tokens(
     )
 
 
-def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any) -> list[str]:
+def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    """Make display texts for ids that don't follow each other.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        Vocabulary ids.
+    tokenizer : PreTrainedTokenizerBase or None
+        The tokenizer that knows them.
+
+    Returns
+    -------
+    list of str
+        As `display_tokens` shows each where nothing is beside it.
+
+    Examples
+    --------
+    >>> token_texts([5, 17], None)
+    ['#5', '#17']
+    """
+    return _texts(ids, tokenizer, None, apart=True)
+
+
+def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = False) -> list[str]:
     if tokenizer is None and encoding is None:
         return [f"#{identifier}" for identifier in ids]
     if tokenizer is None:
@@ -88,7 +111,14 @@ def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any) -> list[str]:
     # Added tokens are written as they are, whatever the alphabet.
     added = tokenizer.added_tokens_decoder
     literal = [identifier in added for identifier in ids]
-    shown = display_text(entries, alphabet=alphabet_of(tokenizer), literal=literal)
+    alphabet = alphabet_of(tokenizer)
+    if apart:
+        shown = [
+            display_text([entry], alphabet=alphabet, literal=[flag])[0]
+            for entry, flag in zip(entries, literal, strict=True)
+        ]
+    else:
+        shown = display_text(entries, alphabet=alphabet, literal=literal)
     return [
         f"#{identifier}" if entry is None else text
         for identifier, entry, text in zip(ids, entries, shown, strict=True)

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.batch import Batch, Side
+from attnviz.extraction.batch import Answer, Batch, Side
 from attnviz.extraction.display import display_tokens
+from attnviz.extraction.generate import Generated
 from attnviz.extraction.inputs import KINDS, is_image, is_message, kind
 from attnviz.extraction.limits import check_ids, check_length
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
-from attnviz.extraction.modules import attention_modules
-from attnviz.extraction.target import append_target, shifted, target_texts
+from attnviz.extraction.target import append_ids, append_target, check_target, shifted, target_texts
 from attnviz.tokens import Tokens
 
 __all__ = ["Encoder"]
@@ -51,7 +52,14 @@ class Encoder:
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
         self.vision = getattr(self._model, "main_input_name", "") == "pixel_values"
 
-    def encode(self, example: Any, target: Any = None, decoder_input_ids: Any = None) -> Batch:
+    def encode(
+        self,
+        example: Any,
+        target: Any = None,
+        decoder_input_ids: Any = None,
+        *,
+        generating: bool = False,
+    ) -> Batch:
         """Encode one example (or one batch that is encoded already).
 
         Parameters
@@ -62,6 +70,8 @@ class Encoder:
             Text that the model is made to produce.
         decoder_input_ids : Tensor or sequence of int, optional
             Ids that the decoder is given.
+        generating : bool, default False
+            Whether the model is to produce what comes behind.
 
         Returns
         -------
@@ -72,13 +82,14 @@ class Encoder:
         ValueError, TypeError
             With the argument's name, what was given and what would work.
         """
-        self._check_target(example, target, decoder_input_ids)
+        check_target(self._model, example, target, decoder_input_ids, generating=generating)
+        ends_open = generating or target is not None
         if isinstance(example, str | tuple):
             batch = self._encode_text(example)
         elif isinstance(example, list) and kind(example) == "chat":
-            batch = self._encode_chat(example, ends_open=target is not None)
+            batch = self._encode_chat(example, ends_open=ends_open)
         elif is_message(example):
-            batch = self._encode_chat([example], ends_open=target is not None)
+            batch = self._encode_chat([example], ends_open=ends_open)
         elif isinstance(example, Mapping):
             batch = self._encode_mapping(example)
         elif self.vision and not isinstance(example, list):
@@ -94,34 +105,35 @@ class Encoder:
             check_length(self._model, side.length, argument, decoder=name == "decoder")
         return batch
 
-    def _check_target(self, example: Any, target: Any, decoder_input_ids: Any) -> None:
-        model = type(self._model).__name__
-        if target is not None and decoder_input_ids is not None:
-            raise ValueError("target and decoder_input_ids say the same thing; give one of them")
-        if decoder_input_ids is not None and not self.encoder_decoder:
-            raise ValueError(
-                f"decoder_input_ids: {model} has no decoder beside an encoder; "
-                "give the text that it is to produce as target="
-            )
-        if target is not None and not self.encoder_decoder and not self._is_causal():
-            raise ValueError(
-                f"target: {model} produces no text (its attention looks both ways); for a second "
-                "text give inputs=(first, second)"
-            )
-        given = target is not None or decoder_input_ids is not None
-        if isinstance(example, Mapping):
-            given = given or "decoder_input_ids" in example or "labels" in example
-        if self.encoder_decoder and not given:
-            raise ValueError(
-                f"target: {model} has a decoder, and nothing says what it is to produce; give the "
-                "text as target=, or ids as decoder_input_ids="
-            )
+    def add_generated(self, batch: Batch, generated: Generated, manner: str) -> None:
+        """Let a batch go on with what the model produced.
 
-    def _is_causal(self) -> bool:
-        return any(
-            bool(getattr(entry.module, "is_causal", False))
-            for entry in attention_modules(self._model)
-        )
+        Parameters
+        ----------
+        batch : Batch
+            One example; changed.
+        generated : Generated
+            What came.
+        manner : str
+            How a token was chosen, in words.
+        """
+        added = generated.ids[generated.prefix :]
+        tokenizer = self.tokenizer(needed=False)
+        if self.encoder_decoder:
+            # What comes last is predicted and not read.
+            batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
+            batch.arguments.pop("decoder_attention_mask", None)
+            self._add_side(batch, "decoder", "generate", None)
+            batch.answers = [Answer("decoder", generated.prefix - 1, tuple(added.tolist()))]
+            note = f"The decoder's text, {len(added)} tokens, was generated {manner}."
+        else:
+            append_ids(batch, added[None], tokenizer)
+            note = f"The last {len(added)} tokens were generated {manner} (the second text)."
+        batch.answers = [
+            answer and replace(answer, likeliest=tuple(generated.likeliest))
+            for answer in batch.answers
+        ]
+        batch.notes.append(note)
 
     def tokenizer(self, *, needed: bool) -> Any:
         """Find the tokenizer, once.
@@ -224,6 +236,7 @@ class Encoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shifted(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
+                batch.answers = [_answer(row, row != -100) for row in labels]
             if "decoder_input_ids" in arguments:
                 self._add_side(batch, "decoder", "decoder_input_ids", None)
         return batch
@@ -310,6 +323,10 @@ class Encoder:
             batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
             # The decoder is given one token before each of the target's: as many are padding.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
+            batch.answers = [
+                _answer(row, mask != 0)
+                for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
+            ]
         else:
             return
         self._add_side(
@@ -327,6 +344,12 @@ def _tensor(name: str, value: Any) -> torch.Tensor:
             f"inputs: {name} cannot be made a tensor ({type(value).__name__} of rows of different "
             "lengths?); call the tokenizer with return_tensors='pt', padding=True"
         ) from error
+
+
+def _answer(labels: torch.Tensor, kept: torch.Tensor) -> Answer | None:
+    """What a decoder is made to produce: each label by the token that is fed in its place."""
+    ids = tuple(labels[kept.to(labels.device)].tolist())
+    return Answer("decoder", 0, ids) if ids else None
 
 
 def _kept(ids: torch.Tensor, mask: torch.Tensor | None, argument: str) -> list[torch.Tensor | None]:

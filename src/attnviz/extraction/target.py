@@ -2,17 +2,81 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.batch import Batch, Side
+from attnviz.extraction.batch import Answer, Batch, Side
 from attnviz.extraction.display import display_tokens
 from attnviz.extraction.limits import check_ids
+from attnviz.extraction.modules import attention_modules
 from attnviz.tokens import Tokens, numbered_words
 
-__all__ = ["append_target", "shifted", "target_texts"]
+__all__ = ["append_ids", "append_target", "check_target", "shifted", "target_texts"]
+
+
+def check_target(
+    model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
+) -> None:
+    """Refuse what says twice, or not at all, or in vain, what a model is to produce.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    example : object
+        What it reads.
+    target, decoder_input_ids : object
+        As given; None where they were not.
+    generating : bool
+        Whether the model is to choose the text.
+
+    Raises
+    ------
+    ValueError
+        With the argument's name and the way out.
+    """
+    name = type(model).__name__
+    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    labelled = isinstance(example, Mapping) and "labels" in example
+    if generating and (target is not None or labelled):
+        raise ValueError(
+            "generate lets the model choose the text, and "
+            f"{'target gives' if target is not None else 'the labels in inputs give'} it; "
+            "give one of them"
+        )
+    if target is not None and decoder_input_ids is not None:
+        raise ValueError("target and decoder_input_ids say the same thing; give one of them")
+    if decoder_input_ids is not None and not encoder_decoder:
+        raise ValueError(
+            f"decoder_input_ids: {name} has no decoder beside an encoder; "
+            "give the text that it is to produce as target="
+        )
+    if (target is not None or generating) and not encoder_decoder and not _is_causal(model):
+        raise ValueError(
+            f"{'generate' if generating else 'target'}: {name} produces no text (its attention "
+            "looks both ways); for a second text give inputs=(first, second)"
+        )
+    given = generating or labelled or target is not None or decoder_input_ids is not None
+    if isinstance(example, Mapping):
+        given = given or "decoder_input_ids" in example
+    if encoder_decoder and not given:
+        raise ValueError(
+            f"target: {name} has a decoder, and nothing says what it is to produce; give the "
+            "text as target=, ids as decoder_input_ids=, or let it choose by generate="
+        )
+
+
+def _is_causal(model: PreTrainedModel) -> bool:
+    flags = [
+        bool(entry.module.is_causal)
+        for entry in attention_modules(model)
+        if hasattr(entry.module, "is_causal")
+    ]
+    # Some attention says nothing of it: BLOOM's, GPT-J's.
+    return any(flags) if flags else bool(model.can_generate())
 
 
 def target_texts(target: Any, count: int) -> list[str]:
@@ -115,19 +179,38 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     # last token.
     added = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
     check_ids(model, added, "target")
+    append_ids(batch, added, tokenizer)
+    count = added.shape[1]
+    batch.notes.append(f"The last {count} tokens are the target (the second text).")
+
+
+def append_ids(batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
+    """Put ids behind the prompt, as a second text that its tokens predicted.
+
+    Parameters
+    ----------
+    batch : Batch
+        One prompt without padding; changed.
+    added : Tensor
+        (1, tokens), int64.
+    tokenizer : PreTrainedTokenizerBase or None
+        What shows them.
+    """
+    ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
-        more = {
-            "input_ids": added,
-            "attention_mask": torch.ones_like(added),
-            "token_type_ids": value[:, -1:].expand(added.shape) if value.dim() == 2 else value,
-        }.get(name)
-        if more is not None:
-            batch.arguments[name] = torch.cat([value.cpu(), more.cpu()], dim=1)
+        # Masks and kinds of tokens go on as the prompt ends.
+        if isinstance(value, torch.Tensor) and value.shape == ids.shape:
+            more = value[:, -1:].cpu().expand(added.shape)
+            if name == "position_ids":
+                more = more + 1 + torch.arange(added.shape[1])
+            more = added if name == "input_ids" else more
+            batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]
-    answer = display_tokens(added[0].tolist(), tokenizer=tokenizer, sequence=[1] * added.shape[1])
+    came = added[0].tolist()
+    answer = display_tokens(came, tokenizer=tokenizer, sequence=[1] * len(came))
     batch.sides["input"] = Side(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [_joined(prompt, answer)]
-    batch.notes.append(f"The last {len(answer)} tokens are the target (the second text).")
+    batch.answers = [Answer("input", len(prompt) - 1, tuple(came))]
 
 
 def _joined(first: Tokens, second: Tokens) -> Tokens:
