@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.images import PatchGrid
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
@@ -102,3 +103,70 @@ def captured_record() -> AttentionRecord:
         model="captured",
         notes=["made by hand"],
     )
+
+
+#: Colours of the shapes in `drawn_image`, far apart from each other and from its ground.
+GROUND, DISC, BAR, SQUARE = (236, 228, 208), (206, 60, 48), (38, 92, 170), (52, 140, 84)
+
+
+def drawn_image(height: int = 96, width: int = 128) -> NDArray[np.uint8]:
+    """A disc at the upper left, a square at the lower right and a bar between, in colours."""
+    image = np.full((height, width, 3), GROUND, np.uint8)
+    y, x = np.mgrid[:height, :width]
+    image[(y - 0.3 * height) ** 2 + (x - 0.25 * width) ** 2 < (0.2 * height) ** 2] = DISC
+    image[np.abs(y - 0.3 * height - 0.6 * (x - 0.4 * width)) < 0.05 * height] = BAR
+    image[(y >= height * 0.625) & (y < height * 0.875) & (x >= width * 0.75)] = SQUARE
+    return image
+
+
+def patch_names(rows: int, columns: int) -> list[str]:
+    return [f"{row},{column}" for row in range(rows) for column in range(columns)]
+
+
+def image_record(rows: int = 6, columns: int = 8, heads: int = 3) -> AttentionRecord:
+    """A vision model's: ``[CLS]`` and the patches of one image, two layers."""
+    names = ["[CLS]", *patch_names(rows, columns)]
+    tokens = Tokens(
+        text=tuple(names),
+        special=(True, *[False] * (rows * columns)),
+        sequence=(None, *[0] * (rows * columns)),
+        grids=(PatchGrid(image=0, start=1, rows=rows, columns=columns),),
+    )
+    layers = {
+        layer: GivenWeights(torch.from_numpy(_near(tokens, heads, seed=layer))) for layer in (0, 1)
+    }
+    stack = AttentionStack("self", layers, tokens)
+    return AttentionRecord({"self": stack}, model="shapes-vit", images=[drawn_image()])
+
+
+def _near(tokens: Tokens, heads: int, seed: int) -> NDArray[np.float32]:
+    """Weights that fall with the distance of patches; head h looks one patch further right."""
+    [grid] = tokens.grids
+    places = np.array([grid.place(token) for token in range(grid.start, grid.stop)])
+    logits = np.random.default_rng(seed).normal(size=(heads, len(tokens), len(tokens)))
+    for head in range(heads):
+        apart = places[:, None] + [0, head] - places[None]
+        inner = slice(grid.start, grid.stop)
+        logits[head, inner, inner] -= 0.5 * (apart**2).sum(-1)
+    logits[:, :, 0] += 1.5
+    powers = np.exp(logits)
+    weights: NDArray[np.float32] = (powers / powers.sum(-1, keepdims=True)).astype(np.float32)
+    return weights
+
+
+def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> AttentionRecord:
+    """A vision-language model's: text, the patches of images in turn, text; causal."""
+    text, special, grids = ["<bos>", "Look", ":"], [True, False, False], []
+    for image in range(images):
+        grids.append(PatchGrid(image=image, start=len(text), rows=side, columns=side))
+        text += ["<image>"] * side**2
+    text += ["What", " is", " red", "?"]
+    special += [False] * (len(text) - len(special))
+    tokens = Tokens(
+        text=tuple(text), special=tuple(special), sequence=(0,) * len(text), grids=tuple(grids)
+    )
+    queries, keys = vectors(heads, len(text), 8, seed=1), vectors(heads, len(text), 8, seed=2)
+    attention = QueryKeyAttention(queries, keys, 0.6, mask=BandMask(None, 0))
+    stack = AttentionStack("self", {0: attention, 1: attention}, tokens)
+    pictures = [drawn_image(64 + 16 * image, 64) for image in range(images)]
+    return AttentionRecord({"self": stack}, model="shapes-vlm", images=pictures)

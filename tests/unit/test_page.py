@@ -24,8 +24,16 @@ from attnviz.snapshot.notebook import strongest_weights_table
 from attnviz.static_files import bundle
 from attnviz.tokens import Tokens
 from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
 from attnviz.weights import GivenWeights
-from unit.records import HOSTILE, captured_record, encoder_decoder_record, given_record, shares
+from unit.records import (
+    HOSTILE,
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    image_record,
+    shares,
+)
 
 
 class Page(HTMLParser):
@@ -200,6 +208,16 @@ def test_the_page_carries_every_layer(make: Any) -> None:
         weights = record.stacks[piece["stack"]].weights(layer=piece["layer"])
         assert_allclose(carried(piece), weights, atol=piece["error"] * (1 + 1e-5))
         assert piece["error"] == pytest.approx(0.0039, abs=1e-4)
+
+
+def test_the_page_carries_images() -> None:
+    record = image_record()
+    data = Page(MatrixView(record).to_html()).data
+    assert data["description"]["images"] == [{"height": 96, "width": 128}]
+    [image] = data["images"]
+    assert (image["height"], image["width"]) == (96, 128)
+    assert zlib.decompress(base64.b64decode(image["data"])) == record.images[0].tobytes()
+    assert "images" not in Page(HeadView(given_record()).to_html()).data
 
 
 def test_maps_of_long_texts_are_pooled() -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import patterns_of
 from attnviz.channel.codec import Encoded, decode
+from attnviz.channel.pictures import averaged_image
 from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer, Reply, describe
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
@@ -24,6 +25,7 @@ from unit.records import (
     captured_record,
     encoder_decoder_record,
     given_record,
+    image_record,
     shares,
     vectors,
     words,
@@ -344,3 +346,44 @@ def test_replies_of_a_page_are_bytes_of_utf_8() -> None:
     server = RecordServer(given_record(), page=lambda _: ("x.html", "é😀"))
     assert server.reply("page", {"part": 0, "state": {}}).data == "é😀".encode()
     assert_array_equal(np.frombuffer("é".encode(), np.uint8), [0xC3, 0xA9])
+
+
+def test_images_are_described_and_sent_as_they_are() -> None:
+    record = image_record(rows=6, columns=8)
+    description = describe(record)
+    assert description["images"] == [{"height": 96, "width": 128}]
+    [stack] = description["stacks"]
+    assert stack["query_tokens"]["grids"] == [{"image": 0, "start": 1, "rows": 6, "columns": 8}]
+    reply = RecordServer(record).reply("image", {"index": 0})
+    assert reply.header == {"height": 96, "width": 128}
+    assert reply.data == record.images[0].tobytes()
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_images_that_are_not_there(index: int) -> None:
+    with pytest.raises(IndexError, match=f"image {index} was asked for; the record has 1"):
+        RecordServer(image_record()).reply("image", {"index": index})
+
+
+def test_an_image_that_is_too_large_is_averaged() -> None:
+    image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    # 105 bytes; by two it is 3 x 4 pixels, of which those at the end stand for fewer.
+    small = averaged_image(image, 104)
+    assert small.shape == (3, 4, 3)
+    assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
+    assert_array_equal(small[2, 3], image[4, 6])
+    assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
+    assert averaged_image(image, 36).shape == (3, 4, 3)
+    assert averaged_image(image, 35).shape == (2, 3, 3)
+    assert averaged_image(image, 3).shape == (1, 1, 3)
+    assert averaged_image(image, 105) is image
+    with pytest.raises(ValueError, match="largest=2 bytes hold no pixel"):
+        averaged_image(image, 2)
+
+
+def test_large_images_stay_under_a_megabyte() -> None:
+    image = np.full((2_000, 900, 3), (10, 20, 30), np.uint8)
+    record = AttentionRecord(given_record().stacks, images=[image])
+    reply = RecordServer(record).reply("image", {"index": 0})
+    assert reply.header == {"height": 667, "width": 300}
+    assert reply.data == bytes((10, 20, 30)) * 667 * 300

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from jupyter_client.session import Session
@@ -33,7 +34,9 @@ def large_record(num_tokens: int, num_heads: int = HEADS) -> av.AttentionRecord:
     # Longer than tokens are, and of characters that JSON writes with six each.
     tokens = Tokens.of([f"{word}日本語語" for word in words(num_tokens)])
     stack = av.AttentionStack("self", dict.fromkeys(range(LAYERS), attention), tokens)
-    return av.AttentionRecord({"self": stack}, model="organisation/model" * 5)
+    # More pixels than a reply may carry, of which no two are alike.
+    image = np.random.default_rng(0).integers(0, 256, (3000, 4000, 3), dtype=np.uint8)
+    return av.AttentionRecord({"self": stack}, model="organisation/model" * 5, images=[image])
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +79,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("tile", TILE | {"heads": [0], "level": 0, "precision": "float32"}),
     ("tile", TILE | {"heads": [0, 1, 2], "level": 2, "precision": "uint8"}),
     ("vectors", {"stack": "self", "layer": 95, "head": 63, "token": 999, "keys": [0, 1000]}),
+    ("image", {"index": 0}),
     *(("page", {"part": part, "state": {"layer": 3}}) for part in range(4)),
 ]
 

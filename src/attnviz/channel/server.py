@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import head_scores, patterns_of
 from attnviz.channel.codec import Encoded, encode, pool_max
+from attnviz.channel.pictures import encoded_image
 from attnviz.channel.tiles import encoded_tile
 from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord, AttentionStack
@@ -116,6 +117,7 @@ class RecordServer:
             "tile": self._tile,
             "scores": self._scores,
             "vectors": self._vectors,
+            "image": self._image,
             "page": self._page_part,
         }
 
@@ -124,7 +126,7 @@ class RecordServer:
 
         Parameters
         ----------
-        name : {"describe", "block", "maps", "tile", "scores", "vectors", "page"}
+        name : {"describe", "block", "maps", "tile", "scores", "vectors", "image", "page"}
             What is asked for.
         arguments : mapping
             Its arguments.
@@ -205,6 +207,12 @@ class RecordServer:
             largest=MAX_REPLY_BYTES,
         )
         return Reply(header, data)
+
+    def _image(self, arguments: Mapping[str, Any]) -> Reply:
+        index, images = int(arguments["index"]), self.record.images
+        if not 0 <= index < len(images):
+            raise IndexError(f"image {index} was asked for; the record has {len(images)}")
+        return Reply(*encoded_image(images[index], MAX_REPLY_BYTES))
 
     def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
         if self._make_page is None:

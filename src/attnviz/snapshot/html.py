@@ -11,11 +11,14 @@ import zlib
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
 from attnviz.channel.codec import Encoded, encode
-from attnviz.channel.server import describe, encoded_maps, finite_scores
+from attnviz.channel.pictures import encoded_image
+from attnviz.channel.server import MAX_REPLY_BYTES, describe, encoded_maps, finite_scores
 from attnviz.record import AttentionRecord
 from attnviz.snapshot.vectors import carried_vectors
 from attnviz.static_files import bundle
@@ -146,6 +149,8 @@ def make_page(
     }
     if vectors is not None:
         data["vectors"] = vectors
+    if "weights" in carries and record.images:
+        data["images"] = [_carried_image(image) for image in record.images]
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
@@ -178,5 +183,13 @@ def _carried_scores(record: AttentionRecord) -> list[dict[str, Any]]:
 
 
 def _carried(encoded: Encoded) -> dict[str, Any]:
-    data = base64.b64encode(zlib.compress(encoded.data, 9)).decode("ascii")
-    return encoded.header() | {"data": data}
+    return encoded.header() | {"data": _packed(encoded.data)}
+
+
+def _carried_image(image: NDArray[np.uint8]) -> dict[str, Any]:
+    header, data = encoded_image(image, MAX_REPLY_BYTES)
+    return header | {"data": _packed(data)}
+
+
+def _packed(data: bytes) -> str:
+    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
