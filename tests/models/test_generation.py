@@ -1,0 +1,539 @@
+"""Generated text: its rows and its predictions against those of the model's own steps."""
+
+from __future__ import annotations
+
+import copy
+import logging
+import warnings
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from attnviz import AttentionRecord, Tokens, demos, load
+from attnviz.extraction import extract
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
+DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss"]
+ENCODER_DECODERS = ["bart", "t5"]
+
+
+@pytest.fixture(scope="module")
+def llama(make_model: Callable[..., Any]) -> Any:
+    return make_model("llama")
+
+
+@pytest.fixture(scope="module")
+def bart(make_model: Callable[..., Any]) -> Any:
+    return make_model("bart")
+
+
+def talkative(make_model: Callable[..., Any], kind: str) -> Any:
+    """A model of which ten tokens come, none like another."""
+    # The encoder gets as many layers as the decoder: transformers counts them for its cache.
+    model = make_model(kind, **({"num_layers": 3} if kind == "t5" else {}))
+    model.generation_config.update(
+        eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
+    )
+    return model
+
+
+def own_steps(model: Any, count: int, ids: torch.Tensor = IDS, /, **options: Any) -> Any:
+    """What the model's own method gives, with the weights and logits of every step."""
+    eager = copy.deepcopy(model).eval()
+    eager.set_attn_implementation("eager")
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return eager.generate(
+            input_ids=ids,
+            attention_mask=torch.ones_like(ids),
+            **({"max_new_tokens": count, "do_sample": False, "num_beams": 1} | options),
+            return_dict_in_generate=True,
+            output_attentions=True,
+            output_logits=True,
+        )
+
+
+def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
+    """The rows of the steps, one below the other, as the model's own weights of a layer.
+
+    A window's cache has forgotten the first keys: a row's weights end with the last one.
+    """
+    blocks = [step[layer][0].double().numpy() for step in steps]
+    rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
+    place = 0
+    for block in blocks:
+        _, count, width = block.shape
+        last = place + count if num_keys is None else num_keys
+        rows[:, place : place + count, last - width : last] = block
+        place += count
+    assert place == num_queries
+    return rows
+
+
+def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
+    """Hold predictions against the logits of the model's own steps."""
+    came = own.sequences[0, prefix:].tolist()
+    assert [each.token.id for each in tokens.predictions] == came
+    for step, (each, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):
+        probabilities = torch.softmax(logits[0].double(), dim=-1)
+        assert each.query == prefix - 1 + step
+        assert each.row in (prefix + step, None)
+        assert each.token.probability == pytest.approx(float(probabilities[came[step]]), rel=1e-3)
+        best = probabilities.topk(5)
+        found = [candidate.probability for candidate in each.candidates]
+        assert found == pytest.approx(best.values.tolist(), rel=1e-3)
+        assert found == sorted(found, reverse=True)
+        for candidate in each.candidates:
+            expected = float(probabilities[candidate.id])
+            assert candidate.probability == pytest.approx(expected, rel=1e-3)
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "eager"])
+@pytest.mark.parametrize("kind", DECODERS)
+def test_rows_of_a_decoder_are_those_of_its_steps(
+    kind: str, implementation: str, make_model: Callable[..., Any]
+) -> None:
+    model = make_model(kind)
+    own = own_steps(model, 12)
+    if kind not in ("gemma2", "gpt_oss"):
+        model.set_attn_implementation(implementation)
+    record = extract(model, IDS, generate=12)
+    stack = record.stacks["self"]
+    assert record.tokens.ids == tuple(own.sequences[0].tolist())
+    assert len(record.tokens) == 20
+    for layer in range(stack.num_layers):
+        expected = stitched(own.attentions, layer, 19, None)
+        found = stack.weights(layer=layer)
+        # The last token is read, too: nothing was predicted there.
+        assert np.abs(found[:, :19, :19] - expected).max() < 1e-4
+        assert expected.max(axis=-1).mean() > 0.2
+        assert not found[:, :19, 19].any()
+    assert_predictions(record.tokens, own, 8)
+    assert record.tokens.predictions[-1].row == 19
+    assert record.tokens.sequence == (0,) * 8 + (1,) * 12
+    assert record.notes[-1] == "The last 12 tokens were generated greedily (the second text)."
+
+
+@pytest.mark.parametrize("kind", ENCODER_DECODERS)
+def test_rows_of_an_encoder_decoder_are_those_of_its_steps(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    model = talkative(make_model, kind)
+    own = own_steps(model, 9)
+    record = extract(model, IDS, generate=9)
+    count = own.sequences.shape[1] - 1
+    assert count == 9
+    for layer in range(3):
+        for name, steps, num_keys in (
+            ("decoder", own.decoder_attentions, None),
+            ("cross", own.cross_attentions, 8),
+        ):
+            found = record.stacks[name].weights(layer=layer)
+            expected = stitched(steps, layer, count, num_keys)
+            assert np.abs(found - expected).max() < 1e-4
+    encoder = own.encoder_attentions[0][0].numpy()
+    assert np.abs(record.stacks["encoder"].weights(layer=0) - encoder).max() < 1e-4
+    tokens = record.stacks["cross"].query_tokens
+    assert tokens is record.stacks["decoder"].query_tokens
+    assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
+    assert_predictions(tokens, own, 1)
+    # What comes last was never read.
+    assert [each.row for each in tokens.predictions] == [*range(1, count), None]
+    assert not record.stacks["encoder"].query_tokens.predictions
+    assert record.notes[-1] == f"The decoder's text, {count} tokens, was generated greedily."
+
+
+@pytest.mark.parametrize("kind", ["llama", "bart"])
+def test_a_text_that_ends_early(kind: str, make_model: Callable[..., Any]) -> None:
+    model = talkative(make_model, kind)
+    prefix = 1 if kind == "bart" else 8
+    whole = own_steps(model, 10).sequences[0, prefix:].tolist()
+    assert len(set(whole)) == 10
+    model.generation_config.eos_token_id = whole[5]
+    record = extract(model, IDS, generate=10)
+    tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
+    assert [each.token.id for each in tokens.predictions] == whole[:6]
+    assert len(tokens) == (6 if kind == "bart" else 14)
+    assert "6 tokens" in record.notes[-1]
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("decoder", 14), ("encoder-decoder", 1)])
+def test_the_demo_models_on_real_text(name: str, prefix: int) -> None:
+    model, tokenizer = demos.load(name)
+    text = demos.example(name)["inputs"]
+    ids = tokenizer(text, return_tensors="pt")["input_ids"]
+    own = own_steps(model, 15, ids)
+    record = extract(model, text, tokenizer=tokenizer, generate=15)
+    stack = record.stack("cross" if name == "encoder-decoder" else "self")
+    assert_predictions(stack.query_tokens, own, prefix)
+    steps = own.cross_attentions if name == "encoder-decoder" else own.attentions
+    for layer in range(stack.num_layers):
+        count = own.sequences.shape[1] - 1
+        keys = ids.shape[1] if name == "encoder-decoder" else None
+        expected = stitched(steps, layer, count, keys)
+        found = stack.weights(layer=layer)[:, :count, : expected.shape[-1]]
+        assert np.abs(found - expected).max() < 1e-4
+    first = stack.query_tokens.predictions[0]
+    # What the models were trained to say.
+    assert first.token.text == ("2" if name == "encoder-decoder" else "street")
+    assert first.token.probability > 0.99
+    assert first.candidates[0] == first.token
+
+
+def test_a_target_is_predicted_as_a_generated_text_is() -> None:
+    model, tokenizer = demos.load("encoder-decoder")
+    given = {"inputs": "Sunday, 17 November 2019", "tokenizer": tokenizer}
+    generated = extract(model, **given, generate=20).stack("cross").query_tokens
+    made = extract(model, **given, target="2019-11-17").stack("cross").query_tokens
+    assert made == generated
+    labels = tokenizer(text_target="2019-11-17", return_tensors="pt")["input_ids"]
+    encoded = dict(tokenizer(given["inputs"], return_tensors="pt")) | {"labels": labels}
+    assert extract(model, encoded, tokenizer=tokenizer).stack("cross").query_tokens == made
+    # One that the model would not have chosen, and hardly has among its candidates.
+    other = extract(model, **given, target="1999-11-17").stack("cross").query_tokens
+    first = other.predictions[0]
+    assert first.token.text == "1"
+    assert first.token.probability < 0.01
+    assert first.candidates[0].text == "2"
+    assert sum(candidate.probability for candidate in first.candidates) > 0.99
+
+
+def test_a_target_behind_a_prompt(llama: Any, byte_tokenizer: Any) -> None:
+    prompt, answer = "The cat sat", " on the mat"
+    record = extract(llama, prompt, target=answer, tokenizer=byte_tokenizer)
+    ids = [byte_tokenizer(text)["input_ids"] for text in (prompt, answer)]
+    with torch.no_grad():
+        logits = llama(torch.tensor([ids[0] + ids[1]])).logits[0].double()
+    predictions = record.tokens.predictions
+    assert [each.token.id for each in predictions] == ids[1]
+    assert [each.query for each in predictions] == [
+        len(ids[0]) - 1 + step for step in range(len(ids[1]))
+    ]
+    for each in predictions:
+        expected = torch.softmax(logits[each.query], dim=-1)[each.token.id]
+        assert each.token.probability == pytest.approx(float(expected), abs=1e-5)
+        assert each.token.text == record.tokens[each.query + 1]
+
+
+def test_targets_of_a_padded_batch(bart: Any, piece_tokenizer: Any) -> None:
+    texts, targets = ["The cat sat on the mat.", "A dog"], ["The dog", "user says hello, the cat"]
+    encoded = piece_tokenizer(texts, return_tensors="pt", padding=True)
+    together = extract(bart, encoded, target=targets, tokenizer=piece_tokenizer)
+    for text, target, record in zip(texts, targets, together, strict=True):
+        alone = extract(bart, text, target=target, tokenizer=piece_tokenizer)
+        found, expected = (each.stack("cross").query_tokens for each in (record, alone))
+        assert found.ids == expected.ids
+        assert [(each.query, each.row, each.token.id) for each in found.predictions] == [
+            (each.query, each.row, each.token.id) for each in expected.predictions
+        ]
+        assert [each.token.probability for each in found.predictions] == pytest.approx(
+            [each.token.probability for each in expected.predictions], abs=1e-5
+        )
+
+
+def test_a_list_and_a_padded_batch_of_prompts(llama: Any, byte_tokenizer: Any) -> None:
+    texts = ["The cat sat on the mat.", "A dog", "hello"]
+    alone = [extract(llama, text, tokenizer=byte_tokenizer, generate=5) for text in texts]
+    for text, record in zip(texts, alone, strict=True):
+        ids = byte_tokenizer(text, return_tensors="pt")["input_ids"]
+        own = own_steps(llama, 5, ids)
+        assert record.tokens.ids == tuple(own.sequences[0].tolist())
+    listed = extract(llama, texts, tokenizer=byte_tokenizer, generate=5, progress=False)
+    for side in ("left", "right"):
+        encoded = byte_tokenizer(texts, return_tensors="pt", padding=True, padding_side=side)
+        padded = extract(llama, encoded, tokenizer=byte_tokenizer, generate=5)
+        for one, two, three in zip(alone, listed, padded, strict=True):
+            assert one.tokens.ids == two.tokens.ids == three.tokens.ids
+            weights = one.stacks["self"].weights(layer=2)
+            assert np.array_equal(two.stacks["self"].weights(layer=2), weights)
+            assert np.abs(three.stacks["self"].weights(layer=2) - weights).max() < 1e-5
+
+
+def test_a_chat_goes_on_behind_the_template(llama: Any, byte_tokenizer: Any) -> None:
+    messages = [{"role": "user", "content": "hello"}]
+    record = extract(llama, messages, tokenizer=byte_tokenizer, generate=4)
+    prompt = byte_tokenizer.apply_chat_template(
+        messages, add_generation_prompt=True, return_dict=False
+    )
+    own = own_steps(llama, 4, torch.tensor([prompt]))
+    assert record.tokens.ids == tuple(own.sequences[0].tolist())
+    assert record.tokens[len(prompt) - 1] == "<|assistant|>"
+    assert record.tokens.predictions[0].query == len(prompt) - 1
+
+
+class TestSettings:
+    def test_sampling_follows_the_seed(self, llama: Any) -> None:
+        options: dict[str, Any] = {"max_new_tokens": 12, "do_sample": True}
+        options |= {"temperature": 3.0, "top_k": 0}
+        torch.manual_seed(5)
+        record = extract(llama, IDS, generate=options)
+        torch.manual_seed(5)
+        own = own_steps(llama, 12, IDS, **options)
+        assert_predictions(record.tokens, own, 8)
+        torch.manual_seed(6)
+        assert extract(llama, IDS, generate=options).tokens.ids != record.tokens.ids
+        assert "generated by sampling" in record.notes[-1]
+        # Probabilities are the model's, whatever the temperature; what came need not be likely.
+        missed = [
+            each
+            for each in record.tokens.predictions
+            if each.token.id not in [candidate.id for candidate in each.candidates]
+        ]
+        assert missed
+        assert all(
+            each.token.probability <= each.candidates[-1].probability + 1e-6 for each in missed
+        )
+
+    @pytest.mark.parametrize("kind", ["llama", "bart"])
+    def test_a_search_with_beams(self, kind: str, make_model: Callable[..., Any]) -> None:
+        model = make_model(kind)
+        record = extract(model, IDS, generate={"max_new_tokens": 7, "num_beams": 3})
+        with torch.no_grad():
+            own = model.generate(IDS, max_new_tokens=7, num_beams=3, do_sample=False)[0].tolist()
+        tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
+        assert tokens.ids == tuple(own[:-1] if kind == "bart" else own)
+        assert [each.token.id for each in tokens.predictions] == own[1 if kind == "bart" else 8 :]
+        assert "generated by a search with 3 beams" in record.notes[-1]
+
+    def test_a_configuration(self, llama: Any) -> None:
+        config = transformers.GenerationConfig(max_new_tokens=6, repetition_penalty=5.0)
+        record = extract(llama, IDS, generate=config)
+        own = own_steps(llama, 6, repetition_penalty=5.0)
+        assert_predictions(record.tokens, own, 8)
+        assert (
+            extract(llama, IDS, generate={"generation_config": config}).tokens.ids
+            == record.tokens.ids
+        )
+
+    def test_a_number_is_greedy_whatever_the_model_would_do(
+        self, make_model: Callable[..., Any], said: list[str]
+    ) -> None:
+        model = make_model("llama")
+        expected = extract(model, IDS, generate=6).tokens.ids
+        own: dict[str, Any] = {
+            "do_sample": True,
+            "temperature": 5.0,
+            "top_p": 0.9,
+            "top_k": 20,
+            "max_length": 9,
+        }
+        own |= {"min_length": 30, "pad_token_id": None, "num_beams": 2}
+        model.generation_config.update(**own)
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            record = extract(model, IDS, generate=np.int64(6))
+        # Nobody gave those settings: nothing is said of them.
+        assert said == []
+        assert record.tokens.ids == expected
+        assert model.generation_config.max_length == 9
+
+    def test_the_decoder_begins_with_ids_that_are_given(self, bart: Any) -> None:
+        record = extract(bart, IDS, decoder_input_ids=[2, 30, 40], generate=5)
+        tokens = record.stack("cross").query_tokens
+        own = own_steps(bart, 5, decoder_input_ids=torch.tensor([[2, 30, 40]]))
+        assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
+        assert_predictions(tokens, own, 3)
+
+
+@pytest.fixture
+def said() -> Iterator[list[str]]:
+    """What transformers writes to its log."""
+    lines: list[str] = []
+
+    class Listener(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    listener = Listener(level=logging.WARNING)
+    logger = logging.getLogger("transformers")
+    logger.addHandler(listener)
+    yield lines
+    logger.removeHandler(listener)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+def test_nothing_is_said_and_nothing_changes(
+    kind: str, make_model: Callable[..., Any], said: list[str]
+) -> None:
+    model = make_model(kind).train()
+    model.generation_config.pad_token_id = None
+    before = copy.deepcopy(model.generation_config.to_dict())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record = extract(model, IDS, generate=4)
+    assert said == []
+    assert model.generation_config.to_dict() == before
+    assert all(module.training for module in model.modules())
+    assert not model._forward_hooks
+    assert any("training mode" in note for note in record.notes)
+    # Without dropout: as in evaluation mode.
+    own = own_steps(model, 4)
+    tokens = record.stack("cross" if kind == "bart" else "self").query_tokens
+    assert_predictions(tokens, own, 1 if kind == "bart" else 8)
+
+
+def test_an_interruption_leaves_everything_as_it_was(
+    make_model: Callable[..., Any], said: list[str]
+) -> None:
+    model = make_model("llama").train()
+    seen = []
+
+    class Impatient(transformers.StoppingCriteria):  # type: ignore[misc, unused-ignore]
+        def __call__(self, input_ids: torch.Tensor, *_: Any, **__: Any) -> Any:
+            seen.append(input_ids.shape[1])
+            if len(seen) == 3:
+                raise KeyboardInterrupt
+            return torch.zeros(1, dtype=torch.bool)
+
+    filters = [logging.getLogger("transformers.generation.utils").filters[:]]
+    with pytest.raises(KeyboardInterrupt):
+        extract(model, IDS, generate={"max_new_tokens": 20, "stopping_criteria": [Impatient()]})
+    assert seen == [9, 10, 11]
+    assert all(module.training for module in model.modules())
+    assert not any(module._forward_hooks for module in model.modules())
+    assert logging.getLogger("transformers.generation.utils").filters == filters[0]
+    assert torch.is_grad_enabled()
+
+
+def test_a_long_text_shows_a_bar(
+    llama: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import tqdm.auto
+
+    from attnviz.extraction import generate
+
+    def at_once(*arguments: Any, **options: Any) -> Any:
+        return tqdm.auto.tqdm(*arguments, **options | {"delay": 0, "mininterval": 0})
+
+    monkeypatch.setattr(generate, "tqdm", at_once)
+    extract(llama, IDS, generate=6)
+    shown = capsys.readouterr().err
+    assert "generate" in shown
+    assert "6/6" in shown
+    extract(llama, IDS, generate=6, progress=False)
+    assert not capsys.readouterr().err
+
+
+class TestNotes:
+    def test_steps_that_differ_from_the_forward_are_told(
+        self, llama: Any, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # As of a model that reads a prompt otherwise while it generates.
+        plain = llama.lm_head.forward
+
+        def hotter(hidden: torch.Tensor) -> torch.Tensor:
+            logits: torch.Tensor = plain(hidden)
+            return logits * 2 if hidden.shape[1] == 1 else logits
+
+        monkeypatch.setattr(llama.lm_head, "forward", hotter)
+        record = extract(llama, IDS, generate=4)
+        assert any("differ: probabilities by up to" in note for note in record.notes)
+        monkeypatch.undo()
+        record = extract(llama, IDS, generate=4)
+        assert not any("differ" in note for note in record.notes)
+
+    def test_a_model_without_a_language_head_predicts_nothing(
+        self, llama: Any, byte_tokenizer: Any
+    ) -> None:
+        record = extract(llama.model, "The cat", target=" sat", tokenizer=byte_tokenizer)
+        assert not record.tokens.predictions
+        note = "LlamaModel has no language head: what it predicts is not known."
+        assert note in record.notes
+
+    def test_a_head_for_something_else_predicts_nothing(
+        self, llama: Any, byte_tokenizer: Any
+    ) -> None:
+        model = transformers.LlamaForTokenClassification(llama.config).eval()
+        record = extract(model, "The cat", target=" sat", tokenizer=byte_tokenizer)
+        assert not record.tokens.predictions
+        assert any("has no language head" in note for note in record.notes)
+
+    def test_without_a_tokenizer_candidates_are_ids(self, llama: Any) -> None:
+        record = extract(llama, IDS, generate=2)
+        each = record.tokens.predictions[0]
+        assert each.token.text == f"#{each.token.id}" == record.tokens[8]
+        assert all(candidate.text == f"#{candidate.id}" for candidate in each.candidates)
+
+
+def test_merged_words_have_no_predictions(llama: Any, byte_tokenizer: Any) -> None:
+    record = extract(llama, "The cat sat", tokenizer=byte_tokenizer, generate=6)
+    assert not record.merge_words().tokens.predictions
+
+
+def test_a_record_keeps_them(llama: Any, byte_tokenizer: Any, tmp_path: Any) -> None:
+    record = extract(llama, "The cat sat", tokenizer=byte_tokenizer, generate=6)
+    read: AttentionRecord = load(record.save(tmp_path / "generated.safetensors"))
+    assert read.tokens == record.tokens
+    assert read.notes == record.notes
+
+
+class TestErrors:
+    @pytest.mark.parametrize("given", [0, -3])
+    def test_no_tokens(self, llama: Any, given: int) -> None:
+        with pytest.raises(ValueError, match=rf"generate must be at least 1 token; got {given}"):
+            extract(llama, IDS, generate=given)
+
+    @pytest.mark.parametrize("given", [True, 2.0, "40", [40], {1: 2}])
+    def test_something_else(self, llama: Any, given: Any) -> None:
+        with pytest.raises(TypeError, match=r"generate: .* cannot be read; .*generate=40"):
+            extract(llama, IDS, generate=given)
+
+    def test_more_than_the_model_has_positions_for(
+        self, make_model: Callable[..., Any], bart: Any
+    ) -> None:
+        gpt2 = make_model("gpt2")
+        with pytest.raises(
+            ValueError, match=r"generate: 57 tokens are too many.*64 and 8 .*for 56 at most"
+        ):
+            extract(gpt2, IDS, generate=57)
+        assert len(extract(gpt2, IDS, generate=56).tokens) <= 64
+        with pytest.raises(ValueError, match=r"generate: 65 tokens are too many.*for 64 at most"):
+            extract(bart, IDS, generate=65)
+
+    def test_a_mapping_that_names_no_number(self, llama: Any) -> None:
+        with pytest.raises(ValueError, match="generate: nothing says how many tokens"):
+            extract(llama, IDS, generate={"do_sample": True})
+        with pytest.raises(ValueError, match="max_new_tokens must be at least 1; got 0"):
+            extract(llama, IDS, generate={"max_new_tokens": 0})
+
+    def test_arguments_that_are_not_for_the_caller(self, llama: Any) -> None:
+        with pytest.raises(ValueError, match="generate: input_ids, output_attentions cannot be"):
+            extract(
+                llama,
+                IDS,
+                generate={"max_new_tokens": 4, "input_ids": IDS, "output_attentions": True},
+            )
+        with pytest.raises(ValueError, match="one answer, and num_return_sequences asks for 3"):
+            extract(llama, IDS, generate={"max_new_tokens": 4, "num_return_sequences": 3})
+
+    def test_a_text_that_is_given_twice(self, llama: Any, byte_tokenizer: Any) -> None:
+        with pytest.raises(ValueError, match=r"^generate lets the model choose.*target gives it"):
+            extract(llama, "The cat", target=" sat", generate=4, tokenizer=byte_tokenizer)
+
+    def test_labels_are_a_text_that_is_given(self, bart: Any) -> None:
+        with pytest.raises(ValueError, match=r"^generate lets the model choose.*labels in inputs"):
+            extract(bart, {"input_ids": IDS, "labels": IDS}, generate=4)
+
+    @pytest.mark.parametrize("kind", ["bert", "vit"])
+    def test_models_that_produce_no_text(self, kind: str, make_model: Callable[..., Any]) -> None:
+        inputs = torch.ones(1, 3, 32, 32) if kind == "vit" else IDS
+        with pytest.raises(ValueError, match=r"generate: .* produces no text.*Leave generate out"):
+            extract(make_model(kind), inputs, generate=4)
+
+    def test_models_without_a_language_head(self, llama: Any) -> None:
+        with pytest.raises(ValueError, match=r"LlamaModel produces no text.*AutoModelForCausalLM"):
+            extract(llama.model, IDS, generate=4)
+
+    def test_a_masked_language_model_with_a_decoders_class(self) -> None:
+        config = transformers.BertConfig(
+            hidden_size=48, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64
+        )
+        with pytest.raises(ValueError, match=r"generate: .* looks both ways"):
+            extract(transformers.BertLMHeadModel(config), IDS, generate=4)
