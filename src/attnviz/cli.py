@@ -25,6 +25,7 @@ _EPILOG = """examples:
   attnviz demo
   attnviz head-view --model ./my-bert --text "The cat sat." -o head_view.html
   attnviz model-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
+  attnviz head-view --model ./my-llama --text "The cat" --generate 40 -o x.html
   attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
@@ -89,7 +90,11 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
     view.add_argument("--text", required=True, help="what the model reads")
     view.add_argument("--text-pair", metavar="TEXT", help="second text of a pair")
-    view.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
+    produced = view.add_mutually_exclusive_group()
+    produced.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
+    produced.add_argument(
+        "--generate", type=int, metavar="N", help="let the model produce up to N tokens"
+    )
     view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
     view.add_argument("--layer", type=int, help="layer shown first")
     view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
@@ -198,7 +203,13 @@ def _view(options: argparse.Namespace) -> AttentionView:
 
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     text = options.text if options.text_pair is None else (options.text, options.text_pair)
-    record = record_of(options.model, text, target=options.target, words=options.words)
+    record = record_of(
+        options.model,
+        text,
+        target=options.target,
+        generate=options.generate,
+        words=options.words,
+    )
     given = {
         name: getattr(options, name)
         for name in ("stack", "layer", "heads", "token")

@@ -37,6 +37,7 @@ def show_head_view(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: Any = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
@@ -59,12 +60,16 @@ def show_head_view(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged.
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -99,6 +104,7 @@ def show_head_view(
         tokenizer=tokenizer,
         processor=processor,
         target=target,
+        generate=generate,
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
@@ -114,6 +120,7 @@ def show_model_view(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: Any = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
@@ -136,12 +143,16 @@ def show_model_view(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged.
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -176,6 +187,7 @@ def show_model_view(
         tokenizer=tokenizer,
         processor=processor,
         target=target,
+        generate=generate,
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
@@ -191,6 +203,7 @@ def show_neuron_view(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: Any = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
@@ -214,12 +227,16 @@ def show_neuron_view(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged.
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -254,6 +271,7 @@ def show_neuron_view(
         tokenizer=tokenizer,
         processor=processor,
         target=target,
+        generate=generate,
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
@@ -269,6 +287,7 @@ def show_matrix_view(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: Any = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
@@ -291,12 +310,16 @@ def show_matrix_view(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged.
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -331,6 +354,7 @@ def show_matrix_view(
         tokenizer=tokenizer,
         processor=processor,
         target=target,
+        generate=generate,
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
@@ -346,6 +370,7 @@ def dashboard(
     tokenizer: Any = None,
     processor: Any = None,
     target: str | None = None,
+    generate: Any = None,
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
@@ -368,12 +393,16 @@ def dashboard(
         Found beside the model by default.
     target : str, optional
         Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional
         Title of the picture; by default the last part of the model's hub id or folder.
     words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged.
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -408,6 +437,7 @@ def dashboard(
         tokenizer=tokenizer,
         processor=processor,
         target=target,
+        generate=generate,
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from attnviz import demos
 from attnviz.cli import main
 
 
@@ -101,6 +102,26 @@ def test_the_decoder_demo_opens_on_the_head_that_finds_the_street(
     # The last "the", of three.
     said = (tmp_path / "x.svg").read_text(encoding="utf-8")
     assert "“the” (13) attends most to “street”" in said
+
+
+def test_a_model_goes_on_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokenizer = demos.load("decoder")
+    folder = tmp_path / "model"
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    text = demos.example("decoder")["inputs"]
+    given = ["head-view", "--model", str(folder), "--text", text, "-o", str(tmp_path / "x.html")]
+    assert main([*given, "--generate", "3"]) == 0
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    tokens = data["description"]["stacks"][0]["query_tokens"]
+    assert tokens["text"][14] == "street"
+    assert tokens["predictions"][0]["token"]["text"] == "street"
+    assert len(tokens["text"]) == 17
+    assert main([*given, "--generate", "0"]) == 1
+    assert "generate must be at least 1 token" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*given, "--generate", "3", "--target", "street"])
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
