@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 
+from attnviz.windows import WindowBias, WindowMask
+
 __all__ = [
     "BandMask",
     "Bias",
@@ -139,8 +141,8 @@ class DenseBias:
         return values[rows if len(values) > 1 else slice(0, 1), columns]
 
 
-Mask = BandMask | PackedMask
-Bias = DistanceBias | DenseBias
+Mask = BandMask | PackedMask | WindowMask
+Bias = DistanceBias | DenseBias | WindowBias
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:

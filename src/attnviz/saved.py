@@ -22,12 +22,19 @@ from attnviz.predictions import Candidate, Prediction
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens, visible
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.windows import WindowBias, WindowMask
 
 __all__ = ["record_from_arrays", "record_to_arrays"]
 
 _FORMAT = 1
+_WINDOWS = ("query_windows", "key_windows")
+_PLACES = (*_WINDOWS, "query_places", "key_places")
 # As `display.display_text` writes it.
-_PART = re.compile(r"( [1-4]/[1-4](?: (?=\S))?)")
+_PART = re.compile(
+    r"( [1-4]/[1-4](?: (?=\S))?"
+    # As `projected.ProjectedKeys` names a group of tokens, and a mixture of all.
+    r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
+)
 
 
 def record_to_arrays(
@@ -164,6 +171,13 @@ class _Shared:
             case DenseBias(values):
                 self._arrays[name] = values
                 return {"kind": "dense"}
+            case WindowMask():
+                self._arrays |= {f"{name}/{each}": getattr(part, each) for each in _WINDOWS}
+                return {"kind": "windows"}
+            case WindowBias(values):
+                self._arrays |= {f"{name}/{each}": getattr(part, each) for each in _PLACES}
+                self._arrays[name] = values
+                return {"kind": "in windows"}
 
 
 def _shared_from_header(
@@ -181,6 +195,10 @@ def _shared_from_header(
             return DistanceBias(arrays[name], fields["num_queries"])
         case "dense":
             return DenseBias(arrays[name])
+        case "windows":
+            return WindowMask(*(arrays[f"{name}/{each}"] for each in _WINDOWS))
+        case "in windows":
+            return WindowBias(arrays[name], *(arrays[f"{name}/{each}"] for each in _PLACES))
     raise ValueError(f"{name} is of an unknown kind, {fields['kind']!r}")
 
 
@@ -275,14 +293,14 @@ def _three_axes(array: torch.Tensor, name: str) -> torch.Tensor:
 
 def _mask(shared: dict[str, Mask | Bias], name: str | None) -> Mask | None:
     part = None if name is None else shared[name]
-    if part is None or isinstance(part, (BandMask, PackedMask)):
+    if part is None or isinstance(part, Mask):
         return part
     raise TypeError(f"{name} is a bias where a mask is needed")
 
 
 def _bias(shared: dict[str, Mask | Bias], name: str | None) -> Bias | None:
     part = None if name is None else shared[name]
-    if part is None or isinstance(part, (DistanceBias, DenseBias)):
+    if part is None or isinstance(part, Bias):
         return part
     raise TypeError(f"{name} is a mask where a bias is needed")
 
@@ -306,8 +324,24 @@ def _check_covers(attention: QueryKeyAttention, prefix: str) -> None:
         fits &= tuple(bias.values.shape) in {
             (some, rows, keys) for some in (1, heads) for rows in (1, queries)
         }
+    for part in (mask, bias):
+        if isinstance(part, (WindowMask, WindowBias)):
+            fits &= _covers(part.query_windows, queries) and _covers(part.key_windows, keys)
+    if isinstance(bias, WindowBias):
+        windows, some_heads, rows, columns = bias.values.shape
+        fits &= some_heads in (1, heads) and bias.values.is_floating_point()
+        fits &= _covers(bias.query_places, queries, rows) and _covers(
+            bias.key_places, keys, columns
+        )
+        fits &= windows == 1 or _covers(bias.query_windows, queries, windows)
     if not fits:
         raise ValueError(f"{prefix}: its mask or bias does not fit {queries} x {keys}")
+
+
+def _covers(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
+    """Whether there is a number for each token, and all lie under `stop`."""
+    whole = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
+    return whole and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
 
 
 def _tokens_to_header(tokens: Tokens) -> dict[str, Any]:

@@ -94,9 +94,9 @@ class QueryKeyAttention:
         key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023).
     scale : float
         Factor of the dot products, usually 1 / sqrt(head_dim).
-    mask : BandMask, PackedMask or None
+    mask : BandMask, PackedMask, WindowMask or None
         Which keys each query may attend to; None is all.
-    bias : DistanceBias, DenseBias or None
+    bias : DistanceBias, DenseBias, WindowBias or None
         Added to the logits after the soft cap.
     softcap : float or None
         Bound of the soft cap.

@@ -16,7 +16,6 @@ import pytest
 import torch
 import transformers
 from numpy.typing import NDArray
-from packaging.version import Version
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from attnviz import AttentionRecord
@@ -30,7 +29,22 @@ SENTENCES = [
     "user says hello, assistant answers the user.",
 ]
 
-_QUERIES_AND_KEYS = {"query", "key", "q_proj", "k_proj", "q", "k", "qkv", "c_attn"}
+_QUERIES_AND_KEYS = {
+    "query",
+    "key",
+    "q_proj",
+    "k_proj",
+    "q",
+    "k",
+    "qkv",
+    "c_attn",
+    "query_key_value",
+    "Wqkv",
+    "qkv_proj",
+    "in_proj",
+    "query_proj",
+    "key_proj",
+}
 
 
 def _sharpened(model: Any, factor: float) -> Any:
@@ -133,8 +147,6 @@ def make_model() -> Callable[..., Any]:
     """Make a tiny model of a kind, the same one on every call."""
 
     def make(kind: str, **settings: Any) -> Any:
-        if kind == "t5" and Version(transformers.__version__) < Version("5.15"):
-            pytest.skip("T5 goes through the dispatcher from transformers 5.15 on")
         config = _config(kind)
         for name, value in settings.items():
             setattr(config, name, value)

@@ -105,27 +105,6 @@ class TestModels:
         with pytest.raises(ValueError, match="MambaForCausalLM has no attention"):
             extract(make_model("mamba"), IDS)
 
-    def test_attention_beside_the_dispatcher(self, make_model: Callable[..., Any]) -> None:
-        with pytest.raises(NotImplementedError, match=r"not supported yet.*from_weights"):
-            extract(make_model("bloom"), IDS)
-
-    def test_attention_that_the_forward_put_in_the_place_of_another(
-        self, make_model: Callable[..., Any]
-    ) -> None:
-        # Its decoder dispatches; for a short text its encoder changes to modules that don't.
-        model = make_model("bigbird_pegasus")
-        with pytest.raises(NotImplementedError, match=r"2 modules, such as model.encoder.layers.0"):
-            extract(model, IDS, decoder_input_ids=IDS)
-
-    def test_attention_that_leaves_the_dispatcher_on_its_own(
-        self, make_model: Callable[..., Any]
-    ) -> None:
-        # GPT-2 asks for a function here and doesn't call it.
-        model = make_model("gpt2", reorder_and_upcast_attn=True)
-        model.set_attn_implementation("eager")
-        with pytest.raises(NotImplementedError, match=r"3 modules, such as transformer.h.0.attn"):
-            extract(model, IDS)
-
     def test_a_formula_that_is_not_known_is_never_shown(
         self, gpt2: Any, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -5,26 +5,24 @@ This is the only part that knows transformers.
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
 from typing import Any, overload
 
 import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from attnviz.extraction.batch import Batch, one_by_one, placed
-from attnviz.extraction.collect import Collector, StackLayers
-from attnviz.extraction.dispatch import capturing
+from attnviz.extraction.batch import Batch, one_by_one
+from attnviz.extraction.captured import Keeping
 from attnviz.extraction.encode import Encoder
+from attnviz.extraction.forward import run_forward
 from attnviz.extraction.generate import Settings, generate_text, read_settings
 from attnviz.extraction.inputs import examples_of
-from attnviz.extraction.models import Loaded, evaluating, load, name_of
-from attnviz.extraction.patches import patch_tokens
-from attnviz.extraction.predict import add_predictions, num_logits
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.tokens import Tokens
+from attnviz.extraction.layers import stacks_of
+from attnviz.extraction.models import Loaded, load, name_of
+from attnviz.extraction.predict import add_predictions
+from attnviz.extraction.records import make_records
+from attnviz.record import AttentionRecord
 
 __all__ = ["extract"]
 
@@ -206,87 +204,23 @@ def _run(
     loaded: Loaded, encoder: Encoder, batch: Batch, title: str, device: torch.device | None
 ) -> list[AttentionRecord]:
     """Run one forward and make a record of each of its examples."""
-    model = loaded.model
-    collector = Collector(
-        model,
-        batch.sides,
-        batch.size,
+    collector, outputs, run_notes = run_forward(
+        loaded,
+        batch,
         encoder_decoder=encoder.encoder_decoder,
         vision=encoder.vision,
-        device=device,
+        keeping=Keeping(device),
     )
-    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
-    # No cache is filled, and logits are made only for tokens that predict a text.
-    accepted = inspect.signature(model.forward).parameters
-    if "use_cache" in accepted:
-        arguments["use_cache"] = False
-    if "logits_to_keep" in accepted:
-        arguments["logits_to_keep"] = num_logits(batch)
-    notes: list[str] = []
-    with ExitStack() as stack:
-        for handle in collector.watch():
-            stack.callback(handle.remove)
-        if stack.enter_context(evaluating(model)):
-            notes.append(
-                "The model was in training mode: attention is shown without dropout, as in "
-                "evaluation mode."
-            )
-        stack.enter_context(torch.no_grad())
-        stack.enter_context(capturing(collector))
-        outputs = model(**arguments)
-        add_predictions(model, batch, outputs, encoder.tokenizer(needed=False))
+    add_predictions(loaded.model, batch, outputs, encoder.tokenizer(needed=False))
     # Both sides of an encoder-decoder model may have the same to say.
-    notes = [*dict.fromkeys(batch.notes), *notes]
-    stacks = collector.layers()
-    notes += [f"{module.name} attends too and is not shown." for module in collector.uncaptured()]
+    notes = [*dict.fromkeys(batch.notes), *run_notes]
+    stacks = stacks_of(collector)
+    notes += [f"{module.name} attends too and is not shown." for module in collector.missing()]
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
-    return [
-        _record(loaded, batch, stacks, index, notes, title=title) for index in range(batch.size)
-    ]
-
-
-def _record(
-    loaded: Loaded,
-    batch: Batch,
-    stacks: dict[str, StackLayers],
-    index: int,
-    notes: Sequence[str],
-    *,
-    title: str,
-) -> AttentionRecord:
-    made: dict[str, AttentionStack] = {}
-    own_notes = list(notes)
-    for name, stack in stacks.items():
-        layers = stack.examples[index]
-        lengths = {(layer.num_queries, layer.num_keys) for layer in layers.values()}
-        if len(lengths) > 1:
-            raise NotImplementedError(
-                f"model: the layers of the {name} stack attend over different numbers of tokens "
-                f"({', '.join(f'{q} x {k}' for q, k in sorted(lengths))}), which cannot be shown "
-                "yet; draw the model's own weights with AttentionRecord.from_weights"
-            )
-        ((num_queries, num_keys),) = lengths
-        decoder = name in ("decoder", "cross")
-        key_side = "decoder" if name == "decoder" else "input"
-        queries = _tokens(loaded, batch, "decoder" if decoder else "input", index, num_queries)
-        keys = queries
-        if name == "cross" or num_keys != num_queries:
-            keys = _tokens(loaded, batch, key_side, index, num_keys)
-        made[name] = AttentionStack(
-            name=name,
-            layers=layers,
-            query_tokens=queries,
-            key_tokens=None if keys is queries else keys,
+    if not all(layers.whole for layers in stacks.values()):
+        notes.append(
+            "Query · key is only a part of the logits: this model adds products with positions, "
+            "which the neuron view shows as bias."
         )
-    return AttentionRecord(made, model=title, notes=own_notes)
-
-
-def _tokens(loaded: Loaded, batch: Batch, side: str, index: int, count: int) -> Tokens:
-    tokens = batch.tokens.get(side, [None] * batch.size)[index]
-    if tokens is not None and len(tokens) == count:
-        return tokens
-    pixels = batch.arguments.get("pixel_values")
-    if pixels is not None and side == "input":
-        return patch_tokens(loaded.model.config, tuple(pixels.shape[-2:]), count)
-    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+    return make_records(loaded, batch, stacks, notes, title=title)

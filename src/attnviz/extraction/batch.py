@@ -70,6 +70,8 @@ class Batch:
         What a reader must know.
     answers : list of (Answer or None)
         What each example produces; empty where none does.
+    processor : object or None
+        What made pixel values of images, or features of a sound.
     """
 
     arguments: dict[str, Any]
@@ -78,6 +80,7 @@ class Batch:
     tokens: dict[str, list[Tokens]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     answers: list[Answer | None] = field(default_factory=list)
+    processor: Any = None
 
 
 def placed(model: Any, value: Any) -> Any:
@@ -136,5 +139,7 @@ def one_by_one(batch: Batch) -> list[Batch]:
             for name, side in batch.sides.items()
         }
         tokens = {name: [each[index]] for name, each in batch.tokens.items()}
-        singles.append(Batch(arguments, 1, sides, tokens, list(batch.notes)))
+        singles.append(
+            Batch(arguments, 1, sides, tokens, list(batch.notes), processor=batch.processor)
+        )
     return singles

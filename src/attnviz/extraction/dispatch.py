@@ -20,12 +20,12 @@ import torch
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 
-__all__ = ["AttentionCall", "Sink", "capturing"]
+__all__ = ["AttentionCall", "Sink", "capturing", "dispatching"]
 
 
 @dataclass(frozen=True)
 class AttentionCall:
-    """One call of an attention function: what it received and what it gave.
+    """One attention: what went into it and what came out.
 
     The tensors are the model's own; copy what outlives the call.
 
@@ -35,25 +35,55 @@ class AttentionCall:
         The attention module that made the call.
     implementation : str or None
         Name under which the function was asked for: ``"eager"``, ``"sdpa"``, ...
-    query, key, value : Tensor
+    query, key, value : Tensor or None
         (batch, heads, queries, head_dim), (batch, key_heads, keys, head_dim) and
-        (batch, key_heads, keys, value_dim).
+        (batch, key_heads, keys, value_dim); None where they are not known.
     mask : Tensor or None
         As received; what it means depends on the implementation.
     options : dict
         The keyword arguments: ``scaling``, ``is_causal``, ``position_bias``, ``softcap``, ...
-    output : Tensor
+    output : Tensor or None
         (batch, queries, heads, value_dim).
+    added : tuple of Tensor
+        What was added to the logits beside the mask and the option ``position_bias``.
+    weights : Tensor or None
+        What the softmax gave, (batch, heads, queries, keys) or with batch and heads in one, where
+        the model computed it in sight.
+    whole : bool
+        Whether queries and keys account for all of the logits that depends on the input; False
+        where further products were added (disentangled attention).
     """
 
     module: nn.Module
     implementation: str | None
-    query: torch.Tensor
-    key: torch.Tensor
-    value: torch.Tensor
+    query: torch.Tensor | None
+    key: torch.Tensor | None
+    value: torch.Tensor | None
     mask: Any
     options: dict[str, Any]
     output: Any
+    added: tuple[torch.Tensor, ...] = ()
+    weights: torch.Tensor | None = None
+    whole: bool = True
+
+    @property
+    def num_examples(self) -> int:
+        """Size of the batch axis; a mask, bias or key of all examples may be given once."""
+        known = [each.shape[0] for each in (self.query, self.key, self.weights) if each is not None]
+        return max(known)
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        known = self.query if self.query is not None else self.weights
+        return 0 if known is None else known.shape[2]
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        if self.key is not None:
+            return self.key.shape[2]
+        return 0 if self.weights is None else self.weights.shape[3]
 
 
 Sink = Callable[[AttentionCall], None]
@@ -61,7 +91,14 @@ Sink = Callable[[AttentionCall], None]
 # A ContextVar, not an attribute: other threads and other tasks run their forwards unseen.
 _sink: ContextVar[Sink | None] = ContextVar("attnviz_sink", default=None)
 
+_dispatching: ContextVar[bool] = ContextVar("attnviz_dispatching", default=False)
+
 _AttentionFunction = Callable[..., Any]
+
+
+def dispatching() -> bool:
+    """Whether a dispatched attention function is at work in this thread."""
+    return _dispatching.get()
 
 
 @contextmanager
@@ -141,7 +178,11 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
         *args: Any,
         **kwargs: Any,
     ) -> Any:
-        result = function(module, query, key, value, attention_mask, *args, **kwargs)
+        token = _dispatching.set(True)
+        try:
+            result = function(module, query, key, value, attention_mask, *args, **kwargs)
+        finally:
+            _dispatching.reset(token)
         sink = _sink.get()
         if sink is not None:
             output = result[0] if isinstance(result, tuple) else result

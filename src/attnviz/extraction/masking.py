@@ -20,6 +20,9 @@ __all__ = ["Kept", "MaskReader"]
 # Models alternate between a few masks at most (a global and a local one); the tensors are held
 # only so that their addresses aren't given to others while they serve as keys.
 _REMEMBERED = 4
+# What is added where a key is not allowed: a dtype's lowest value, perhaps scaled since, or -1e4 in
+# older models. Beside it every logit vanishes; no bias is so low.
+_BLOCKED = -8e3
 
 
 @dataclass(frozen=True)
@@ -71,39 +74,39 @@ class MaskReader:
         NotImplementedError
             If the mask has a form that isn't known.
         """
-        position_bias = call.options.get("position_bias")
+        given = (call.mask, call.options.get("position_bias"), *call.added)
+        num_queries, num_keys = call.num_queries, call.num_keys
         causal = _is_causal(call)
         window = call.options.get("sliding_window") if _is_flash(call) else None
         key = (
-            _identity(call.mask),
-            _identity(position_bias),
+            *map(_identity, given),
             causal,
             window,
-            call.query.shape[2],
-            call.key.shape[2],
+            num_queries,
+            num_keys,
             id(kept),
         )
         for _, known, result in self._read:
             if known == key:
                 return result
         result = [
-            self._example(call, position_bias, index, positions, causal=causal, window=window)
+            self._example(call, given, index, positions, causal=causal, window=window)
             for index, positions in enumerate(kept)
         ]
-        self._read.append(((call.mask, position_bias, kept), key, result))
+        self._read.append(((given, kept), key, result))
         return result
 
     def _example(
         self,
         call: AttentionCall,
-        position_bias: torch.Tensor | None,
+        given: Sequence[torch.Tensor | None],
         index: int,
         kept: Kept,
         *,
         causal: bool,
         window: int | None,
     ) -> tuple[Mask | None, Bias | None]:
-        num_queries, num_keys = call.query.shape[2], call.key.shape[2]
+        num_queries, num_keys = call.num_queries, call.num_keys
         band = BandMask(None if window is None else window - 1, 0)
         if call.mask is not None and not isinstance(call.mask, torch.Tensor):
             raise NotImplementedError(
@@ -113,7 +116,7 @@ class MaskReader:
             )
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
-        for tensor in (call.mask, position_bias):
+        for tensor in given:
             if tensor is None:
                 continue
             block = _of_example(tensor, index, num_queries, num_keys, kept)
@@ -176,7 +179,7 @@ def _is_causal(call: AttentionCall) -> bool:
     causal = bool(getattr(call.module, "is_causal", True) if flag is None else flag)
     if _is_flash(call):
         return causal
-    return causal and call.mask is None and call.query.shape[2] > 1
+    return causal and call.mask is None and call.num_queries > 1
 
 
 def _identity(tensor: object) -> tuple[object, ...] | None:
@@ -208,7 +211,8 @@ def _of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} cannot be read; known are "
             "(batch, heads, queries, keys) and (batch, keys)"
         )
-    block = tensor[index if tensor.shape[0] > 1 else 0]
+    # Windows of several examples may share the masks of one example's.
+    block = tensor[index % tensor.shape[0]]
     # A static cache's mask is longer than what has been filled.
     block = block[..., :num_keys]
     if block.shape[1] not in (1, num_queries) or block.shape[2] not in (1, num_keys):
@@ -238,8 +242,7 @@ def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | Non
     """Split into flags of what is allowed and finite values that are added."""
     if not block.is_floating_point():
         return block.bool(), None
-    # Half of the lowest value: what is added to the mask elsewhere doesn't make it a bias.
-    blocked = block <= torch.finfo(block.dtype).min / 2
+    blocked = block <= _BLOCKED
     if not bool(blocked.any()):
         return None, block if bool(block.any()) else None
     values = block.masked_fill(blocked, 0.0)

@@ -10,7 +10,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from types import CodeType
+from types import CodeType, FunctionType
 
 from torch import nn
 
@@ -18,7 +18,13 @@ __all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
 
 _ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 # Names that code which computes attention by itself refers to; linear attention has none of them.
-_SOFTMAX_NAMES = {"softmax", "scaled_dot_product_attention", "logsumexp", "multi_head_attention"}
+_SOFTMAX_NAMES = {
+    "softmax",
+    "Softmax",
+    "scaled_dot_product_attention",
+    "logsumexp",
+    "multi_head_attention",
+}
 _CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
 
@@ -111,10 +117,20 @@ def _names_in_code(kind: type[nn.Module]) -> frozenset[str]:
             continue
         for attribute in vars(base).values():
             function = getattr(attribute, "__wrapped__", attribute)
-            code = getattr(getattr(function, "__func__", function), "__code__", None)
+            function = getattr(function, "__func__", function)
+            code = getattr(function, "__code__", None)
             if isinstance(code, CodeType):
                 names.update(_names_of(code))
+                names.update(_names_of_helpers(code, getattr(function, "__globals__", {})))
     return frozenset(names)
+
+
+def _names_of_helpers(code: CodeType, known: Mapping[str, object]) -> Iterator[str]:
+    """Names in the functions of a model's own file that a method calls."""
+    for name in code.co_names:
+        helper = known.get(name)
+        if isinstance(helper, FunctionType) and helper.__module__ == known.get("__name__"):
+            yield from _names_of(helper.__code__)
 
 
 def _names_of(code: CodeType) -> Iterator[str]:

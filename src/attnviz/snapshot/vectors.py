@@ -18,6 +18,7 @@ from tqdm.auto import tqdm
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.stack import AttentionStack
 from attnviz.weights import QueryKeyAttention, tiles
+from attnviz.windows import WindowBias, WindowMask
 
 __all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors"]
 
@@ -119,9 +120,14 @@ def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
 def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     each = 4 if _encoding(attention, exact_bytes) == "float32" else 2
     size = each * (attention.queries.numel() + attention.keys.numel())
+    pairs = attention.num_queries * attention.num_keys
     if isinstance(attention.mask, PackedMask):
         size += attention.mask.bits.numel()
-    if attention.bias is not None:
+    if isinstance(attention.mask, WindowMask):
+        size += pairs // 8
+    if isinstance(attention.bias, WindowBias):
+        size += 4 * attention.num_heads * pairs
+    elif attention.bias is not None:
         size += 4 * attention.bias.values.numel()
     return size
 
@@ -159,6 +165,9 @@ def _carried_layer(
 
 def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     mask = attention.mask
+    if isinstance(mask, WindowMask):
+        # Pages know windows by the pairs that they allow.
+        mask = PackedMask.pack(mask.allowed(0, *_everything(attention))[None])
     if isinstance(mask, BandMask):
         return {"kind": "band", **dataclasses.asdict(mask)}
     if isinstance(mask, PackedMask):
@@ -168,6 +177,10 @@ def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, An
 
 def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     bias = attention.bias
+    if isinstance(bias, WindowBias):
+        everything = _everything(attention)
+        blocks = [bias.added(head, *everything) for head in range(attention.num_heads)]
+        bias = DenseBias(torch.stack(blocks))
     if isinstance(bias, DistanceBias):
         values = bias.values.float()
         return {"kind": "distance", "heads": len(values), "values": arrays.place(values)}
@@ -180,6 +193,10 @@ def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, An
             "values": arrays.place(values),
         }
     return None
+
+
+def _everything(attention: QueryKeyAttention) -> tuple[slice, slice]:
+    return slice(0, attention.num_queries), slice(0, attention.num_keys)
 
 
 def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:

@@ -1,0 +1,174 @@
+"""Patches in the order of the image: row by row, whatever order a model keeps them in."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.layers import StackLayers
+from attnviz.extraction.windowed import reordered
+
+__all__ = ["Arranged", "arranged"]
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Where the tokens of a stack lie in images.
+
+    Attributes
+    ----------
+    grids : list of tuple of int
+        Rows and columns of each image, one after the other.
+    padding : int
+        How many tokens behind them only fill up windows.
+    """
+
+    grids: list[tuple[int, int]]
+    padding: int = 0
+
+
+def arranged(
+    model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
+) -> Arranged | None:
+    """Put a vision stack's tokens into the order of the image, in place.
+
+    Parameters
+    ----------
+    model : Module
+        The model that ran.
+    layers : StackLayers
+        Its layers; changed where the model keeps patches in windows or blocks.
+    arguments : mapping
+        What the model was given.
+
+    Returns
+    -------
+    Arranged or None
+        None where the model says nothing of the order.
+    """
+    grid = arguments.get("image_grid_thw")
+    if grid is None:
+        grid = arguments.get("image_grid_hw")
+    if isinstance(grid, torch.Tensor):
+        return _in_blocks(model, layers, grid)
+    pixels = arguments.get("pixel_values")
+    if isinstance(pixels, torch.Tensor) and pixels.dim() == 4:
+        return _in_shifted_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+    return None
+
+
+def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
+    for example in layers.examples:
+        example[number] = reordered(example[number], order)
+
+
+def _in_blocks(model: nn.Module, layers: StackLayers, grid: torch.Tensor) -> Arranged | None:
+    """Blocks of patches that become one token of the text (Qwen2-VL and its kin)."""
+    rows = [[1, *row] if len(row) == 2 else row for row in grid.tolist()]
+    images = [(height, width) for frames, height, width in rows for _ in range(frames)]
+    queries, keys = layers.shape()
+    if queries != keys or queries != sum(height * width for height, width in images):
+        return None
+    owner = _owner(model, layers.names[0], "spatial_merge_size")
+    size = 1 if owner is None else int(owner.spatial_merge_size)
+    starts = torch.tensor([0, *(height * width for height, width in images)]).cumsum(0)[:-1]
+    shift = torch.repeat_interleave(
+        starts, torch.tensor([height * width for height, width in images])
+    )
+    in_blocks = torch.cat([_block_order(*image, size) for image in images]) + shift
+    windows = _window_index(owner, grid, size)
+    if windows is not None:
+        in_blocks = in_blocks.reshape(-1, size * size)[windows].flatten()
+    order = in_blocks.argsort()
+    if not torch.equal(order, torch.arange(len(order))):
+        for number in list(layers.examples[0]):
+            _reorder(layers, number, order)
+    return Arranged(images)
+
+
+def _block_order(height: int, width: int, size: int) -> torch.Tensor:
+    """The raster number of each patch, in the order in which blocks of patches are kept."""
+    numbers = torch.arange(height * width)
+    blocks = numbers.reshape(height // size, size, width // size, size)
+    return blocks.transpose(1, 2).flatten()
+
+
+def _window_index(owner: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
+    """The order in which a tower puts its blocks into windows; None where it has no windows."""
+    window = getattr(getattr(owner, "config", None), "window_size", None)
+    if owner is None or not window:
+        return None
+    own = getattr(owner, "get_window_index", None)
+    if own is not None:
+        return torch.as_tensor(own(grid)[0]).cpu()
+    try:
+        from transformers.vision_utils import get_vision_window_index
+    except ImportError:
+        return None
+    patch = int(owner.config.patch_size)
+    return torch.as_tensor(get_vision_window_index(grid, size, int(window), patch)[0]).cpu()
+
+
+def _owner(model: nn.Module, name: str, attribute: str) -> Any:
+    """The innermost module around a path that has an attribute."""
+    while True:
+        module = model.get_submodule(name)
+        if hasattr(module, attribute):
+            return module
+        if not name:
+            return None
+        name = name.rpartition(".")[0]
+
+
+def _in_shifted_windows(
+    model: nn.Module, layers: StackLayers, image_size: tuple[int, int]
+) -> Arranged | None:
+    """Windows that are shifted in every other layer (Swin)."""
+    found = None
+    orders = {}
+    for name, number in zip(layers.names, list(layers.examples[0]), strict=True):
+        owner = _owner(model, name, "shift_size")
+        if owner is None or not hasattr(owner, "window_size"):
+            return None
+        queries, keys = layers.shape()
+        place = _swin_grid(model, owner, image_size, queries)
+        if place is None or queries != keys:
+            return None
+        (height, width), (padded_height, padded_width) = place
+        window, shift = int(owner.window_size), int(owner.shift_size)
+        numbers = torch.arange(padded_height * padded_width).reshape(padded_height, padded_width)
+        shifted = torch.roll(numbers, (-shift, -shift), (0, 1))
+        cut = shifted.reshape(padded_height // window, window, padded_width // window, window)
+        in_windows = cut.transpose(1, 2).flatten().argsort()
+        inside = torch.zeros_like(numbers, dtype=torch.bool)
+        inside[:height, :width] = True
+        raster = torch.cat([numbers[inside], numbers[~inside]])
+        orders[number] = in_windows[raster]
+        found = Arranged([(height, width)], padding=len(raster) - height * width)
+    for number, order in orders.items():
+        _reorder(layers, number, order)
+    return found
+
+
+def _swin_grid(
+    model: Any, owner: Any, image_size: tuple[int, int], count: int
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Rows and columns of a stage's patches, and of the windows that hold them."""
+    patch = getattr(model.config, "patch_size", None)
+    patch = getattr(getattr(model.config, "encoder", None), "patch_size", patch)
+    if not isinstance(patch, int):
+        return None
+    window = int(owner.window_size)
+    height, width = (-(-pixels // patch) for pixels in image_size)
+    while height and width:
+        padded = (-(-height // window) * window, -(-width // window) * window)
+        if padded[0] * padded[1] == count:
+            return (height, width), padded
+        if height == width == 1:
+            return None
+        height, width = -(-height // 2), -(-width // 2)
+    return None

@@ -1,0 +1,264 @@
+"""From one attention call to what a record keeps of it, one entry an example."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from attnviz.extraction.dispatch import AttentionCall
+from attnviz.extraction.masking import Kept, MaskReader
+from attnviz.weights import GivenWeights, QueryKeyAttention
+
+__all__ = ["Captured", "Keeping", "capture", "with_four_axes"]
+
+Captured = QueryKeyAttention | GivenWeights
+
+# How far the model's own attention output may lie from weights @ values, relative to the largest
+# value: rounding of the model's dtype, well under what any wrong formula gives.
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# The same for weights that were computed in sight.
+_WEIGHT_TOLERANCE = {
+    torch.float64: 1e-4,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """How queries and keys are kept.
+
+    Attributes
+    ----------
+    device : device or None
+        Where; None leaves them where they were computed.
+    dtype : dtype or None
+        As what; None keeps the dtype that the attention received.
+    """
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+
+    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
+        """Copy a tensor: what a model hands over may be a view, or a cache that it writes to."""
+        device = tensor.device if self.device is None else self.device
+        dtype = tensor.dtype if self.dtype is None else self.dtype
+        return tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
+
+
+def with_four_axes(call: AttentionCall, batch_size: int) -> AttentionCall:
+    """Give every tensor of a call the axes (batch, heads, queries or keys, ...).
+
+    Parameters
+    ----------
+    call : AttentionCall
+        Batch and heads may be one axis, or heads two (groups and the heads of each).
+    batch_size : int
+        Number of examples.
+
+    Returns
+    -------
+    AttentionCall
+        Views where that is possible.
+    """
+    if call.weights is None:
+        return call
+    leading = call.weights.shape[:-2]
+
+    def with_four(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() == 5:
+            shape = leading if len(leading) == 3 else tensor.shape[:3]
+            return tensor.expand(*shape, *tensor.shape[-2:]).flatten(1, 2)
+        if tensor.dim() == 3:
+            examples = 1 if len(tensor) == 1 else batch_size
+            return tensor.reshape(examples, -1, *tensor.shape[1:])
+        return tensor
+
+    return _each(call, with_four)
+
+
+def _each(call: AttentionCall, change: Callable[[torch.Tensor], torch.Tensor]) -> AttentionCall:
+    def changed(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else change(tensor)
+
+    return replace(
+        call,
+        query=changed(call.query),
+        key=changed(call.key),
+        mask=changed(call.mask),
+        weights=changed(call.weights),
+        added=tuple(map(change, call.added)),
+    )
+
+
+def capture(
+    call: AttentionCall,
+    kept: Sequence[Kept],
+    masks: MaskReader,
+    keeping: Keeping,
+    *,
+    name: str,
+    turn: int,
+    windows: bool = False,
+) -> list[Captured]:
+    """Copy what an attention's weights need, example by example.
+
+    Parameters
+    ----------
+    call : AttentionCall
+        With four axes.
+    kept : sequence of Kept
+        For each example (or window) the positions that are no padding.
+    masks : MaskReader
+        Reads the call's mask.
+    keeping : Keeping
+        How tensors are kept.
+    name : str
+        The module's path, for errors.
+    turn : int
+        Number of the call: another head is held against the model's own each time.
+    windows : bool
+        Whether the entries of `kept` are windows: one of them is held against the model's own.
+
+    Returns
+    -------
+    list of QueryKeyAttention or GivenWeights
+        One an entry of `kept`.
+
+    Raises
+    ------
+    NotImplementedError
+        If the weights are not what the model's attention used.
+    """
+    if call.query is None or call.key is None:
+        return [_given(call, index, each, keeping) for index, each in enumerate(kept)]
+    try:
+        read = masks.read(call, kept)
+    except NotImplementedError:
+        if call.weights is None:
+            raise
+        return [_given(call, index, each, keeping) for index, each in enumerate(kept)]
+    found: list[Captured] = []
+    for index, (positions, (mask, bias)) in enumerate(zip(kept, read, strict=True)):
+        attention = QueryKeyAttention(
+            queries=keeping.copy(_part(call.query, index, positions.queries)),
+            keys=keeping.copy(_part(call.key, index, positions.keys)),
+            scale=_scale(call),
+            mask=mask,
+            bias=bias,
+            softcap=_softcap(call),
+            sinks=_sinks(call, keeping),
+        )
+        if windows and index != turn % len(kept):
+            found.append(attention)
+        elif call.weights is not None:
+            own = _given(call, index, positions, keeping).values
+            if not _agrees(attention, own, head=turn % attention.num_heads):
+                # What was traced doesn't account for the weights: these are known all the same.
+                return [_given(call, each, kept[each], keeping) for each in range(len(kept))]
+            found.append(attention)
+        else:
+            _check(call, attention, index, positions, name, turn=turn)
+            found.append(attention)
+    return found
+
+
+def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:
+    block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
+    return block if positions is None else block[:, positions.to(block.device)]
+
+
+def _given(call: AttentionCall, index: int, positions: Kept, keeping: Keeping) -> GivenWeights:
+    weights = call.weights
+    if weights is None:
+        raise TypeError("a call without queries and keys must have weights")
+    block = _part(weights, index, positions.queries)
+    if positions.keys is not None:
+        block = block[..., positions.keys.to(block.device)]
+    return GivenWeights(keeping.copy(block.float()))
+
+
+def _scale(call: AttentionCall) -> float:
+    scaling = call.options.get("scaling")
+    if scaling is None:
+        return 1.0 if call.query is None else float(call.query.shape[-1] ** -0.5)
+    return float(scaling)
+
+
+def _softcap(call: AttentionCall) -> float | None:
+    softcap = call.options.get("softcap")
+    return None if softcap is None else float(softcap)
+
+
+def _sinks(call: AttentionCall, keeping: Keeping) -> torch.Tensor | None:
+    sinks = call.options.get("s_aux")
+    if sinks is None:
+        sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
+    if not isinstance(sinks, torch.Tensor) or call.weights is not None:
+        return None
+    return sinks.detach().flatten().to(keeping.device or sinks.device, copy=True)
+
+
+def _rows(attention: QueryKeyAttention) -> set[int]:
+    """Rows that are held against the model's own: they cost next to nothing."""
+    return {attention.num_queries // 2, attention.num_queries - 1}
+
+
+def _agrees(attention: QueryKeyAttention, own: torch.Tensor, *, head: int) -> bool:
+    """Whether weights from what was traced are those that the softmax gave."""
+    if tuple(own.shape) != (attention.num_heads, attention.num_queries, attention.num_keys):
+        return False
+    tolerance = _WEIGHT_TOLERANCE.get(attention.queries.dtype, 5e-2)
+    for row in _rows(attention):
+        found = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
+        error = float((torch.from_numpy(found)[0] - own[head, row].float().cpu()).abs().max())
+        # A row in which nothing is allowed is even in the model, and nothing here.
+        if found.any() and not error <= tolerance:
+            return False
+    return True
+
+
+def _check(
+    call: AttentionCall,
+    attention: QueryKeyAttention,
+    index: int,
+    kept: Kept,
+    name: str,
+    *,
+    turn: int,
+) -> None:
+    """Hold a few rows of the weights against the output that the model's attention gave.
+
+    Two rows of one head a layer notice a formula that is not the model's: a mask that is ignored, a
+    gate, a term that came in by a keyword which isn't known here.
+    """
+    output, value = call.output, call.value
+    if not isinstance(output, torch.Tensor) or value is None:
+        return
+    expected_shape = (*attention.queries.shape[1:2], attention.num_heads, value.shape[-1])
+    if kept.queries is None and tuple(output.shape[1:]) != expected_shape:
+        return
+    head = turn % attention.num_heads
+    value_head = head // (attention.num_heads // value.shape[1])
+    values = value.detach()[index if value.shape[0] > 1 else 0, value_head]
+    if kept.keys is not None:
+        values = values[kept.keys.to(values.device)]
+    values = values.float().cpu()
+    tolerance = _TOLERANCE.get(value.dtype, 5e-2) * float(values.abs().max())
+    for row in _rows(attention):
+        weights = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
+        if not weights.any():
+            continue
+        place = row if kept.queries is None else int(kept.queries[row])
+        given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
+        error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
+        if not error <= tolerance:
+            raise NotImplementedError(
+                f"model: the attention of {name} ({type(call.module).__name__}, implementation "
+                f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "
+                f"differs by {error:.2g} (allowed {tolerance:.2g}). Its weights are not known; "
+                "draw weights of your own with AttentionRecord.from_weights"
+            )

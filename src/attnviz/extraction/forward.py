@@ -1,0 +1,78 @@
+"""One forward of a model, with everything that attends watched."""
+
+from __future__ import annotations
+
+import inspect
+from contextlib import ExitStack
+from typing import Any
+
+import torch
+
+from attnviz.extraction.batch import Batch, placed
+from attnviz.extraction.captured import Keeping
+from attnviz.extraction.collect import Collector
+from attnviz.extraction.models import Loaded, evaluating
+from attnviz.extraction.predict import num_logits
+
+__all__ = ["run_forward"]
+
+
+def run_forward(
+    loaded: Loaded, batch: Batch, *, encoder_decoder: bool, vision: bool, keeping: Keeping
+) -> tuple[Collector, Any, list[str]]:
+    """Run a model once and collect its attention.
+
+    A model that asks the dispatcher and then computes some of its attention by itself, or that puts
+    other modules in the place of its own while it runs, is run once more, looking into all of them.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model.
+    batch : Batch
+        What it is given.
+    encoder_decoder, vision : bool
+        As for `Collector`.
+    keeping : Keeping
+        How queries and keys are kept.
+
+    Returns
+    -------
+    collector : Collector
+        With what was collected.
+    outputs : object
+        The model's own.
+    notes : list of str
+        What a reader must know.
+    """
+    model = loaded.model
+    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    # No cache is filled, and logits are made only for tokens that predict a text.
+    accepted = inspect.signature(model.forward).parameters
+    if "use_cache" in accepted:
+        arguments["use_cache"] = False
+    if "logits_to_keep" in accepted:
+        arguments["logits_to_keep"] = num_logits(batch)
+    notes: list[str] = []
+    with ExitStack() as stack:
+        if stack.enter_context(evaluating(model)):
+            notes.append(
+                "The model was in training mode: attention is shown without dropout, as in "
+                "evaluation mode."
+            )
+        stack.enter_context(torch.no_grad())
+        for trace_all in (False, True):
+            collector = Collector(
+                model,
+                batch.sides,
+                batch.size,
+                encoder_decoder=encoder_decoder,
+                vision=vision,
+                keeping=keeping,
+                trace_all=trace_all,
+            )
+            with collector.watching():
+                outputs = model(**arguments)
+            if not collector.overlooked:
+                break
+    return collector, outputs, notes

@@ -1,0 +1,130 @@
+"""From stacks of layers to records, one an example."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attnviz.extraction.arrange import Arranged, arranged
+from attnviz.extraction.batch import Batch
+from attnviz.extraction.frames import frame_tokens
+from attnviz.extraction.image_runs import with_image_runs
+from attnviz.extraction.layers import StackLayers
+from attnviz.extraction.models import Loaded
+from attnviz.extraction.patches import grid_tokens, patch_tokens
+from attnviz.extraction.pixels import pictures
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.tokens import Tokens
+
+__all__ = ["make_records"]
+
+
+def make_records(
+    loaded: Loaded,
+    batch: Batch,
+    stacks: dict[str, StackLayers],
+    notes: Sequence[str],
+    *,
+    title: str,
+) -> list[AttentionRecord]:
+    """Make a record of each example of a forward.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model that ran.
+    batch : Batch
+        What it was given.
+    stacks : dict of str to StackLayers
+        What was captured; patches are put into the order of their image.
+    notes : sequence of str
+        What a reader must know.
+    title : str
+        The model's name.
+
+    Returns
+    -------
+    list of AttentionRecord
+    """
+    return _Maker(loaded, batch, stacks).records(notes, title)
+
+
+class _Maker:
+    def __init__(self, loaded: Loaded, batch: Batch, stacks: dict[str, StackLayers]) -> None:
+        self._model: Any = loaded.model
+        self._batch = batch
+        self._stacks = stacks
+        processor = batch.processor if batch.processor is not None else loaded.processor
+        self._processor = processor
+        self._images, self._notes = pictures(batch.arguments, self._model.config, processor)
+        self._arranged: dict[str, Arranged] = {}
+        for name, layers in stacks.items():
+            place = None
+            if layers.stack == "vision":
+                place = arranged(self._model, layers, batch.arguments)
+            if place is not None:
+                self._arranged[name] = place
+
+    def records(self, notes: Sequence[str], title: str) -> list[AttentionRecord]:
+        return [self._record(index, notes, title) for index in range(self._batch.size)]
+
+    def _record(self, index: int, notes: Sequence[str], title: str) -> AttentionRecord:
+        pictured = self._pictured(index)
+        made: dict[str, AttentionStack] = {}
+        for name, layers in self._stacks.items():
+            num_queries, num_keys = layers.shape(index)
+            decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sides
+            queries = self._tokens("decoder" if decoder else "input", index, num_queries, name)
+            keys = queries
+            if layers.stack == "cross" or num_keys != num_queries:
+                side = "decoder" if layers.stack == "decoder" else "input"
+                keys = self._tokens(side, index, num_keys, name)
+            made[name] = AttentionStack(
+                name=name,
+                layers=layers.examples[index],
+                query_tokens=queries,
+                key_tokens=None if keys is queries else keys,
+            )
+        used = any(stack.query_tokens.grids or stack.key_tokens.grids for stack in made.values())
+        return AttentionRecord(
+            made,
+            model=title,
+            notes=[*notes, *(self._notes if used else [])],
+            images=[self._images[each] for each in pictured] if used else [],
+        )
+
+    def _pictured(self, index: int) -> list[int]:
+        """Which of the pictures are this example's."""
+        each, rest = divmod(len(self._images), self._batch.size)
+        return [] if rest else list(range(index * each, (index + 1) * each))
+
+    def _tokens(self, side: str, index: int, count: int, name: str) -> Tokens:
+        pictured = range(len(self._pictured(index)))
+        layers = self._stacks[name]
+        if layers.stack != "vision":
+            tokens = self._batch.tokens.get(side, [None] * self._batch.size)[index]
+            if tokens is not None and len(tokens) == count:
+                arguments = self._batch.arguments
+                return with_image_runs(tokens, self._model.config, arguments, len(pictured))
+        if side == "input" and layers.shape(index)[0] == count and name in self._arranged:
+            place = self._arranged[name]
+            images = pictured if len(place.grids) == len(pictured) else [None] * len(place.grids)
+            return grid_tokens(place.grids, after=place.padding, images=images)
+        pixels = self._batch.arguments.get("pixel_values")
+        if pixels is not None and side == "input" and pixels.dim() >= 4:
+            return self._patches(tuple(pixels.shape[-2:]), count, len(pictured))
+        timed = frame_tokens(self._batch.arguments, self._model.config, self._processor, count)
+        if timed is not None and side == "input":
+            return timed
+        return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+
+    def _patches(self, size: tuple[int, int], count: int, pictures: int) -> Tokens:
+        """Patches of one picture, or of several that were put one after the other."""
+        config = self._model.config
+        if pictures <= 1 or count % pictures:
+            return patch_tokens(config, size, count, image=0 if pictures else None)
+        one = patch_tokens(config, size, count // pictures, image=0)
+        if len(one.grids) != 1 or any(one.special):
+            return patch_tokens(config, size, count, image=None)
+        shape = (one.grids[0].rows, one.grids[0].columns)
+        return grid_tokens([shape] * pictures, images=range(pictures))

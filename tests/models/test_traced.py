@@ -1,0 +1,167 @@
+"""Models that compute their attention past the dispatcher, against their own eager weights."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from attnviz.masks import BandMask, DenseBias
+from attnviz.weights import QueryKeyAttention
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
+
+_IDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+_ENCODER = {
+    "vocab_size": 400,
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+    "max_position_embeddings": 64,
+}
+_DECODER = {"vocab_size": 400, "n_embd": 48, "n_layer": 2, "n_head": 4, "n_positions": 64, **_IDS}
+_DISENTANGLED = {**_ENCODER, "relative_attention": True, "pos_att_type": ["c2p", "p2c"]}
+
+# Class, settings, and the factor that makes rows peaked.
+KINDS: dict[str, tuple[str, dict[str, Any], float]] = {
+    "bloom": ("BloomForCausalLM", {**_IDS, "vocab_size": 400, "hidden_size": 48, "n_layer": 2,
+                                   "n_head": 4}, 8.0),
+    "mpt": ("MptForCausalLM", {**_IDS, "vocab_size": 400, "d_model": 48, "n_layers": 2,
+                               "n_heads": 4, "max_seq_len": 64}, 8.0),
+    "falcon": ("FalconForCausalLM", {**_IDS, "vocab_size": 400, "hidden_size": 48,
+                                     "num_hidden_layers": 2, "num_attention_heads": 4}, 8.0),
+    "falcon with ALiBi": ("FalconForCausalLM", {**_IDS, "vocab_size": 400, "hidden_size": 48,
+                                                "num_hidden_layers": 2, "num_attention_heads": 4,
+                                                "alibi": True, "multi_query": False}, 8.0),
+    "gptj": ("GPTJForCausalLM", {**_DECODER, "rotary_dim": 4}, 8.0),
+    "codegen": ("CodeGenForCausalLM", {**_DECODER, "n_embd": 64, "rotary_dim": 4}, 8.0),
+    "gpt_neo": ("GPTNeoForCausalLM", {**_IDS, "vocab_size": 400, "hidden_size": 48,
+                                      "num_layers": 2, "num_heads": 4, "window_size": 3,
+                                      "attention_types": [[["global", "local"], 1]],
+                                      "max_position_embeddings": 64}, 8.0),
+    "xglm": ("XGLMForCausalLM", {**_IDS, "vocab_size": 400, "d_model": 48, "num_layers": 2,
+                                 "attention_heads": 4, "ffn_dim": 64,
+                                 "max_position_embeddings": 64}, 12.0),
+    "deberta": ("DebertaModel", _DISENTANGLED, 12.0),
+    "deberta v2": ("DebertaV2Model", _DISENTANGLED, 12.0),
+    "xlnet": ("XLNetModel", {"vocab_size": 400, "d_model": 48, "n_layer": 2, "n_head": 4,
+                             "d_inner": 64}, 30.0),
+    "big bird": ("BigBirdModel", _ENCODER, 12.0),
+    "gpt2, upcast": ("GPT2LMHeadModel", {**_DECODER, "reorder_and_upcast_attn": True}, 10.0),
+}  # fmt: skip
+
+
+def made(kind: str, implementation: str | None = None) -> Any:
+    """The same sharpened model on every call."""
+    name, settings, factor = KINDS[kind]
+    maker = getattr(transformers, name)
+    config = maker.config_class(**settings)
+    torch.manual_seed(0)
+    model = maker._from_config(config, attn_implementation=implementation)
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            parts = parameter_name.split(".")
+            in_relative = name == "XLNetModel" and parts[-1] in ("q", "k")
+            if in_relative or (parts[-1] == "weight" and parts[-2] in _SHARPENED):
+                parameter.mul_(factor)
+    return model.eval()
+
+
+_SHARPENED = {
+    "query", "key", "q_proj", "k_proj", "qkv_proj", "query_key_value", "Wqkv", "in_proj",
+    "query_proj", "key_proj", "c_attn",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_the_models_own(kind: str) -> None:
+    # Falcon adds its ALiBi twice in eager, once in sdpa: each gives its own weights.
+    implementation = "eager" if kind == "falcon with ALiBi" else None
+    model = made(kind, implementation)
+    eager = made(kind, "eager")
+    with torch.no_grad():
+        # At its first run BigBird changes itself, and gives no weights.
+        eager(input_ids=IDS)
+        before = model(input_ids=IDS)[0]
+        record = extract(model, {"input_ids": IDS})
+        after = model(input_ids=IDS)[0]
+        own = eager(input_ids=IDS, output_attentions=True).attentions
+    stack = record.stacks["self"]
+    assert stack.layers == tuple(range(len(own)))
+    peaks = []
+    for layer, expected in enumerate(own):
+        found = stack.weights(layer=layer)
+        assert found.shape == expected[0].shape
+        assert np.abs(found - expected[0].numpy()).max() < 1e-5
+        peaks.append(expected.max(-1).values.mean())
+    # Far from the even rows that any formula would give.
+    assert np.mean(peaks) > 0.3
+    assert torch.equal(before, after)
+    assert stack.has_vectors
+
+
+def test_queries_and_keys_give_the_weights_by_hand() -> None:
+    """ALiBi (Press et al. 2022): slopes 2^(-8 i / heads) times the position, then the softmax."""
+    stack = extract(made("bloom"), {"input_ids": IDS}).stacks["self"]
+    positions = np.arange(IDS.shape[1])
+    for head in range(4):
+        queries, keys = (side(layer=1, head=head) for side in (stack.queries, stack.keys))
+        assert queries is not None
+        assert keys is not None
+        logits = queries @ keys.T / np.sqrt(12) + 2.0 ** (-2 * (head + 1)) * positions
+        logits[positions[:, None] < positions] = -np.inf
+        powers = np.exp(logits - logits.max(1, keepdims=True))
+        expected = powers / powers.sum(1, keepdims=True)
+        assert np.abs(stack.weights(layer=1, head=head) - expected).max() < 1e-5
+
+
+def test_a_bias_of_positions_stays_small_and_a_causal_mask_is_seen() -> None:
+    attention = extract(made("bloom"), {"input_ids": IDS}).stacks["self"].attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    assert attention.mask == BandMask(None, 0)
+    assert isinstance(attention.bias, DenseBias)
+    assert attention.bias.values.shape == (4, 1, IDS.shape[1])
+
+
+@pytest.mark.parametrize("kind", ["deberta", "deberta v2", "xlnet"])
+def test_disentangled_attention_says_that_products_are_a_part_only(kind: str) -> None:
+    record = extract(made(kind), {"input_ids": IDS})
+    assert any("only a part of the logits" in note for note in record.notes)
+
+
+def test_a_batch_with_padding(make_model: Callable[..., Any]) -> None:
+    model = make_model("bloom")
+    ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]])
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    records = extract(model, {"input_ids": ids, "attention_mask": mask})
+    eager = copy.deepcopy(model)
+    with torch.no_grad():
+        own = eager(input_ids=ids, attention_mask=mask, output_attentions=True).attentions
+    for layer, expected in enumerate(own):
+        whole, padded = (record.stacks["self"].weights(layer=layer) for record in records)
+        assert np.abs(whole - expected[0].numpy()).max() < 1e-5
+        assert np.abs(padded - expected[1, :, 2:, 2:].numpy()).max() < 1e-5
+
+
+@pytest.mark.parametrize("again", [False, True])
+def test_modules_that_the_forward_puts_in_the_place_of_others(
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+    *,
+    again: bool,
+) -> None:
+    """For a short text BigBird changes its encoder's modules to others while it runs."""
+    model = make_model("bigbird_pegasus")
+    arguments = {"input_ids": IDS, "decoder_input_ids": IDS[:, :4]}
+    own = reference(model, arguments)
+    if again:
+        extract(model, arguments)
+    assert largest_error(extract(model, arguments), own) < 1e-5
