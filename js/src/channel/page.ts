@@ -2,6 +2,7 @@
 
 import { type CarriedVectors, VectorCarrier } from "./carried";
 import { bytesPerValue, type Encoding, fromBase64, inflate, type PieceHeader } from "./codec";
+import type { ImageHeader } from "./picture";
 import { parts, pooledMean, runs, tileRange } from "./pieces";
 import { Recent } from "./recent";
 import type {
@@ -41,6 +42,8 @@ export interface PageData {
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Queries and keys, where the view shows them. */
   vectors?: CarriedVectors;
+  /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
+  images?: (ImageHeader & { data: string })[];
 }
 
 /** Inflated bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
@@ -71,6 +74,7 @@ export class PageCarrier implements Carrier {
     if (name === "tile") return this.#tile(args as TileRequest);
     if (name === "scores") return this.#scores(args as { stack: string; pattern: string });
     if (name === "vectors") return this.#vectors.reply(args as VectorsRequest);
+    if (name === "image") return this.#image(args as { index: number });
     throw new Error(`An exported page cannot answer "${name}".`);
   }
 
@@ -148,6 +152,12 @@ export class PageCarrier implements Carrier {
     );
     if (!found) throw new Error(`This page does not carry scores for "${request.pattern}".`);
     return { header: found, data: null };
+  }
+
+  async #image({ index }: { index: number }): Promise<Reply> {
+    const image = this.#data.images?.[index];
+    if (!image) throw new Error(`This page does not carry image ${index}.`);
+    return { header: image, data: await inflate(fromBase64(image.data)) };
   }
 
   #find(pieces: CarriedPiece[], wanted: { stack: string; layer: number }): CarriedPiece {

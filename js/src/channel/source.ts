@@ -6,6 +6,7 @@
  */
 
 import { bytesPerValue, decode, type Encoding, type PieceHeader } from "./codec";
+import { type RecordImage, readImage } from "./picture";
 import type { Pooled } from "./pieces";
 import { Recent } from "./recent";
 import {
@@ -78,6 +79,8 @@ export interface StackDescription {
   vectors: boolean;
   /** Names of the patterns that its heads can be scored by. */
   patterns: string[];
+  /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
+  zeros?: [number, number][][];
 }
 
 /** What a record holds. */
@@ -221,6 +224,7 @@ export class Source {
   readonly #pieces: Recent<Piece>;
   readonly #vectors: Recent<Vectors>;
   readonly #scores = new Map<string, Scores>();
+  readonly #images = new Map<number, RecordImage>();
 
   constructor(carrier: Carrier, keptBytes = KEPT_BYTES) {
     this.carrier = carrier;
@@ -315,6 +319,15 @@ export class Source {
     const { scores } = reply.header as { scores: Scores };
     this.#scores.set(key, scores);
     return scores;
+  }
+
+  /** One of the description's images, as many pixels as a reply carries. */
+  async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
+    const known = this.#images.get(index);
+    if (known) return known;
+    const image = readImage(await this.carrier.ask("image", { index }, signal));
+    this.#images.set(index, image);
+    return image;
   }
 
   async #piece(

@@ -63,14 +63,28 @@ function paintText(context: CanvasRenderingContext2D, mark: TextMark): void {
   context.restore();
 }
 
-function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
+// Pictures are painted again at every move of the pointer.
+const canvases = new WeakMap<ImageMark["pixels"], HTMLCanvasElement>();
+
+/** A canvas that holds an image's pixels; null where there is no canvas. */
+export function canvasOf(mark: ImageMark): HTMLCanvasElement | null {
+  const known = canvases.get(mark.pixels);
+  if (known) return known;
   const canvas = document.createElement("canvas");
   canvas.width = mark.columns;
   canvas.height = mark.rows;
-  const inner = canvas.getContext("2d");
-  if (!inner) return;
-  inner.putImageData(new ImageData(mark.pixels, mark.columns, mark.rows), 0, 0);
+  const context = canvas.getContext("2d");
+  if (!context) return null;
+  context.putImageData(new ImageData(mark.pixels, mark.columns, mark.rows), 0, 0);
+  canvases.set(mark.pixels, canvas);
+  return canvas;
+}
+
+function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
+  const canvas = canvasOf(mark);
+  if (!canvas) return;
   context.imageSmoothingEnabled = mark.smooth ?? false;
+  context.imageSmoothingQuality = "high";
   context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
 }
 

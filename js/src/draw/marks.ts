@@ -64,6 +64,9 @@ export interface ImageMark {
   columns: number;
   rows: number;
   smooth?: boolean;
+  opacity?: number;
+  /** Of something, so that it is written as pixels, also where few cells would be shapes. */
+  picture?: boolean;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Writes marks as SVG with real text, for papers and for vector editors. */
 
+import { canvasOf } from "./canvas";
 import {
   type CurvesMark,
   FONTS,
@@ -77,13 +78,7 @@ const FEW_CELLS = 128;
 
 /** An image's pixels as a PNG in a data URL; null where there is no canvas. */
 function pngOf(mark: ImageMark): string | null {
-  const canvas = document.createElement("canvas");
-  canvas.width = mark.columns;
-  canvas.height = mark.rows;
-  const context = canvas.getContext("2d");
-  if (!context) return null;
-  context.putImageData(new ImageData(mark.pixels, mark.columns, mark.rows), 0, 0);
-  return canvas.toDataURL("image/png");
+  return canvasOf(mark)?.toDataURL("image/png") ?? null;
 }
 
 /** An image as pixels, which stay sharp where they are magnified. */
@@ -94,7 +89,7 @@ function embedded(mark: ImageMark): string | null {
     `<image x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}"` +
     ` height="${number(mark.height)}" preserveAspectRatio="none"` +
     `${mark.smooth ? "" : ' style="image-rendering:pixelated" image-rendering="optimizeSpeed"'}` +
-    ` href="${address}"/>`
+    `${opacityOf(mark.opacity)} href="${address}"/>`
   );
 }
 
@@ -149,8 +144,9 @@ function element(mark: Mark, asPixels: boolean): string {
       return text(mark);
     case "image":
       return (
-        (asPixels && mark.rows * mark.columns > FEW_CELLS ? embedded(mark) : null) ??
-        rectangles(mark)
+        (mark.picture || (asPixels && mark.rows * mark.columns > FEW_CELLS)
+          ? embedded(mark)
+          : null) ?? rectangles(mark)
       );
     case "curves":
       return curves(mark);
@@ -161,7 +157,7 @@ function element(mark: Mark, asPixels: boolean): string {
 export function toSvg(scene: Scene, title: string): string {
   const { width, height } = scene;
   const cells = [...scene.back, ...scene.front].reduce(
-    (sum, mark) => sum + (mark.kind === "image" ? mark.rows * mark.columns : 0),
+    (sum, mark) => sum + (mark.kind === "image" && !mark.picture ? mark.rows * mark.columns : 0),
     0,
   );
   const written = (mark: Mark): string => element(mark, cells > MOST_CELLS);

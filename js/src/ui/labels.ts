@@ -10,6 +10,8 @@ export interface Label {
   text: string;
   cut: boolean;
   width: number;
+  /** Of the picture that stands in the text's place. */
+  height?: number;
 }
 
 /** The signs of a text as a reader sees them. */

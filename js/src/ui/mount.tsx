@@ -12,6 +12,8 @@ import { Source } from "../channel/source";
 import controlsCss from "./controls.css";
 import type { Figure } from "./exports";
 import frameCss from "./frame.css";
+import imageCss from "./image.css";
+import type { ImageRoom } from "./images";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
 import { makeRecordModel, type RecordModel, type RecordState } from "./record";
 import {
@@ -39,6 +41,8 @@ export interface ViewContext<S extends RecordState> {
   width: ReadonlySignal<number>;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
   embedded: boolean;
+  /** The images that tokens are patches of, where a view draws them. */
+  image?: ImageRoom;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
   setDrawn: (place: string | null) => void;
   /** Aborted when the view goes away. */
@@ -153,7 +157,7 @@ function open<S extends RecordState>(
   const View = definition.component;
   render(
     <>
-      <style>{frameCss + controlsCss + definition.css}</style>
+      <style>{frameCss + controlsCss + imageCss + definition.css}</style>
       <View context={context} />
     </>,
     root,

@@ -22,6 +22,7 @@ import type {
   StackDescription,
   TokenList,
 } from "../channel/source";
+import { withPatchNames } from "../draw/patches";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
 import { type HashFields, readIndex, readIndices, type Signals } from "./state";
@@ -241,7 +242,7 @@ export function makeRecordModel(
   };
 
   const described = answer(signal({}), (_, signal) => source.describe(signal));
-  const description = computed(() => described.value?.answer ?? null);
+  const description = computed(() => described.value && withPatchNames(described.value.answer));
   const place = computed<Place | null>(() => {
     const record = description.value;
     const { stack, layer, heads, token, key } = state;

@@ -1,6 +1,6 @@
 /** The head view as a figure for a paper and as a table: the same marks, with all that is said. */
 
-import { composeFigure, namedColors, rampBox, type Words } from "../draw/figure";
+import { composeFigure, type FigureParts, namedColors, rampBox, type Words } from "../draw/figure";
 import type { Scene } from "../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { rgbOf } from "../ui/palette";
@@ -14,7 +14,12 @@ export interface Caption extends Words {
 }
 
 /** The whole figure. What the pointer is on is not part of it. */
-export function figure(picture: Picture, caption: Caption): Scene {
+export function figure(
+  picture: Picture,
+  caption: Caption,
+  /** Puts beside the picture what belongs to it. */
+  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+): Scene {
   const still = {
     ...picture,
     hovered: null,
@@ -33,13 +38,13 @@ export function figure(picture: Picture, caption: Caption): Scene {
     palette,
     words: caption,
     legend: (width) => namedColors(named, width, palette.ink),
-    picture: {
+    picture: beside({
       width: layout.width,
       height: layout.height,
       back: backMarks(still),
       backOpacity: backOpacity(still),
       front: frontMarks(still),
-    },
+    }),
     scale: rampBox(palette, (share) => [red, green, blue, 255 * share], [
       "0",
       caption.scaleNote,

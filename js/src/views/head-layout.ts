@@ -2,6 +2,7 @@
 
 import type { Range } from "../channel/source";
 import { fontOf, type TextFont } from "../draw/marks";
+import type { PatchShape } from "../draw/patches";
 import { fitLabel, graphemes, type Label, type Measure } from "../ui/labels";
 
 export type Orientation = "vertical" | "horizontal";
@@ -36,6 +37,9 @@ export interface Layout {
   key: Column;
 }
 
+/** For each side, how wide its patches are to their height; null where it has none. */
+export type Shapes = Record<Side, PatchShape | null>;
+
 /** What the layout depends on. */
 export interface LayoutInput {
   orientation: Orientation;
@@ -49,6 +53,8 @@ export interface LayoutInput {
   barSides: readonly Side[];
   /** Whether the other side keeps room too, for the bars that the pointer may call up. */
   keepRoom: boolean;
+  /** Tokens that are drawn as pictures. */
+  shapes?: Shapes;
   measure: Measure;
 }
 
@@ -59,6 +65,9 @@ const LONGEST_LABEL = 190;
 /** Between the columns, where the picture is narrow. */
 const LEAST_LINES = 84;
 const LEAST_LABEL_STEP = 11;
+const LARGEST_PICTURE = 40;
+/** A picture's sides differ by no more than so many times. */
+const MOST_STRETCH = 3;
 /** Across a horizontal picture. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
@@ -82,15 +91,30 @@ export function rowStep(count: number): number {
   return Math.max(3, 1150 / count);
 }
 
+/** A patch's picture along labels that are `step` apart; without gaps where that is little. */
+function pictureSide(step: number): number {
+  return step < LEAST_LABEL_STEP ? step : Math.min(LARGEST_PICTURE, step - 2);
+}
+
+/** One side's labels: texts, or as wide as the pictures in their place. */
 function labelsOf(
-  texts: readonly string[],
-  window: Range,
-  limit: number,
-  size: number,
-  measure: Measure,
+  input: LayoutInput,
+  side: Side,
+  look: { limit: number; size: number; step: number },
 ): Label[] {
-  const font = fontOf({ size, font: "token" satisfies TextFont });
-  return texts.slice(window[0], window[1]).map((text) => fitLabel(text, limit, font, measure));
+  const font = fontOf({ size: look.size, font: "token" satisfies TextFont });
+  const [texts, window] =
+    side === "query" ? [input.queryTexts, input.queryWindow] : [input.keyTexts, input.keyWindow];
+  const shapeOf = input.shapes?.[side];
+  return texts.slice(window[0], window[1]).map((text, place) => {
+    const shape = shapeOf?.(window[0] + place) ?? null;
+    if (shape === null) return fitLabel(text, look.limit, font, input.measure);
+    const room = pictureSide(look.step);
+    const stretch = Math.min(MOST_STRETCH, Math.max(1 / MOST_STRETCH, shape));
+    const [width, height] =
+      input.orientation === "vertical" ? [room * stretch, room] : [room, room / stretch];
+    return { text: "", cut: false, width, height };
+  });
 }
 
 function widest(labels: Label[]): number {
@@ -104,7 +128,7 @@ export function along(layout: Layout, place: number): number {
 
 /** Columns side by side: queries left, keys right, bars outside of both. */
 function vertical(input: LayoutInput): Layout {
-  const { width, measure } = input;
+  const { width } = input;
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
@@ -112,8 +136,8 @@ function vertical(input: LayoutInput): Layout {
   const step = rowStep(count);
   const size = Math.max(9, Math.min(14.5, step - 2.5));
   const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
-  const queryLabels = labelsOf(input.queryTexts, input.queryWindow, limit, size, measure);
-  const keyLabels = labelsOf(input.keyTexts, input.keyWindow, limit, size, measure);
+  const queryLabels = labelsOf(input, "query", { limit, size, step });
+  const keyLabels = labelsOf(input, "key", { limit, size, step });
   const queryWidth = Math.max(36, widest(queryLabels));
   const keyWidth = Math.max(36, widest(keyLabels));
   const gap = width < 480 ? 7 : GAP;
@@ -172,7 +196,6 @@ function vertical(input: LayoutInput): Layout {
 
 /** Rows one above the other: queries on top, keys below. */
 function horizontal(input: LayoutInput): Layout {
-  const { measure } = input;
   const count = Math.max(
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
@@ -181,13 +204,18 @@ function horizontal(input: LayoutInput): Layout {
   const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
   const size = Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
-  const queryLabels = labelsOf(input.queryTexts, input.queryWindow, limit, size, measure);
-  const keyLabels = labelsOf(input.keyTexts, input.keyWindow, limit, size, measure);
+  const queryLabels = labelsOf(input, "query", { limit, size, step });
+  const keyLabels = labelsOf(input, "key", { limit, size, step });
   const extent = (labels: Label[]): { turned: boolean; height: number } => {
-    const turned = widest(labels) > step - 5;
-    if (!turned) return { turned, height: size + 6 };
+    const turned = widest(labels.filter((label) => !label.height)) > step - 5;
+    const pictures = Math.max(0, ...labels.map((label) => label.height ?? 0));
+    if (!turned) return { turned, height: Math.max(size + 6, pictures) };
     const heights = labels.map((label) =>
-      standsUpright(label.text) ? graphemes(label.text).length * (size + 1) : label.width,
+      label.height
+        ? label.height
+        : standsUpright(label.text)
+          ? graphemes(label.text).length * (size + 1)
+          : label.width,
     );
     return { turned, height: Math.max(size + 6, ...heights) };
   };

@@ -2,6 +2,7 @@
 
 import type { TokenList } from "../channel/source";
 import type { CurvesMark, Mark, TextMark } from "../draw/marks";
+import type { Images } from "../ui/images";
 import { headColor, MOST_COLOURS, type Palette } from "../ui/palette";
 import { barMarks } from "./head-bars";
 import {
@@ -14,6 +15,7 @@ import {
   staysLevel,
 } from "./head-layout";
 import type { Lines, Series, Weights } from "./head-lines";
+import { patchMarks } from "./head-patches";
 
 /** A token of one side. */
 export interface TokenAt {
@@ -34,6 +36,8 @@ export interface Picture {
   palette: Palette;
   queries: TokenList;
   keys: TokenList;
+  /** Of which tokens may be patches. */
+  images: Images;
   weights: Weights;
   lines: Lines;
   /** The weight that is drawn with full opacity. */
@@ -250,7 +254,7 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
     const lit = isPinned || isFocus || isEnd || found;
     const box = labelBox(layout, column, label.width, middle);
     if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
-    if (isPinned || isFocus) {
+    if ((isPinned || isFocus) && !label.height) {
       marks.push({
         kind: "rect",
         ...box,
@@ -264,9 +268,16 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
       ...hitBox(layout, column, middle),
       meaning: { token: { side: column.side, index } },
     });
-    if (place % column.every !== 0 && !lit) return;
     const out = !query && picture.leftOut[index] === 1;
     const away = members[index] === 0;
+    if (label.height) {
+      const look = { lit, faded: out || away, struck: out };
+      // Those that stand out may be larger than their place: above all others.
+      const pile = lit ? texts : marks;
+      pile.push(...patchMarks({ ...picture, tokens }, column, { label, index, middle }, look));
+      return;
+    }
+    if (place % column.every !== 0 && !lit) return;
     const faded = special.has(index) || out || away;
     const base = {
       kind: "text" as const,

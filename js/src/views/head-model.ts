@@ -3,6 +3,8 @@
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
+import { shapesOf } from "../draw/patches";
+import { imagesDrawn } from "../ui/images";
 import type { ViewContext } from "../ui/mount";
 import { pairMembers, pairOf } from "../ui/pairs";
 import { placeOf } from "../ui/record";
@@ -35,6 +37,8 @@ export interface HeadModel {
   plan: ReadonlySignal<Plan | null>;
   loaded: ReadonlySignal<Loaded | null>;
   lines: ReadonlySignal<Lines | null>;
+  /** What is drawn without pins and pointer, and with both. */
+  ground: ReadonlySignal<Picture | null>;
   picture: ReadonlySignal<Picture | null>;
   back: ReadonlySignal<Mark[]>;
   scene: ReadonlySignal<Scene | null>;
@@ -158,7 +162,12 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const layoutOf = (barSides: readonly Side[], keepRoom: boolean): Layout | null => {
     const drawn = loaded.value?.plan;
     if (!drawn) return null;
+    const description = record.description.value;
     return layOut({
+      shapes: {
+        query: shapesOf(drawn.queries, description),
+        key: shapesOf(drawn.keys, description),
+      },
       orientation: state.orientation.value,
       width: context.width.value,
       queryTexts: drawn.queries.text,
@@ -180,6 +189,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       palette: context.palette.value,
       queries: now.plan.queries,
       keys: now.plan.keys,
+      images: context.image?.images.value ?? [],
       weights: now.weights,
       lines: lines.value,
       scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value),
@@ -254,7 +264,8 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
 
   const current = computed(() => {
     const drawn = loaded.value?.plan;
-    return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value);
+    const whole = imagesDrawn(context);
+    return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value) && whole;
   });
 
   return {
@@ -262,6 +273,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     loaded,
     lines,
     still,
+    ground,
     picture,
     back,
     scene,

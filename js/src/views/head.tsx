@@ -3,9 +3,13 @@
  * attend to.
  */
 
+import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useExports } from "../ui/exports";
 import { OpacityLegend } from "../ui/frame";
+import { withPanel } from "../ui/image-model";
+import { WithImage } from "../ui/image-panel";
+import { sharingRoom } from "../ui/images";
 import { defineView, type ViewContext } from "../ui/mount";
 import { headColor, MOST_COLOURS } from "../ui/palette";
 import { RECORD_HASH } from "../ui/record";
@@ -15,6 +19,7 @@ import { captionOf, subtitleOf } from "./head-caption";
 import { LineControls, toggleLeaveOut, WindowControls } from "./head-controls";
 import { HEAD_DEFAULTS, type HeadState } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
+import { makeHeadImage } from "./head-image";
 import type { Picture } from "./head-marks";
 import { type HeadModel, makeHeadModel } from "./head-model";
 import { HeadPlot } from "./head-plot";
@@ -52,12 +57,19 @@ function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
 
 export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const { state } = context;
-  const model = useMemo(() => makeHeadModel(context), []);
+  const inner = useMemo(() => sharingRoom(context), []);
+  const model = useMemo(() => makeHeadModel(inner), []);
+  const panel = useMemo(() => makeHeadImage(inner, model), []);
+  const summary = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "head-view",
     figure: () => {
       const { picture, caption } = figureNow(model, context);
-      return { scene: figure(picture, caption), title: `${caption.title}, ${caption.sentence}` };
+      const beside = inner.image?.beside.peek() ?? false;
+      return {
+        scene: figure(picture, caption, (drawn) => withPanel(drawn, panel.still(), beside)),
+        title: `${caption.title}, ${caption.sentence} ${panel.words.peek()}`.trim(),
+      };
     },
     csv: () => {
       const { picture, plan } = figureNow(model, context);
@@ -76,7 +88,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       context={context}
       name="Head view"
       subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
-      summary={model.summary}
+      summary={summary}
       exports={entries}
       keys={KEYS}
       // Windows and left out keys would point elsewhere.
@@ -98,7 +110,9 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       }
       footer={<HeadFooter model={model} busy={busy.value} />}
     >
-      <HeadPlot context={context} model={model} onLeaveOut={leaveOut} />
+      <WithImage context={inner} panel={panel}>
+        <HeadPlot context={inner} model={model} onLeaveOut={leaveOut} />
+      </WithImage>
     </ViewFrame>
   );
 }
