@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from attnviz.extraction import extract
     from attnviz.images import PatchGrid
     from attnviz.predictions import Candidate, Prediction
+    from attnviz.projected import ProjectedKeys
     from attnviz.record import AttentionRecord, load
     from attnviz.show import (
         dashboard,
@@ -47,6 +48,7 @@ __all__ = [
     "NeuronView",
     "PatchGrid",
     "Prediction",
+    "ProjectedKeys",
     "Tokens",
     "dashboard",
     "demos",
@@ -69,6 +71,7 @@ _HOMES = {
     "NeuronView": "attnviz.views.neuron",
     "PatchGrid": "attnviz.images",
     "Prediction": "attnviz.predictions",
+    "ProjectedKeys": "attnviz.projected",
     "Tokens": "attnviz.tokens",
     "dashboard": "attnviz.show",
     "extract": "attnviz.extraction",

@@ -6,117 +6,33 @@ something else. Each fault is named with its place and the way out.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import numpy as np
 import torch
 
-from attnviz.display import alphabet_of_entries, display_text
+from attnviz.arrays import array_tensor, layer_numbers, named_axes, one_example, split_layers
+from attnviz.given_tokens import key_tokens_of, tokens_of
+from attnviz.stack import AttentionStack
 from attnviz.tokens import Tokens
+from attnviz.weights import GivenWeights
 
-__all__ = ["checked_layers", "refuse_unused", "tokens_of"]
+__all__ = ["checked_layers", "stacks_of_weights"]
 
-_AXES = "(heads, queries, keys) or (1, heads, queries, keys)"
+_AXES = ("heads", "queries", "keys")
 # Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
 # come as float32, since numpy has no bfloat16: its 8 bits leave a row at most 0.004 away from 1.
 _TOLERANCE = 5e-3
+# Each stack's arguments: its weights, its queries' tokens and its keys' where they may differ.
+_STACKS = {
+    "self": ("attentions", "tokens", "key_tokens"),
+    "encoder": ("encoder_attentions", "encoder_tokens", ""),
+    "decoder": ("decoder_attentions", "decoder_tokens", ""),
+    "cross": ("cross_attentions", "decoder_tokens", "encoder_tokens"),
+}
 
 
-def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """Tokens of the one example, or an error where they are anything else.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        What was given.
-    argument : str
-        Its name, for the error.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    TypeError
-        If it is no sequence of strings.
-    ValueError
-        If it is the tokens of several examples.
-    """
-    one_string = isinstance(tokens, (str, bytes))
-    if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
-        what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
-        raise TypeError(
-            f"{argument} must be a sequence of strings, one a token; got {what}. Split a text "
-            "as its model did, for example with tokenizer.convert_ids_to_tokens(input_ids[0])"
-        )
-    strings = list(tokens)
-    for position, token in enumerate(strings):
-        if isinstance(token, Sequence) and len(token) and isinstance(token[0], str):
-            if isinstance(token, str):
-                continue
-            raise ValueError(
-                f"{argument} holds {len(strings)} list{'s' if len(strings) > 1 else ''} of "
-                f"tokens; a record is one example: give {argument}[i] with the weights of "
-                "example i"
-            )
-        if not isinstance(token, str):
-            raise TypeError(
-                f"{argument} must be strings; {argument}[{position}] is a {type(token).__name__}"
-            )
-    return strings
-
-
-def tokens_of(
-    tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
-) -> Tokens:
-    """Display tokens from what was given for them.
-
-    Parameters
-    ----------
-    tokens : sequence of str or Tokens
-        Entries of a vocabulary are shown as the text that they stand for.
-    argument : str
-        Its name, for errors.
-    sentence_b_start : int or None
-        Where the second text of a pair begins.
-
-    Returns
-    -------
-    Tokens
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_weights`.
-    """
-    if isinstance(tokens, Tokens):
-        made = tokens
-    else:
-        entries = _token_strings(tokens, argument)
-        made = Tokens.of(entries)
-        shown = display_text(entries, alphabet=alphabet_of_entries(entries))
-        made = replace(made, text=tuple(shown))
-    if sentence_b_start is None:
-        return made
-    if not 0 < sentence_b_start < len(made):
-        raise ValueError(
-            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "
-            f"inside the {len(made)} tokens"
-        )
-    sequence = [int(position >= sentence_b_start) for position in range(len(made))]
-    return replace(
-        made,
-        sequence=tuple(
-            None if special else number
-            for special, number in zip(made.special, sequence, strict=True)
-        ),
-    )
-
-
-def refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
+def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
     """Refuse arguments that say nothing about the stacks given.
 
     Parameters
@@ -139,6 +55,81 @@ def refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
             "sentence_b_start=, the three of an encoder-decoder model take encoder_tokens= and "
             "decoder_tokens="
         )
+
+
+def stacks_of_weights(
+    weights: Mapping[str, Any],
+    tokens: Mapping[str, Any],
+    *,
+    sentence_b_start: int | None,
+    layers: Sequence[int] | None,
+    normalized: bool,
+) -> tuple[dict[str, AttentionStack], list[str]]:
+    """Make the stacks of weights that came from anywhere.
+
+    Parameters
+    ----------
+    weights : mapping of str to object
+        What was given for ``attentions``, ``encoder_attentions``, ``decoder_attentions`` and
+        ``cross_attentions``, by these names.
+    tokens : mapping of str to object
+        What was given for ``tokens``, ``key_tokens``, ``encoder_tokens`` and ``decoder_tokens``.
+    sentence_b_start, layers, normalized
+        As in `AttentionRecord.from_weights`.
+
+    Returns
+    -------
+    stacks : dict of str to AttentionStack
+    notes : list of str
+        What a reader must be told of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_weights`.
+    """
+    given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
+    if not given:
+        raise TypeError(
+            "attentions is missing; give a model's outputs.attentions, or "
+            "encoder_attentions=, decoder_attentions= or cross_attentions="
+        )
+    if "self" in given and len(given) > 1:
+        raise TypeError(
+            "attentions= is for one kind of attention; for an encoder-decoder model give only "
+            "encoder_attentions=, decoder_attentions= and cross_attentions="
+        )
+    for_self = {name: tokens[name] for name in ("tokens", "key_tokens")}
+    for_self |= {"sentence_b_start": sentence_b_start}
+    for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
+    _refuse_unused(for_others if "self" in given else for_self, given)
+    stacks: dict[str, AttentionStack] = {}
+    notes: list[str] = []
+    for name in given:
+        argument, row_argument, column_argument = _STACKS[name]
+        rows = tokens[row_argument]
+        columns = tokens[column_argument] if column_argument else None
+        if rows is None:
+            raise TypeError(f"{row_argument} is missing: the tokens of stack {name!r}, one a query")
+        if name == "cross" and columns is None:
+            raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
+        values = checked_layers(weights[argument], argument, layers, normalized=normalized)
+        queries = tokens_of(rows, row_argument, sentence_b_start if name == "self" else None)
+        keys = None
+        if columns is not None:
+            num_keys = next(iter(values.values())).shape[2]
+            keys, said = key_tokens_of(columns, column_argument, queries, num_keys)
+            notes += said
+        for position, tensor in enumerate(values.values()):
+            _refuse_other_order(tensor, f"{argument}[{position}]", queries, keys)
+        stacks[name] = AttentionStack(
+            name,
+            {number: GivenWeights(tensor) for number, tensor in values.items()},
+            queries,
+            keys,
+            normalized=normalized,
+        )
+    return stacks, notes
 
 
 def checked_layers(
@@ -167,78 +158,81 @@ def checked_layers(
     TypeError, ValueError
         As in `AttentionRecord.from_weights`.
     """
-    if isinstance(attentions, torch.Tensor) or hasattr(attentions, "__array__"):
-        whole = _tensor(attentions, argument)
-        if whole.dim() not in (4, 5):
-            raise ValueError(
-                f"{argument} is one array of shape {tuple(whole.shape)}; give (layers, heads, "
-                "queries, keys) or (layers, 1, heads, queries, keys), or a list with one array "
-                f"{_AXES} a layer"
-            )
-        attentions = list(whole)
-    if isinstance(attentions, (str, bytes, Mapping)) or not hasattr(attentions, "__len__"):
-        raise TypeError(
-            f"{argument} must be a sequence with one array a layer; got {type(attentions).__name__}"
-        )
-    if len(attentions) == 0:
-        raise ValueError(f"{argument} is empty; give one array {_AXES} a layer")
-    numbers = [int(number) for number in (range(len(attentions)) if layers is None else layers)]
-    if len(numbers) != len(attentions) or len(set(numbers)) != len(numbers):
-        raise ValueError(
-            f"layers={numbers!r} must number each of the {len(attentions)} layers of {argument} "
-            "once"
-        )
+    given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
     checked = {}
-    for position, (number, given) in enumerate(zip(numbers, attentions, strict=True)):
+    for position, (number, layer) in enumerate(
+        zip(layer_numbers(layers, len(given), argument), given, strict=True)
+    ):
         name = f"{argument}[{position}]"
-        if given is None:
+        if layer is None:
             raise ValueError(
                 f"{name} is None: the model ran without returning weights. Load it with "
                 'attn_implementation="eager", or let attnviz.extract(model, inputs) capture them'
             )
-        checked[number] = _checked(_tensor(given, name), name, normalized=normalized)
+        tensor = array_tensor(layer, name).cpu()
+        weights = one_example(tensor, name, _AXES, _explain_layer(argument))
+        for head, values in enumerate(weights):
+            _check_head(values, f"{name}, head {head}")
+        if normalized:
+            _check_sums(weights, name)
+        checked[number] = weights
     return checked
 
 
-def _tensor(given: Any, name: str) -> torch.Tensor:
-    try:
-        tensor = given if isinstance(given, torch.Tensor) else _array(given)
-        if tensor.is_complex():
-            raise TypeError("complex numbers")  # noqa: TRY301 - told like all others
-    except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} is no array of numbers ({error})") from error
-    # Plain Python numbers and integers (a hard 0/1 attention) become float32.
-    return tensor.detach().cpu() if tensor.is_floating_point() else tensor.float()
-
-
-def _array(given: Any) -> torch.Tensor:
-    array = np.asarray(given)
-    if array.dtype not in (np.float16, np.float64) and array.dtype.kind in "biuf":
-        array = array.astype(np.float32, copy=False)
-    # torch shares memory with native, writable arrays that run forwards only.
-    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
-    return torch.from_numpy(array)
-
-
-def _checked(weights: torch.Tensor, name: str, *, normalized: bool) -> torch.Tensor:
-    if weights.dim() == 4:
-        if weights.shape[0] != 1:
-            raise ValueError(
-                f"{name} has shape {tuple(weights.shape)}, a batch of {weights.shape[0]} examples; "
-                "a record is one example: give the weights of one, for example "
-                "[layer[i : i + 1] for layer in attentions]"
+def _explain_whole(argument: str) -> Callable[[tuple[int, ...]], str]:
+    def explain(shape: tuple[int, ...]) -> str:
+        if len(shape) == 2:
+            return (
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: give "
+                f"{argument}[None, None]"
             )
-        weights = weights[0]
-    if weights.dim() != 3:
-        raise ValueError(f"{name} has shape {tuple(weights.shape)}; it must be {_AXES}")
-    if 0 in weights.shape:
-        raise ValueError(f"{name} has shape {tuple(weights.shape)}: it holds no weights")
-    for head, values in enumerate(weights):
-        _check_head(values, f"{name}, head {head}", normalized=normalized)
-    return weights
+        if len(shape) == 3:
+            return (
+                f". Three axes are either one layer, {named_axes(shape, _AXES)}: give "
+                f"{argument}[None]; or one head a layer, "
+                f"{named_axes(shape, ('layers', *_AXES[1:]))}: give {argument}[:, None]"
+            )
+        return ""
+
+    return explain
 
 
-def _check_head(values: torch.Tensor, name: str, *, normalized: bool) -> None:
+def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
+    def explain(shape: tuple[int, ...]) -> str:
+        if len(shape) == 2:
+            return (
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: where each "
+                f"layer has one, give [layer[None] for layer in {argument}]; where they are the "
+                f"heads of one layer, [numpy.stack({argument})]"
+            )
+        if len(shape) == 5:
+            return (
+                f". Five axes are those of several layers, as generate() returns them for each "
+                f"step: give the layers of one, {argument}[step]"
+            )
+        return ""
+
+    return explain
+
+
+def _refuse_other_order(
+    tensor: torch.Tensor, name: str, queries: Tokens, keys: Tokens | None
+) -> None:
+    """Refuse axes in an order that the numbers of tokens tell."""
+    shape = tuple(tensor.shape)
+    wanted = len(queries), len(queries if keys is None else keys)
+    if shape[1:] == wanted:
+        return
+    for first, second in ((-3, -2), (-2, -1), (-3, -1)):
+        if tensor.swapaxes(first, second).shape[1:] == wanted:
+            raise ValueError(
+                f"{name} has shape {shape}, read as {named_axes(shape, _AXES)}, but there are "
+                f"{wanted[0]} query tokens and {wanted[1]} key tokens: axes {first} and {second} "
+                f"seem to be the other way round, give layer.swapaxes({first}, {second})"
+            )
+
+
+def _check_head(values: torch.Tensor, name: str) -> None:
     def place(flags: torch.Tensor) -> str:
         query, key = torch.nonzero(flags)[0].tolist()
         return f"query {query}, key {key}"
@@ -253,13 +247,29 @@ def _check_head(values: torch.Tensor, name: str, *, normalized: bool) -> None:
             "before the softmax, or signed attributions (take their absolute values with "
             "normalized=False)"
         )
-    if not normalized:
-        return
-    sums = values.float().sum(dim=1)
-    wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
-    if bool(wrong.any()):
+
+
+def _check_sums(weights: torch.Tensor, name: str) -> None:
+    """Refuse rows that do not sum to 1, and say so where another axis does."""
+
+    def wrong_along(axis: int) -> torch.Tensor:
+        sums = weights.sum(dim=axis, dtype=torch.float32)
+        return ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
+
+    for head, values in enumerate(weights):
+        sums = values.float().sum(dim=1)
+        wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
+        if not bool(wrong.any()):
+            continue
         query = int(torch.nonzero(wrong)[0])
+        other = next((axis for axis in (-2, -3) if not bool(wrong_along(axis).any())), None)
+        way_out = "if that is meant, pass normalized=False"
+        if other is not None:
+            way_out = (
+                f"axis {other} does, and seems to be the keys: axes must be "
+                f"(heads, queries, keys), so give layer.swapaxes({other}, -1); {way_out}"
+            )
         raise ValueError(
-            f"{name}: the weights of query {query} sum to {float(sums[query]):.4g}, not to 1; "
-            "if that is meant, pass normalized=False"
+            f"{name}, head {head}: the weights of query {query} sum to "
+            f"{float(sums[query]):.4g}, not to 1; {way_out}"
         )

@@ -16,12 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.given import checked_layers, refuse_unused, tokens_of
+from attnviz.elsewhere import FromElsewhere
 from attnviz.images import checked_image
 from attnviz.merged import MERGED_NOTE
 from attnviz.stack import AttentionStack, spans
 from attnviz.tokens import Tokens
-from attnviz.weights import GivenWeights
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["AttentionRecord", "AttentionStack", "load"]
 
 
-class AttentionRecord:
+class AttentionRecord(FromElsewhere):
     """Everything that was captured of one example.
 
     Parameters
@@ -81,118 +80,6 @@ class AttentionRecord:
                         f"stack {stack.name!r} has patches of image {grid.image}, and images has "
                         f"{len(self.images)}; give the picture that the model saw"
                     )
-
-    @classmethod
-    def from_weights(
-        cls,
-        attentions: Any = None,
-        tokens: Sequence[str] | Tokens | None = None,
-        *,
-        key_tokens: Sequence[str] | Tokens | None = None,
-        sentence_b_start: int | None = None,
-        encoder_attentions: Any = None,
-        decoder_attentions: Any = None,
-        cross_attentions: Any = None,
-        encoder_tokens: Sequence[str] | Tokens | None = None,
-        decoder_tokens: Sequence[str] | Tokens | None = None,
-        layers: Sequence[int] | None = None,
-        model: str = "",
-        normalized: bool = True,
-    ) -> AttentionRecord:
-        """Make a record from weights that came from anywhere.
-
-        Parameters
-        ----------
-        attentions : sequence of arrays or array
-            One array a layer, each (heads, queries, keys) or (1, heads, queries, keys), as in a
-            model's ``outputs.attentions``; or one array (layers, [1,] heads, queries, keys).
-            Layers may have different numbers of heads. Tensors, arrays or nested lists.
-        tokens : sequence of str or Tokens
-            The queries' tokens, and the keys' unless `key_tokens` is given. Entries of a
-            vocabulary (``"Ġthe"``, ``"▁the"``) are shown as the text that they stand for;
-            `Tokens.of` keeps strings as they are.
-        key_tokens : sequence of str or Tokens, optional
-            The keys' tokens where queries and keys differ.
-        sentence_b_start : int, optional
-            Where the second text of a pair begins, so that views can tell the two apart.
-        encoder_attentions, decoder_attentions, cross_attentions : like `attentions`, optional
-            The three kinds of an encoder-decoder model instead of `attentions`, any of them.
-        encoder_tokens, decoder_tokens : sequence of str or Tokens, optional
-            Their tokens. The cross attention's rows are the decoder's.
-        layers : sequence of int, optional
-            The model's numbers of the layers given; 0, 1, 2, ... when left out.
-        model : str
-            Name shown as the title.
-        normalized : bool, default True
-            Whether every row must sum to 1 (or be zero where all is masked). With False any
-            weights that are not negative are taken.
-
-        Returns
-        -------
-        AttentionRecord
-            With the stack ``"self"``, or ``"encoder"``, ``"decoder"`` and ``"cross"``.
-
-        Raises
-        ------
-        TypeError
-            If an argument that is needed is missing or is no array.
-        ValueError
-            If a shape does not fit or a weight is NaN, infinite, negative or in a row that does
-            not sum to 1; the layer, head and row are named.
-
-        Examples
-        --------
-        >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-        >>> record
-        <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>
-        """
-        by_stack: dict[str, tuple[Any, str, Any, str, Any]] = {
-            "self": (attentions, "tokens", tokens, "key_tokens", key_tokens),
-            "encoder": (encoder_attentions, "encoder_tokens", encoder_tokens, "", None),
-            "decoder": (decoder_attentions, "decoder_tokens", decoder_tokens, "", None),
-            "cross": (
-                cross_attentions,
-                "decoder_tokens",
-                decoder_tokens,
-                "encoder_tokens",
-                encoder_tokens,
-            ),
-        }
-        given = [name for name, (weights, *_) in by_stack.items() if weights is not None]
-        if not given:
-            raise TypeError(
-                "attentions is missing; give a model's outputs.attentions, or "
-                "encoder_attentions=, decoder_attentions= or cross_attentions="
-            )
-        if "self" in given and len(given) > 1:
-            raise TypeError(
-                "attentions= is for one kind of attention; for an encoder-decoder model give only "
-                "encoder_attentions=, decoder_attentions= and cross_attentions="
-            )
-        for_self = {
-            "tokens": tokens,
-            "key_tokens": key_tokens,
-            "sentence_b_start": sentence_b_start,
-        }
-        for_others = {"encoder_tokens": encoder_tokens, "decoder_tokens": decoder_tokens}
-        refuse_unused(for_others if "self" in given else for_self, given)
-        stacks = {}
-        for name in given:
-            weights, argument, rows, column_argument, columns = by_stack[name]
-            if rows is None:
-                raise TypeError(f"{argument} is missing: the tokens of stack {name!r}, one a query")
-            if name == "cross" and columns is None:
-                raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
-            weights_argument = "attentions" if name == "self" else f"{name}_attentions"
-            values = checked_layers(weights, weights_argument, layers, normalized=normalized)
-            stacks[name] = AttentionStack(
-                name,
-                {number: GivenWeights(tensor) for number, tensor in values.items()},
-                tokens_of(rows, argument, sentence_b_start if name == "self" else None),
-                None if columns is None else tokens_of(columns, column_argument, None),
-                normalized=normalized,
-            )
-        return cls(stacks, model=model)
 
     def stack(self, name: str | None = None) -> AttentionStack:
         """A stack by name, the first when no name is given.

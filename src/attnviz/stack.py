@@ -11,6 +11,7 @@ from attnviz.merged import MergedWeights
 from attnviz.tokens import Tokens
 from attnviz.weights import LayerAttention, QueryKeyAttention
 from attnviz.words import merged_tokens, word_starts
+from attnviz.zeros import ZeroCount, count_zeros
 
 __all__ = ["AttentionStack", "spans"]
 
@@ -63,6 +64,7 @@ class AttentionStack:
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
         self.normalized = normalized
         self._maximum: float | None = None
+        self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._layers = {number: layers[number] for number in sorted(layers)}
         for number, attention in self._layers.items():
             for side, expected, tokens in (
@@ -213,6 +215,41 @@ class AttentionStack:
             _full_slice("rows", rows, attention.num_queries),
             _full_slice("columns", columns, attention.num_keys),
         )
+
+    def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
+        """How many of a head's weights are exactly 0, where they were given.
+
+        Sparse attention (sparsemax, entmax) leaves keys out by such weights. Zeros that look like
+        those of a mask are not counted; `attnviz.zeros.count_zeros` says which do.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+
+        Returns
+        -------
+        ZeroCount or None
+            Counted in the weights as they were given, before any rounding; None where weights are
+            computed, as those of a softmax, or of words.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> weights = [[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]]
+        >>> stack = av.AttentionRecord.from_weights(weights, ["a", "b", "c"]).stack()
+        >>> stack.exact_zeros(layer=0, head=0)
+        ZeroCount(zeros=4, counted=9)
+        """
+        head = self._head(layer, head)
+        if self._zeros is None:
+            self._zeros = count_zeros(self._layers)
+        return self._zeros[layer][head] if layer in self._zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.

@@ -319,3 +319,87 @@ def test_the_argument_with_the_fault_is_named() -> None:
             decoder_tokens=words(2),
             encoder_tokens=words(3),
         )
+
+
+WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
+
+
+@pytest.mark.parametrize(
+    ("attentions", "message"),
+    [
+        (
+            LAYERS[0][0],
+            rf"attentions is one array of shape \(4, 4\); {WHOLE}. Two axes are those of one head, "
+            r"queries 4, keys 4: give attentions\[None, None\]",
+        ),
+        (
+            np.stack([layer[0] for layer in LAYERS]),
+            rf"attentions is one array of shape \(3, 4, 4\); {WHOLE}. Three axes are either one "
+            r"layer, heads 3, queries 4, keys 4: give attentions\[None\]; or one head a layer, "
+            r"layers 3, queries 4, keys 4: give attentions\[:, None\]",
+        ),
+        (
+            [layer[0] for layer in LAYERS],
+            r"attentions\[0\] has shape \(4, 4\); it must be .*Two axes are those of one head, "
+            r"queries 4, keys 4: where each layer has one, give \[layer\[None\] for layer in "
+            r"attentions\]; where they are the heads of one layer, \[numpy.stack\(attentions\)\]",
+        ),
+        (
+            [tuple(a[None] for a in LAYERS)] * 2,
+            r"attentions\[0\] has shape \(3, 1, 2, 4, 4\); .*Five axes are those of several "
+            r"layers, as generate\(\) returns them .*attentions\[step\]",
+        ),
+        (
+            [layer.swapaxes(1, 2) for layer in LAYERS],
+            r"attentions\[0\], head 0: the weights of query 0 sum to [\d.]+, not to 1; axis -2 "
+            r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so give "
+            r"layer.swapaxes\(-2, -1\); if that is meant, pass normalized=False",
+        ),
+        (
+            [layer.swapaxes(0, 2) for layer in LAYERS],
+            r"not to 1; axis -3 does, and seems to be the keys: .*swapaxes\(-3, -1\)",
+        ),
+        (
+            [layer.swapaxes(0, 1) for layer in LAYERS],
+            r"attentions\[0\] has shape \(4, 2, 4\), read as heads 4, queries 2, keys 4, but there "
+            r"are 4 query tokens and 4 key tokens: axes -3 and -2 seem to be the other way round, "
+            r"give layer.swapaxes\(-3, -2\)",
+        ),
+    ],
+)
+def test_other_axes_are_explained(attentions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        taken(attentions)
+
+
+@pytest.mark.parametrize("swap", [(-2, -1), (-3, -1), (-3, -2)])
+def test_the_way_out_of_swapped_axes_is_one(swap: tuple[int, int]) -> None:
+    swapped = [layer.swapaxes(*swap) for layer in LAYERS]
+    with pytest.raises(ValueError, match=rf"give layer.swapaxes\({swap[0]}, {swap[1]}\)"):
+        taken(swapped)
+    for given in (swapped, [torch.from_numpy(np.ascontiguousarray(each)) for each in swapped]):
+        record = taken([layer.swapaxes(*swap) for layer in given])
+        assert_array_equal(record.stack().weights(layer=0), LAYERS[0])
+
+
+def test_swapped_queries_and_keys_are_told_by_their_number() -> None:
+    layers = [np.ones((2, 5, 3), np.float32)]
+    with pytest.raises(ValueError, match=r"read as heads 2, queries 5, keys 3, but there are 3 "):
+        AttentionRecord.from_weights(
+            layers, words(3, "q"), key_tokens=words(5, "k"), normalized=False
+        )
+
+
+def test_the_ways_out_of_missing_axes_are_ones() -> None:
+    whole = np.stack([layer[0] for layer in LAYERS])
+    assert taken(LAYERS[0][0][None, None]).stack().heads_per_layer == (1,)
+    assert taken(whole[None]).stack().heads_per_layer == (3,)
+    assert taken(whole[:, None]).stack().heads_per_layer == (1, 1, 1)
+    heads = [layer[0] for layer in LAYERS]
+    assert taken([layer[None] for layer in heads]).stack().num_layers == 3
+    assert taken([np.stack(heads)]).stack().heads_per_layer == (3,)
+
+
+def test_a_record_of_weights_carries_its_images() -> None:
+    image = np.zeros((2, 2, 3), np.uint8)
+    assert len(taken(LAYERS, images=[image]).images) == 1

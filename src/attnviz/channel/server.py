@@ -71,7 +71,23 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         "patterns": list(patterns_of(stack)),
+        **_zeros(stack),
     }
+
+
+def _zeros(stack: AttentionStack) -> dict[str, Any]:
+    """Exact zeros by layer and head, where there are any: no codec tells them from small weights."""
+    counts = [
+        [stack.exact_zeros(layer=layer, head=head) for head in range(heads)]
+        for layer, heads in zip(stack.layers, stack.heads_per_layer, strict=True)
+    ]
+    if not any(count is not None and count.zeros for layer in counts for count in layer):
+        return {}
+    pairs = [
+        [[0, 0] if count is None else [count.zeros, count.counted] for count in layer]
+        for layer in counts
+    ]
+    return {"zeros": pairs}
 
 
 def _describe_tokens(tokens: Tokens) -> dict[str, Any]:

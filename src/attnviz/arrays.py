@@ -1,0 +1,209 @@
+"""Arrays of any library, nested lists and sequences of them as tensors, one a layer.
+
+What was given may be a model's output, an array that was stacked by hand or a mask: whatever is no
+array, is empty or has other axes than are wanted is refused by its name, with the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+__all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_layers"]
+
+
+def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
+    """A tensor of what was given; memory is shared where it can be.
+
+    Parameters
+    ----------
+    given : Tensor, array or nested list
+        Numbers.
+    name : str
+        Its name, for errors.
+    keep : tuple of dtype
+        Dtypes to keep beside those of floating point; others become float32, as do plain numbers.
+
+    Returns
+    -------
+    Tensor
+        Detached, where it was.
+
+    Raises
+    ------
+    TypeError
+        If it is no array of real numbers.
+    """
+    try:
+        tensor = given if isinstance(given, torch.Tensor) else _from_array(given, keep)
+        if tensor.is_complex():
+            raise TypeError("complex numbers")  # noqa: TRY301 - told like all others
+    except (TypeError, ValueError, RuntimeError) as error:
+        raise TypeError(f"{name} is no array of numbers ({error})") from error
+    tensor = tensor.detach()
+    return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
+
+
+def _from_array(given: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:
+    array = np.asarray(given)
+    kept = array.dtype in (np.float16, np.float64) or (array.dtype == np.bool_ and keep)
+    if not kept and array.dtype.kind in "biuf":
+        array = array.astype(np.float32, copy=False)
+    # torch shares memory with native, writable arrays that run forwards only.
+    array = np.require(array, array.dtype.newbyteorder("="), ["C", "W"])
+    return torch.from_numpy(array)
+
+
+def split_layers(
+    given: Any,
+    name: str,
+    axes: Sequence[str],
+    explain: Callable[[tuple[int, ...]], str] = lambda _: "",
+) -> list[Any]:
+    """Split what was given into layers.
+
+    Parameters
+    ----------
+    given : sequence of arrays, or array
+        One array a layer, or one array with the layers as its first axis.
+    name : str
+        Its name, for errors.
+    axes : sequence of str
+        Names of a layer's axes.
+    explain : callable
+        Says what an array of another shape may be, and what to do about it.
+
+    Returns
+    -------
+    list
+        One entry a layer, nothing of it checked.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no sequence, is empty or an array with other axes.
+    """
+    one = f"({', '.join(axes)})"
+    either = f"{one} or (1, {', '.join(axes)})"
+    if isinstance(given, torch.Tensor) or hasattr(given, "__array__"):
+        whole = array_tensor(given, name)
+        if whole.dim() not in (len(axes) + 1, len(axes) + 2):
+            shape = tuple(whole.shape)
+            raise ValueError(
+                f"{name} is one array of shape {shape}; give (layers, {', '.join(axes)}) or "
+                f"(layers, 1, {', '.join(axes)}), or a list with one array {either} a layer"
+                f"{explain(shape)}"
+            )
+        given = list(whole)
+    if isinstance(given, (str, bytes, Mapping)) or not hasattr(given, "__len__"):
+        raise TypeError(
+            f"{name} must be a sequence with one array a layer; got {type(given).__name__}"
+        )
+    if len(given) == 0:
+        raise ValueError(f"{name} is empty; give one array {either} a layer")
+    return list(given)
+
+
+def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
+    """The model's numbers of the layers given.
+
+    Parameters
+    ----------
+    layers : sequence of int or None
+        What was given for them; None numbers from 0.
+    count : int
+        How many layers there are.
+    name : str
+        The argument that the layers are of, for errors.
+
+    Returns
+    -------
+    list of int
+
+    Raises
+    ------
+    ValueError
+        If there are more or fewer numbers, or one twice.
+    """
+    numbers = [int(number) for number in (range(count) if layers is None else layers)]
+    if len(numbers) != count or len(set(numbers)) != len(numbers):
+        raise ValueError(
+            f"layers={numbers!r} must number each of the {count} layers of {name} once"
+        )
+    return numbers
+
+
+def one_example(
+    tensor: torch.Tensor,
+    name: str,
+    axes: Sequence[str],
+    explain: Callable[[tuple[int, ...]], str] = lambda _: "",
+) -> torch.Tensor:
+    """Take a batch of one away.
+
+    Parameters
+    ----------
+    tensor : Tensor
+        With the axes wanted, or with one more before them.
+    name : str
+        Its name, ``"attentions[2]"`` for a layer of several, for errors.
+    axes : sequence of str
+        Names of the axes wanted.
+    explain : callable
+        Says what an array of another shape may be, and what to do about it.
+
+    Returns
+    -------
+    Tensor
+        With the axes wanted.
+
+    Raises
+    ------
+    ValueError
+        If there are several examples, other axes, or nothing in it.
+    """
+    shape = tuple(tensor.shape)
+    argument = name.partition("[")[0]
+    if len(shape) == len(axes) + 1 and shape[0] != 1:
+        raise ValueError(
+            f"{name} has shape {shape}, a batch of {shape[0]} examples; a record is one example: "
+            f"give the {argument if argument != 'attentions' else 'weights'} of one, for example "
+            f"[layer[i : i + 1] for layer in {argument}]"
+        )
+    if len(shape) == len(axes) + 1:
+        tensor = tensor[0]
+    if tensor.dim() != len(axes):
+        wanted = f"({', '.join(axes)})"
+        raise ValueError(
+            f"{name} has shape {shape}; it must be {wanted} or (1, {', '.join(axes)})"
+            f"{explain(shape)}"
+        )
+    if 0 in tensor.shape:
+        what = "weights" if "attentions" in argument else "numbers"
+        raise ValueError(f"{name} has shape {shape}: it holds no {what}")
+    return tensor
+
+
+def named_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
+    """A shape with the name of every axis.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        Lengths.
+    axes : sequence of str
+        As many names.
+
+    Returns
+    -------
+    str
+
+    Examples
+    --------
+    >>> named_axes((2, 5, 7), ("heads", "queries", "keys"))
+    'heads 2, queries 5, keys 7'
+    """
+    return ", ".join(f"{axis} {length}" for axis, length in zip(axes, shape, strict=True))
