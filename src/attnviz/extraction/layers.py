@@ -14,7 +14,7 @@ from attnviz.extraction.modules import layer_numbers
 
 __all__ = ["StackLayers", "stacks_of"]
 
-_ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector"]
+_ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 
 
 @dataclass
@@ -33,6 +33,8 @@ class StackLayers:
         Whether layers had to be numbered in the order in which they ran.
     whole : bool
         Whether queries and keys account for all of the logits.
+    windows : tuple of int
+        How many tokens each window has, where attention ran window by window.
     """
 
     stack: str
@@ -40,6 +42,7 @@ class StackLayers:
     examples: list[dict[int, Captured]]
     in_call_order: bool = False
     whole: bool = True
+    windows: tuple[int, ...] = ()
 
     def shape(self, index: int = 0) -> tuple[int, int]:
         """Number of queries and of keys of an example."""
@@ -135,9 +138,10 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
     names = [run.name for run, _ in entries]
     once = max(Counter(names).values()) == 1
     numbers = layer_numbers(names) if once else None
-    in_call_order = numbers is None
+    in_call_order = numbers is None and len(entries) > 1
     numbers = list(range(len(entries))) if numbers is None else numbers
     ordered = sorted(zip(numbers, entries, strict=True), key=lambda pair: pair[0])
+    parts = tuple(call[0].num_queries for call in entries[0][0].calls)
     return StackLayers(
         stack,
         [run.name for _, (run, _) in ordered],
@@ -147,4 +151,5 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
         ],
         in_call_order,
         all(run.whole for run, _ in entries),
+        parts if len(parts) > 1 else (),
     )

@@ -27,6 +27,10 @@ _SOFTMAX_NAMES = {
 }
 _CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
 _VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
+_AUDIO = re.compile(r"audio|speech", re.IGNORECASE)
+_CONNECTOR = re.compile(
+    r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -155,7 +159,9 @@ def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
     Returns
     -------
     str
-        ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"`` or ``"self"``.
+        ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``, ``"connector"`` (what
+        turns patches or frames into tokens of a text), ``"pooling"`` (an attention beside the
+        layers of a tower) or ``"self"``.
 
     Examples
     --------
@@ -166,15 +172,22 @@ def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
     # No keyword says it: only the name, below the layer's number, tells cross from self.
     if any(_CROSS.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
-    if encoder_decoder:
+    beside_text = any(_VISION.search(part) for part in parts[: _first_number(parts)])
+    if encoder_decoder and not beside_text:
         for part in parts:
             if part.endswith("decoder"):
                 return "decoder"
             if part.endswith("encoder"):
                 return "encoder"
+    if any(_CONNECTOR.search(part) for part in parts):
+        return "connector"
+    tower = "self"
     if vision or any(_VISION.search(part) for part in parts):
-        return "vision"
-    return "self"
+        tower = "vision"
+    elif any(_AUDIO.search(part) for part in parts):
+        tower = "audio"
+    beside = not any(part.isdigit() for part in parts)
+    return "pooling" if tower != "self" and beside else tower
 
 
 def _first_number(parts: Sequence[str]) -> int:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from math import ceil
 from typing import Any
 
 from attnviz.images import PatchGrid
 from attnviz.tokens import Tokens
 
-__all__ = ["grid_tokens", "patch_tokens"]
+__all__ = ["grid_tokens", "one_after_the_other", "patch_tokens"]
 
 # A class token, a distillation token and some registers; more before the patches is something else.
 _MOST_BEFORE = 16
@@ -125,4 +126,37 @@ def grid_tokens(
         # A patch is a part of no larger thing: it stays as it is where words are merged.
         words=tuple(None if special[place] else place for place in range(count)),
         grids=tuple(found),
+    )
+
+
+def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
+    """Tokens of several images, one after the other.
+
+    Parameters
+    ----------
+    parts : sequence of Tokens
+        Those of each image.
+
+    Returns
+    -------
+    Tokens
+        Each with its image's number before it, counted from 1.
+
+    Examples
+    --------
+    >>> one_after_the_other([grid_tokens([(1, 1)], before=1)] * 2).text
+    ('1: [CLS]', '1: 0,0', '2: [CLS]', '2: 0,0')
+    """
+    text: list[str] = []
+    grids = []
+    for number, part in enumerate(parts):
+        grids += [replace(grid, start=grid.start + len(text)) for grid in part.grids]
+        text += [f"{number + 1}: {each}" for each in part.text]
+    special = [flag for part in parts for flag in part.special]
+    return Tokens(
+        text=tuple(text),
+        special=tuple(special),
+        sequence=tuple(None if flag else 0 for flag in special),
+        words=tuple(None if flag else place for place, flag in enumerate(special)),
+        grids=tuple(grids),
     )

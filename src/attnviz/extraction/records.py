@@ -11,7 +11,7 @@ from attnviz.extraction.frames import frame_tokens
 from attnviz.extraction.image_runs import with_image_runs
 from attnviz.extraction.layers import StackLayers
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.patches import grid_tokens, patch_tokens
+from attnviz.extraction.patches import grid_tokens, one_after_the_other, patch_tokens
 from attnviz.extraction.pixels import pictures
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
@@ -110,21 +110,33 @@ class _Maker:
             place = self._arranged[name]
             images = pictured if len(place.grids) == len(pictured) else [None] * len(place.grids)
             return grid_tokens(place.grids, after=place.padding, images=images)
+        if layers.windows and side == "input" and layers.shape(index)[0] == count:
+            return self._windows(layers.windows, len(pictured))
         pixels = self._batch.arguments.get("pixel_values")
         if pixels is not None and side == "input" and pixels.dim() >= 4:
-            return self._patches(tuple(pixels.shape[-2:]), count, len(pictured))
+            size = tuple(pixels.shape[-2:])
+            return patch_tokens(
+                self._model.config, size, count, image=0 if len(pictured) == 1 else None
+            )
         timed = frame_tokens(self._batch.arguments, self._model.config, self._processor, count)
         if timed is not None and side == "input":
             return timed
         return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
 
-    def _patches(self, size: tuple[int, int], count: int, pictures: int) -> Tokens:
-        """Patches of one picture, or of several that were put one after the other."""
-        config = self._model.config
-        if pictures <= 1 or count % pictures:
-            return patch_tokens(config, size, count, image=0 if pictures else None)
-        one = patch_tokens(config, size, count // pictures, image=0)
-        if len(one.grids) != 1 or any(one.special):
-            return patch_tokens(config, size, count, image=None)
-        shape = (one.grids[0].rows, one.grids[0].columns)
-        return grid_tokens([shape] * pictures, images=range(pictures))
+    def _windows(self, windows: Sequence[int], num_pictures: int) -> Tokens:
+        """Windows that are whole pictures, or of which only the order is known."""
+        pixels = self._batch.arguments.get("pixel_values")
+        if len(windows) == num_pictures and pixels is not None and pixels.dim() >= 4:
+            size = tuple(pixels.shape[-2:])
+            parts = [
+                patch_tokens(self._model.config, size, count, image=number)
+                for number, count in enumerate(windows)
+            ]
+            if all(part.grids for part in parts):
+                return one_after_the_other(parts)
+        text = [
+            f"w{number + 1}:{place}"
+            for number, count in enumerate(windows)
+            for place in range(count)
+        ]
+        return Tokens.of(text, words=range(len(text)))

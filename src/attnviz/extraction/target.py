@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,7 +63,9 @@ def check_target(
     given = generating or labelled or target is not None or decoder_input_ids is not None
     if isinstance(example, Mapping):
         given = given or "decoder_input_ids" in example
-    if encoder_decoder and not given:
+    # A decoder of another kind (of objects in an image, of a series to come) starts by itself.
+    reads = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    if encoder_decoder and reads and not given:
         raise ValueError(
             f"target: {name} has a decoder, and nothing says what it is to produce; give the "
             "text as target=, ids as decoder_input_ids=, or let it choose by generate="
