@@ -15,6 +15,7 @@ from unit.records import encoder_decoder_record, given_record
 
 VIEWS = [HeadView, ModelView, MatrixView, Dashboard]
 SHARED = {"stack", "layer", "heads", "token", "key", "pair", "order", "scores", "theme"}
+SHARED |= {"prediction", "as_query"}
 
 
 @pytest.mark.parametrize("first", VIEWS)

@@ -35,7 +35,7 @@ class AttentionView(PlacedWidget):
 
     Attributes
     ----------
-    stack, layer, heads, token, key, pair, order, least_score, scores, theme
+    stack, layer, heads, token, key, prediction, as_query, pair, order, least_score, scores, theme
         See `attnviz.views.place.PlacedWidget`.
 
     Raises

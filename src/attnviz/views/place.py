@@ -11,6 +11,7 @@ import traitlets
 from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.views.trait_types import Finite, Heads, HeadScores, Index
+from attnviz.views.walking import Walk, settled
 
 __all__ = ["PlacedWidget"]
 
@@ -33,6 +34,12 @@ class PlacedWidget(anywidget.AnyWidget):
         The pinned query.
     key : int or None
         The pinned key.
+    prediction : int or None
+        Which of the tokens that the model produced is shown, counted from 0. It moves `token` to
+        the query that predicted it, and follows where `token` moves.
+    as_query : bool
+        Show it by the row where it is itself the query, rather than by that of the query that
+        predicted it.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
         For a pair of texts: whose queries and whose keys are shown.
     order : str
@@ -51,12 +58,15 @@ class PlacedWidget(anywidget.AnyWidget):
     _record: AttentionRecord
     # What is shown while nobody has chosen heads; None once somebody has.
     _default_heads: list[int] | None = None
+    _walk = Walk(None, None, as_query=False)
 
     stack = traitlets.Unicode().tag(sync=True)
     layer = Index().tag(sync=True)
     heads = Heads(traitlets.Int()).tag(sync=True)
     token = Index(None, allow_none=True).tag(sync=True)
     key = Index(None, allow_none=True).tag(sync=True)
+    prediction = Index(None, allow_none=True).tag(sync=True)
+    as_query = traitlets.Bool(default_value=False).tag(sync=True)
     pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
     order = traitlets.Unicode("number").tag(sync=True)
     least_score = Finite(None, allow_none=True).tag(sync=True)
@@ -154,6 +164,49 @@ class PlacedWidget(anywidget.AnyWidget):
                 f"{'queries' if name == 'token' else 'keys'} 0 to {len(tokens) - 1}"
             )
         return position
+
+    @traitlets.validate("prediction")
+    def _validate_prediction(self, proposal: Mapping[str, Any]) -> int | None:
+        prediction: int | None = proposal["value"]
+        count = len(self._stack_named(self.stack).query_tokens.predictions)
+        if prediction is not None and not 0 <= prediction < count:
+            raise traitlets.TraitError(
+                f"prediction={prediction!r}: "
+                + (
+                    f"stack {self.stack!r} has predictions 0 to {count - 1}"
+                    if count
+                    else f"nothing is predicted in stack {self.stack!r}; extract with generate= or "
+                    "target= where its queries are a decoder's tokens"
+                )
+            )
+        return prediction
+
+    def notify_change(self, change: Any) -> None:
+        """Tell observers of a change, then let what depends on it follow.
+
+        Parameters
+        ----------
+        change : Bunch
+            As traitlets makes it.
+        """
+        super().notify_change(change)
+        # Behind the observers: where traits are linked one by one, the other view hears of the
+        # switch before it hears of the query that the switch moved.
+        if change["name"] in {"stack", "token", "prediction", "as_query"}:
+            self._walk_on()
+
+    def _walk_on(self) -> None:
+        """Keep the pinned query and the token that is shown at the same place."""
+        if not self.stack:
+            return
+        predictions = self._stack_named(self.stack).query_tokens.predictions
+        now = Walk(self.token, self.prediction, self.as_query)
+        self._walk = settled(predictions, self._walk, now)
+        # At once: between two of them they would not say the same.
+        with self.hold_trait_notifications():
+            self.as_query = self._walk.as_query
+            self.prediction = self._walk.prediction
+            self.token = self._walk.token
 
     @traitlets.observe("stack")
     def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
