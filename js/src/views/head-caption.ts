@@ -2,6 +2,7 @@
 
 import { pairOf } from "../ui/pairs";
 import { precision, quoted, stackName, tokensInWords } from "../ui/words";
+import { zerosInWords } from "../ui/zeros";
 import type { HeadState, Plan } from "./head-data";
 import type { Caption } from "./head-figure";
 import { FAINTEST } from "./head-lines";
@@ -87,6 +88,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       renormalize: state.renormalize,
       pair: pairOf(plan, state.pair),
       emptyQueries: lines.emptyQueries,
+      zeros: zerosInWords(plan),
       wholeRows: lines.wholeRows,
       pinned,
       live,

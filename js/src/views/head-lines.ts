@@ -190,7 +190,8 @@ export function computeLines(
         }
         const value = (matrix[offset + column] as number) * factor;
         if (options.renormalize) drawnMatrix[offset + column] = value;
-        if (value < options.threshold) continue;
+        // Nothing is no line, also where the maximum is nothing.
+        if (value === 0 || value < options.threshold) continue;
         if (value < faintest) {
           faint += value / factor;
           continue;

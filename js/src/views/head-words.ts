@@ -148,6 +148,8 @@ export interface Drawn {
   renormalize: boolean;
   pair: Pair;
   emptyQueries: number;
+  /** What is said of weights that are exactly 0. */
+  zeros?: string;
   /** Whether it is known to which keys outside the window weight goes. */
   wholeRows: boolean;
   pinned: string[];
@@ -186,6 +188,7 @@ export function coverage(drawn: Drawn): string {
   if (keysOf !== "") parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
   if (shares.outside > 0.0005) parts.push(`Leaves the window: ${formatShare(shares.outside)}.`);
   if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all.");
+  if (drawn.zeros) parts.push(drawn.zeros);
   if (drawn.pinned.length > 0)
     parts.push(`Pinned: ${listed(drawn.pinned)}${drawn.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");

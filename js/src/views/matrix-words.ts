@@ -12,6 +12,7 @@ import {
   stackName,
   tokensInWords,
 } from "../ui/words";
+import { zerosInWords } from "../ui/zeros";
 import { LOG_FLOOR } from "./matrix-colors";
 import { type ColorScale, isPooled, isWhole, type Plan, tokensOf } from "./matrix-data";
 import type { Line } from "./matrix-marks";
@@ -262,6 +263,8 @@ export function coverage(
     const ahead = plan.stack.causal ? "; no query looks ahead" : "";
     parts.push(`Blank: no weight${least}${ahead}.`);
   }
+  const zeros = zerosInWords(plan);
+  if (zeros !== "") parts.push(zeros);
   if (look.scale === "log") {
     parts.push(`Colour follows the logarithm, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
   }
