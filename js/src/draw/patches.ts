@@ -32,8 +32,8 @@ export function patchOf(tokens: TokenList, token: number): Patch | null {
 
 /** "patch 2,3": its row and its column; with its image where there are several. */
 function nameOf({ grid, row, column }: Patch, numImages: number): string {
-  const image = numImages > 1 ? `image ${grid.image}, ` : "";
-  return `${image}patch ${row},${column}`;
+  const image = numImages > 1 ? ` of image ${grid.image}` : "";
+  return `patch ${row},${column}${image}`;
 }
 
 function named(tokens: TokenList, numImages: number): TokenList {

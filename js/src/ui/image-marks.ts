@@ -42,7 +42,7 @@ interface Tile {
 
 /** Of full opacity, so that the picture is seen below the largest weight. */
 export const HEAT_OPACITY = 0.82;
-const HIGHEST = 380;
+const HIGHEST = 300;
 const GAP = 14;
 const HEADING = 13;
 const WORDS = 11.5;
@@ -167,7 +167,7 @@ export function panelMarks(picture: PanelPicture): Panel {
     const scale = rampBox(palette, (share) => [...rgb, 255 * HEAT_OPACITY * share], [
       "0",
       "weight",
-      String(Number(picture.end.toPrecision(2))),
+      String(Number(picture.end.toPrecision(3))),
     ]);
     const meaning = { scale: true };
     marks.push(...translate(scale.marks, 0, y), {

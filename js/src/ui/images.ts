@@ -36,7 +36,10 @@ function numbersOf(...lists: TokenList[]): number[] {
   return [...new Set(numbers)].sort((a, b) => a - b);
 }
 
-export function makeImageRoom<S extends RecordState>(context: ViewContext<S>): ImageRoom {
+export function makeImageRoom<S extends RecordState>(
+  context: ViewContext<S>,
+  withPanel: boolean,
+): ImageRoom {
   const { record, source, width } = context;
   const wanted = computed(() => {
     const place = record.place.value;
@@ -54,7 +57,7 @@ export function makeImageRoom<S extends RecordState>(context: ViewContext<S>): I
     return all;
   });
   const shown = computed(
-    () => wanted.value !== null && (record.place.value?.keys.grids?.length ?? 0) > 0,
+    () => withPanel && wanted.value !== null && (record.place.value?.keys.grids?.length ?? 0) > 0,
   );
   const beside = computed(() => shown.value && width.value >= BESIDE);
   const panelWidth = computed(() =>
@@ -75,9 +78,16 @@ export function makeImageRoom<S extends RecordState>(context: ViewContext<S>): I
   };
 }
 
-/** The same context for a picture that shares its room with a panel. */
-export function sharingRoom<S extends RecordState>(context: ViewContext<S>): ViewContext<S> {
-  const image = makeImageRoom(context);
+/**
+ * The same context for a picture that shares its room with a panel.
+ *
+ * @param withPanel whether it may have one, where there is an image.
+ */
+export function sharingRoom<S extends RecordState>(
+  context: ViewContext<S>,
+  withPanel = true,
+): ViewContext<S> {
+  const image = makeImageRoom(context, withPanel);
   return { ...context, width: image.plotWidth, image };
 }
 

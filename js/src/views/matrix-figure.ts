@@ -1,6 +1,13 @@
 /** The matrix view as a figure for a paper and as a table: the same marks, with all that is said. */
 
-import { type Box, composeFigure, RAMP_WIDTH, textMark, type Words } from "../draw/figure";
+import {
+  type Box,
+  composeFigure,
+  type FigureParts,
+  RAMP_WIDTH,
+  textMark,
+  type Words,
+} from "../draw/figure";
 import type { Mark, Scene } from "../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { colorAt, weightAt } from "./matrix-colors";
@@ -47,19 +54,24 @@ export function scaleBox(picture: Picture): Box {
 }
 
 /** The whole figure. What the pointer is on is not part of it. */
-export function figure(picture: Picture, words: Words): Scene {
+export function figure(
+  picture: Picture,
+  words: Words,
+  /** Puts beside the picture what belongs to it. */
+  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+): Scene {
   const still = { ...picture, hovered: null, cursor: null, search: "" };
   const { layout, palette } = picture;
   return composeFigure({
     palette,
     words,
-    picture: {
+    picture: beside({
       width: layout.width,
       height: layout.height,
       back: backMarks(still),
       backOpacity: 1,
       front: frontMarks(still),
-    },
+    }),
     scale: scaleBox(still),
   });
 }

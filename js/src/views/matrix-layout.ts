@@ -2,6 +2,7 @@
 
 import type { Range, TokenList } from "../channel/source";
 import { fontOf } from "../draw/marks";
+import type { PatchShape } from "../draw/patches";
 import { fitLabel, type Label, type Measure } from "../ui/labels";
 import type { Place } from "../ui/record";
 import { type Plan, type PlanState, planOf, type Room } from "./matrix-data";
@@ -16,6 +17,8 @@ export interface Labels {
   size: number;
   /** Pixels that a label may take along its text. */
   limit: number;
+  /** The longer side of a patch's picture; 0 where no token is a patch. */
+  picture: number;
 }
 
 export interface Layout {
@@ -45,6 +48,8 @@ export interface LayoutInput {
   /** Whether the bars of a pinned query, below, and of a pinned key, beside, are drawn. */
   below: boolean;
   beside: boolean;
+  /** How wide patches are to their height; null where a side has none. */
+  shapes?: Record<"query" | "key", PatchShape | null>;
   measure: Measure;
 }
 
@@ -69,6 +74,7 @@ const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
 const MOST_LEAN = 60;
 const ROUNDS = 3;
+const LARGEST_PICTURE = 32;
 
 function sizeOf(step: number): number {
   return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
@@ -79,7 +85,13 @@ const widths = new WeakMap<TokenList, Map<string, number>>();
 const MEASURED = 2000;
 
 /** The widest label of a side, kept: it must not change while the matrix is panned. */
-function widest(tokens: TokenList, size: number, limit: number, measure: Measure): number {
+function widest(
+  tokens: TokenList,
+  size: number,
+  limit: number,
+  measure: Measure,
+  shapeOf?: PatchShape | null,
+): number {
   const key = `${size} ${limit}`;
   const known = widths.get(tokens) ?? new Map<string, number>();
   widths.set(tokens, known);
@@ -88,6 +100,7 @@ function widest(tokens: TokenList, size: number, limit: number, measure: Measure
     const font = fontOf({ size, font: "token" });
     found = tokens.text
       .slice(0, MEASURED)
+      .filter((_, token) => (shapeOf?.(token) ?? null) === null)
       .reduce((most, text) => Math.max(most, fitLabel(text, limit, font, measure).width), 0);
     known.set(key, found);
   }
@@ -100,7 +113,7 @@ export function labelOf(text: string, labels: Labels, measure: Measure, bold = f
 
 /** Places everything. */
 export function layOut(input: LayoutInput): Layout {
-  const { place, state, width, measure, ratio } = input;
+  const { place, state, width, measure, ratio, shapes } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
@@ -110,8 +123,8 @@ export function layOut(input: LayoutInput): Layout {
   let sizes = { rows: LARGEST_LABEL, columns: LARGEST_LABEL };
   let layout: Layout | null = null;
   for (let round = 0; round < ROUNDS; round++) {
-    const queryWidth = widest(place.queries, sizes.rows, limit, measure);
-    const keyWidth = widest(place.keys, sizes.columns, limit, measure);
+    const queryWidth = widest(place.queries, sizes.rows, limit, measure, shapes?.query);
+    const keyWidth = widest(place.keys, sizes.columns, limit, measure, shapes?.key);
     const left = (labelled.rows ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT) + GAP;
     const lean = !narrow && labelled.columns ? keyWidth * SLANT : 0;
     // Kept also where there are no bars yet: a pin must not move the cells.
@@ -129,20 +142,26 @@ export function layOut(input: LayoutInput): Layout {
     const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
     const cellsWidth = plan.columns.cells * plan.columns.cell;
     const cellsHeight = plan.rows.cells * plan.rows.cell;
-    const queryLabels = { tokens: fits.rows, size: next.rows, limit };
-    const widestKey = widest(place.keys, next.columns, limit, measure);
+    const pictured = (shapeOf: PatchShape | null | undefined, each: number): number =>
+      shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PICTURE, each - 2)) : 0;
+    const queryPicture = pictured(shapes?.query, step.rows);
+    const queryLabels = { tokens: fits.rows, size: next.rows, limit, picture: queryPicture };
+    const widestKey = widest(place.keys, next.columns, limit, measure, shapes?.key);
     const slope: Slope =
       widestKey <= step.columns - 4
         ? "level"
-        : step.columns >= SLANTED_STEP && !narrow
+        : // Leaning over a patch's picture a text would hide it.
+          step.columns >= SLANTED_STEP && !narrow && !shapes?.key
           ? "slanted"
           : "upright";
-    const keyLabels = { tokens: fits.columns, size: next.columns, limit, slope };
-    const above = !fits.columns
+    const picture = pictured(shapes?.key, step.columns);
+    const keyLabels = { tokens: fits.columns, size: next.columns, limit, picture, slope };
+    const text = !fits.columns
       ? NUMBERS_TOP
       : slope === "level"
         ? next.columns + 6
         : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
+    const above = fits.columns ? Math.max(text, picture + GAP + 4) : text;
     const top = Math.ceil(AXIS_NAME + above);
     const below = input.below ? BARS : beside ? TITLE : 0;
     // In the middle, unless that leaves too little for the bars on the right.

@@ -3,6 +3,7 @@
 import type { Range, TokenList } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
+import type { Images } from "../ui/images";
 import type { Palette, ThemeName } from "../ui/palette";
 import { formatWeight } from "../ui/words";
 import { barsBelowMarks, barsBesideMarks } from "./matrix-bars";
@@ -18,6 +19,7 @@ import {
   ticks,
   tokenStep,
 } from "./matrix-layout";
+import { liftedPatch, patchLabel, stripMarks } from "./matrix-patches";
 import type { Grid } from "./matrix-tiles";
 
 /** A row, a column or a cell of the grid. */
@@ -52,6 +54,8 @@ export interface Picture {
   beyond: boolean;
   queries: TokenList;
   keys: TokenList;
+  /** Of which tokens may be patches. */
+  images: Images;
   token: number | null;
   key: number | null;
   row: Line | null;
@@ -247,12 +251,18 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
       const look =
         cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
       const { text } = labelOf(queries.text[index] ?? "", labels, measureText, look.bold);
+      const pictured = patchLabel(picture, "query", index, look.bold ? look.fill : null);
+      if (pictured) {
+        marks.push(...pictured);
+        continue;
+      }
       const y = middleOf(layout, "rows", index);
       if (isFound(picture, queries.text[index])) marks.push(foundMark(picture, text, x, y, labels));
       write(y, text, look, labels.size, "token");
     }
     return marks;
   }
+  marks.push(...stripMarks(picture, "query"));
   const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
   const yOf = (cell: number): number => layout.top + (cell + 0.5) * rows.cell;
   for (const at of ticks(rows.window, tokenStep(layout.plan, "rows"), TICKS_APART_DOWN)) {
@@ -275,6 +285,11 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
       focus !== pinned &&
       Math.abs(yOf(focus) - yOf(cell)) < 12;
     if (near) continue;
+    const lifted = liftedPatch(picture, "query", tokensOf(rows, cell)[0], strong(cell).fill);
+    if (lifted && rows.level === 0) {
+      marks.push(...lifted);
+      continue;
+    }
     const narrow = { ...labels, size: 12, limit: 52 };
     write(yOf(cell), nameOf(rows, cell, queries, narrow), strong(cell), 12, "token");
   }
@@ -318,6 +333,11 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
         cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
       if (look.bold === false && isFound(picture, keys.text[index])) look.bold = true;
       const { text } = labelOf(keys.text[index] ?? "", labels, measureText, look.bold);
+      const pictured = patchLabel(picture, "key", index, look.bold ? look.fill : null);
+      if (pictured) {
+        marks.push(...pictured);
+        continue;
+      }
       const x = middleOf(layout, "columns", index);
       const { size } = labels;
       const placed: Pick<TextMark, "align" | "rotate" | "x" | "y"> =
@@ -328,6 +348,7 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     }
     return marks;
   }
+  marks.push(...stripMarks(picture, "key"));
   const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
   const xOf = (cell: number): number => layout.left + (cell + 0.5) * columns.cell;
   const named = [...new Set(lifted)].map((cell) => {
@@ -365,6 +386,11 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
   for (const each of named) {
     const hidden = last && each !== last && Math.abs(last.x - each.x) < last.half + each.half + 6;
     if (hidden) continue;
+    const lifted = liftedPatch(picture, "key", tokensOf(columns, each.cell)[0], palette.ink);
+    if (lifted && columns.level === 0) {
+      marks.push(...lifted);
+      continue;
+    }
     marks.push({
       kind: "text",
       text: each.text,

@@ -4,6 +4,8 @@ import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@
 import type { Range, Source } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
+import { shapesOf } from "../draw/patches";
+import { imagesDrawn } from "../ui/images";
 import type { ViewContext } from "../ui/mount";
 import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign } from "../ui/state";
@@ -129,8 +131,13 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   const layout = computed<Layout | null>(() => {
     const place = record.place.value;
     if (!place) return null;
+    const description = record.description.value;
     return layOut({
       place,
+      shapes: {
+        query: shapesOf(place.queries, description),
+        key: shapesOf(place.keys, description),
+      },
       state: {
         query_window: state.query_window.value,
         key_window: state.key_window.value,
@@ -215,6 +222,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       beyond: largest.value > end * 1.0001,
       queries: now.layout.plan.queries,
       keys: now.layout.plan.keys,
+      images: context.image?.images.value ?? [],
       token: null,
       key: null,
       row: null,
@@ -279,7 +287,8 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   const current = computed(() => {
     const now = shown.value;
     const asked = plan.value;
-    if (!now || !asked || !now.grid.fine) return false;
+    const whole = imagesDrawn(context);
+    if (!now || !asked || !now.grid.fine || !whole) return false;
     const drawn = now.layout.plan;
     const what = (each: Plan): unknown => [
       tileSetOf(each),

@@ -3,8 +3,12 @@
  * across, from the whole matrix to single weights.
  */
 
+import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useExports } from "../ui/exports";
+import { withPanel } from "../ui/image-model";
+import { WithImage } from "../ui/image-panel";
+import { sharingRoom } from "../ui/images";
 import { defineView, type ViewContext } from "../ui/mount";
 import { RECORD_HASH } from "../ui/record";
 import { Footer, ViewFrame } from "../ui/view-frame";
@@ -13,6 +17,7 @@ import { colorAt } from "./matrix-colors";
 import { MatrixControls } from "./matrix-controls";
 import { MATRIX_DEFAULTS, type MatrixState } from "./matrix-data";
 import { cellsCsv, figure, scaleNumbers } from "./matrix-figure";
+import { makeMatrixImage } from "./matrix-image";
 import type { Picture } from "./matrix-marks";
 import { type MatrixModel, makeMatrixModel } from "./matrix-model";
 import { MatrixPlot } from "./matrix-plot";
@@ -43,7 +48,10 @@ function drawn(model: MatrixModel): Picture {
 
 export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
   const { record } = context;
-  const model = useMemo(() => makeMatrixModel(context), []);
+  const inner = useMemo(() => sharingRoom(context), []);
+  const model = useMemo(() => makeMatrixModel(inner), []);
+  const panel = useMemo(() => makeMatrixImage(inner, model), []);
+  const spoken = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "matrix-view",
     figure: () => {
@@ -57,7 +65,11 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
         sentence: sentence(said),
         coverage: coverage(said, { scale: picture.scale, end: picture.end, live: false }),
       };
-      return { scene: figure(picture, words), title: `${words.title}, ${words.sentence}` };
+      const beside = inner.image?.beside.peek() ?? false;
+      return {
+        scene: figure(picture, words, (drawn) => withPanel(drawn, panel.still(), beside)),
+        title: `${words.title}, ${words.sentence} ${panel.words.peek()}`.trim(),
+      };
     },
     csv: () => cellsCsv(drawn(model)),
     csvLabel: "Cells in sight, CSV",
@@ -68,7 +80,7 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
       context={context}
       name="Matrix view"
       subtitle={plan ? subtitleOf(plan, model.said.value?.grid.error ?? null) : ""}
-      summary={model.summary}
+      summary={spoken}
       exports={entries}
       keys={KEYS}
       // Windows would show other tokens.
@@ -76,7 +88,9 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
       options={plan && <MatrixControls context={context} model={model} plan={plan} />}
       footer={<MatrixFooter context={context} model={model} busy={busy.value} />}
     >
-      <MatrixPlot context={context} model={model} />
+      <WithImage context={inner} panel={panel}>
+        <MatrixPlot context={inner} model={model} />
+      </WithImage>
     </ViewFrame>
   );
 }

@@ -3,11 +3,14 @@
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { Choice } from "../ui/frame";
+import { WithImage } from "../ui/image-panel";
+import { sharingRoom } from "../ui/images";
 import type { ViewContext } from "../ui/mount";
 import type { Place, RecordState } from "../ui/record";
 import { assign, type Signals } from "../ui/state";
 import { colorAt, LOG_FLOOR } from "./matrix-colors";
 import type { ColorScale, MatrixState } from "./matrix-data";
+import { makeMatrixImage } from "./matrix-image";
 import { type MatrixModel, makeMatrixModel } from "./matrix-model";
 import { MatrixPlot } from "./matrix-plot";
 import { coverage, plainNumber, sentence } from "./matrix-words";
@@ -43,7 +46,7 @@ function detailContext({ context, model, drawn }: DetailProps): ViewContext<Matr
     ...context.state,
     heads: signal(context.state.heads.peek().slice(0, 1)),
   };
-  return {
+  return sharingRoom({
     ...context,
     state,
     common: state as unknown as Signals<RecordState>,
@@ -53,23 +56,24 @@ function detailContext({ context, model, drawn }: DetailProps): ViewContext<Matr
     setDrawn: (place) => {
       drawn.value = place !== null;
     },
-  };
+  });
 }
 
-/** What the matrix says, for below the grid. */
-function saidOf(matrix: MatrixModel): Said | null {
+/** What the matrix and the image say, for below the grid. */
+function saidOf(matrix: MatrixModel, image: string): Said | null {
   const said = matrix.said.value;
-  return said && { sentence: sentence(said), summary: matrix.summary.value };
+  return said && { sentence: sentence(said), summary: `${matrix.summary.value} ${image}`.trim() };
 }
 
 export function Detail(props: DetailProps) {
   const { context, model, drawn } = props;
   const inner = useMemo(() => detailContext(props), []);
   const matrix = useMemo(() => makeMatrixModel(inner), []);
+  const panel = useMemo(() => makeMatrixImage(inner, matrix), []);
   useEffect(() => {
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
-      props.said.value = saidOf(matrix);
+      props.said.value = saidOf(matrix, panel.words.value);
     });
     return () => {
       stop();
@@ -116,7 +120,9 @@ export function Detail(props: DetailProps) {
           ✕
         </button>
       </header>
-      <MatrixPlot context={inner} model={matrix} />
+      <WithImage context={inner} panel={panel}>
+        <MatrixPlot context={inner} model={matrix} />
+      </WithImage>
       <DetailWords context={inner} matrix={matrix} />
     </section>
   );
