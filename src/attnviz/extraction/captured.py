@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
+from torch import nn
 
 from attnviz.extraction.dispatch import AttentionCall
 from attnviz.extraction.masking import Kept, MaskReader
@@ -197,9 +200,18 @@ def _sinks(call: AttentionCall, keeping: Keeping) -> torch.Tensor | None:
     sinks = call.options.get("s_aux")
     if sinks is None:
         sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
-    if not isinstance(sinks, torch.Tensor) or call.weights is not None:
+    if not isinstance(sinks, torch.Tensor) or call.weights is not None or _is_gate(call.module):
         return None
     return sinks.detach().flatten().to(keeping.device or sinks.device, copy=True)
+
+
+def _is_gate(module: nn.Module) -> bool:
+    """Whether a model's own code uses the sink as a gate on the output, outside of its weights.
+
+    A sink's share of a row and such a gate give the same output: only the code tells.
+    """
+    eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
+    return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
 
 
 def _rows(attention: QueryKeyAttention) -> set[int]:
@@ -236,7 +248,7 @@ def _check(
     gate, a term that came in by a keyword which isn't known here.
     """
     output, value = call.output, call.value
-    if not isinstance(output, torch.Tensor) or value is None:
+    if not isinstance(output, torch.Tensor) or value is None or _is_gate(call.module):
         return
     expected_shape = (*attention.queries.shape[1:2], attention.num_heads, value.shape[-1])
     if kept.queries is None and tuple(output.shape[1:]) != expected_shape:
@@ -255,6 +267,11 @@ def _check(
         place = row if kept.queries is None else int(kept.queries[row])
         given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
         error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
+        if math.isnan(error):
+            raise ValueError(
+                f"model: the attention of {name} ({type(call.module).__name__}) gave NaN; look at "
+                "its weights, and at the precision that it runs in"
+            )
         if not error <= tolerance:
             raise NotImplementedError(
                 f"model: the attention of {name} ({type(call.module).__name__}, implementation "

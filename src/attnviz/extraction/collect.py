@@ -15,9 +15,15 @@ from attnviz.extraction.batch import Side
 from attnviz.extraction.captured import Captured, Keeping, capture, with_four_axes
 from attnviz.extraction.dispatch import AttentionCall, capturing, dispatching
 from attnviz.extraction.masking import Kept, MaskReader
-from attnviz.extraction.modules import AttentionModule, attention_modules, stack_of
+from attnviz.extraction.modules import (
+    LANGUAGE_MODEL,
+    AttentionModule,
+    attention_modules,
+    stack_of,
+)
 from attnviz.extraction.traced import FunctionWatch
 from attnviz.extraction.windowed import joined
+from attnviz.weights import QueryKeyAttention
 
 __all__ = ["Collector", "Run"]
 
@@ -35,7 +41,9 @@ class Run:
     num_tokens : set of int
         How many tokens its input may hold, as the input's shape can be read.
     calls : list of list
-        For each attention that it computed the examples.
+        For each attention that it computed the examples; for each window of one, likewise.
+    num_calls : int
+        How many attentions it computed.
     whole : bool
         Whether queries and keys account for all of its logits.
     dispatched : bool
@@ -46,6 +54,7 @@ class Run:
     stack: str
     num_tokens: frozenset[int] = frozenset()
     calls: list[list[Captured]] = field(default_factory=list)
+    num_calls: int = 0
     whole: bool = True
     dispatched: bool = True
 
@@ -72,6 +81,8 @@ class Collector:
         Whether the model's main input is an image.
     keeping : Keeping
         How queries and keys are kept.
+    beside_text : {"vision", "audio"}
+        What lies beside a language model that the model has inside.
     trace_all : bool
         Whether to look into the modules too whose code asks the dispatcher: some ask, and then
         compute their attention by themselves.
@@ -86,6 +97,7 @@ class Collector:
         encoder_decoder: bool,
         vision: bool,
         keeping: Keeping,
+        beside_text: str = "vision",
         trace_all: bool = False,
     ) -> None:
         self.model = model
@@ -97,6 +109,8 @@ class Collector:
         self._keeping = keeping
         self._trace_all = trace_all
         self._modules = attention_modules(model)
+        has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
+        self._beside_text = beside_text if has_text else None
         self._names = {id(module): name for name, module in model.named_modules()}
         self._ran: set[str] = set()
         self._running: list[tuple[AttentionModule, Run, int]] = []
@@ -174,7 +188,12 @@ class Collector:
         return entry.softmax and (self._trace_all or not entry.dispatches)
 
     def _stack(self, name: str) -> str:
-        return stack_of(name, encoder_decoder=self._encoder_decoder, vision=self._vision)
+        return stack_of(
+            name,
+            encoder_decoder=self._encoder_decoder,
+            vision=self._vision,
+            beside_text=self._beside_text,
+        )
 
     def _receive(self, call: AttentionCall) -> None:
         """Copy what one call needs for its weights."""
@@ -203,6 +222,10 @@ class Collector:
             turn=len(self.runs),
             windows=windows > 1,
         )
+        if windows == 1 and run.calls and _same(run.calls[-1], found):
+            # Differential attention meets several values with the same weights.
+            return
+        run.num_calls += 1
         run.whole = run.whole and call.whole
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
@@ -262,3 +285,14 @@ class Collector:
         """The side's name where it has this many positions: patches and frames have no padding."""
         side = self._sides.get(name)
         return name if side is not None and side.length == length else None
+
+
+def _same(before: Sequence[Captured], found: Sequence[Captured]) -> bool:
+    """Whether two attentions have the same queries and keys."""
+    return all(
+        isinstance(one, QueryKeyAttention)
+        and isinstance(other, QueryKeyAttention)
+        and torch.equal(one.queries, other.queries)
+        and torch.equal(one.keys, other.keys)
+        for one, other in zip(before, found, strict=True)
+    )

@@ -50,7 +50,7 @@ class Encoder:
         self._looked_in: set[str] = set()
         self._accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
-        self.vision = getattr(self._model, "main_input_name", "") == "pixel_values"
+        self.vision = str(getattr(self._model, "main_input_name", "")).startswith("pixel_values")
 
     def encode(
         self,

@@ -16,6 +16,8 @@ from attnviz.extraction.predict import num_logits
 
 __all__ = ["run_forward"]
 
+_SOUNDS = ("input_features", "input_values", "audio_values")
+
 
 def run_forward(
     loaded: Loaded, batch: Batch, *, encoder_decoder: bool, vision: bool, keeping: Keeping
@@ -69,6 +71,7 @@ def run_forward(
                 encoder_decoder=encoder_decoder,
                 vision=vision,
                 keeping=keeping,
+                beside_text="audio" if any(map(arguments.__contains__, _SOUNDS)) else "vision",
                 trace_all=trace_all,
             )
             with collector.watching():

@@ -121,14 +121,13 @@ def _refuse_missing(collector: Collector) -> None:
 
 
 def _refuse_parts(run: Run) -> None:
-    """Refuse a run whose parts are no windows: together they must cover its input once."""
-    if (len(run.calls) == 1 and run.dispatched) or not run.num_tokens:
+    """Refuse several attentions of one run that are no windows: they must cover its input once."""
+    if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
-    # Without the example's padding there may be fewer.
     total = sum(call[0].num_queries for call in run.calls)
     if total not in run.num_tokens:
         raise NotImplementedError(
-            f"model: {run.name} attends {len(run.calls)} times in one forward, to parts of its "
+            f"model: {run.name} attends {run.num_calls} times in one forward, to parts of its "
             "input that overlap or are not all of it, which cannot be shown yet; draw the model's "
             "own weights with AttentionRecord.from_weights"
         )

@@ -14,7 +14,7 @@ from types import CodeType, FunctionType
 
 from torch import nn
 
-__all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
+__all__ = ["LANGUAGE_MODEL", "AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
 
 _ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 # Names that code which computes attention by itself refers to; linear attention has none of them.
@@ -26,6 +26,8 @@ _SOFTMAX_NAMES = {
     "multi_head_attention",
 }
 _CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
+#: What models of several kinds of input call the part that reads text.
+LANGUAGE_MODEL = "language_model"
 _VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
 _AUDIO = re.compile(r"audio|speech", re.IGNORECASE)
 _CONNECTOR = re.compile(
@@ -144,7 +146,9 @@ def _names_of(code: CodeType) -> Iterator[str]:
             yield from _names_of(constant)
 
 
-def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
+def stack_of(
+    name: str, *, encoder_decoder: bool, vision: bool, beside_text: str | None = None
+) -> str:
     """Name the stack of an attention module.
 
     Parameters
@@ -155,6 +159,9 @@ def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
         Whether the model has an encoder and a decoder.
     vision : bool
         Whether the model's main input is an image.
+    beside_text : str, optional
+        Where the model has a language model inside: the stack of what lies outside of it and whose
+        name says nothing.
 
     Returns
     -------
@@ -169,23 +176,25 @@ def stack_of(name: str, *, encoder_decoder: bool, vision: bool) -> str:
     'cross'
     """
     parts = name.split(".")
+    if any(_CONNECTOR.search(part) for part in parts[: _first_number(parts)]):
+        return "connector"
     # No keyword says it: only the name, below the layer's number, tells cross from self.
     if any(_CROSS.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
-    beside_text = any(_VISION.search(part) for part in parts[: _first_number(parts)])
-    if encoder_decoder and not beside_text:
+    is_tower = any(_VISION.search(part) for part in parts[: _first_number(parts)])
+    if encoder_decoder and not is_tower:
         for part in parts:
             if part.endswith("decoder"):
                 return "decoder"
             if part.endswith("encoder"):
                 return "encoder"
-    if any(_CONNECTOR.search(part) for part in parts):
-        return "connector"
     tower = "self"
     if vision or any(_VISION.search(part) for part in parts):
         tower = "vision"
     elif any(_AUDIO.search(part) for part in parts):
         tower = "audio"
+    elif beside_text is not None and LANGUAGE_MODEL not in parts:
+        tower = beside_text
     beside = not any(part.isdigit() for part in parts)
     return "pooling" if tower != "self" and beside else tower
 

@@ -13,6 +13,7 @@ from attnviz.extraction.layers import StackLayers
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.patches import grid_tokens, one_after_the_other, patch_tokens
 from attnviz.extraction.pixels import pictures
+from attnviz.extraction.target import joined_tokens
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 
@@ -99,29 +100,46 @@ class _Maker:
         return [] if rest else list(range(index * each, (index + 1) * each))
 
     def _tokens(self, side: str, index: int, count: int, name: str) -> Tokens:
-        pictured = range(len(self._pictured(index)))
         layers = self._stacks[name]
+        found = None
         if layers.stack != "vision":
-            tokens = self._batch.tokens.get(side, [None] * self._batch.size)[index]
-            if tokens is not None and len(tokens) == count:
-                arguments = self._batch.arguments
-                return with_image_runs(tokens, self._model.config, arguments, len(pictured))
-        if side == "input" and layers.shape(index)[0] == count and name in self._arranged:
+            found = self._read(side, index, count)
+        if found is None and side == "input":
+            found = self._seen(layers, index, count, name)
+        if found is None:
+            found = Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+        return found
+
+    def _read(self, side: str, index: int, count: int) -> Tokens | None:
+        """Tokens of a text, where there are just so many."""
+        tokens = self._batch.tokens.get(side, [None] * self._batch.size)[index]
+        read = self._batch.tokens.get("input", [None] * self._batch.size)[index]
+        if tokens is None:
+            return None
+        if side == "decoder" and read is not None and len(tokens) + len(read) == count:
+            # The keys of a decoder that reads its own tokens and the input's in one attention.
+            return joined_tokens(tokens, read)
+        if len(tokens) != count:
+            return None
+        pictured = len(self._pictured(index))
+        return with_image_runs(tokens, self._model.config, self._batch.arguments, pictured)
+
+    def _seen(self, layers: StackLayers, index: int, count: int, name: str) -> Tokens | None:
+        """Tokens of pictures or of a sound."""
+        num_pictures = len(self._pictured(index))
+        own = layers.shape(index)[0] == count
+        if own and name in self._arranged:
             place = self._arranged[name]
-            images = pictured if len(place.grids) == len(pictured) else [None] * len(place.grids)
+            known = len(place.grids) == num_pictures
+            images = range(num_pictures) if known else [None] * len(place.grids)
             return grid_tokens(place.grids, after=place.padding, images=images)
-        if layers.windows and side == "input" and layers.shape(index)[0] == count:
-            return self._windows(layers.windows, len(pictured))
+        if own and layers.windows:
+            return self._windows(layers.windows, num_pictures)
         pixels = self._batch.arguments.get("pixel_values")
-        if pixels is not None and side == "input" and pixels.dim() >= 4:
-            size = tuple(pixels.shape[-2:])
-            return patch_tokens(
-                self._model.config, size, count, image=0 if len(pictured) == 1 else None
-            )
-        timed = frame_tokens(self._batch.arguments, self._model.config, self._processor, count)
-        if timed is not None and side == "input":
-            return timed
-        return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+        if pixels is not None and pixels.dim() >= 4:
+            image = 0 if num_pictures == 1 else None
+            return patch_tokens(self._model.config, tuple(pixels.shape[-2:]), count, image=image)
+        return frame_tokens(self._batch.arguments, self._model.config, self._processor, count)
 
     def _windows(self, windows: Sequence[int], num_pictures: int) -> Tokens:
         """Windows that are whole pictures, or of which only the order is known."""

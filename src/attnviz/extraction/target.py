@@ -15,7 +15,14 @@ from attnviz.extraction.limits import check_ids
 from attnviz.extraction.modules import attention_modules
 from attnviz.tokens import Tokens, numbered_words
 
-__all__ = ["append_ids", "append_target", "check_target", "shifted", "target_texts"]
+__all__ = [
+    "append_ids",
+    "append_target",
+    "check_target",
+    "joined_tokens",
+    "shifted",
+    "target_texts",
+]
 
 
 def check_target(
@@ -212,11 +219,22 @@ def append_ids(batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
     came = added[0].tolist()
     answer = display_tokens(came, tokenizer=tokenizer, sequence=[1] * len(came))
     batch.sides["input"] = Side(len(prompt) + len(answer), [None])
-    batch.tokens["input"] = [_joined(prompt, answer)]
+    batch.tokens["input"] = [joined_tokens(prompt, answer)]
     batch.answers = [Answer("input", len(prompt) - 1, tuple(came))]
 
 
-def _joined(first: Tokens, second: Tokens) -> Tokens:
+def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
+    """Two lists of tokens, one behind the other.
+
+    Parameters
+    ----------
+    first, second : Tokens
+        Ids and words are kept where both have them.
+
+    Returns
+    -------
+    Tokens
+    """
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None
