@@ -208,7 +208,6 @@ def _run(
         loaded,
         batch,
         encoder_decoder=encoder.encoder_decoder,
-        vision=encoder.vision,
         keeping=Keeping(device),
     )
     add_predictions(loaded.model, batch, outputs, encoder.tokenizer(needed=False))

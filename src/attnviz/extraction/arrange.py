@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import torch
 from torch import nn
 
 from attnviz.extraction.layers import StackLayers
+from attnviz.extraction.patches import patch_sizes
 from attnviz.extraction.windowed import reordered
 
 __all__ = ["Arranged", "arranged"]
@@ -57,7 +59,7 @@ def arranged(
         return _in_blocks(model, layers, grid)
     pixels = arguments.get("pixel_values")
     if isinstance(pixels, torch.Tensor) and pixels.dim() == 4:
-        return _in_shifted_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+        return _in_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
     return None
 
 
@@ -124,51 +126,59 @@ def _owner(model: nn.Module, name: str, attribute: str) -> Any:
         name = name.rpartition(".")[0]
 
 
-def _in_shifted_windows(
-    model: nn.Module, layers: StackLayers, image_size: tuple[int, int]
-) -> Arranged | None:
-    """Windows that are shifted in every other layer (Swin)."""
-    found = None
-    orders = {}
-    for name, number in zip(layers.names, list(layers.examples[0]), strict=True):
-        owner = _owner(model, name, "shift_size")
-        if owner is None or not hasattr(owner, "window_size"):
+def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> Arranged | None:
+    """Square windows, in some models shifted in every other layer (Swin, SAM)."""
+    queries, keys = layers.shape()
+    if queries != keys or not any(layers.windows):
+        return None
+    orders, found = {}, None
+    for name, number, windows in zip(
+        layers.names, list(layers.examples[0]), layers.windows, strict=True
+    ):
+        side = math.isqrt(windows[0]) if windows else 0
+        place = _stage(model.config, side, image_size, queries)
+        owner = _owner(model, name, "window_size")
+        size = getattr(owner, "window_size", None)
+        # Only where the model says itself that these are its windows: others cut otherwise.
+        if place is None or (windows and size not in (side, (side, side), [side, side])):
             return None
-        queries, keys = layers.shape()
-        place = _swin_grid(model, owner, image_size, queries)
-        if place is None or queries != keys:
-            return None
-        (height, width), (padded_height, padded_width) = place
-        window, shift = int(owner.window_size), int(owner.shift_size)
-        numbers = torch.arange(padded_height * padded_width).reshape(padded_height, padded_width)
-        shifted = torch.roll(numbers, (-shift, -shift), (0, 1))
-        cut = shifted.reshape(padded_height // window, window, padded_width // window, window)
-        in_windows = cut.transpose(1, 2).flatten().argsort()
-        inside = torch.zeros_like(numbers, dtype=torch.bool)
-        inside[:height, :width] = True
-        raster = torch.cat([numbers[inside], numbers[~inside]])
-        orders[number] = in_windows[raster]
-        found = Arranged([(height, width)], padding=len(raster) - height * width)
+        shift = int(getattr(owner, "shift_size", 0))
+        found = Arranged([place[0]], padding=queries - math.prod(place[0]))
+        if windows:
+            orders[number] = _window_order(*place, side, shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
     return found
 
 
-def _swin_grid(
-    model: Any, owner: Any, image_size: tuple[int, int], count: int
+def _window_order(
+    shape: tuple[int, int], padded: tuple[int, int], side: int, shift: int
+) -> torch.Tensor:
+    """Where patches, row by row, lie among windows; what only fills these up comes last."""
+    rows, columns = padded
+    numbers = torch.arange(rows * columns).reshape(rows, columns)
+    shifted = torch.roll(numbers, (-shift, -shift), (0, 1))
+    cut = shifted.reshape(rows // side, side, columns // side, side)
+    in_windows = cut.transpose(1, 2).flatten().argsort()
+    inside = torch.zeros_like(numbers, dtype=torch.bool)
+    inside[: shape[0], : shape[1]] = True
+    return in_windows[torch.cat([numbers[inside], numbers[~inside]])]
+
+
+def _stage(
+    config: Any, side: int, image_size: tuple[int, int], count: int
 ) -> tuple[tuple[int, int], tuple[int, int]] | None:
     """Rows and columns of a stage's patches, and of the windows that hold them."""
-    patch = getattr(model.config, "patch_size", None)
-    patch = getattr(getattr(model.config, "encoder", None), "patch_size", patch)
-    if not isinstance(patch, int):
-        return None
-    window = int(owner.window_size)
-    height, width = (-(-pixels // patch) for pixels in image_size)
-    while height and width:
-        padded = (-(-height // window) * window, -(-width // window) * window)
-        if padded[0] * padded[1] == count:
-            return (height, width), padded
-        if height == width == 1:
-            return None
-        height, width = -(-height // 2), -(-width // 2)
+    for patch in patch_sizes(config):
+        shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))
+        # From stage to stage patches become twice as long and as wide.
+        while True:
+            padded = shape
+            if side:
+                padded = (-(-shape[0] // side) * side, -(-shape[1] // side) * side)
+            if math.prod(padded) == count:
+                return shape, padded
+            if shape == (1, 1):
+                break
+            shape = (-(-shape[0] // 2), -(-shape[1] // 2))
     return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -14,8 +14,15 @@ from transformers import PreTrainedModel
 from attnviz.extraction.batch import Answer, Batch, Side
 from attnviz.extraction.display import display_tokens
 from attnviz.extraction.generate import Generated
-from attnviz.extraction.inputs import KINDS, is_image, is_message, kind
+from attnviz.extraction.inputs import KINDS, is_image_and_text, is_message, is_sound, kind
 from attnviz.extraction.limits import check_ids, check_length
+from attnviz.extraction.media import (
+    encode_chat,
+    encode_image,
+    encode_image_and_text,
+    encode_sound,
+    has_media,
+)
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
 from attnviz.extraction.target import append_ids, append_target, check_target, shifted, target_texts
 from attnviz.tokens import Tokens
@@ -34,6 +41,9 @@ _NOT_FOR_THE_MODEL = {
 }
 
 
+_SOUNDS = ("input_values", "input_features", "audio_values")
+
+
 class Encoder:
     """Encodes examples for one model.
 
@@ -50,6 +60,7 @@ class Encoder:
         self._looked_in: set[str] = set()
         self._accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
+        self._hears = getattr(self._model, "main_input_name", "") in _SOUNDS
         self.vision = str(getattr(self._model, "main_input_name", "")).startswith("pixel_values")
 
     def encode(
@@ -84,7 +95,11 @@ class Encoder:
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         ends_open = generating or target is not None
-        if isinstance(example, str | tuple):
+        if is_image_and_text(example):
+            processor = self._processor("of both")
+            encoded = encode_image_and_text(self._model, example, processor, ends_open=ends_open)
+            batch = self._processed(encoded, processor)
+        elif isinstance(example, str | tuple):
             batch = self._encode_text(example)
         elif isinstance(example, list) and kind(example) == "chat":
             batch = self._encode_chat(example, ends_open=ends_open)
@@ -92,6 +107,9 @@ class Encoder:
             batch = self._encode_chat([example], ends_open=ends_open)
         elif isinstance(example, Mapping):
             batch = self._encode_mapping(example)
+        elif self._hears and is_sound(example):
+            processor = self._processor("of sounds")
+            batch = self._processed(encode_sound(self._model, example, processor), processor)
         elif self.vision and not isinstance(example, list):
             batch = self._encode_image(example)
         else:
@@ -181,6 +199,10 @@ class Encoder:
         return self._tokenized(tokenizer(*parts, return_tensors="pt"))
 
     def _encode_chat(self, messages: list[Any], *, ends_open: bool) -> Batch:
+        if has_media(messages):
+            processor = self._processor("of both")
+            encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
+            return self._processed(encoded, processor)
         tokenizer = self.tokenizer(needed=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -260,18 +282,17 @@ class Encoder:
             return self._encode_mapping(
                 {"pixel_values": given if given.dim() == 4 else given[None]}
             )
-        if not (is_image(given) or isinstance(given, np.ndarray | torch.Tensor)):
-            raise TypeError(
-                f"inputs: {type(self._model).__name__} takes images, and a {type(given).__name__} "
-                "was given; give an image (PIL, or an array), pixel values, or a processor's output"
-            )
-        processor = find_processor(self._loaded)
-        if processor is None:
-            raise ValueError(
-                "processor: an image was given, and no image processor was found beside the "
-                "model; give it as processor=, or give pixel values as inputs"
-            )
-        return self._encode_mapping(processor(images=given, return_tensors="pt"))
+        processor = self._processor("of images")
+        return self._processed(encode_image(self._model, given, processor), processor)
+
+    def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
+        """Find what encodes images or sounds; None where there is nothing."""
+        return find_processor(self._loaded, of)
+
+    def _processed(self, encoded: Mapping[str, Any], processor: Any) -> Batch:
+        batch = self._encode_mapping(encoded)
+        batch.processor = processor
+        return batch
 
     def _add_side(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None

@@ -20,7 +20,7 @@ _SOUNDS = ("input_features", "input_values", "audio_values")
 
 
 def run_forward(
-    loaded: Loaded, batch: Batch, *, encoder_decoder: bool, vision: bool, keeping: Keeping
+    loaded: Loaded, batch: Batch, *, encoder_decoder: bool, keeping: Keeping
 ) -> tuple[Collector, Any, list[str]]:
     """Run a model once and collect its attention.
 
@@ -33,7 +33,7 @@ def run_forward(
         The model.
     batch : Batch
         What it is given.
-    encoder_decoder, vision : bool
+    encoder_decoder : bool
         As for `Collector`.
     keeping : Keeping
         How queries and keys are kept.
@@ -55,6 +55,10 @@ def run_forward(
         arguments["use_cache"] = False
     if "logits_to_keep" in accepted:
         arguments["logits_to_keep"] = num_logits(batch)
+    # Where there is a text beside the images, names tell what belongs to which.
+    is_vision = "input_ids" not in arguments and any(
+        name.startswith("pixel_values") for name in arguments
+    )
     notes: list[str] = []
     with ExitStack() as stack:
         if stack.enter_context(evaluating(model)):
@@ -69,7 +73,7 @@ def run_forward(
                 batch.sides,
                 batch.size,
                 encoder_decoder=encoder_decoder,
-                vision=vision,
+                vision=is_vision,
                 keeping=keeping,
                 beside_text="audio" if any(map(arguments.__contains__, _SOUNDS)) else "vision",
                 trace_all=trace_all,

@@ -8,11 +8,20 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["KINDS", "examples_of", "is_image", "is_message", "kind"]
+__all__ = [
+    "KINDS",
+    "examples_of",
+    "is_image",
+    "is_image_and_text",
+    "is_message",
+    "is_sound",
+    "kind",
+]
 
 KINDS = (
     "a text, a pair of texts (first, second), a list of texts, a list of chat messages, a "
-    "tokenizer's or processor's own output, a tensor of ids, or an image where the model takes one"
+    "tokenizer's or processor's own output, a tensor of ids, or where the model takes them an "
+    "image, an image with a text (image, text), or a sound as an array"
 )
 
 
@@ -41,10 +50,10 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     if inputs is None:
         raise ValueError(f"inputs: nothing was given; give {KINDS}")
     if isinstance(inputs, tuple):
-        if kind(inputs) != "pair":
+        if kind(inputs) not in ("pair", "image and text"):
             raise TypeError(
-                f"inputs: a tuple is a pair of texts (first, second); got {len(inputs)} entries "
-                f"({', '.join(type(part).__name__ for part in inputs[:3])}). For several texts "
+                "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
+                f"{len(inputs)} entries ({', '.join(type(part).__name__ for part in inputs[:3])}). For several texts "
                 "give a list; for attentions use AttentionRecord.from_weights(attentions, tokens)"
             )
         return [inputs], False
@@ -73,6 +82,26 @@ def is_image(entry: object) -> bool:
     return type(entry).__module__.partition(".")[0] == "PIL"
 
 
+def is_image_and_text(entry: object) -> bool:
+    """Whether it is an image (of PIL, or an array) and a text, in any order."""
+    if not isinstance(entry, tuple) or len(entry) != 2:
+        return False
+    texts = [part for part in entry if isinstance(part, str)]
+    images = [
+        part
+        for part in entry
+        if is_image(part) or (isinstance(part, np.ndarray | torch.Tensor) and part.ndim == 3)
+    ]
+    return len(texts) == len(images) == 1
+
+
+def is_sound(entry: object) -> bool:
+    """Whether it is a sound: an array of one axis that is no list of ids."""
+    if isinstance(entry, np.ndarray):
+        return entry.ndim == 1 and entry.dtype.kind == "f"
+    return isinstance(entry, torch.Tensor) and entry.dim() == 1 and entry.is_floating_point()
+
+
 def kind(entry: object) -> str | None:
     """Name what an entry of a list is, so that mixtures are noticed; None for anything unknown."""
     filled = isinstance(entry, list) and bool(entry)
@@ -80,6 +109,7 @@ def kind(entry: object) -> str | None:
     is_kind = {
         "text": isinstance(entry, str),
         "image": is_image(entry),
+        "image and text": is_image_and_text(entry),
         "array": isinstance(entry, np.ndarray | torch.Tensor),
         "pair": isinstance(entry, tuple)
         and len(parts) == 2

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import transformers
 
@@ -33,8 +33,8 @@ class StackLayers:
         Whether layers had to be numbered in the order in which they ran.
     whole : bool
         Whether queries and keys account for all of the logits.
-    windows : tuple of int
-        How many tokens each window has, where attention ran window by window.
+    windows : list of tuple of int
+        For each layer how many tokens each window has; empty where attention was not in windows.
     """
 
     stack: str
@@ -42,7 +42,7 @@ class StackLayers:
     examples: list[dict[int, Captured]]
     in_call_order: bool = False
     whole: bool = True
-    windows: tuple[int, ...] = ()
+    windows: list[tuple[int, ...]] = field(default_factory=list)
 
     def shape(self, index: int = 0) -> tuple[int, int]:
         """Number of queries and of keys of an example."""
@@ -140,7 +140,10 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
     in_call_order = numbers is None and len(entries) > 1
     numbers = list(range(len(entries))) if numbers is None else numbers
     ordered = sorted(zip(numbers, entries, strict=True), key=lambda pair: pair[0])
-    parts = tuple(call[0].num_queries for call in entries[0][0].calls)
+    parts = [
+        tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
+        for _, (run, _) in ordered
+    ]
     return StackLayers(
         stack,
         [run.name for _, (run, _) in ordered],
@@ -150,5 +153,5 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
         ],
         in_call_order,
         all(run.whole for run, _ in entries),
-        parts if len(parts) > 1 else (),
+        parts,
     )

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from weakref import WeakKeyDictionary
 
 import transformers
@@ -168,11 +168,31 @@ def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
     return tokenizer
 
 
-def find_processor(loaded: Loaded) -> Any:
-    """Find a model's image processor; None where there is none."""
+def find_processor(
+    loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
+) -> Any:
+    """Find what encodes images or sounds.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model and what came with it.
+    of : {"of both", "of images", "of sounds"}
+        What is to be encoded: both are images (or sounds) with texts.
+
+    Returns
+    -------
+    object or None
+        What was given, else what lies beside the model's weights; None where there is none.
+    """
     if loaded.processor is not None:
         return loaded.processor
-    return _beside(loaded.model, transformers.AutoImageProcessor, from_hub=True)
+    reader = {
+        "of both": transformers.AutoProcessor,
+        "of images": transformers.AutoImageProcessor,
+        "of sounds": transformers.AutoFeatureExtractor,
+    }[of]
+    return _beside(loaded.model, reader, from_hub=True)
 
 
 def _beside(model: PreTrainedModel, reader: Any, *, from_hub: bool) -> Any:

@@ -10,7 +10,7 @@ from typing import Any
 from attnviz.images import PatchGrid
 from attnviz.tokens import Tokens
 
-__all__ = ["grid_tokens", "one_after_the_other", "patch_tokens"]
+__all__ = ["grid_tokens", "one_after_the_other", "patch_sizes", "patch_tokens"]
 
 # A class token, a distillation token and some registers; more before the patches is something else.
 _MOST_BEFORE = 16
@@ -48,7 +48,7 @@ def patch_tokens(
     ('[CLS]', '0,0', '0,1', '1,0', '1,1')
     """
     height, width = image_size
-    for size in _patch_sizes(config):
+    for size in patch_sizes(config):
         grid = (height // size[0], width // size[1])
         before = count - grid[0] * grid[1]
         if min(grid) and 0 <= before <= _MOST_BEFORE:
@@ -61,7 +61,18 @@ def patch_tokens(
     return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
 
 
-def _patch_sizes(config: Any) -> list[tuple[int, int]]:
+def patch_sizes(config: Any) -> list[tuple[int, int]]:
+    """Heights and widths of a patch in pixels that a configuration and its parts name.
+
+    Parameters
+    ----------
+    config : PreTrainedConfig
+        The model's.
+
+    Returns
+    -------
+    list of tuple of int
+    """
     sizes = []
     for settings in (
         config,

@@ -133,8 +133,10 @@ class _Maker:
             known = len(place.grids) == num_pictures
             images = range(num_pictures) if known else [None] * len(place.grids)
             return grid_tokens(place.grids, after=place.padding, images=images)
-        if own and layers.windows:
-            return self._windows(layers.windows, num_pictures)
+        windows = set(layers.windows)
+        if own and windows != {()}:
+            # Layers that keep tokens in different orders have no common names for them.
+            return self._windows(windows.pop(), num_pictures) if len(windows) == 1 else None
         pixels = self._batch.arguments.get("pixel_values")
         if pixels is not None and pixels.dim() >= 4:
             image = 0 if num_pictures == 1 else None
