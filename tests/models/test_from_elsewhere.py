@@ -1,0 +1,404 @@
+"""docs/from-elsewhere.md: every block of code runs, and gives the model's own weights.
+
+TransformerLens and timm are themselves where they are installed. TransformerLens brings hundreds of
+megabytes that nothing else here needs, so that `make` leaves it out and a stand-in with its layouts
+takes its place; timm is installed without torchvision, which its models do without.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import re
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from torch import nn
+
+from attnviz import AttentionRecord
+
+pytestmark = pytest.mark.models
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "from-elsewhere.md"
+TEXT = "The animal didn't cross the street because it was too tired."
+FIRST = "Attention from elsewhere"
+
+
+def blocks_of(section: str) -> list[str]:
+    """The code of a section, block by block."""
+    parts = re.split(r"^#+ (.+)$", DOCUMENT.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    sections = dict(zip(parts[1::2], parts[2::2], strict=True))
+    return re.findall(r"```python\n(.+?)```", sections[section], re.DOTALL)
+
+
+def run(section: str, names: Mapping[str, Any]) -> tuple[list[AttentionRecord], dict[str, Any]]:
+    """Run a section's blocks one after another; the records that they made, and all names."""
+    known = dict(names)
+    made = []
+    for code in [*blocks_of(FIRST), *blocks_of(section)]:
+        known.pop("record", None)
+        exec(code, known)  # noqa: S102 - the document's own code
+        if "record" in known:
+            made.append(known["record"])
+    return made, known
+
+
+def weights_of(record: AttentionRecord) -> list[NDArray[np.float32]]:
+    return record.to_numpy()
+
+
+def shares(*shape: int, seed: int = 0) -> torch.Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.softmax(2 * torch.randn(*shape, generator=generator), dim=-1)
+
+
+def test_every_section_with_code_is_run_here() -> None:
+    text = DOCUMENT.read_text(encoding="utf-8")
+    sections = re.findall(r"^## (.+)$", text, re.MULTILINE)
+    own = Path(__file__).read_text(encoding="utf-8")
+    for section in sections:
+        assert not blocks_of(section) or f'run("{section}"' in own, section
+
+
+def test_weights(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    # In a script a view is written to a file there.
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    weights = [shares(heads, 5, 5, seed=heads) for heads in (2, 3)]
+    (record,), _ = run("Weights", {"weights": weights, "tokens": list("abcde")})
+    for found, given in zip(weights_of(record), weights, strict=True):
+        assert_allclose(found, given)
+    assert list(tmp_path.rglob("*.html"))
+
+
+def rows_of_axes() -> list[tuple[str, str]]:
+    """Axes and what to give, as the table of the document has them."""
+    text = DOCUMENT.read_text(encoding="utf-8")
+    return re.findall(r"^\| (\(.+?\).*?) \| `(.+?)` \|$", text, re.MULTILINE)
+
+
+def test_the_table_of_axes_is_there() -> None:
+    assert len(rows_of_axes()) == 7
+
+
+@pytest.mark.parametrize(("axes", "give"), rows_of_axes())
+def test_other_axes(axes: str, give: str) -> None:
+    names = axes[1 : axes.index(")")].split(", ")
+    layers, heads = (3 if "layers" in names else 1), (2 if "heads" in names else 1)
+    whole = shares(layers, heads, 5, 5)
+    # From the order that is always the same to that of the row, where each axis has a length.
+    lengths = {"layers": 0, "heads": 1, "queries": 2, "keys": 3}
+    weights = whole.permute(
+        *[lengths[name] for name in names if name in lengths],
+        *[axis for name, axis in lengths.items() if name not in names],
+    )
+    weights = weights.reshape([whole.shape[lengths[name]] if name != "1" else 1 for name in names])
+    for array in (weights, weights.numpy()):
+        given = eval(give, {"weights": array})  # noqa: S307 - the document's
+        record = AttentionRecord.from_weights(given, list("abcde"))
+        for found, expected in zip(weights_of(record), whole, strict=True):
+            assert_allclose(found, expected)
+
+
+def test_queries_and_keys() -> None:
+    queries = [torch.randn(4, 5, 8) for _ in range(2)]
+    keys = [torch.randn(2, 5, 8) for _ in range(2)]
+    names = {"queries": queries, "keys": keys, "tokens": list("abcde")}
+    (record,), _ = run("Queries and keys", names)
+    ahead = torch.ones(5, 5, dtype=torch.bool).triu(1)
+    for found, q, k in zip(weights_of(record), queries, keys, strict=True):
+        logits = q.double() @ k.double().repeat_interleave(2, 0).mT / 8**0.5
+        assert_allclose(found, logits.masked_fill(ahead, -torch.inf).softmax(-1), atol=1e-6)
+
+
+class LensCache(dict[str, torch.Tensor]):
+    """Activations by name, or by a short name and a layer."""
+
+    def __getitem__(self, name: Any) -> torch.Tensor:
+        if isinstance(name, tuple):
+            short, layer = name
+            name = f"blocks.{layer}.attn.hook_{short}"
+        return super().__getitem__(name)
+
+
+class Lens:
+    """What the recipe uses of a TransformerLens model, in the layouts that it documents."""
+
+    def __init__(self, model: Any, tokenizer: Any) -> None:
+        self.model, self.tokenizer = model, tokenizer
+        rotary = model.config.model_type == "llama"
+        self.cfg = SimpleNamespace(
+            n_layers=model.config.num_hidden_layers,
+            positional_embedding_type="rotary" if rotary else "standard",
+        )
+
+    def to_str_tokens(self, text: str) -> list[str]:
+        return [self.tokenizer.decode([number]) for number in self.tokenizer(text).input_ids]
+
+    def run_with_cache(
+        self, text: str, names_filter: Callable[[str], bool] = lambda _: True
+    ) -> tuple[torch.Tensor, LensCache]:
+        cache = LensCache()
+        with self._kept(cache), torch.no_grad():
+            inputs = self.tokenizer(text, return_tensors="pt")
+            outputs = self.model(**inputs, output_attentions=True)
+        for layer, pattern in enumerate(outputs.attentions):
+            cache[f"blocks.{layer}.attn.hook_pattern"] = pattern
+        kept = {name: value for name, value in cache.items() if names_filter(name)}
+        return outputs[0], LensCache(kept)
+
+    @contextmanager
+    def _kept(self, cache: LensCache) -> Iterator[None]:
+        """Queries and keys as (batch, tokens, heads, head_dim)."""
+        if self.cfg.positional_embedding_type == "rotary":
+            module = importlib.import_module("transformers.models.llama.modeling_llama")
+            rotate = module.apply_rotary_pos_emb
+            layers = iter(range(self.cfg.n_layers))
+
+            def rotated(*arguments: Any, **named: Any) -> Any:
+                layer = next(layers)
+                both = rotate(*arguments, **named)
+                for name, vectors in zip(("rot_q", "rot_k"), both, strict=True):
+                    cache[f"blocks.{layer}.attn.hook_{name}"] = vectors.transpose(1, 2)
+                return both
+
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(module, "apply_rotary_pos_emb", rotated)
+                yield
+            return
+        hooks = []
+        for layer, block in enumerate(self.model.h):
+
+            def keep(module: Any, inputs: Any, output: torch.Tensor, layer: int = layer) -> None:
+                for name, vectors in zip("qkv", output.chunk(3, dim=-1), strict=True):
+                    heads = vectors.unflatten(-1, (self.model.config.n_head, -1))
+                    cache[f"blocks.{layer}.attn.hook_{name}"] = heads
+
+            hooks.append(block.attn.c_attn.register_forward_hook(keep))
+        yield
+        for hook in hooks:
+            hook.remove()
+
+
+def lens(model: Any, tokenizer: Any) -> Any:
+    """TransformerLens around a model where it is installed, else what stands in for it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        try:
+            bridge = importlib.import_module("transformer_lens.model_bridge").TransformerBridge
+        except ImportError:
+            model.set_attn_implementation("eager")
+            return Lens(model.base_model, tokenizer)
+        model.config.architectures = [type(model).__name__]
+        return bridge.boot_transformers("gpt2", hf_model=model, tokenizer=tokenizer)
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_transformer_lens(
+    kind: str, make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    model = make_model(kind)
+    byte_tokenizer.save_pretrained(tmp_path)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path)
+    bridge = lens(model, tokenizer)
+    made, _ = run("TransformerLens", {"model": bridge, "text": TEXT})
+    patterns = bridge.run_with_cache(TEXT)[1]
+    assert len(made) == 2
+    for record in made:
+        assert "·animal" in "".join(record.tokens)
+        assert len(weights_of(record)) == 3
+        for layer, found in enumerate(weights_of(record)):
+            assert_allclose(found, patterns["pattern", layer][0].detach(), atol=1e-5)
+    # Only the first has weights; the second computes them.
+    assert [record.stack().has_vectors for record in made] == [False, True]
+
+
+def test_multihead_attention() -> None:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(16, 4, batch_first=True)
+    layer = nn.TransformerEncoderLayer(16, 4, 32, batch_first=True)
+    encoder = nn.TransformerEncoder(layer, 3, enable_nested_tensor=False).eval()
+    with torch.no_grad():
+        for each in (attention, *(block.self_attn for block in encoder.layers)):
+            # Peaked rows, in which a wrong formula shows; and layers that differ.
+            each.in_proj_weight.normal_(std=0.5)
+            each.in_proj_bias.normal_()
+    x = torch.randn(1, 6, 16)
+    attn_mask = torch.ones(6, 6, dtype=torch.bool).triu(1)
+    tokens = list("abcdef")
+    names = {"attention": attention, "encoder": encoder, "x": x, "attn_mask": attn_mask}
+    (of_one, of_encoder), known = run("`torch.nn.MultiheadAttention`", names | {"tokens": tokens})
+    with torch.no_grad():
+        own = attention(x, x, x, average_attn_weights=False)[1]
+        assert_allclose(weights_of(of_one)[0], own[0], atol=1e-6)
+        states = x
+        for block, found in zip(encoder.layers, weights_of(of_encoder), strict=True):
+            own = block.self_attn(*[states] * 3, attn_mask=attn_mask, average_attn_weights=False)[1]
+            assert_allclose(found, own[0], atol=1e-5)
+            states = block(states, src_mask=attn_mask)
+    # The hooks are gone again.
+    count = len(known["received"])
+    encoder(x, mask=attn_mask)
+    assert len(known["received"]) == count == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"batch_first": True},
+        {"batch_first": False},
+        {"batch_first": True, "bias": False},
+        {"batch_first": True, "kdim": 10, "vdim": 12},
+        {"batch_first": False, "kdim": 10, "vdim": 12, "bias": False},
+    ],
+)
+def test_the_projection_of_every_kind_of_multihead_attention(options: dict[str, Any]) -> None:
+    torch.manual_seed(0)
+    attention = nn.MultiheadAttention(16, 4, **options).eval()
+    with torch.no_grad():
+        for parameter in attention.parameters():
+            parameter.normal_(std=0.6)
+    widths = (16, options.get("kdim", 16), options.get("vdim", 16))
+    lengths = (3, 5, 5)
+    inputs = [torch.randn(1, size, width) for size, width in zip(lengths, widths, strict=True)]
+    if not options["batch_first"]:
+        inputs = [each.transpose(0, 1) for each in inputs]
+    code = next(block for block in blocks_of("`torch.nn.MultiheadAttention`") if "def " in block)
+    names: dict[str, Any] = {"torch": torch}
+    exec(code.partition("received = ")[0], names)  # noqa: S102 - the document's own code
+    with torch.no_grad():
+        own = attention(*inputs, average_attn_weights=False)[1]
+        queries, keys = names["queries_and_keys"](attention, *inputs[:2])
+    record = AttentionRecord.from_qk([queries], [keys], stack="cross")
+    assert_allclose(weights_of(record)[0], own[0], atol=1e-6)
+
+
+class NoTorchvision(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Stands in for torchvision, of which timm's models need nothing but that it is there."""
+
+    def find_spec(self, name: str, *_: Any) -> Any:
+        if name.partition(".")[0] != "torchvision":
+            return None
+        return importlib.machinery.ModuleSpec(name, self, is_package=True)
+
+    def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
+        module = MagicMock(name=spec.name)
+        module.__path__ = []
+        return module
+
+    def exec_module(self, module: types.ModuleType) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def timm() -> Any:
+    """The package timm."""
+    finder = NoTorchvision()
+    sys.meta_path.insert(0, finder)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return pytest.importorskip(
+                "timm", reason="pip install --no-deps -c constraints.txt timm"
+            )
+    finally:
+        sys.meta_path.remove(finder)
+        # So that nobody else takes it for the real one.
+        for name in [name for name in sys.modules if name.partition(".")[0] == "torchvision"]:
+            del sys.modules[name]
+
+
+def seen_weights(model: Any, image: torch.Tensor) -> list[torch.Tensor]:
+    """Softmax outputs of a plain forward without fused attention, noted where they are made."""
+    found: list[torch.Tensor] = []
+    softmax = torch.Tensor.softmax
+
+    def noting(self: torch.Tensor, *arguments: Any, **named: Any) -> torch.Tensor:
+        out = softmax(self, *arguments, **named)
+        found.append(out)
+        return out
+
+    for block in model.blocks:
+        block.attn.fused_attn = False
+    with pytest.MonkeyPatch.context() as patch, torch.no_grad():
+        patch.setattr(torch.Tensor, "softmax", noting)
+        model(image)
+    for block in model.blocks:
+        block.attn.fused_attn = True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "whole"),
+    [
+        ("vit_tiny_patch16_224", {}, True),
+        ("deit_tiny_distilled_patch16_224", {}, True),
+        ("vit_small_patch14_dinov2", {"patch_size": 16}, True),
+        ("vit_base_patch16_siglip_224", {"embed_dim": 192, "num_heads": 3}, True),
+        ("vit_tiny_patch16_224", {"qk_norm": True}, True),
+        # Their queries and keys are rotated, or a bias is added: by weights alone.
+        ("eva02_tiny_patch14_224", {"patch_size": 16}, False),
+        ("vit_small_patch16_dinov3", {}, False),
+        ("vit_relpos_small_patch16_224", {}, False),
+    ],
+)
+def test_timm(timm: Any, name: str, options: dict[str, Any], *, whole: bool) -> None:
+    torch.manual_seed(0)
+    model = timm.create_model(name, pretrained=False, img_size=64, depth=2, **options).eval()
+    with torch.no_grad():
+        for block in model.blocks:
+            for module in block.attn.modules():
+                if isinstance(module, nn.Linear):
+                    module.weight.normal_(std=0.15)
+    image = torch.randn(1, 3, 64, 64)
+    expected = seen_weights(model, image)
+    assert len(expected) == 2
+    picture = np.zeros((64, 64, 3), np.uint8)
+    (computed, given), _ = run("timm", {"model": model, "image": image, "picture": picture})
+    for record in (computed, given) if whole else (given,):
+        before = model.num_prefix_tokens
+        assert record.tokens.text[before : before + 5] == ("0,0", "0,1", "0,2", "0,3", "1,0")
+        assert record.tokens.special.count(True) == before
+        (grid,) = record.tokens.grids
+        assert (grid.start, grid.stop) == (before, len(record.tokens))
+        assert len(record.images) == 1
+        for found, own in zip(weights_of(record), expected, strict=True):
+            assert own.max() > 0.3
+            assert_allclose(found, own[0], atol=1e-5)
+    # What the second way is there for.
+    same = np.allclose(weights_of(computed)[0], expected[0][0], atol=1e-3)
+    assert bool(same) is whole
+
+
+def test_linformer() -> None:
+    weights = [shares(2, 8, 2)]
+    tokens = ["the", " cat", " sat", " on", " the", " mat", " to", " day"]
+    (pooled, dense), _ = run("Linformer", {"weights": weights, "tokens": tokens})
+    assert list(pooled.stack().key_tokens) == ["the … ·on (0–3)", "·the … ·day (4–7)"]
+    assert list(dense.stack().key_tokens) == ["projection 0", "projection 1"]
+    assert [len(record.notes) for record in (pooled, dense)] == [0, 1]
+    for record in (pooled, dense):
+        assert_allclose(weights_of(record)[0], weights[0])
+
+
+def test_sparse_attention() -> None:
+    weights = torch.tensor([[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]])
+    names = {"weights": weights, "tokens": list("abc")}
+    (record,), known = run("Sparsemax, entmax", names)
+    share = eval(blocks_of("Sparsemax, entmax")[0].splitlines()[1], known)  # noqa: S307
+    assert share == pytest.approx(4 / 9)
+    assert record.stack().exact_zeros(layer=0, head=0) is not None
