@@ -126,6 +126,7 @@ function pictureOf(of: Vectors, width: number, everyDimension = false): Picture 
     palette: PALETTES.light,
     table,
     dimensions: dimensionsOf(table, true, layout.count),
+    answer: null,
     queryText: "two",
     keyTexts: texts,
     special: new Set(),

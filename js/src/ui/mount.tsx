@@ -15,6 +15,7 @@ import frameCss from "./frame.css";
 import imageCss from "./image.css";
 import type { ImageRoom } from "./images";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
+import walkCss from "./prediction-walk.css";
 import { makeRecordModel, type RecordModel, type RecordState } from "./record";
 import {
   assign,
@@ -157,7 +158,7 @@ function open<S extends RecordState>(
   const View = definition.component;
   render(
     <>
-      <style>{frameCss + controlsCss + imageCss + definition.css}</style>
+      <style>{frameCss + controlsCss + imageCss + walkCss + definition.css}</style>
       <View context={context} />
     </>,
     root,

@@ -4,24 +4,34 @@ import type { Range, TokenList } from "../channel/source";
 
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 
-/** The choices in words. */
-export const PAIRS: readonly (readonly [Pair, string])[] = [
-  ["all", "all"],
-  ["a-a", "A to A"],
-  ["a-b", "A to B"],
-  ["b-a", "B to A"],
-  ["b-b", "B to B"],
-];
+const PAIRS: readonly Pair[] = ["all", "a-a", "a-b", "b-a", "b-b"];
 
-/** A pair in words: "sentence A to B"; "" for all. */
-export function pairInWords(pair: Pair): string {
-  const found = PAIRS.find(([each]) => each === pair);
-  return pair === "all" || !found ? "" : `sentence ${found[1]}`;
+/** What the two texts are called, of those that tokens are of: a pair, or a prompt and its answer. */
+function namesOf(queries: TokenList | undefined): Record<string, string> {
+  return queries?.predictions?.length ? { a: "prompt", b: "answer" } : { a: "A", b: "B" };
 }
 
-/** Whose keys a pair shows: "sentence B"; "" for all. */
-export function keysInWords(pair: Pair): string {
-  return pair === "all" ? "" : `sentence ${pair[2]?.toUpperCase()}`;
+function fromTo(pair: Pair, queries: TokenList | undefined): string {
+  const names = namesOf(queries);
+  return pair === "all" ? "all" : `${names[pair[0] as string]} to ${names[pair[2] as string]}`;
+}
+
+/** The choices in words. */
+export function pairChoices(queries: TokenList): [Pair, string][] {
+  return PAIRS.map((pair) => [pair, fromTo(pair, queries)]);
+}
+
+/** A pair in words: "sentence A to B", "answer to prompt"; "" for all. */
+export function pairInWords(pair: Pair, queries?: TokenList): string {
+  if (pair === "all") return "";
+  return `${queries?.predictions?.length ? "" : "sentence "}${fromTo(pair, queries)}`;
+}
+
+/** Whose keys a pair shows: "sentence B", "the answer"; "" for all. */
+export function keysInWords(pair: Pair, queries?: TokenList): string {
+  if (pair === "all") return "";
+  const name = namesOf(queries)[pair[2] as string];
+  return `${queries?.predictions?.length ? "the" : "sentence"} ${name}`;
 }
 
 /** Both sides of a stack. */

@@ -25,7 +25,8 @@ import type {
 import { withPatchNames } from "../draw/patches";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
-import { type HashFields, readIndex, readIndices, type Signals } from "./state";
+import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
+import { settled, type Walk } from "./walking";
 
 /** The traits that every view has; the names are Python's. */
 export interface RecordState {
@@ -34,6 +35,12 @@ export interface RecordState {
   layer: number;
   /** In order of choice; empty for all together. */
   heads: number[];
+  /**
+   * Which of the tokens that the model produced is shown, and whether by the row where it is
+   * itself the query. Before the pin, which they move: linked views hear of them in this order.
+   */
+  as_query: boolean;
+  prediction: number | null;
   /** The pinned query and the pinned key. */
   token: number | null;
   key: number | null;
@@ -52,6 +59,8 @@ export const RECORD_DEFAULTS: RecordState = {
   stack: "",
   layer: 0,
   heads: [],
+  as_query: false,
+  prediction: null,
   token: null,
   key: null,
   pair: "all",
@@ -66,6 +75,7 @@ export const RECORD_HASH: HashFields<RecordState> = {
   stack: (text) => text,
   layer: readIndex,
   heads: readIndices,
+  as_query: (text) => text === "true",
   token: readIndex,
   key: readIndex,
 };
@@ -84,6 +94,8 @@ export interface Place {
   heads: number[];
   token: number | null;
   key: number | null;
+  /** Whether tokens that the model produced are shown where they are queries themselves. */
+  asQuery?: boolean;
 }
 
 function within(index: number | null, count: number): number | null {
@@ -93,7 +105,7 @@ function within(index: number | null, count: number): number | null {
 /** What a state means for a record; what the record does not have falls back to what it has. */
 export function placeOf(
   description: Description,
-  state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key">,
+  state: Pick<RecordState, "stack" | "layer" | "heads" | "token" | "key"> & { as_query?: boolean },
 ): Place {
   const stack =
     description.stacks.find((each) => each.name === state.stack) ?? description.stacks[0];
@@ -118,6 +130,7 @@ export function placeOf(
     heads: chosen.length > 0 ? chosen : all,
     token: within(state.token, queries.text.length),
     key: within(state.key, keys.text.length),
+    asQuery: state.as_query === true,
   };
 }
 
@@ -245,7 +258,7 @@ export function makeRecordModel(
   const description = computed(() => described.value && withPatchNames(described.value.answer));
   const place = computed<Place | null>(() => {
     const record = description.value;
-    const { stack, layer, heads, token, key } = state;
+    const { stack, layer, heads, token, key, as_query } = state;
     return (
       record &&
       placeOf(record, {
@@ -254,8 +267,19 @@ export function makeRecordModel(
         heads: heads.value,
         token: token.value,
         key: key.value,
+        as_query: as_query.value,
       })
     );
+  });
+  let walk: Walk | null = null;
+  live(() => {
+    const [token, prediction, as_query] = [state.token, state.prediction, state.as_query];
+    const predictions = place.value?.queries.predictions ?? [];
+    const now = { token: token.value, prediction: prediction.value, as_query: as_query.value };
+    if (!place.value) return undefined;
+    walk = settled(predictions, walk, now);
+    assign(state, walk);
+    return undefined;
   });
   const mapsWanted = signal(false);
   const at = computed(() => {

@@ -108,12 +108,17 @@ export function readIndices(text: string): number[] | undefined {
   return values.every((value) => value !== undefined) ? [...new Set(values)] : undefined;
 }
 
-/** The fields as a URL fragment without its "#"; what is null is left out. */
-export function writeHash<S extends object>(values: S, fields: HashFields<S>): string {
+/** The fields as a URL fragment without its "#"; what is null, or off and was off, is left out. */
+export function writeHash<S extends object>(
+  values: S,
+  fields: HashFields<S>,
+  opened: Partial<S> = {},
+): string {
   const parts: string[] = [];
   for (const name of Object.keys(fields) as (keyof S & string)[]) {
     const value = values[name];
     if (value === null || value === undefined) continue;
+    if (value === false && opened[name] !== true) continue;
     const text = Array.isArray(value) ? value.join(",") : String(value);
     parts.push(`${name}=${encodeURIComponent(text).replaceAll("%2C", ",")}`);
   }
@@ -139,13 +144,14 @@ export function bindHash<S extends object>(
   ended: AbortSignal,
 ): void {
   const read = (): void => assign(signals, readHash<S>(location.hash, fields));
+  const opened = valuesOf(signals);
   read();
   window.addEventListener("hashchange", read, { signal: ended });
   let first = true;
   const stop = effect(() => {
     const values: Partial<S> = {};
     for (const name of Object.keys(fields) as (keyof S)[]) values[name] = signals[name].value;
-    const hash = writeHash(values, fields as HashFields<Partial<S>>);
+    const hash = writeHash(values, fields as HashFields<Partial<S>>, opened);
     // A page that was only opened keeps the address that it was opened with.
     if (first) {
       first = false;

@@ -9,7 +9,8 @@ import { HeadStrip, toggleHead } from "./head-strip";
 import { Layers } from "./layers";
 import type { MenuEntry } from "./menu";
 import type { ViewContext } from "./mount";
-import { hasPair, PAIRS, type Pair } from "./pairs";
+import { hasPair, type Pair, pairChoices } from "./pairs";
+import { PredictionWalk } from "./prediction-walk";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "./record";
 import { assign } from "./state";
 import { stackName } from "./words";
@@ -31,6 +32,8 @@ export interface ViewFrameProps<S extends RecordState> {
   choose?: "heads" | "head" | "none";
   /** What of the view's own state has to change with the stack. */
   onStack?: (stack: StackDescription) => Partial<S>;
+  /** What of the view's own state brings a query into sight. */
+  onReveal?: (query: number) => Partial<S>;
   /** Heads that the pointer is on, in the strip. */
   onHover?: (head: number | null) => void;
   children: ComponentChildren;
@@ -77,6 +80,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
             <StackChoice {...props} place={place} />
             {props.choose !== "none" && <PlaceControls {...props} place={place} />}
             {props.options}
+            <PredictionWalk context={context} reveal={props.onReveal} />
           </div>
         )
       }
@@ -188,9 +192,9 @@ export function PairControl<S extends RecordState>({ context }: { context: ViewC
   if (!place || context.embedded || !hasPair(place)) return null;
   return (
     <Choice<Pair>
-      label="Sentences"
+      label={place.queries.predictions?.length ? "Texts" : "Sentences"}
       value={pair.value}
-      options={PAIRS}
+      options={pairChoices(place.queries)}
       onChange={(value) => assign(context.common, { pair: value })}
     />
   );

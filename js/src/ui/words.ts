@@ -23,6 +23,11 @@ export function formatWeight(weight: number, decimals = 2): string {
   return weight.toFixed(decimals);
 }
 
+/** A probability with two decimals; never 1 nor 0 where it is not quite so. */
+export function formatProbability(probability: number): string {
+  return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
+}
+
 /** A share in per cent; never 100% nor 0% where that is not quite so. */
 export function formatShare(share: number): string {
   if (share > 0 && share < 0.005) return "<1%";

@@ -127,7 +127,7 @@ function standingBars(
   const longest = wide - NUMBER_ROOM - 8;
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
-  const bottom = along(layout, column.labels.length - 1) + layout.step / 2;
+  const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
   const top = layout.first - layout.step / 2;
   const startOf = (c: number): number => column.barStart + direction * (apart ? c * wide : 0);
   const free = direction > 0 ? layout.width - column.barStart : column.barStart;
@@ -182,7 +182,8 @@ function standingBars(
     if (bar.value <= 0) continue;
     const x = startOf(bar.column);
     const length = lengthOf(bar);
-    const middle = along(layout, bar.place) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
+    const middle =
+      along(layout, bar.place, column) + (apart ? 0 : (bar.column - (share - 1) / 2) * thick);
     marks.push({
       kind: "rect",
       x: direction > 0 ? x : x - length,
@@ -195,7 +196,7 @@ function standingBars(
       marks.push({
         ...numberMark(picture, bar),
         x: x + direction * (clearOf(bar) + 5),
-        y: along(layout, bar.place),
+        y: along(layout, bar.place, column),
         align,
       });
     }
@@ -246,7 +247,7 @@ function lyingBars(
       kind: "line",
       x0: left,
       y0: column.barStart,
-      x1: along(layout, column.labels.length - 1) + layout.step / 2,
+      x1: along(layout, column.labels.length - 1, column) + layout.step / 2,
       y1: column.barStart,
       stroke: palette.rule,
     },
@@ -264,7 +265,8 @@ function lyingBars(
   for (const bar of bars) {
     if (bar.value <= 0) continue;
     const length = bar.faded ? 0 : Math.max(0.75, (bar.value / end) * longest);
-    const middle = along(layout, bar.place) + (bar.column - (columns.length - 1) / 2) * thick;
+    const middle =
+      along(layout, bar.place, column) + (bar.column - (columns.length - 1) / 2) * thick;
     marks.push({
       kind: "rect",
       x: middle - thick / 2,
@@ -277,7 +279,7 @@ function lyingBars(
       marks.push({
         ...numberMark(picture, bar),
         // Under the token and not the bar, so that neighbours' numbers keep their distance.
-        x: along(layout, bar.place),
+        x: along(layout, bar.place, column),
         y: column.barStart + direction * (length + 8),
         align: "middle",
       });

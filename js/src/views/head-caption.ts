@@ -1,6 +1,7 @@
 /** What is written around the head view's picture. */
 
 import { pairOf } from "../ui/pairs";
+import { predictingInWords } from "../ui/walking";
 import { precision, quoted, stackName, tokensInWords } from "../ui/words";
 import { zerosInWords } from "../ui/zeros";
 import type { HeadState, Plan } from "./head-data";
@@ -28,6 +29,7 @@ function saidOf(plan: Plan, picture: Picture, focus: Focus): Said {
     focus,
     queryTexts: plan.queries.text,
     keyTexts: plan.keys.text,
+    predicting: (query) => predictingInWords(plan, query),
     value: (series, query, key) => drawnValue(picture, series, query, key),
     keyWindow: plan.keyWindow,
     queryWindow: plan.queryWindow,
@@ -87,6 +89,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       leaveOut,
       renormalize: state.renormalize,
       pair: pairOf(plan, state.pair),
+      queries: plan.queries,
       emptyQueries: lines.emptyQueries,
       zeros: zerosInWords(plan),
       wholeRows: lines.wholeRows,

@@ -171,6 +171,28 @@ export function windowAround(window: Range, count: number, index: number): Range
   return moveWindow([0, size], count, index - Math.floor(size / 2));
 }
 
+/** Windows that have a token of a side in sight; of the same tokens both go to it. */
+export function revealed(
+  plan: Plan,
+  index: number,
+  side: "query" | "key" = "query",
+): Partial<HeadState> {
+  const { queryWindow, keyWindow, queries, keys } = plan;
+  const window = side === "query" ? queryWindow : keyWindow;
+  // Windows that nobody has to move stay the view's own.
+  if (index >= window[0] && index < window[1]) return {};
+  const query_window =
+    side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
+  const together =
+    plan.stack.key_tokens === null && JSON.stringify(queryWindow) === JSON.stringify(keyWindow);
+  const key_window = together
+    ? query_window
+    : side === "key"
+      ? windowAround(keyWindow, keys.text.length, index)
+      : keyWindow;
+  return { query_window, key_window };
+}
+
 const SIZES = [16, 32, 64, 100, 200, 400];
 
 function WindowControl(props: {
@@ -306,19 +328,7 @@ function Search({ context, model, plan }: ControlProps) {
     if (matches.length === 0) return;
     at.value = (at.value + by + matches.length) % matches.length;
     const index = matches[at.value] as number;
-    const queryWindow =
-      side === "query"
-        ? windowAround(plan.queryWindow, plan.queries.text.length, index)
-        : plan.queryWindow;
-    const both =
-      plan.stack.key_tokens === null &&
-      JSON.stringify(plan.queryWindow) === JSON.stringify(plan.keyWindow);
-    const keyWindow = both
-      ? queryWindow
-      : side === "key"
-        ? windowAround(plan.keyWindow, plan.keys.text.length, index)
-        : plan.keyWindow;
-    assign(state, { query_window: queryWindow, key_window: keyWindow });
+    assign(state, revealed(plan, index, side));
     model.cursor.value = { side, index };
   };
   return (

@@ -21,6 +21,8 @@ export interface Column {
   edge: number;
   /** Horizontal layout: labels stand on end because they are wider than a step. */
   turned: boolean;
+  /** The place in the window before which a text of its own begins, with room for its name. */
+  parted: number | null;
   /** Across: the start of the bars and how far they may reach; a negative reach grows backwards. */
   barStart: number;
   barReach: number;
@@ -53,6 +55,8 @@ export interface LayoutInput {
   barSides: readonly Side[];
   /** Whether the other side keeps room too, for the bars that the pointer may call up. */
   keepRoom: boolean;
+  /** For each side, the token that begins a text of its own. */
+  starts?: Record<Side, number | null>;
   /** Tokens that are drawn as pictures. */
   shapes?: Shapes;
   measure: Measure;
@@ -60,6 +64,8 @@ export interface LayoutInput {
 
 /** Rooms that do not depend on the tokens, in pixels. */
 const HEADING = 44;
+/** Between the two texts of a side, for the name of the second. */
+export const PARTED = 26;
 const GAP = 12;
 const LONGEST_LABEL = 190;
 /** Between the columns, where the picture is narrow. */
@@ -122,8 +128,16 @@ function widest(labels: Label[]): number {
 }
 
 /** The middle of a token along the picture, counted from the column's first token in sight. */
-export function along(layout: Layout, place: number): number {
-  return layout.first + place * layout.step;
+export function along(layout: Layout, place: number, column: Pick<Column, "parted">): number {
+  const behind = column.parted !== null && place >= column.parted;
+  return layout.first + place * layout.step + (behind ? PARTED : 0);
+}
+
+/** Where a side is parted: inside its window. */
+function partedAt(input: LayoutInput, side: Side): number | null {
+  const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
+  const start = input.starts?.[side] ?? null;
+  return start !== null && start > first && start < stop ? start - first : null;
 }
 
 /** Columns side by side: queries left, keys right, bars outside of both. */
@@ -161,10 +175,12 @@ function vertical(input: LayoutInput): Layout {
   const keyEdge = queryEdge + lines;
   const keyAnchor = keyEdge + gap;
   const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
+  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
+  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
   return {
     orientation: "vertical",
     width,
-    height: HEADING + count * step + 8,
+    height: HEADING + count * step + apart + 8,
     step,
     first: HEADING + step / 2,
     query: {
@@ -176,6 +192,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: queryAnchor,
       edge: queryEdge,
       turned: false,
+      parted: parted.query,
       barStart: queryAnchor - queryWidth - gap,
       barReach: -barRoom.query,
     },
@@ -188,6 +205,7 @@ function vertical(input: LayoutInput): Layout {
       anchor: keyAnchor,
       edge: keyEdge,
       turned: false,
+      parted: parted.key,
       barStart: keyAnchor + keyWidth + gap,
       barReach: barRoom.key,
     },
@@ -200,7 +218,9 @@ function horizontal(input: LayoutInput): Layout {
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
   );
-  const room = input.width - HORIZONTAL_MARGIN - GAP;
+  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
+  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
+  const room = input.width - HORIZONTAL_MARGIN - GAP - apart;
   const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
   const size = Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
@@ -228,7 +248,7 @@ function horizontal(input: LayoutInput): Layout {
   return {
     orientation: "horizontal",
     // Tokens that do not fit are reached by scrolling sideways.
-    width: Math.max(input.width, HORIZONTAL_MARGIN + GAP + count * step),
+    width: Math.max(input.width, HORIZONTAL_MARGIN + GAP + count * step + apart),
     height: keyAnchor + key.height + GAP + HORIZONTAL_BARS.key + 4,
     step,
     first: HORIZONTAL_MARGIN + step / 2,
@@ -241,6 +261,7 @@ function horizontal(input: LayoutInput): Layout {
       anchor: queryAnchor,
       edge: queryEdge,
       turned: query.turned,
+      parted: parted.query,
       barStart: queryAnchor - query.height - GAP / 2,
       barReach: -(HORIZONTAL_BARS.query - 14),
     },
@@ -253,6 +274,7 @@ function horizontal(input: LayoutInput): Layout {
       anchor: keyAnchor,
       edge: keyEdge,
       turned: key.turned,
+      parted: parted.key,
       barStart: keyAnchor + key.height + GAP / 2,
       barReach: HORIZONTAL_BARS.key - 14,
     },

@@ -9,6 +9,7 @@ import {
   along,
   type Column,
   type Layout,
+  PARTED,
   type Side,
   stacked,
   standsUpright,
@@ -142,8 +143,9 @@ function curvesOf(
   const opacity = new Float32Array(count);
   const width = new Float32Array(count);
   picked.forEach((line, i) => {
-    from[i] = along(layout, (series.query[line] as number) - layout.query.window[0]) + shift;
-    to[i] = along(layout, (series.key[line] as number) - layout.key.window[0]) + shift;
+    from[i] =
+      along(layout, (series.query[line] as number) - layout.query.window[0], layout.query) + shift;
+    to[i] = along(layout, (series.key[line] as number) - layout.key.window[0], layout.key) + shift;
     const look = strength(series.weight[line] as number, scale);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
@@ -242,7 +244,7 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
   const texts: Mark[] = [];
   column.labels.forEach((label, place) => {
     const index = column.window[0] + place;
-    const middle = along(layout, place);
+    const middle = along(layout, place, column);
     const isPinned = pinned === index;
     const isFocus = (query ? focus.query : focus.key) === index;
     const line = picture.hoveredLine;
@@ -374,7 +376,36 @@ function headingMarks(picture: Picture): Mark[] {
     const shift = (column.size / 2 + 1) * (column.side === "query" ? -1 : 1);
     return { ...base, x: 8, y: column.anchor + shift };
   };
-  return [heading(layout.query), heading(layout.key)];
+  return [
+    heading(layout.query),
+    heading(layout.key),
+    ...answerMarks(picture, layout.query),
+    ...answerMarks(picture, layout.key),
+  ];
+}
+
+/** The name of the text that the model produced, and a rule, before its first token. */
+function answerMarks(picture: Picture, column: Column): Mark[] {
+  const { layout, palette } = picture;
+  if (column.parted === null) return [];
+  const query = column.side === "query";
+  const start = along(layout, column.parted, column) - layout.step / 2 - PARTED;
+  const look = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
+  const [near, far] = [column.edge, column.barStart];
+  if (layout.orientation === "vertical") {
+    const y = start + 5;
+    const align = query ? ("end" as const) : ("start" as const);
+    return [
+      { kind: "line", x0: near, y0: y, x1: far, y1: y, stroke: palette.muted },
+      { ...look, size: 11.5, x: column.anchor, y: y + 11, align },
+    ];
+  }
+  const x = start + 5;
+  const align = query ? ("start" as const) : ("end" as const);
+  return [
+    { kind: "line", x0: x, y0: near, x1: x, y1: far, stroke: palette.muted },
+    { ...look, size: 11.5, x: x + 11, y: column.anchor, align, rotate: -90 },
+  ];
 }
 
 /** What stands out, the tokens, and the bars of what stands out. */

@@ -10,6 +10,7 @@ import { pairMembers, pairOf } from "../ui/pairs";
 import { placeOf } from "../ui/record";
 import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign, follow, valuesOf } from "../ui/state";
+import { answerStart } from "../ui/walking";
 import { captionOf, summaryOf } from "./head-caption";
 import {
   type HeadState,
@@ -164,6 +165,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     if (!drawn) return null;
     const description = record.description.value;
     return layOut({
+      starts: { query: answerStart(drawn.queries), key: answerStart(drawn.keys) },
       shapes: {
         query: shapesOf(drawn.queries, description),
         key: shapesOf(drawn.keys, description),

@@ -1,5 +1,6 @@
 /** What the head view says in words. Pure functions. */
 
+import type { TokenList } from "../channel/source";
 import { keysInWords, type Pair } from "../ui/pairs";
 import { formatShare, formatWeight, headsInWords, quoted, quotedAt } from "../ui/words";
 import type { Lines, Shares } from "./head-lines";
@@ -23,11 +24,18 @@ export interface Said {
   focus: Focus;
   queryTexts: readonly string[];
   keyTexts: readonly string[];
+  /** What a query predicted: ", predicting “cat” (0.62),"; "" where it did not. */
+  predicting?: (query: number) => string;
   /** The weight in a series' matrix, as drawn. */
   value: (series: number, query: number, key: number) => number;
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
   leftOut: Uint8Array;
+}
+
+/** A query in a sentence, with what it predicted. */
+function queryOf(said: Said, query: number): string {
+  return quotedAt(said.queryTexts, query) + (said.predicting?.(query) ?? "");
 }
 
 function inSeries(lines: Lines, series: number): string {
@@ -58,7 +66,7 @@ export function sentence(said: Said): string {
     if (others.length > 0) {
       parts.push(`${formatWeight(others[0]?.value ?? 0)} or less in the other ${others.length}`);
     }
-    return `${where} ${quotedAt(said.queryTexts, focus.query)} attends to ${quotedAt(said.keyTexts, focus.key)}: ${listed(parts)}.`;
+    return `${where} ${queryOf(said, focus.query)} attends to ${quotedAt(said.keyTexts, focus.key)}: ${listed(parts)}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
@@ -75,7 +83,7 @@ export function sentence(said: Said): string {
       }
     });
     if (focus.query !== null) {
-      const query = quotedAt(said.queryTexts, focus.query);
+      const query = queryOf(said, focus.query);
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
       return `${where} ${query} attends most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
     }
@@ -123,7 +131,9 @@ export function summary(said: Said): string {
   const pinned = [
     ...(focus.query === null
       ? []
-      : [`Query ${focus.query}, ${quoted(said.queryTexts[focus.query] ?? "")}.`]),
+      : [
+          `Query ${focus.query}, ${quoted(said.queryTexts[focus.query] ?? "")}${said.predicting?.(focus.query).slice(0, -1) ?? ""}.`,
+        ]),
     ...(focus.key === null ? [] : [`Key ${focus.key}, ${quoted(said.keyTexts[focus.key] ?? "")}.`]),
   ];
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
@@ -147,6 +157,7 @@ export interface Drawn {
   leaveOut: string[];
   renormalize: boolean;
   pair: Pair;
+  queries?: TokenList;
   emptyQueries: number;
   /** What is said of weights that are exactly 0. */
   zeros?: string;
@@ -175,7 +186,7 @@ export function coverage(drawn: Drawn): string {
       : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
   const whole = drawn.maxima ? "the maxima over heads, summed" : "the weight";
   parts.push(`${what}: ${formatShare(shares.drawn)} of ${whole}.`);
-  const keysOf = keysInWords(drawn.pair);
+  const keysOf = keysInWords(drawn.pair, drawn.queries);
   if (drawn.leaveOut.length > 0) {
     const where = drawn.wholeRows ? "" : " within the window";
     const rest = drawn.wholeRows ? "the rest" : "the rest, with all outside the window,";

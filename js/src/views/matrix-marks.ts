@@ -5,6 +5,7 @@ import { measureText } from "../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
 import type { Images } from "../ui/images";
 import type { Palette, ThemeName } from "../ui/palette";
+import { answerStart } from "../ui/walking";
 import { formatWeight } from "../ui/words";
 import { barsBelowMarks, barsBesideMarks } from "./matrix-bars";
 import { colorAt, oklabOf, pixelsOf, shareOf } from "./matrix-colors";
@@ -149,7 +150,34 @@ function borderMarks(picture: Picture): Mark[] {
     const x = left + (at - plan.columns.window[0]) * tokenStep(plan, "columns");
     return { kind: "line", x0: x, y0: top - 4, x1: x, y1: top + cellsHeight, stroke } as const;
   });
-  return [...across, ...down];
+  return [...across, ...down, ...answerNames(picture)];
+}
+
+const NAME_SIZE = 11;
+
+/** The name of the text that the model produced, where no query looks ahead and cells are blank. */
+function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
+  const { left, top, cellsWidth, plan } = layout;
+  const { rows, columns } = plan;
+  const name = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
+  const [query, key] = [answerStart(queries), answerStart(keys)];
+  const marks: Mark[] = [];
+  if (!plan.stack.causal || query === null || key === null) return marks;
+  const across = middleOf(layout, "rows", query) - tokenStep(plan, "rows") / 2;
+  const down = middleOf(layout, "columns", key) - tokenStep(plan, "columns") / 2;
+  const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
+  // Only where cells ahead leave the room for it.
+  if (left + cellsWidth - down < 64) return marks;
+  if (inside(key, columns.window) && inside(key, rows.window)) {
+    marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
+  }
+  // In a thinner row the outline of a pin would run through it.
+  const room = tokenStep(plan, "rows") >= NAME_SIZE + 4;
+  if (room && inside(query, rows.window) && inside(query, columns.window)) {
+    const x = left + cellsWidth - 6;
+    marks.push({ ...name, size: NAME_SIZE, x, y: across + NAME_SIZE, align: "end" });
+  }
+  return marks;
 }
 
 /** The row and the column that stand out: under the pointer, or where the keyboard is. */

@@ -58,6 +58,8 @@ export interface MatrixModel {
   fit: () => void;
   /** Moves what is in sight by whole tokens. */
   pan: (queries: number, keys: number) => void;
+  /** Windows that have a token of a side in sight; none where it is. */
+  windowsAt: (side: "query" | "key", token: number) => Partial<MatrixState>;
   /** Moves a token into sight, and the keyboard to it. */
   show: (side: "query" | "key", token: number) => void;
   /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
@@ -305,6 +307,20 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   });
 
   const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
+  const windowsAt: MatrixModel["windowsAt"] = (side, token) => {
+    const now = plan.peek();
+    if (!now || isWhole(now)) return {};
+    const around = (axis: Plan["rows"]): Range | null => {
+      const { window } = axis;
+      if (token >= window[0] && token < window[1]) return null;
+      return movedBy(axis, window, token - Math.floor(middle(window)));
+    };
+    // Of the same tokens both sides are moved to it, so that its own row and column are seen.
+    const both = now.stack.key_tokens === null;
+    const query_window = side === "query" || both ? around(now.rows) : null;
+    const key_window = side === "key" || both ? around(now.columns) : null;
+    return { ...(query_window && { query_window }), ...(key_window && { key_window }) };
+  };
 
   return {
     plan,
@@ -341,22 +357,12 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
         key_window: movedBy(now.columns, now.columns.window, keys),
       });
     },
+    windowsAt,
     show: (side, token) => {
       const now = plan.peek();
       if (!now) return;
-      const around = (axis: Plan["rows"]): [number, number] => {
-        const { window } = axis;
-        if (token >= window[0] && token < window[1]) return window;
-        return movedBy(axis, window, token - Math.floor(middle(window)));
-      };
-      // Of the same tokens both sides are moved to it, so that its own row and column are seen.
+      assign(state, windowsAt(side, token));
       const both = now.stack.key_tokens === null;
-      if (side === "query" || both) {
-        if (!isWhole(now)) assign(state, { query_window: around(now.rows) });
-      }
-      if (side === "key" || both) {
-        if (!isWhole(now)) assign(state, { key_window: around(now.columns) });
-      }
       cursor.value = {
         query: side === "query" || both ? token : null,
         key: side === "key" || both ? token : null,

@@ -3,6 +3,7 @@
 import type { Range } from "../channel/source";
 import { roundedUp } from "../ui/csv";
 import { pairInWords } from "../ui/pairs";
+import { predictingInWords } from "../ui/walking";
 import {
   formatWeight,
   headsInWords,
@@ -98,7 +99,7 @@ export interface Said {
 }
 
 function whereOf(plan: Plan): string {
-  const pair = pairInWords(plan.pair);
+  const pair = pairInWords(plan.pair, plan.queries);
   return `Layer ${plan.layer}, ${whatInWords(plan)}${pair === "" ? "" : `, ${pair}`}.`;
 }
 
@@ -115,7 +116,10 @@ function strongInWords(said: Said, cell: Strong): string {
 export function sentence(said: Said): string {
   const { plan, row, column } = said;
   const where = whereOf(plan);
-  const query = said.token === null ? "" : quotedAt(plan.queries.text, said.token);
+  const query =
+    said.token === null
+      ? ""
+      : quotedAt(plan.queries.text, said.token) + predictingInWords(plan, said.token);
   const key = said.key === null ? "" : quotedAt(plan.keys.text, said.key);
   if (said.token !== null && said.key !== null && row?.token === said.token) {
     const at = said.key - row.window[0];
@@ -148,7 +152,9 @@ export function summary(said: Said): string {
   const pinned = [
     ...(said.token === null
       ? []
-      : [`Query ${said.token}, ${quoted(plan.queries.text[said.token] ?? "")}.`]),
+      : [
+          `Query ${said.token}, ${quoted(plan.queries.text[said.token] ?? "")}${predictingInWords(plan, said.token).slice(0, -1)}.`,
+        ]),
     ...(said.key === null ? [] : [`Key ${said.key}, ${quoted(plan.keys.text[said.key] ?? "")}.`]),
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>

@@ -85,6 +85,7 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
       keys={KEYS}
       // Windows would show other tokens.
       onStack={() => ({ query_window: null, key_window: null })}
+      onReveal={(query) => model.windowsAt("query", query)}
       options={plan && <MatrixControls context={context} model={model} plan={plan} />}
       footer={<MatrixFooter context={context} model={model} busy={busy.value} />}
     >

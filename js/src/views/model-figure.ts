@@ -8,7 +8,7 @@ import { headColor, type Palette, rgbOf } from "../ui/palette";
 import type { Place } from "../ui/record";
 import { byLayer, type Cell, type Grid, type Layout, type ModelState } from "./model-data";
 import { covered, type HeadMap, HeadMaps, type MapSet, type Part, strongest } from "./model-maps";
-import { heatMark, inkOf, lineMarks, type Square } from "./model-marks";
+import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./model-marks";
 import { captionLines } from "./model-words";
 
 export interface FigureParts {
@@ -19,6 +19,8 @@ export interface FigureParts {
   thumbnails: ModelState["thumbnails"];
   words: Words;
   map: (cell: Cell) => HeadMap | undefined;
+  /** The row that is outlined on each heat-map. */
+  walked?: [number, number] | null;
 }
 
 /** The maps of all cells of a grid, also of those that are not in sight. */
@@ -91,7 +93,10 @@ export function figure(parts: FigureParts): Scene {
         side: layout.cell,
       };
       if (thumbnails === "lines") lines.push([map, square]);
-      else back.push(heatMark(map, square, palette.neutral));
+      else {
+        back.push(heatMark(map, square, palette.neutral));
+        if (parts.walked) front.push(rowMark(square, parts.walked, palette));
+      }
       const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
       front.push({
         kind: "rect",

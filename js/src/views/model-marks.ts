@@ -1,7 +1,9 @@
 /** Thumbnails: from a head's map to pixels and to marks. Pure functions. */
 
-import type { CurvesMark, ImageMark, Mark } from "../draw/marks";
-import { rgbOf } from "../ui/palette";
+import type { Range } from "../channel/source";
+import type { CurvesMark, ImageMark, Mark, RectMark } from "../draw/marks";
+import { type Palette, rgbOf } from "../ui/palette";
+import { pinColor } from "./matrix-marks";
 import type { HeadMap } from "./model-maps";
 
 /** A square in the picture. */
@@ -80,6 +82,27 @@ export function heatMark(map: HeadMap, square: Square, color: string): ImageMark
   const { x, y, side } = square;
   const { rows, columns } = map;
   return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
+}
+
+/** Where a query lies on a heat-map, as shares of its height; null where it is not in it. */
+export function rowOnMap([first, stop]: Range, query: number | null): [number, number] | null {
+  if (query === null || query < first || query >= stop) return null;
+  return [(query - first) / (stop - first), (query + 1 - first) / (stop - first)];
+}
+
+/** The outline of a query on a heat-map. */
+export function rowMark(square: Square, row: [number, number], palette: Palette): RectMark {
+  const { x, y, side } = square;
+  const height = Math.max(3, (row[1] - row[0]) * side);
+  const middle = y + ((row[0] + row[1]) / 2) * side;
+  return {
+    kind: "rect",
+    x,
+    y: middle - height / 2,
+    width: side,
+    height,
+    stroke: pinColor(palette),
+  };
 }
 
 /** Lines that are fainter than this are not seen on a thumbnail. */

@@ -27,6 +27,7 @@ import {
   stepCell,
 } from "./model-data";
 import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./model-maps";
+import { rowOnMap } from "./model-marks";
 
 export interface ModelModel {
   place: ReadonlySignal<Place | null>;
@@ -41,6 +42,8 @@ export interface ModelModel {
   reordering: ReadonlySignal<boolean>;
   /** The queries and keys that thumbnails show. */
   part: ReadonlySignal<Part>;
+  /** On each heat-map, the row of the query that shows a token which the model produced. */
+  walked: ReadonlySignal<[number, number] | null>;
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
@@ -224,6 +227,9 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     }),
     reordering,
     part,
+    walked: computed(() =>
+      state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
+    ),
     mapSet,
     maps,
     sample: computed(() => {

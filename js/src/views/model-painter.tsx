@@ -2,10 +2,11 @@
 
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../draw/canvas";
+import type { Palette } from "../ui/palette";
 import { chunkOf, type Layout, type ModelState } from "./model-data";
 import type { GridProps } from "./model-grid";
 import type { HeadMap } from "./model-maps";
-import { lineMarks, paintHeat, type Square } from "./model-marks";
+import { lineMarks, paintHeat, rowMark, type Square } from "./model-marks";
 
 /** Strips with a map missing are drawn without it after so long. */
 const LATE_MS = 120;
@@ -19,6 +20,7 @@ export function Painter({ context, model, drawn, box }: GridProps) {
   model.maps.arrivals.value;
   const palette = context.palette.value;
   const thumbnails = context.state.thumbnails.value;
+  const walked = model.walked.value;
 
   const paint = (partly: boolean): boolean => {
     const grid = model.grid.peek();
@@ -33,10 +35,10 @@ export function Painter({ context, model, drawn, box }: GridProps) {
         complete = false;
         if (!partly) continue;
       }
-      const look = [...maps, palette, thumbnails, layout.cell, layout.across];
+      const look = [...maps, palette, thumbnails, layout.cell, layout.across, String(walked)];
       const before = painted.get(canvas);
       if (before?.length === look.length && look.every((each, i) => each === before[i])) continue;
-      paintStrip(canvas, maps, layout, thumbnails, palette.neutral, palette.raised);
+      paintStrip(canvas, maps, layout, thumbnails, palette, walked);
       painted.set(canvas, look);
     }
     return complete;
@@ -59,10 +61,11 @@ function paintStrip(
   maps: (HeadMap | null | undefined)[],
   layout: Layout,
   thumbnails: ModelState["thumbnails"],
-  ink: string,
-  ground: string,
+  palette: Palette,
+  walked: [number, number] | null,
 ): void {
   const { cell, across } = layout;
+  const ink = palette.neutral;
   const scale = globalThis.devicePixelRatio || 1;
   const context = prepare(canvas, (maps.length - 1) * across + cell, cell, scale);
   if (!context) return;
@@ -70,8 +73,16 @@ function paintStrip(
   if (thumbnails === "lines") {
     const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
     paintMarks(context, lineMarks(squares, ink));
-  } else paintHeatStrip(canvas, context, there, cell * scale, scale, ink);
-  context.fillStyle = ground;
+  } else {
+    paintHeatStrip(canvas, context, there, cell * scale, scale, ink);
+    const squares = there.map(([, x]): Square => ({ x, y: 0, side: cell }));
+    if (walked)
+      paintMarks(
+        context,
+        squares.map((square) => rowMark(square, walked, palette)),
+      );
+  }
+  context.fillStyle = palette.raised;
   maps.forEach((map, i) => {
     if (map === undefined) context.fillRect(i * across, 0, cell, cell);
   });

@@ -4,6 +4,7 @@ import type { StackDescription } from "../channel/source";
 import { scoreText } from "../ui/head-strip";
 import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
+import { predictingInWords } from "../ui/walking";
 import { formatWeight, precision, quotedAt, stackName, tokensInWords } from "../ui/words";
 import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
 import { covered, type HeadMap, type Part, type Sample, strongest } from "./model-maps";
@@ -138,7 +139,12 @@ export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: bo
     return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
   if (!opened) {
     const what = layersInWords(place.stack);
-    return live ? `${what}. Click a head to see it in detail.` : `${what}.`;
+    const walked = place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
+    const row =
+      model.walked.value && place.token !== null
+        ? ` Outlined: ${quotedAt(place.queries.text, place.token)}${walked}.`
+        : "";
+    return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
   const map = model.map(opened);
   const said = map ? ` Strongest: ${strongestInWords(map, place, model.part.peek())}.` : "";

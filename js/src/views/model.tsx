@@ -82,6 +82,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         thumbnails: state.thumbnails.peek(),
         words,
         map,
+        walked: model.walked.peek(),
       });
       return { scene, title: `${words.title}, ${layersInWords(place.stack)}. ${words.sentence}` };
     },
@@ -222,7 +223,7 @@ function coverageOf(
   const { thumbnails, least_score } = context.state;
   const cell = model.layout.value?.cell ?? 0;
   const place = context.record.place.value;
-  const pair = place ? pairInWords(pairOf(place, context.state.pair.value)) : "";
+  const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
   return [
     orderInWords(grid, least_score.value),
     pair === "" ? "" : `Only ${pair}.`,

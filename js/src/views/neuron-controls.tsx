@@ -8,6 +8,7 @@ import type { ViewContext } from "../ui/mount";
 import type { Place } from "../ui/record";
 import { assign } from "../ui/state";
 import { OrderControl } from "../ui/view-frame";
+import { answerStart } from "../ui/walking";
 import { MOST_KEYS, type NeuronState, tokenOf } from "./neuron-data";
 import type { NeuronModel } from "./neuron-model";
 
@@ -67,7 +68,8 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
         {text.slice(start, stop).map((each, i) => {
           const index = start + i;
           const chosen = index === token;
-          return (
+          return [
+            index === answerStart(place.queries) && <span class="av-muted">answer</span>,
             <button
               type="button"
               class={`av-token${left.has(index) ? " av-special" : ""}`}
@@ -79,8 +81,8 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
               onClick={() => choose(index, false)}
             >
               {printable(each) || "\u00a0"}
-            </button>
-          );
+            </button>,
+          ];
         })}
         {stop < text.length && (
           <button

@@ -25,6 +25,8 @@ export interface Picture {
   keyTexts: readonly string[];
   /** Special keys step back. */
   special: ReadonlySet<number>;
+  /** The key that begins the text which the model produced. */
+  answer: number | null;
   measure: (text: string, font: string) => number;
 }
 
@@ -219,12 +221,28 @@ function keyMarks(picture: Picture, place: LinePlace, row: Row, highlighted: boo
   return marks;
 }
 
+/** Above a key, in the air between two. */
+const STACKED_RULE = 6;
+
+/** A rule before the first key of the text that the model produced, and its name. */
+function answerMarks({ layout, palette }: Picture, { y }: LinePlace): Mark[] {
+  const above = layout.stacked ? y - STACKED_RULE : y;
+  const name = { font: "text", size: 11 } as const;
+  return [
+    { kind: "line", x0: 0, y0: above, x1: layout.width, y1: above, stroke: palette.muted },
+    layout.stacked
+      ? text("answer", layout.left, y, palette.muted, name)
+      : text("answer", layout.width - 2, y + 8, palette.muted, { ...name, align: "end" }),
+  ];
+}
+
 function lineMarks(picture: Picture, place: LinePlace): Mark[] {
   const { layout, palette, table } = picture;
   const { line } = place;
   if (line.kind === "key") {
     const row = table.rows[line.place] as Row;
-    return keyMarks(picture, place, row, line.place === table.highlighted);
+    const marks = keyMarks(picture, place, row, line.place === table.highlighted);
+    return row.key === picture.answer ? [...answerMarks(picture, place), ...marks] : marks;
   }
   const { sink } = table.vectors.header;
   const named = (name: string): Mark =>

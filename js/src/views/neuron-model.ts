@@ -7,6 +7,7 @@ import type { Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
 import type { Place } from "../ui/record";
 import { same } from "../ui/state";
+import { answerStart } from "../ui/walking";
 import {
   load,
   type MovedWindow,
@@ -118,6 +119,7 @@ export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel 
       dimensions: dimensionsOf(now, state.sort_dimensions.value, places.count),
       queryText: here.queries.text[tokenOf(here)] ?? "",
       keyTexts: here.keys.text,
+      answer: answerStart(here.keys),
       special: new Set(here.keys.special),
       measure: measureText,
     };

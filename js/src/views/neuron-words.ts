@@ -2,6 +2,7 @@
 
 import type { Vectors } from "../channel/vectors";
 import type { Place } from "../ui/record";
+import { predictingInWords } from "../ui/walking";
 import { formatShare, formatWeight, precision, quoted, quotedAt, stackName } from "../ui/words";
 import { headOf, tokenOf } from "./neuron-data";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./neuron-rows";
@@ -43,7 +44,8 @@ function keyText(said: Said, key: number): string {
 }
 
 function queryText(said: Said): string {
-  return quotedAt(said.place.queries.text, tokenOf(said.place));
+  const query = tokenOf(said.place);
+  return quotedAt(said.place.queries.text, query) + predictingInWords(said.place, query);
 }
 
 function highlighted(said: Said): Row | null {
@@ -179,7 +181,8 @@ export function summaryOf(said: Said): string {
   const about = row ? ` ${sentenceOf(said)}` : "";
   return (
     `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
-    `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}. ` +
+    `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}` +
+    `${predictingInWords(place, tokenOf(place)).slice(0, -1)}. ` +
     `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
   );
 }
