@@ -28,8 +28,8 @@ export interface PanelPicture {
   other: number | null;
   /** Under the pointer or the keyboard. */
   at: number | null;
-  /** What a click does; "" in a figure. */
-  advice: string;
+  /** Below all: what must be known, and what a click does. */
+  notes: readonly string[];
 }
 
 /** A place of an image in the panel. */
@@ -180,7 +180,7 @@ export function panelMarks(picture: PanelPicture): Panel {
     });
     y += scale.height + 12;
   }
-  for (const line of lines(picture.advice, width, WORDS)) {
+  for (const line of picture.notes.flatMap((note) => lines(note, width, WORDS))) {
     marks.push(textMark(line, 0, y, palette.muted, WORDS));
     y += LINE;
   }

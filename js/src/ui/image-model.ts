@@ -43,6 +43,8 @@ export interface PanelWiring {
   focus: ReadonlySignal<Focus>;
   /** Lights what is pointed at. */
   point: (pointed: Pointed | null) => void;
+  /** What must be said of the numbers beside those of the view; "" for nothing. */
+  note?: ReadonlySignal<string>;
 }
 
 export interface ImagePanel {
@@ -104,7 +106,7 @@ export function makeImagePanel<S extends RecordState>(
     loadHeat(context.source, asked, ended),
   );
 
-  const base = computed<Omit<PanelPicture, "at" | "advice"> | null>(() => {
+  const base = computed<Omit<PanelPicture, "at" | "notes"> | null>(() => {
     const [now, grid] = [place.value, keyGrid.value];
     const image = grid && room?.images.value[grid.image];
     if (!room || !now || !grid || !image) return null;
@@ -149,7 +151,12 @@ export function makeImagePanel<S extends RecordState>(
       : "Click a patch to choose another; Esc clears.";
   });
   const picture = computed<PanelPicture | null>(
-    () => base.value && { ...base.value, at: at.value?.at ?? null, advice: advice.value },
+    () =>
+      base.value && {
+        ...base.value,
+        at: at.value?.at ?? null,
+        notes: [wiring.note?.value ?? "", advice.value],
+      },
   );
   const panel = computed(() => picture.value && panelMarks(picture.value));
 
@@ -193,7 +200,7 @@ export function makeImagePanel<S extends RecordState>(
     },
     still: () => {
       const now = base.peek();
-      return now && panelMarks({ ...now, at: null, advice: "" });
+      return now && panelMarks({ ...now, at: null, notes: [wiring.note?.peek() ?? ""] });
     },
   };
 }

@@ -3,6 +3,7 @@
 import { batch, computed } from "@preact/signals";
 import { type ImagePanel, makeImagePanel } from "../ui/image-model";
 import type { ViewContext } from "../ui/mount";
+import { pairOf } from "../ui/pairs";
 import { headTextColor } from "../ui/palette";
 import type { HeadState } from "./head-data";
 import { focusOf, seriesColor } from "./head-marks";
@@ -27,8 +28,17 @@ export function makeHeadImage(context: ViewContext<HeadState>, model: HeadModel)
         }) as const,
     );
   });
+  const note = computed(() => {
+    const { renormalize, leave_out, pair } = context.state;
+    const plan = model.plan.value;
+    const parted = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
+    return renormalize.value && parted
+      ? "Over the image are the model's own weights, not renormalised."
+      : "";
+  });
   return makeImagePanel(context, {
     series,
+    note,
     focus: computed(() => {
       const picture = model.picture.value;
       const place = context.record.place.value;

@@ -1,0 +1,325 @@
+"""Patches as pictures, and weights over the image, on exported pages."""
+
+from __future__ import annotations
+
+import re
+import xml.etree.ElementTree as ET
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.weights import GivenWeights
+from browser.accessibility import check
+from unit.records import captioned_record, drawn_image, image_record, shares
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+ROWS, COLUMNS = 2, 3
+# One colour a patch, which no other part of a page has.
+COLORS = np.array(
+    [
+        [(250, 30, 60), (20, 130, 250), (40, 170, 30)],
+        [(250, 190, 10), (150, 40, 220), (10, 200, 200)],
+    ],
+    np.uint8,
+)
+# What [CLS] gives to itself and to the patches, row by row.
+WEIGHTS = np.array([0.3, 0.25, 0.0, 0.05, 0.1, 0.2, 0.1], np.float32)
+WHITE, FIRST_HEAD = (255, 255, 255), (0xB8, 0x48, 0x12)
+
+
+def small_record(image: NDArray[np.uint8]) -> av.AttentionRecord:
+    """[CLS] and 2 x 3 patches; the weights of [CLS] are known, the others random."""
+    names = ["[CLS]", *(f"{row},{column}" for row in range(ROWS) for column in range(COLUMNS))]
+    tokens = av.Tokens(
+        text=tuple(names),
+        special=(True, *[False] * 6),
+        sequence=(None, *[0] * 6),
+        grids=(av.PatchGrid(image=0, start=1, rows=ROWS, columns=COLUMNS),),
+    )
+    weights = shares(2, 7, 7)
+    weights[:, 0] = WEIGHTS
+    stack = av.AttentionStack("self", {0: GivenWeights(torch.from_numpy(weights))}, tokens)
+    return av.AttentionRecord({"self": stack}, model="patches", images=[image])
+
+
+@pytest.fixture(scope="module")
+def colored() -> av.AttentionRecord:
+    """Every patch of a colour of its own."""
+    return small_record(COLORS.repeat(20, axis=0).repeat(20, axis=1))
+
+
+def opened(
+    page: Page, record: av.AttentionRecord, folder: Path, view: str = "HeadView", **traits: object
+) -> Locator:
+    path = getattr(av, view)(record, **traits).save(folder / "view.html")
+    page.goto(path.as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^[a-z]+:self:"))
+    return root
+
+
+def pixels_of(canvas: Locator) -> NDArray[np.uint8]:
+    """A canvas as it is, (height, width, 4)."""
+    height, width, values = canvas.evaluate(
+        """canvas => {
+          const { width, height } = canvas;
+          const data = canvas.getContext("2d").getImageData(0, 0, width, height).data;
+          return [height, width, Array.from(data)];
+        }"""
+    )
+    return np.array(values, np.uint8).reshape(height, width, 4)
+
+
+def panel(root: Locator) -> Locator:
+    return root.locator(".av-image .av-plot")
+
+
+def says(root: Locator, text: str) -> None:
+    """The panel's words are on a canvas; who cannot see it hears them as its name."""
+    expect(panel(root)).to_have_attribute("aria-label", re.compile(re.escape(text)))
+
+
+def image_box(root: Locator) -> tuple[int, int, int, int]:
+    """Left, top, right and bottom of the panel's first image: where the canvas is opaque."""
+    opaque = pixels_of(root.locator(".av-image .av-front"))[:, :, 3] == 255
+    # No text has a row of fifty opaque pixels.
+    top = int(np.flatnonzero(opaque[:, 3:53].all(axis=1))[0])
+    bottom = top + first_gap(opaque[top:, 20])
+    # The frame's outer half pixel is no whole one.
+    return 0, top, 3 + first_gap(opaque[(top + bottom) // 2, 3:]), bottom
+
+
+def first_gap(line: NDArray[np.bool_]) -> int:
+    return int(np.argmin(np.append(line, False)))
+
+
+def middle_of_patch(root: Locator, row: int, column: int) -> tuple[float, float]:
+    left, top, right, bottom = image_box(root)
+    x = left + (column + 0.5) * (right - left) / COLUMNS
+    return x, top + (row + 0.5) * (bottom - top) / ROWS
+
+
+def at_patch(root: Locator, row: int, column: int) -> dict[str, float]:
+    x, y = middle_of_patch(root, row, column)
+    return {"x": x, "y": y}
+
+
+@pytest.mark.parametrize("orientation", ["vertical", "horizontal"])
+def test_patches_stand_in_the_columns_in_their_order(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord, orientation: str
+) -> None:
+    root = opened(page, colored, tmp_path, orientation=orientation)
+    canvas = pixels_of(root.locator(".av-plot").first.locator(".av-front"))
+    across, along = (1, 0) if orientation == "vertical" else (0, 1)
+    places = []
+    for color in COLORS.reshape(-1, 3):
+        found = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
+        middle = found[:, across].mean()
+        sides = [found[found[:, across] < middle], found[found[:, across] > middle]]
+        # As large on both sides: twenty pixels by twenty and more.
+        assert [len(side) for side in sides] == [len(sides[0])] * 2
+        assert len(sides[0]) >= 400
+        assert_allclose(sides[0][:, along].mean(), sides[1][:, along].mean(), atol=0.5)
+        places.append(sides[0][:, along].mean())
+    steps = np.diff(places)
+    assert (steps > 20).all()
+    assert_allclose(steps, steps[0], atol=1)
+
+
+def test_opacity_over_the_image_follows_the_weight(page: Page, tmp_path: Path) -> None:
+    picture = np.full((40, 60, 3), (90, 160, 40), np.uint8)
+    root = opened(page, small_record(picture), tmp_path, heads=[0], token=0)
+    canvas = pixels_of(root.locator(".av-image .av-front"))
+    # Luma by Rec. 709; the picture keeps 0.45 of its contrast on white.
+    luma = 0.2126 * 90 + 0.7152 * 160 + 0.0722 * 40
+    grey = 0.45 * luma + 0.55 * 255
+    for patch, weight in enumerate(WEIGHTS[1:]):
+        x, y = middle_of_patch(root, *divmod(patch, COLUMNS))
+        opacity = 0.82 * weight / 0.25
+        expected = [(1 - opacity) * grey + opacity * color for color in FIRST_HEAD]
+        assert_allclose(canvas[int(y), int(x), :3], expected, atol=3)
+    says(root, "70% on the image, 30% on “[CLS]”. Most on “patch 0,0”, 0.25")
+
+
+def test_the_pointer_hears_the_number_and_lights_the_token(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    root = opened(page, colored, tmp_path, heads=[0, 1], token=0)
+    columns = root.locator(".av-plot").first.locator(".av-front")
+    before = pixels_of(columns)
+    panel(root).hover(position=at_patch_of_tile(root))
+    hint = root.locator(".av-image .av-hint")
+    expect(hint).to_contain_text("“[CLS]” (0) → “patch 0,0” (1)")
+    expect(hint).to_contain_text(re.compile(r"head 0\s+0\.25"))
+    assert (pixels_of(columns) != before).any()
+    # What the panel shows is still the pinned query's.
+    says(root, "Weights of “[CLS]” on the image")
+
+
+def at_patch_of_tile(root: Locator) -> dict[str, float]:
+    _, top, _, _ = image_box(root)
+    return {"x": 12.0, "y": top + 8.0}
+
+
+def test_a_click_on_a_patch_chooses_it_as_the_query(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    root = opened(page, colored, tmp_path, heads=[1])
+    says(root, "Attention received: the mean over all 7 queries")
+    panel(root).click(position=at_patch(root, 1, 1))
+    expect(page).to_have_url(re.compile("token=5"))
+    says(root, "Weights of “patch 1,1” on the image")
+    expect(root.locator(".av-sentence")).to_contain_text("“patch 1,1” attends most to")
+    panel(root).click(position=at_patch(root, 1, 1))
+    says(root, "Attention received")
+    assert "token=" not in page.url
+
+
+def test_keys_move_over_the_image(page: Page, tmp_path: Path, colored: av.AttentionRecord) -> None:
+    root = opened(page, colored, tmp_path, heads=[0], token=0)
+    panel(root).focus()
+    for key in ["ArrowDown", "ArrowDown", "ArrowRight", "ArrowRight", "ArrowRight"]:
+        page.keyboard.press(key)
+    # The first press shows where the keyboard is; the edges hold.
+    expect(root.locator(".av-image .av-hint")).to_contain_text("“patch 1,2” (6)")
+    says(root, "“[CLS]” (0) → “patch 1,2” (6): head 0  0.10")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile("token=6"))
+    page.keyboard.press("Escape")
+    expect(page).not_to_have_url(re.compile("token="))
+
+
+def test_a_token_of_text_lays_its_weights_over_several_images(page: Page, tmp_path: Path) -> None:
+    record = captioned_record(images=2)
+    question = len(record.tokens) - 1
+    root = opened(page, record, tmp_path, heads=[0], token=question)
+    row = record.stacks["self"].weights(layer=0, head=0)[question]
+    first, second = row[3:19].sum(), row[19:35].sum()
+    says(root, "Weights of “?” on image 0")
+    says(root, f"{first:.0%} on image 0, {second:.0%} on image 1")
+    root.locator(".av-image select").select_option("1")
+    says(root, "Weights of “?” on image 1")
+    best = int(row[19:35].argmax())
+    says(root, f"Most on “patch {best // 4},{best % 4} of image 1”, {row[19 + best]:.3f}")
+
+
+def test_where_queries_are_text_a_click_chooses_a_key(page: Page, tmp_path: Path) -> None:
+    [grid] = image_record(ROWS, COLUMNS).tokens.grids
+    keys = av.Tokens.of(["[CLS]", *["patch"] * 6])
+    keys = av.Tokens(keys.text, keys.special, keys.sequence, grids=(grid,))
+    weights = GivenWeights(torch.from_numpy(shares(1, 3, 7)))
+    stack = av.AttentionStack("self", {0: weights}, av.Tokens.of(["a", "red", "disc"]), keys)
+    image = drawn_image(40, 60)
+    record = av.AttentionRecord({"self": stack}, images=[image])
+    root = opened(page, record, tmp_path)
+    panel(root).click(position=at_patch(root, 0, 2))
+    expect(page).to_have_url(re.compile("key=3"))
+    # A key that queries of text attend to has no weights of patches: what keys receive stays.
+    says(root, "Attention received: the mean over all 3 queries")
+
+
+def test_the_matrix_has_patches_on_both_sides_and_follows_its_cells(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    root = opened(page, colored, tmp_path, "MatrixView", heads=[0])
+    plot = root.locator(".av-plot").first
+    canvas = pixels_of(plot.locator(".av-front"))
+    boxes = []
+    for color in COLORS.reshape(-1, 3):
+        found = np.argwhere((canvas[:, :, :3] == color).all(-1) & (canvas[:, :, 3] == 255))
+        above, beside = found[found[:, 0] < found[:, 0].mean()], found
+        beside = found[found[:, 0] > above[:, 0].max()]
+        assert min(len(above), len(beside)) >= 400
+        boxes.append((above[:, 1].mean(), beside[:, 0].mean()))
+    across, down = np.diff(np.array(boxes), axis=0).T
+    assert_allclose(across, 40, atol=1)
+    assert_allclose(down, 40, atol=1)
+    # The cell of [CLS] and patch 0,2.
+    plot.hover(position={"x": boxes[2][0], "y": boxes[0][1] - 40})
+    says(root, "Weights of “[CLS]” on the image")
+    says(root, "70% on the image")
+    panel(root).hover(position=at_patch(root, 1, 0))
+    expect(root.locator(".av-image .av-hint")).to_contain_text("“patch 1,0” (4)")
+    panel(root).click(position=at_patch(root, 1, 0))
+    expect(page).to_have_url(re.compile("token=4"))
+    expect(root.locator(".av-sentence")).to_contain_text("“patch 1,0” attends most to")
+
+
+def test_the_opened_head_of_the_model_view_has_the_image(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    root = opened(page, colored, tmp_path, "ModelView", heads=[1], token=0)
+    says(root, "head 1: 70% on the image, 30% on “[CLS]”")
+    panel(root).click(position=at_patch(root, 0, 1))
+    says(root, "Weights of “patch 0,1” on the image")
+
+
+def test_the_dashboard_has_the_image_once(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord
+) -> None:
+    root = opened(page, colored, tmp_path, "Dashboard", token=0)
+    expect(root.locator(".av-image")).to_have_count(1)
+
+
+@pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
+def test_figures_hold_the_pictures_and_the_words(
+    page: Page, tmp_path: Path, colored: av.AttentionRecord, view: str
+) -> None:
+    opened(page, colored, tmp_path, view, heads=[0], token=0)
+    svg = ET.fromstring(page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()"))  # noqa: S314
+    images = svg.findall(f".//{SVG}image")
+    # A picture a patch on each side, and the grey one below the weights.
+    assert len(images) == 2 * ROWS * COLUMNS + 1
+    assert all(each.get("href", "").startswith("data:image/png;base64,") for each in images)
+    text = [each.text or "" for each in svg.iter(f"{SVG}text")]
+    assert "Weights of “[CLS]” on the image" in text
+    assert any("70% on the image" in each for each in text)
+    assert not any("Click" in each for each in text)
+    # Weights stay shapes that an editor opens: one for each patch that has some.
+    heat = [each for each in svg.iter(f"{SVG}rect") if each.get("fill-opacity")]
+    color = f"rgb({','.join(map(str, FIRST_HEAD))})" if view == "HeadView" else None
+    opacities = [float(each.get("fill-opacity", 0)) for each in heat if heat_of(each, color)]
+    expected = [0.82 * weight / 0.25 for weight in WEIGHTS[1:] if weight > 0]
+    assert_allclose(sorted(opacities)[: len(expected)], sorted(expected), atol=0.005)
+
+
+def heat_of(rect: ET.Element, color: str | None) -> bool:
+    """Whether a rectangle is a patch's and no step of the scale, which is nine pixels high."""
+    return float(rect.get("height", 0)) > 20 and color in (None, rect.get("fill"))
+
+
+@pytest.mark.parametrize("side", [4, 14, 24])
+def test_large_grids_are_drawn(page: Page, tmp_path: Path, side: int) -> None:
+    root = opened(page, image_record(side, side), tmp_path, heads=[0], token=side)
+    says(root, f"Weights of “patch 0,{side - 1}” on the image")
+    _, top, right, bottom = image_box(root)
+    # In the image's own proportions, whatever the grid.
+    assert (right / (bottom - top)) == pytest.approx(128 / 96, rel=0.02)
+
+
+def test_a_record_without_images_has_no_panel(page: Page, tmp_path: Path) -> None:
+    record = av.AttentionRecord.from_weights([shares(2, 4, 4)], ["a", "b", "c", "d"])
+    root = opened(page, record, tmp_path)
+    expect(root.locator(".av-image")).to_have_count(0)
+
+
+@pytest.mark.parametrize("window", [("light", 420), ("dark", 1100)], ids=str)
+@pytest.mark.parametrize("view", ["HeadView", "MatrixView", "ModelView"])
+def test_nobody_is_shut_out(page: Page, tmp_path: Path, view: str, window: tuple[str, int]) -> None:
+    scheme, width = window
+    page.emulate_media(color_scheme="dark" if scheme == "dark" else "light")
+    page.set_viewport_size({"width": width, "height": 900})
+    root = opened(page, captioned_record(images=2), tmp_path, view, heads=[1], token=9)
+    expect(panel(root)).to_be_visible()
+    check(page.locator("html"))
