@@ -1,0 +1,230 @@
+"""Kinds of decoders: experts, windows, caps, sinks, latent attention, hybrids."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.masks import BandMask
+from attnviz.weights import QueryKeyAttention
+from models.tiny import SIZE, assert_own, built, extracted, own_fields, own_modules
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 7, 7, 12]])
+COUNT = IDS.shape[1]
+
+_DECODER: dict[str, Any] = {
+    **SIZE,
+    "vocab_size": 400,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 64,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+_WINDOW = {**_DECODER, "sliding_window": 4}
+_EXPERTS = {"num_local_experts": 2, "num_experts_per_tok": 1}
+_SOME_EXPERTS = {"num_experts": 2, "num_experts_per_tok": 1, "moe_intermediate_size": 32}
+_LATENT = {
+    **_DECODER,
+    "num_key_value_heads": 4,
+    "q_lora_rank": 24,
+    "kv_lora_rank": 16,
+    "qk_nope_head_dim": 8,
+    "qk_rope_head_dim": 4,
+    "v_head_dim": 10,
+    "n_routed_experts": 2,
+    "num_experts_per_tok": 1,
+    "n_shared_experts": 1,
+    "moe_intermediate_size": 32,
+    "first_k_dense_replace": 1,
+    "n_group": 1,
+    "topk_group": 1,
+}
+
+# Class, settings, and the layers that attend.
+KINDS: dict[str, tuple[str, dict[str, Any], tuple[int, ...]]] = {
+    "mixtral": ("MixtralForCausalLM", {**_DECODER, **_EXPERTS}, (0, 1)),
+    "qwen 3, experts": (
+        "Qwen3MoeForCausalLM",
+        {**_DECODER, **_SOME_EXPERTS, "head_dim": 12},
+        (0, 1),
+    ),
+    "mistral": ("MistralForCausalLM", _WINDOW, (0, 1)),
+    "gemma 2": (
+        "Gemma2ForCausalLM",
+        {**_WINDOW, "head_dim": 12, "attn_logit_softcapping": 2.0},
+        (0, 1),
+    ),
+    "gpt-oss": ("GptOssForCausalLM", {**_WINDOW, **_EXPERTS, "head_dim": 12}, (0, 1)),
+    "deepseek 2": ("DeepseekV2ForCausalLM", _LATENT, (0, 1)),
+    "deepseek 3": ("DeepseekV3ForCausalLM", _LATENT, (0, 1)),
+    "jamba": (
+        "JambaForCausalLM",
+        {
+            **_DECODER,
+            "num_hidden_layers": 6,
+            "attn_layer_offset": 1,
+            "attn_layer_period": 3,
+            "num_experts": 2,
+            "mamba_d_state": 4,
+            "mamba_dt_rank": 4,
+        },
+        (1, 4),
+    ),
+    "bamba": (
+        "BambaForCausalLM",
+        {
+            **_DECODER,
+            "num_hidden_layers": 4,
+            "attn_layer_indices": [1, 3],
+            "mamba_n_heads": 12,
+            "mamba_d_head": 8,
+            "mamba_d_state": 8,
+        },
+        (1, 3),
+    ),
+    "falcon h1": (
+        "FalconH1ForCausalLM",
+        {
+            **_DECODER,
+            "head_dim": 12,
+            "mamba_d_ssm": 32,
+            "mamba_n_heads": 4,
+            "mamba_d_head": 8,
+            "mamba_d_state": 8,
+            "mamba_n_groups": 1,
+        },
+        (0, 1),
+    ),
+    "qwen 3 next": (
+        "Qwen3NextForCausalLM",
+        {
+            **_DECODER,
+            **_SOME_EXPERTS,
+            "num_hidden_layers": 8,
+            "head_dim": 12,
+            "shared_expert_intermediate_size": 32,
+            "linear_num_key_heads": 2,
+            "linear_num_value_heads": 2,
+            "linear_key_head_dim": 8,
+            "linear_value_head_dim": 8,
+        },
+        (3, 7),
+    ),
+}
+
+
+def made(kind: str) -> Any:
+    name, settings, _ = KINDS[kind]
+    model = built(name, settings)
+    if kind == "gpt-oss":
+        with torch.no_grad():
+            for number, layer in enumerate(model.model.layers):
+                layer.self_attn.sinks.copy_(torch.tensor([-2.0, 0.0, 1.0, 3.0]) + number)
+    return model
+
+
+@cache
+def record_of(kind: str) -> Any:
+    return extracted(made(kind), {"input_ids": IDS})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_the_models_own(kind: str) -> None:
+    record = record_of(kind)
+    model, numbers = made(kind), KINDS[kind][2]
+    # Under the numbers that the modules' names have.
+    own = own_modules(model, {"input_ids": IDS})
+    assert list(own) == [f"model.layers.{number}.self_attn" for number in numbers]
+    layers = [each[0][0] for each in own.values()]
+    assert list(record.stacks) == ["self"]
+    assert_own(record, "self", dict(zip(numbers, layers, strict=True)), peak=0.28)
+    fields = own_fields(model, {"input_ids": IDS})
+    for one, other in zip(fields["attentions"], layers, strict=True):
+        assert np.array_equal(one[0], other)
+
+
+@pytest.mark.parametrize(
+    ("kind", "windowed"), [("mistral", (0, 1)), ("gemma 2", (0,)), ("gpt-oss", (0,))]
+)
+def test_windows_are_kept_as_windows(kind: str, windowed: tuple[int, ...]) -> None:
+    """A window of four tokens: the query's own and three before it."""
+    stack = record_of(kind).stacks["self"]
+    distance = np.arange(COUNT)[:, None] - np.arange(COUNT)
+    for number in stack.layers:
+        within = (distance >= 0) & (distance < (4 if number in windowed else COUNT))
+        assert np.array_equal(stack.allowed(layer=number, head=0), within)
+        assert not stack.weights(layer=number)[:, ~within].any()
+        mask = stack.attention(number).mask
+        assert mask == BandMask(3 if number in windowed else None, 0)
+
+
+def softmax(logits: Any) -> Any:
+    powers = np.exp(logits - logits.max(-1, keepdims=True))
+    return powers / powers.sum(-1, keepdims=True)
+
+
+def masked_logits(stack: Any, layer: int, head: int, width: int) -> Any:
+    """Logits by hand, from queries and keys of the record."""
+    queries, keys = stack.queries(layer=layer, head=head), stack.keys(layer=layer, head=head)
+    distance = np.arange(COUNT)[:, None] - np.arange(COUNT)
+    logits = queries.astype(np.float64) @ keys.T / np.sqrt(queries.shape[-1])
+    return logits, (distance < 0) | (distance >= width)
+
+
+def test_a_sink_takes_its_share_of_every_row() -> None:
+    """gpt-oss: one more logit a head in the softmax, of a column that is dropped behind it."""
+    stack = record_of("gpt-oss").stacks["self"]
+    for layer, width in ((0, 4), (1, COUNT)):
+        for head, sink in enumerate(np.array([-2.0, 0.0, 1.0, 3.0]) + layer):
+            logits, blocked = masked_logits(stack, layer, head, width)
+            logits[blocked] = -np.inf
+            column = np.full((COUNT, 1), sink)
+            expected = softmax(np.concatenate([logits, column], axis=1))[:, :-1]
+            found = stack.weights(layer=layer, head=head)
+            assert np.abs(found - expected).max() < 1e-5
+            assert found.sum(-1).max() < 1.0
+
+
+def test_a_cap_bounds_the_logits() -> None:
+    """Gemma 2: 2 tanh(logits / 2), its scale of queries being 256^-1/2 by default."""
+    stack = record_of("gemma 2").stacks["self"]
+    for head in range(4):
+        logits, blocked = masked_logits(stack, 1, head, COUNT)
+        capped = 2.0 * np.tanh(logits * np.sqrt(12 / 256) / 2.0)
+        capped[blocked] = -np.inf
+        assert np.abs(stack.weights(layer=1, head=head) - softmax(capped)).max() < 1e-5
+
+
+@pytest.mark.parametrize("kind", ["deepseek 2", "deepseek 3"])
+def test_latent_attention_shares_the_turned_part_of_keys(kind: str) -> None:
+    """DeepSeek-V2 (2024), eq. 15: every head's key ends with the same rotated vector."""
+    stack = record_of(kind).stacks["self"]
+    for layer in stack.layers:
+        keys = np.stack([stack.keys(layer=layer, head=head) for head in range(4)])
+        assert keys.shape == (4, COUNT, 8 + 4)
+        assert np.array_equal(keys[:, :, 8:], np.broadcast_to(keys[:1, :, 8:], (4, COUNT, 4)))
+        assert np.abs(keys[0, :, :8] - keys[1, :, :8]).max() > 0.1
+
+
+@pytest.mark.parametrize("kind", ["mixtral", "mistral", "jamba", "qwen 3 next"])
+def test_shared_key_heads_are_kept_once(kind: str) -> None:
+    stack = record_of(kind).stacks["self"]
+    for number in stack.layers:
+        attention = stack.attention(number)
+        assert isinstance(attention, QueryKeyAttention)
+        assert attention.queries.shape == (4, COUNT, 12)
+        assert attention.keys.shape == (2, COUNT, 12)
+
+
+@pytest.mark.parametrize("kind", ["jamba", "qwen 3 next"])
+def test_a_layer_that_does_not_attend_is_named_in_the_error(kind: str) -> None:
+    stack = record_of(kind).stacks["self"]
+    with pytest.raises(IndexError, match=rf"layer=0.*{stack.layers[0]}, {stack.layers[1]}"):
+        stack.weights(layer=0)

@@ -1,0 +1,136 @@
+"""Tiny models of any kind, and what their own code says about their attention.
+
+A random model attends nearly evenly, so that any formula looks right: queries and keys are scaled
+up until rows are peaked, and whoever compares says that they are.
+"""
+
+from __future__ import annotations
+
+import copy
+import sys
+import warnings
+from collections.abc import Mapping
+from contextlib import ExitStack
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from attnviz import AttentionRecord, extract
+
+__all__ = ["SIZE", "Weights", "assert_own", "built", "extracted", "own_fields", "own_modules"]
+
+Weights = NDArray[np.float32]
+
+SIZE: dict[str, Any] = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 64,
+}
+
+# What makes queries and keys, or both with the values.
+_SHARPENED = set(
+    "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
+    "q_b_proj kv_b_proj".split()
+)
+
+
+def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
+    """A model of a class of transformers, the same one on every call, sharpened."""
+    torch.manual_seed(0)
+    maker = getattr(transformers, name)
+    if isinstance(config, Mapping):
+        config = maker.config_class(**config)
+    model = maker._from_config(config, attn_implementation=implementation)
+    with torch.no_grad():
+        for path, module in model.named_modules():
+            weight = getattr(module, "weight", None)
+            if path.rpartition(".")[2] in _SHARPENED and weight is not None:
+                weight.mul_(factor)
+    return model.eval()
+
+
+def _run(model: Any, arguments: Mapping[str, Any], **options: Any) -> Any:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model(**arguments, **options)
+
+
+def _eager(model: Any) -> Any:
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    return eager.eval()
+
+
+def own_fields(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
+    """What an eager copy gives for ``output_attentions``: by field an array a layer that has any.
+
+    Each (examples or windows, heads, queries, keys).
+    """
+    outputs = _run(_eager(model), arguments, output_attentions=True)
+    return {
+        field: [layer.float().numpy() for layer in layers if layer is not None]
+        for field, layers in outputs.items()
+        if field.endswith("attentions") and layers
+    }
+
+
+def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weights]]:
+    """What the model's own eager function returns: by module an array each time that it runs.
+
+    Towers inside of a model give none of their weights out, but they compute them.
+    """
+    eager = _eager(model)
+    names = {id(module): name for name, module in eager.named_modules()}
+    found: dict[str, list[Weights]] = {}
+    files = {
+        sys.modules[type(module).__module__]
+        for module in eager.modules()
+        if hasattr(sys.modules[type(module).__module__], "eager_attention_forward")
+    }
+    with ExitStack() as stack:
+        for file in files:
+            original = file.eager_attention_forward
+
+            def noted(module: Any, *args: Any, _own: Any = original, **kwargs: Any) -> Any:
+                output, weights = _own(module, *args, **kwargs)
+                found.setdefault(names[id(module)], []).append(weights.float().numpy())
+                return output, weights
+
+            stack.enter_context(mock.patch.object(file, "eager_attention_forward", noted))
+        _run(eager, arguments)
+    return found
+
+
+def extracted(model: Any, arguments: Mapping[str, Any], **options: Any) -> AttentionRecord:
+    """Extract, and hold what the model gives before and after against each other."""
+    before = _run(model, arguments)
+    record: AttentionRecord = extract(model, dict(arguments), progress=False, **options)
+    after = _run(model, arguments)
+    assert all(
+        torch.equal(after[field], value)
+        for field, value in before.items()
+        if isinstance(value, torch.Tensor)
+    )
+    return record
+
+
+def assert_own(
+    record: AttentionRecord, stack: str, own: Mapping[int, Weights], peak: float = 0.3
+) -> None:
+    """Hold a stack against the model's own weights: every layer, head, query and key.
+
+    `own` gives for each number of a layer (heads, queries, keys).
+    """
+    found = record.stacks[stack]
+    assert found.layers == tuple(own)
+    # Far from the even rows that any formula would give.
+    assert np.mean([weights.max(-1).mean() for weights in own.values()]) > peak
+    for number, expected in own.items():
+        weights = found.weights(layer=number)
+        assert weights.shape == expected.shape
+        assert np.abs(weights - expected).max() < 1e-4, (stack, number)
