@@ -16,7 +16,7 @@ import { RECORD_HASH } from "../ui/record";
 import { assign, follow, valuesOf } from "../ui/state";
 import { Footer, ViewFrame } from "../ui/view-frame";
 import { captionOf, subtitleOf } from "./head-caption";
-import { LineControls, toggleLeaveOut, WindowControls } from "./head-controls";
+import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./head-controls";
 import { HEAD_DEFAULTS, type HeadState } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
 import { makeHeadImage } from "./head-image";
@@ -57,7 +57,8 @@ function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
 
 export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const { state } = context;
-  const inner = useMemo(() => sharingRoom(context), []);
+  // Among others the matrix view has the image: below it there is room.
+  const inner = useMemo(() => sharingRoom(context, !context.embedded), []);
   const model = useMemo(() => makeHeadModel(inner), []);
   const panel = useMemo(() => makeHeadImage(inner, model), []);
   const summary = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
@@ -97,6 +98,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         key_window: null,
         leave_out: state.leave_out.peek().filter((each) => typeof each === "string"),
       })}
+      onReveal={(query) => (plan ? revealed(plan, query) : {})}
       onHover={(head) => {
         model.hoveredHead.value = head;
       }}
