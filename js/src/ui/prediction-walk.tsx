@@ -7,16 +7,21 @@ import { Switch } from "./frame";
 import type { ViewContext } from "./mount";
 import type { RecordState } from "./record";
 import { assign } from "./state";
-import { queryOf } from "./walking";
 import { formatProbability, quotedAt } from "./words";
 
-interface Props<S extends RecordState> {
-  context: ViewContext<S>;
-  /** What of the view's own state brings a query into sight. */
-  reveal?: ((query: number) => Partial<S>) | undefined;
+/** Brings the query into sight that shows a token of the answer, whoever chose it. */
+export function useRevealed<S extends RecordState>(
+  context: ViewContext<S>,
+  reveal: ((query: number) => Partial<S>) | undefined,
+): void {
+  const prediction = context.common.prediction.value;
+  const token = context.record.place.value?.token ?? null;
+  useEffect(() => {
+    if (prediction !== null && token !== null && reveal) assign(context.state, reveal(token));
+  }, [prediction, token]);
 }
 
-export function PredictionWalk<S extends RecordState>({ context, reveal }: Props<S>) {
+export function PredictionWalk<S extends RecordState>({ context }: { context: ViewContext<S> }) {
   const state = context.common;
   const place = context.record.place.value;
   const predictions = place?.queries.predictions ?? [];
@@ -24,9 +29,6 @@ export function PredictionWalk<S extends RecordState>({ context, reveal }: Props
   const asQuery = state.as_query.value;
   const each = at === null ? undefined : predictions[at];
   const count = predictions.length;
-  useEffect(() => {
-    if (each && reveal) assign(context.state, reveal(queryOf(each, asQuery)));
-  }, [each, asQuery]);
   if (!place || count === 0) return null;
 
   // 0 is no token at all, so that the way back to the whole picture is on the slider, too.

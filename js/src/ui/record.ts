@@ -76,6 +76,7 @@ export const RECORD_HASH: HashFields<RecordState> = {
   layer: readIndex,
   heads: readIndices,
   as_query: (text) => text === "true",
+  prediction: readIndex,
   token: readIndex,
   key: readIndex,
 };

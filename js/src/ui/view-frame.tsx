@@ -10,7 +10,7 @@ import { Layers } from "./layers";
 import type { MenuEntry } from "./menu";
 import type { ViewContext } from "./mount";
 import { hasPair, type Pair, pairChoices } from "./pairs";
-import { PredictionWalk } from "./prediction-walk";
+import { PredictionWalk, useRevealed } from "./prediction-walk";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "./record";
 import { assign } from "./state";
 import { stackName } from "./words";
@@ -45,6 +45,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { record } = context;
   const description = record.description.value;
   const place = record.place.value;
+  useRevealed(context, props.onReveal);
   const body = (
     <>
       <Summary text={props.summary} />
@@ -80,7 +81,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
             <StackChoice {...props} place={place} />
             {props.choose !== "none" && <PlaceControls {...props} place={place} />}
             {props.options}
-            <PredictionWalk context={context} reveal={props.onReveal} />
+            <PredictionWalk context={context} />
           </div>
         )
       }

@@ -59,6 +59,11 @@ export interface HeadModel {
   still: () => Picture | null;
 }
 
+/** What of a plan changes without anything to load. */
+export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
+  return { token, key, ...(asQuery !== undefined && { asQuery }) };
+}
+
 export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const { source, state, record } = context;
   const exact = signal<Loaded | null>(null);
@@ -255,13 +260,15 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     const [now, wanted, drawn] = [picture.value, plan.value, loaded.value?.plan];
     if (!now || !wanted || !drawn) return null;
     // Pins are said as they are asked for, though the weights may be those of a moment ago.
-    const said = { ...drawn, token: wanted.token, key: wanted.key };
-    return captionOf(said, now, follow(state), true);
+    return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
   });
 
   const summary = computed(() => {
     const [now, drawn] = [base.value, loaded.value?.plan];
-    return now && drawn ? summaryOf(drawn, { ...now, cursor: cursor.value }) : "";
+    const asked = plan.value;
+    return now && drawn && asked
+      ? summaryOf({ ...drawn, ...pinsOf(asked) }, { ...now, cursor: cursor.value })
+      : "";
   });
 
   const current = computed(() => {

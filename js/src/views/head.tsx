@@ -21,7 +21,7 @@ import { HEAD_DEFAULTS, type HeadState } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
 import { makeHeadImage } from "./head-image";
 import type { Picture } from "./head-marks";
-import { type HeadModel, makeHeadModel } from "./head-model";
+import { type HeadModel, makeHeadModel, pinsOf } from "./head-model";
 import { HeadPlot } from "./head-plot";
 
 const KEYS = [
@@ -47,8 +47,7 @@ function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
   // The pins as they are now, though the weights may be those of a moment ago.
   const plan = {
     ...loaded.plan,
-    token: model.plan.peek()?.token ?? null,
-    key: model.plan.peek()?.key ?? null,
+    ...pinsOf(model.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
   };
   const caption = captionOf(plan, picture, valuesOf(context.state), false);
   caption.title = context.record.description.peek()?.model || "attention";
