@@ -22,6 +22,7 @@ from attnviz.extraction.layers import stacks_of
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.predict import add_predictions
 from attnviz.extraction.records import make_records
+from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord
 
 __all__ = ["extract"]
@@ -214,7 +215,11 @@ def _run(
     # Both sides of an encoder-decoder model may have the same to say.
     notes = [*dict.fromkeys(batch.notes), *run_notes]
     stacks = stacks_of(collector)
-    notes += [f"{module.name} attends too and is not shown." for module in collector.missing()]
+    missing = collector.missing()
+    if missing:
+        more = f" and {len(missing) - 1} modules more attend" if missing[1:] else " attends"
+        notes.append(f"{missing[0].name}{more} too: what they do cannot be seen, and is not shown.")
+        warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
     if any(layers.in_call_order for layers in stacks.values()):
         notes.append("Layers are numbered in the order in which they ran.")
     if not all(layers.whole for layers in stacks.values()):

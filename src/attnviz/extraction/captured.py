@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 
 import torch
@@ -52,7 +52,9 @@ class Keeping:
         return tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
 
 
-def with_four_axes(call: AttentionCall, batch_size: int) -> AttentionCall:
+def with_four_axes(
+    call: AttentionCall, batch_size: int, num_tokens: Collection[int] = ()
+) -> AttentionCall:
     """Give every tensor of a call the axes (batch, heads, queries or keys, ...).
 
     Parameters
@@ -61,6 +63,8 @@ def with_four_axes(call: AttentionCall, batch_size: int) -> AttentionCall:
         Batch and heads may be one axis, or heads two (groups and the heads of each).
     batch_size : int
         Number of examples.
+    num_tokens : collection of int
+        How many tokens an example may have: it tells windows from groups of heads.
 
     Returns
     -------
@@ -70,6 +74,9 @@ def with_four_axes(call: AttentionCall, batch_size: int) -> AttentionCall:
     if call.weights is None:
         return call
     leading = call.weights.shape[:-2]
+    if len(leading) == 3 and leading[2] * call.weights.shape[-1] in num_tokens:
+        # (batch, heads, windows, queries, keys), as Hiera has it: windows become examples.
+        return _each(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
 
     def with_four(tensor: torch.Tensor) -> torch.Tensor:
         if tensor.dim() == 5:
@@ -202,6 +209,12 @@ def _sinks(call: AttentionCall, keeping: Keeping) -> torch.Tensor | None:
         sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
     if not isinstance(sinks, torch.Tensor) or call.weights is not None or _is_gate(call.module):
         return None
+    if call.query is not None and sinks.numel() != call.query.shape[1]:
+        raise NotImplementedError(
+            f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not one "
+            f"for each of its {call.query.shape[1]} heads (they depend on the query), which cannot "
+            "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
+        )
     return sinks.detach().flatten().to(keeping.device or sinks.device, copy=True)
 
 

@@ -197,8 +197,8 @@ class Collector:
 
     def _receive(self, call: AttentionCall) -> None:
         """Copy what one call needs for its weights."""
-        call = with_four_axes(call, self._batch_size)
         run = self._run_of(call.module)
+        call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
         windows = 1
         if num_examples not in (1, self._batch_size):

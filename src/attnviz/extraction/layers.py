@@ -15,6 +15,8 @@ from attnviz.extraction.modules import layer_numbers
 __all__ = ["StackLayers", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
+# Pieces of a path that tell nobody where they are.
+_GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
 @dataclass
@@ -71,53 +73,85 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     NotImplementedError
         If attention ran that could not be captured.
     """
-    _refuse_missing(collector)
+    _refuse_nothing(collector)
     runs = [run for run in collector.runs if run.calls]
     for run in runs:
         _refuse_parts(run)
-    by_shape: dict[tuple[str, tuple[int, int]], list[tuple[Run, list[Captured]]]] = {}
-    for run in runs:
+    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[Captured]]]]] = {}
+    for kind, part, run in _families(runs):
         examples = run.examples
-        first = examples[0]
-        shape = (first.num_queries, first.num_keys)
-        by_shape.setdefault((run.stack, shape), []).append((run, examples))
-    stages: dict[str, list[StackLayers]] = {}
-    for (stack, (num_queries, num_keys)), entries in by_shape.items():
+        shape = (examples[0].num_queries, examples[0].num_keys)
         # Queries of one kind that read keys of another (a resampler's, say).
-        kind = "cross" if stack == "self" and num_queries != num_keys else stack
-        stages.setdefault(kind, []).append(_numbered(kind, entries))
+        stack = "cross" if kind == "self" and shape[0] != shape[1] else kind
+        name = f"{stack} {part}".strip()
+        by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
     made = {}
-    for kind in sorted(stages, key=_place):
-        several = len(stages[kind]) > 1
-        for number, layers in enumerate(stages[kind], 1):
-            made[f"{kind} stage {number}" if several else kind] = layers
+    for name in sorted(by_name, key=_place):
+        stages = by_name[name].values()
+        for number, entries in enumerate(stages, 1):
+            stage = f"{name} stage {number}" if len(stages) > 1 else name
+            made[stage] = _numbered(name.partition(" ")[0], entries)
     return made
 
 
+def _families(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
+    """Name each run's stack, and the part of the model that it lies in where parts must be told.
+
+    Layers of two parts that have the same numbers (a predictor behind an encoder, say) would
+    otherwise be taken for layers of one stack.
+    """
+    paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
+    for run in runs:
+        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        paths.setdefault(run.stack, {}).setdefault(path, set()).add(run.name)
+    parts: dict[str, dict[tuple[str, ...], str]] = {}
+    for stack, families in paths.items():
+        numbers = [layer_numbers(names) for names in families.values()]
+        flat = [number for each in numbers for number in each or ()]
+        collide = len(set(flat)) < len(flat)
+        parts[stack] = _distinct(list(families)) if collide else dict.fromkeys(families, "")
+    named = []
+    for run in runs:
+        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        named.append((run.stack, parts[run.stack][path], run))
+    return named
+
+
+def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """The piece of each path that tells it from the others; the first needs none."""
+    longest = max(map(len, paths))
+    for length in range(1, longest + 1):
+        for start in range(longest - length + 1):
+            pieces = [
+                ".".join(each for each in path[start : start + length] if each not in _GENERIC)
+                for path in paths
+            ]
+            if len(set(pieces)) == len(paths) and "" not in pieces:
+                return dict(zip(paths, ["", *pieces[1:]], strict=True))
+    return {path: "" if number == 0 else str(number + 1) for number, path in enumerate(paths)}
+
+
 def _place(stack: str) -> int:
-    return _ORDER.index(stack) if stack in _ORDER else len(_ORDER)
+    return _ORDER.index(stack.partition(" ")[0])
 
 
-def _refuse_missing(collector: Collector) -> None:
+def _refuse_nothing(collector: Collector) -> None:
+    if any(run.calls for run in collector.runs):
+        return
     kind = type(collector.model).__name__
     missing = collector.missing()
-    captured = any(run.calls for run in collector.runs)
-    # A module beside the layers (a pooling head) hides no layer: a note says that it is there.
-    layers = [module for module in missing if any(map(str.isdigit, module.name.split(".")))]
-    if layers or (missing and not captured):
-        first = (layers or missing)[0]
+    if missing:
         raise NotImplementedError(
             f"model: the attention of {kind} cannot be seen in transformers "
-            f"{transformers.__version__} ({len(missing)} modules, such as {first.name}, a "
-            f"{type(first.module).__name__}). Draw the model's own weights instead: "
+            f"{transformers.__version__} ({len(missing)} modules, such as {missing[0].name}, a "
+            f"{type(missing[0].module).__name__}). Draw the model's own weights instead: "
             "AttentionRecord.from_weights(outputs.attentions, tokens) with "
             "attn_implementation='eager' and output_attentions=True"
         )
-    if not captured:
-        raise ValueError(
-            f"model: {kind} has no attention to show (no module of it computes a softmax over "
-            "keys); give a transformer, or a hybrid that has attention layers"
-        )
+    raise ValueError(
+        f"model: {kind} has no attention to show (no module of it computes a softmax over keys); "
+        "give a transformer, or a hybrid that has attention layers"
+    )
 
 
 def _refuse_parts(run: Run) -> None:
@@ -125,7 +159,9 @@ def _refuse_parts(run: Run) -> None:
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     total = sum(call[0].num_queries for call in run.calls)
-    if total not in run.num_tokens:
+    # Queries may be pooled: then the keys are those of all tokens.
+    keys = sum(call[0].num_keys for call in run.calls)
+    if not {total, keys} & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends {run.num_calls} times in one forward, to parts of its "
             "input that overlap or are not all of it, which cannot be shown yet; draw the model's "

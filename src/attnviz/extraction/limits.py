@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 __all__ = ["check_ids", "check_length", "num_positions"]
 
 _POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-_NOT_TEXT = re.compile(r"vision|visual|image|audio", re.IGNORECASE)
+_NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:

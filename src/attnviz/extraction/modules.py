@@ -18,13 +18,9 @@ __all__ = ["LANGUAGE_MODEL", "AttentionModule", "attention_modules", "layer_numb
 
 _ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 # Names that code which computes attention by itself refers to; linear attention has none of them.
-_SOFTMAX_NAMES = {
-    "softmax",
-    "Softmax",
-    "scaled_dot_product_attention",
-    "logsumexp",
-    "multi_head_attention",
-}
+_SOFTMAX_NAME = re.compile(
+    "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
+)
 _CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
 #: What models of several kinds of input call the part that reads text.
 LANGUAGE_MODEL = "language_model"
@@ -84,7 +80,7 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
         elif isinstance(module, nn.MultiheadAttention):
             found[name] = AttentionModule(name, module, dispatches=False, softmax=True)
         elif _ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
-            softmax = bool(names & _SOFTMAX_NAMES) or any(
+            softmax = any(map(_SOFTMAX_NAME.search, names)) or any(
                 isinstance(child, nn.Softmax) for child in module.children()
             )
             found[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
