@@ -273,13 +273,21 @@ export function makeRecordModel(
     );
   });
   let walk: Walk | null = null;
-  live(() => {
-    const [token, prediction, as_query] = [state.token, state.prediction, state.as_query];
-    const predictions = place.value?.queries.predictions ?? [];
-    const now = { token: token.value, prediction: prediction.value, as_query: as_query.value };
-    if (!place.value) return undefined;
-    walk = settled(predictions, walk, now);
+  const walkOn = (): void => {
+    const here = place.peek();
+    if (!here || ended.aborted) return;
+    walk = settled(here.queries.predictions ?? [], walk, {
+      token: state.token.peek(),
+      prediction: state.prediction.peek(),
+      as_query: state.as_query.peek(),
+    });
     assign(state, walk);
+  };
+  live(() => {
+    for (const each of [place, state.token, state.prediction, state.as_query]) each.value;
+    // After all who hear of the change: where traits are linked one by one, the other view has to
+    // hear of the switch before it hears of the query that the switch moved.
+    queueMicrotask(walkOn);
     return undefined;
   });
   const mapsWanted = signal(false);

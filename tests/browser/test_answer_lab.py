@@ -1,0 +1,89 @@
+"""Generated text, live in JupyterLab: the walk goes both ways, and views that are linked follow."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+SETUP = """
+import attnviz as av, ipywidgets, torch
+torch.set_num_threads(1)
+model, tokenizer = av.demos.load("decoder")
+text = "the animal did not cross the street because it was too wide so the"
+record = av.extract(model, text, tokenizer=tokenizer, generate=8)
+"""
+LINKED = """
+head, matrix = av.HeadView(record), av.MatrixView(record)
+links = [
+    ipywidgets.jslink((head, name), (matrix, name)) for name in ("as_query", "prediction", "token")
+]
+ipywidgets.VBox([head, matrix])
+"""
+SYNC_SECONDS = 15
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([SETUP, LINKED])
+    notebook.run_all()
+    return notebook
+
+
+@pytest.fixture
+def views(notebook: Notebook) -> tuple[Locator, Locator]:
+    roots = notebook.output(1).locator(".attnviz")
+    for root, name in ((roots.nth(0), "head"), (roots.nth(1), "matrix")):
+        expect(root).to_have_attribute(
+            "data-attnviz-drawn", f"{name}:self:0", timeout=FIRST_PICTURE
+        )
+    return roots.nth(0), roots.nth(1)
+
+
+def becomes(notebook: Notebook, expression: str, value: object) -> None:
+    """Wait for a value in the kernel."""
+    end = time.monotonic() + SYNC_SECONDS
+    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
+        notebook.lab.page.wait_for_timeout(100)
+    assert found == value
+
+
+def place(token: int | None, prediction: int | None, *, as_query: bool) -> list[object]:
+    return [token, prediction, as_query] * 2
+
+
+def test_the_walk_goes_both_ways(notebook: Notebook, views: tuple[Locator, Locator]) -> None:
+    where = (
+        "[getattr(view, name) for view in (head, matrix) "
+        "for name in ('token', 'prediction', 'as_query')]"
+    )
+    head, matrix = views
+    head.get_by_role("button", name="Next token of the answer").click()
+    for root in views:
+        expect(root.get_by_role("group", name="Answer")).to_contain_text("predicting street")
+    becomes(notebook, where, place(13, 0, as_query=False))
+    matrix.get_by_role("checkbox", name="as query").check()
+    for root in views:
+        expect(root.get_by_role("group", name="Answer")).to_contain_text("street as query")
+    becomes(notebook, where, place(14, 0, as_query=True))
+    notebook.execute("head.prediction = 4")
+    for root in views:
+        expect(root.get_by_role("group", name="Answer")).to_contain_text("5 of 8")
+    becomes(notebook, where, place(18, 4, as_query=True))
+    notebook.execute("matrix.as_query = False")
+    expect(head.get_by_role("group", name="Answer")).to_contain_text("predicting in")
+    becomes(notebook, where, place(17, 4, as_query=False))
+    head.locator(".av-plot").focus()
+    notebook.lab.page.keyboard.press("Escape")
+    for root in views:
+        expect(root.get_by_role("group", name="Answer")).to_contain_text("8 tokens")
+    becomes(notebook, where, place(None, None, as_query=False))
