@@ -308,6 +308,17 @@ def test_large_grids_are_drawn(page: Page, tmp_path: Path, side: int) -> None:
     assert (right / (bottom - top)) == pytest.approx(128 / 96, rel=0.02)
 
 
+@pytest.mark.parametrize("view", ["HeadView", "MatrixView"])
+def test_a_patch_out_of_sight_is_brought_into_it(page: Page, tmp_path: Path, view: str) -> None:
+    windows = {"query_window": [0, 20], "key_window": [0, 20]}
+    root = opened(page, image_record(12, 12), tmp_path, view, heads=[0], **windows)
+    _, _, right, bottom = image_box(root)
+    # The last patch of the last row.
+    panel(root).click(position={"x": right - 4.0, "y": bottom - 4.0})
+    expect(page).to_have_url(re.compile("token=144"))
+    expect(root).to_contain_text("Pinned: query “patch 11,11” (Esc clears)")
+
+
 def test_a_record_without_images_has_no_panel(page: Page, tmp_path: Path) -> None:
     record = av.AttentionRecord.from_weights([shares(2, 4, 4)], ["a", "b", "c", "d"])
     root = opened(page, record, tmp_path)

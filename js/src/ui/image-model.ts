@@ -43,6 +43,8 @@ export interface PanelWiring {
   focus: ReadonlySignal<Focus>;
   /** Lights what is pointed at. */
   point: (pointed: Pointed | null) => void;
+  /** Brings a token that is chosen into sight. */
+  reveal: (side: "query" | "key", token: number) => void;
   /** What must be said of the numbers beside those of the view; "" for nothing. */
   note?: ReadonlySignal<string>;
 }
@@ -196,7 +198,9 @@ export function makeImagePanel<S extends RecordState>(
       const queryGrid = queryGridOf(now, grid);
       const token = (queryGrid ?? grid).start + patch;
       const field = queryGrid ? "token" : "key";
-      assign(state, { [field]: state[field].peek() === token ? null : token });
+      const pinned = state[field].peek() === token;
+      if (!pinned) wiring.reveal(queryGrid ? "query" : "key", token);
+      assign(state, { [field]: pinned ? null : token });
     },
     still: () => {
       const now = base.peek();

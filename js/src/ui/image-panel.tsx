@@ -19,6 +19,16 @@ interface PanelProps<S extends RecordState> {
   panel: ImagePanel;
 }
 
+/** What the keys do on the image, for the list of a view that has one. */
+export function withImageKeys<S extends RecordState>(
+  keys: readonly (readonly [string, string])[],
+  { image }: ViewContext<S>,
+): readonly (readonly [string, string])[] {
+  return image?.shown.value
+    ? [...keys, ["on the image", "arrows move over patches, Enter or a click chooses one"]]
+    : keys;
+}
+
 /** A view's picture, and beside or below it the image with weights. */
 export function WithImage<S extends RecordState>(
   props: PanelProps<S> & { children: ComponentChildren },

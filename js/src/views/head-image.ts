@@ -5,6 +5,8 @@ import { type ImagePanel, makeImagePanel } from "../ui/image-model";
 import type { ViewContext } from "../ui/mount";
 import { pairOf } from "../ui/pairs";
 import { headTextColor } from "../ui/palette";
+import { assign } from "../ui/state";
+import { revealed } from "./head-controls";
 import type { HeadState } from "./head-data";
 import { focusOf, seriesColor } from "./head-marks";
 import type { HeadModel } from "./head-model";
@@ -39,6 +41,10 @@ export function makeHeadImage(context: ViewContext<HeadState>, model: HeadModel)
   return makeImagePanel(context, {
     series,
     note,
+    reveal: (side, token) => {
+      const plan = model.plan.peek();
+      if (plan) assign(context.state, revealed(plan, token, side));
+    },
     focus: computed(() => {
       const picture = model.picture.value;
       const place = context.record.place.value;

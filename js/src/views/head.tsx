@@ -8,7 +8,7 @@ import { useMemo } from "preact/hooks";
 import { useExports } from "../ui/exports";
 import { OpacityLegend } from "../ui/frame";
 import { withPanel } from "../ui/image-model";
-import { WithImage } from "../ui/image-panel";
+import { WithImage, withImageKeys } from "../ui/image-panel";
 import { sharingRoom } from "../ui/images";
 import { defineView, type ViewContext } from "../ui/mount";
 import { headColor, MOST_COLOURS } from "../ui/palette";
@@ -90,7 +90,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
       summary={summary}
       exports={entries}
-      keys={KEYS}
+      keys={withImageKeys(KEYS, inner)}
       // Windows and left out keys would point elsewhere.
       onStack={() => ({
         query_window: null,

@@ -4,6 +4,7 @@ import { computed } from "@preact/signals";
 import type { Focus } from "../ui/image-data";
 import { type ImagePanel, makeImagePanel } from "../ui/image-model";
 import type { ViewContext } from "../ui/mount";
+import { assign } from "../ui/state";
 import { type Axis, cellOf, type MatrixState, tokensOf } from "./matrix-data";
 import type { MatrixModel } from "./matrix-model";
 import { whatInWords } from "./matrix-words";
@@ -36,6 +37,7 @@ export function makeMatrixImage(context: ViewContext<MatrixState>, model: Matrix
       const { token = null, key = null } = record.place.value ?? {};
       return cursor ?? { query: token, key };
     }),
+    reveal: (side, token) => assign(context.state, model.windowsAt(side, token)),
     point: (to) => {
       const plan = model.plan.peek();
       const row = plan && to ? cellOf(plan.rows, to.query) : null;

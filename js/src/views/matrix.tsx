@@ -7,7 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { useExports } from "../ui/exports";
 import { withPanel } from "../ui/image-model";
-import { WithImage } from "../ui/image-panel";
+import { WithImage, withImageKeys } from "../ui/image-panel";
 import { sharingRoom } from "../ui/images";
 import { defineView, type ViewContext } from "../ui/mount";
 import { RECORD_HASH } from "../ui/record";
@@ -82,7 +82,7 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
       subtitle={plan ? subtitleOf(plan, model.said.value?.grid.error ?? null) : ""}
       summary={spoken}
       exports={entries}
-      keys={KEYS}
+      keys={withImageKeys(KEYS, inner)}
       // Windows would show other tokens.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => model.windowsAt("query", query)}

@@ -1,0 +1,69 @@
+"""An image in a real JupyterLab: its pixels from a running kernel, a patch chosen both ways."""
+
+from __future__ import annotations
+
+import re
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+SETUP = """
+import attnviz as av, numpy as np, torch
+from attnviz.demos.datasets.shapes import draw_shapes
+torch.set_num_threads(1)
+model, processor = av.demos.load("vision")
+[image], _, _ = draw_shapes(np.random.default_rng(3), 1)
+view = av.show_head_view(model, image, processor=processor, layer=2, heads=[0, 1])
+"""
+SYNC_SECONDS = 15
+
+
+@pytest.fixture(scope="module")
+def view(lab: JupyterLab) -> tuple[Notebook, Locator]:
+    notebook = lab.open([SETUP])
+    notebook.run_all()
+    root = notebook.output(0).locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:vision:2", timeout=60_000)
+    return notebook, root
+
+
+def becomes(notebook: Notebook, expression: str, value: object) -> None:
+    """Wait for a value in the kernel."""
+    end = time.monotonic() + SYNC_SECONDS
+    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
+        notebook.lab.page.wait_for_timeout(100)
+    assert found == value
+
+
+def test_the_kernel_sends_the_image_and_its_weights(view: tuple[Notebook, Locator]) -> None:
+    notebook, root = view
+    panel = root.locator(".av-image .av-plot")
+    expect(panel).to_have_attribute("aria-label", re.compile("Attention received: the mean over"))
+    notebook.evaluate("view.set_trait('token', 0)")
+    said = "f'{view.record.stack().weights(layer=2, head=0)[0, 1:].max():.3f}'"
+    strongest = str(notebook.evaluate(said))
+    expect(panel).to_have_attribute(
+        "aria-label", re.compile(rf"Weights of “\[CLS\]” on the image.*{re.escape(strongest)}")
+    )
+
+
+def test_a_patch_is_chosen_both_ways(view: tuple[Notebook, Locator]) -> None:
+    notebook, root = view
+    panel = root.locator(".av-image .av-plot")
+    panel.focus()
+    notebook.evaluate("view.set_trait('token', None)")
+    expect(panel).to_have_attribute("aria-label", re.compile("Attention received"))
+    # The first press shows where the keyboard is, at the upper left.
+    for key in ["ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
+        panel.press(key)
+    # One row down and one patch across, of eight a row, after [CLS].
+    becomes(notebook, "view.token", 1 + 8 + 1)
+    notebook.evaluate("view.set_trait('token', 1)")
+    expect(panel).to_have_attribute("aria-label", re.compile("Weights of “patch 0,0”"))
