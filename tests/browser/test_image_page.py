@@ -21,7 +21,7 @@ from unit.records import captioned_record, drawn_image, image_record, shares
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from playwright.sync_api import Locator, Page
+    from playwright.sync_api import Locator, Page, Position
 
 SVG = "{http://www.w3.org/2000/svg}"
 ROWS, COLUMNS = 2, 3
@@ -110,7 +110,7 @@ def middle_of_patch(root: Locator, row: int, column: int) -> tuple[float, float]
     return x, top + (row + 0.5) * (bottom - top) / ROWS
 
 
-def at_patch(root: Locator, row: int, column: int) -> dict[str, float]:
+def at_patch(root: Locator, row: int, column: int) -> Position:
     x, y = middle_of_patch(root, row, column)
     return {"x": x, "y": y}
 
@@ -167,7 +167,7 @@ def test_the_pointer_hears_the_number_and_lights_the_token(
     says(root, "Weights of “[CLS]” on the image")
 
 
-def at_patch_of_tile(root: Locator) -> dict[str, float]:
+def at_patch_of_tile(root: Locator) -> Position:
     _, top, _, _ = image_box(root)
     return {"x": 12.0, "y": top + 8.0}
 
