@@ -91,7 +91,8 @@ class QueryKeyAttention:
         (heads, queries, head_dim), in the dtype that the model's attention received.
     keys : Tensor
         (key_heads, keys, head_dim); ``heads`` is a multiple of ``key_heads`` and query head h reads
-        key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023).
+        key head ``h // (heads // key_heads)`` (grouped-query attention, Ainslie et al. 2023), if
+        `key_heads` does not say otherwise.
     scale : float
         Factor of the dot products, usually 1 / sqrt(head_dim).
     mask : BandMask, PackedMask, WindowMask or None
@@ -102,6 +103,9 @@ class QueryKeyAttention:
         Bound of the soft cap.
     sinks : Tensor or None
         (heads,): a learned logit a head, which takes its share of each row.
+    key_heads : tuple of int or None
+        For each query head the entry of `keys` that it reads, where only some heads of each group
+        are there; None for whole groups.
 
     Raises
     ------
@@ -116,6 +120,7 @@ class QueryKeyAttention:
     bias: Bias | None = None
     softcap: float | None = None
     sinks: torch.Tensor | None = None
+    key_heads: tuple[int, ...] | None = None
 
     def __post_init__(self) -> None:
         """Refuse shapes that do not fit together."""
@@ -128,7 +133,14 @@ class QueryKeyAttention:
             raise ValueError(
                 f"queries have head_dim {queries[2]} but keys {keys[2]}; they must be equal"
             )
-        if keys[0] == 0 or queries[0] % keys[0]:
+        if self.key_heads is not None:
+            fits = len(self.key_heads) == queries[0]
+            if not fits or any(not 0 <= place < keys[0] for place in self.key_heads):
+                raise ValueError(
+                    f"key_heads={self.key_heads!r} must say for each of the {queries[0]} query "
+                    f"heads which of the {keys[0]} key heads it reads"
+                )
+        elif keys[0] == 0 or queries[0] % keys[0]:
             raise ValueError(
                 f"{queries[0]} query heads cannot share {keys[0]} key heads; "
                 "the first must be a multiple of the second"
@@ -161,6 +173,8 @@ class QueryKeyAttention:
 
     def key_head(self, head: int) -> int:
         """Key head that a query head reads."""
+        if self.key_heads is not None:
+            return self.key_heads[head]
         return head // (self.num_heads // self.keys.shape[0])
 
     def logits(self, head: int, rows: slice) -> torch.Tensor:

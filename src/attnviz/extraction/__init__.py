@@ -5,7 +5,8 @@ This is the only part that knows transformers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, overload
 
 import torch
@@ -13,11 +14,12 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.batch import Batch, one_by_one
-from attnviz.extraction.captured import Keeping
 from attnviz.extraction.encode import Encoder
 from attnviz.extraction.forward import run_forward
 from attnviz.extraction.generate import Settings, generate_text, read_settings
 from attnviz.extraction.inputs import examples_of
+from attnviz.extraction.keeping import Keeping, read_keeping
+from attnviz.extraction.kept_layers import kept_layers, notes_of_kept
 from attnviz.extraction.layers import stacks_of
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.predict import add_predictions
@@ -39,6 +41,9 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> AttentionRecord: ...
@@ -55,6 +60,9 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> list[AttentionRecord]: ...
@@ -72,6 +80,9 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> Any: ...
@@ -87,6 +98,9 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
+    layers: Iterable[int] | None = None,
+    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
@@ -119,8 +133,20 @@ def extract(
         `generate`, those that it begins with.
     name : str, optional
         Title of every picture; by default the last part of the model's hub id or folder.
+    layers : iterable of int, optional
+        The layers to keep, by the model's own numbers; in each stack those that it has. All when
+        left out, or those that `heads` names where it is a mapping. Of others nothing is copied.
+    heads : iterable of int, or mapping of int to iterable of int, optional
+        The heads to keep: the same ones in every layer that has them, or layer by layer,
+        ``{0: [3], 5: [1, 2]}``. They keep the model's numbers, ``stack.weights(layer=5, head=2)``.
+        All when left out. Of grouped key heads those are kept that these heads read.
+    dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
+        As what queries and keys are kept (and weights, where these are not known); as the model's
+        attention received them when left out. What rounding them does to the weights is measured,
+        on a few queries of each head, and stated in the record's notes.
     device : str, device or None
-        Where queries and keys are kept; None leaves them where the model computed them.
+        Where queries and keys are kept; None leaves each where the model computed it, which holds
+        memory of that device for as long as the record lives.
     progress : bool
         Whether a list of texts, and a text that is long in coming, show a progress bar.
 
@@ -138,7 +164,8 @@ def extract(
         If an argument is of a kind that cannot be read.
     ValueError
         If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
-        no target for a decoder), or the model has no attention.
+        no target for a decoder, no such layer or head), the device is not there, or the model has
+        no attention.
     OSError
         If a hub id or folder cannot be read.
     NotImplementedError
@@ -153,7 +180,7 @@ def extract(
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded)
     examples, many = examples_of(inputs)
-    kept_on = None if device is None else torch.device(device)
+    keeping = read_keeping(layers, heads, dtype, device)
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_settings(generate, loaded.model)
 
@@ -163,7 +190,7 @@ def extract(
         if settings is not None:
             batches = _generated(loaded, encoder, batch, settings, progress=progress)
         return [
-            record for each in batches for record in _run(loaded, encoder, each, title, kept_on)
+            record for each in batches for record in _run(loaded, encoder, each, title, keeping)
         ]
 
     if not many:
@@ -202,19 +229,23 @@ def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
 
 
 def _run(
-    loaded: Loaded, encoder: Encoder, batch: Batch, title: str, device: torch.device | None
+    loaded: Loaded, encoder: Encoder, batch: Batch, title: str, keeping: Keeping
 ) -> list[AttentionRecord]:
     """Run one forward and make a record of each of its examples."""
-    collector, outputs, run_notes = run_forward(
-        loaded,
-        batch,
-        encoder_decoder=encoder.encoder_decoder,
-        keeping=Keeping(device),
-    )
+    stacks = None
+    # A second time, keeping everything, where layers turn out to have other numbers than foretold.
+    for copied in (keeping, replace(keeping, layers=None, heads=None)):
+        collector, outputs, run_notes = run_forward(
+            loaded, batch, encoder_decoder=encoder.encoder_decoder, keeping=copied
+        )
+        ran = stacks_of(collector)
+        stacks = kept_layers(ran, keeping)
+        if stacks is not None:
+            break
+    stacks = stacks or {}
     add_predictions(loaded.model, batch, outputs, encoder.tokenizer(needed=False))
     # Both sides of an encoder-decoder model may have the same to say.
-    notes = [*dict.fromkeys(batch.notes), *run_notes]
-    stacks = stacks_of(collector)
+    notes = [*dict.fromkeys(batch.notes), *run_notes, *notes_of_kept(ran, stacks, keeping)]
     missing = collector.missing()
     if missing:
         more = f" and {len(missing) - 1} modules more attend" if missing[1:] else " attends"

@@ -5,16 +5,17 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 from torch import nn
 
+from attnviz.extraction.copying import Copier
 from attnviz.extraction.dispatch import AttentionCall
 from attnviz.extraction.masking import Kept, MaskReader
 from attnviz.weights import GivenWeights, QueryKeyAttention
 
-__all__ = ["Captured", "Keeping", "capture", "with_four_axes"]
+__all__ = ["Captured", "capture", "with_four_axes"]
 
 Captured = QueryKeyAttention | GivenWeights
 
@@ -28,28 +29,6 @@ _WEIGHT_TOLERANCE = {
     torch.float16: 1e-2,
     torch.bfloat16: 5e-2,
 }
-
-
-@dataclass(frozen=True)
-class Keeping:
-    """How queries and keys are kept.
-
-    Attributes
-    ----------
-    device : device or None
-        Where; None leaves them where they were computed.
-    dtype : dtype or None
-        As what; None keeps the dtype that the attention received.
-    """
-
-    device: torch.device | None = None
-    dtype: torch.dtype | None = None
-
-    def copy(self, tensor: torch.Tensor) -> torch.Tensor:
-        """Copy a tensor: what a model hands over may be a view, or a cache that it writes to."""
-        device = tensor.device if self.device is None else self.device
-        dtype = tensor.dtype if self.dtype is None else self.dtype
-        return tensor.detach().to(device, dtype, copy=True, memory_format=torch.contiguous_format)
 
 
 def with_four_axes(
@@ -108,12 +87,13 @@ def capture(
     call: AttentionCall,
     kept: Sequence[Kept],
     masks: MaskReader,
-    keeping: Keeping,
+    copier: Copier,
     *,
+    heads: Sequence[int],
     name: str,
     turn: int,
     windows: bool = False,
-) -> list[Captured]:
+) -> tuple[list[Captured], list[float]]:
     """Copy what an attention's weights need, example by example.
 
     Parameters
@@ -124,8 +104,10 @@ def capture(
         For each example (or window) the positions that are no padding.
     masks : MaskReader
         Reads the call's mask.
-    keeping : Keeping
-        How tensors are kept.
+    copier : Copier
+        Copies what is kept.
+    heads : sequence of int
+        Which heads are.
     name : str
         The module's path, for errors.
     turn : int
@@ -135,40 +117,63 @@ def capture(
 
     Returns
     -------
-    list of QueryKeyAttention or GivenWeights
-        One an entry of `kept`.
+    found : list of QueryKeyAttention or GivenWeights
+        One an entry of `kept`, with the heads that are.
+    errors : list of float
+        How far each of these heads' weights are off because copies are rounded (see
+        `Copier.error`).
 
     Raises
     ------
     NotImplementedError
         If the weights are not what the model's attention used.
+    ValueError
+        If numbers are too large for the dtype in which they are to be kept.
     """
+    seen = _read(call, kept, masks, name=name, turn=turn, windows=windows)
+    # Of hundreds of windows one a layer tells how much rounding matters.
+    measured = [seen[turn % len(seen)]] if windows else seen
+    errors = [copier.error(attention, heads) for attention in measured]
+    worst = [max(each) for each in zip(*errors, strict=True)]
+    return [copier.copy(attention, heads) for attention in seen], worst
+
+
+def _read(
+    call: AttentionCall,
+    kept: Sequence[Kept],
+    masks: MaskReader,
+    *,
+    name: str,
+    turn: int,
+    windows: bool,
+) -> list[Captured]:
+    """What an attention's weights need, as the model has it: nothing is copied yet."""
     if call.query is None or call.key is None:
-        return [_given(call, index, each, keeping) for index, each in enumerate(kept)]
+        return [_given(call, index, each) for index, each in enumerate(kept)]
     try:
         read = masks.read(call, kept)
     except NotImplementedError:
         if call.weights is None:
             raise
-        return [_given(call, index, each, keeping) for index, each in enumerate(kept)]
+        return [_given(call, index, each) for index, each in enumerate(kept)]
     found: list[Captured] = []
     for index, (positions, (mask, bias)) in enumerate(zip(kept, read, strict=True)):
         attention = QueryKeyAttention(
-            queries=keeping.copy(_part(call.query, index, positions.queries)),
-            keys=keeping.copy(_part(call.key, index, positions.keys)),
+            queries=_part(call.query, index, positions.queries),
+            keys=_part(call.key, index, positions.keys),
             scale=_scale(call),
             mask=mask,
             bias=bias,
             softcap=_softcap(call),
-            sinks=_sinks(call, keeping),
+            sinks=_sinks(call),
         )
         if windows and index != turn % len(kept):
             found.append(attention)
         elif call.weights is not None:
-            own = _given(call, index, positions, keeping).values
+            own = _given(call, index, positions).values
             if not _agrees(attention, own, head=turn % attention.num_heads):
                 # What was traced doesn't account for the weights: these are known all the same.
-                return [_given(call, each, kept[each], keeping) for each in range(len(kept))]
+                return [_given(call, each, kept[each]) for each in range(len(kept))]
             found.append(attention)
         else:
             _check(call, attention, index, positions, name, turn=turn)
@@ -181,14 +186,14 @@ def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> t
     return block if positions is None else block[:, positions.to(block.device)]
 
 
-def _given(call: AttentionCall, index: int, positions: Kept, keeping: Keeping) -> GivenWeights:
+def _given(call: AttentionCall, index: int, positions: Kept) -> GivenWeights:
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")
     block = _part(weights, index, positions.queries)
     if positions.keys is not None:
         block = block[..., positions.keys.to(block.device)]
-    return GivenWeights(keeping.copy(block.float()))
+    return GivenWeights(block.float())
 
 
 def _scale(call: AttentionCall) -> float:
@@ -203,7 +208,7 @@ def _softcap(call: AttentionCall) -> float | None:
     return None if softcap is None else float(softcap)
 
 
-def _sinks(call: AttentionCall, keeping: Keeping) -> torch.Tensor | None:
+def _sinks(call: AttentionCall) -> torch.Tensor | None:
     sinks = call.options.get("s_aux")
     if sinks is None:
         sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
@@ -215,7 +220,7 @@ def _sinks(call: AttentionCall, keeping: Keeping) -> torch.Tensor | None:
             f"for each of its {call.query.shape[1]} heads (they depend on the query), which cannot "
             "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
         )
-    return sinks.detach().flatten().to(keeping.device or sinks.device, copy=True)
+    return sinks.detach().flatten()
 
 
 def _is_gate(module: nn.Module) -> bool:

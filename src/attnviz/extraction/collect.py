@@ -12,8 +12,11 @@ import torch
 from torch import nn
 
 from attnviz.extraction.batch import Side
-from attnviz.extraction.captured import Captured, Keeping, capture, with_four_axes
+from attnviz.extraction.captured import Captured, capture, with_four_axes
+from attnviz.extraction.copying import Copier
 from attnviz.extraction.dispatch import AttentionCall, capturing, dispatching
+from attnviz.extraction.foresight import Foresight
+from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.masking import Kept, MaskReader
 from attnviz.extraction.modules import (
     LANGUAGE_MODEL,
@@ -23,7 +26,7 @@ from attnviz.extraction.modules import (
 )
 from attnviz.extraction.traced import FunctionWatch
 from attnviz.extraction.windowed import joined
-from attnviz.weights import QueryKeyAttention
+from attnviz.weights import GivenWeights, QueryKeyAttention
 
 __all__ = ["Collector", "Run"]
 
@@ -48,6 +51,14 @@ class Run:
         Whether queries and keys account for all of its logits.
     dispatched : bool
         Whether all of it went through the dispatcher or torch's own function, and not past them.
+    heads : tuple of int or None
+        Which of its heads are kept: `calls` have those alone, and only shapes where there are none.
+        None before its first attention.
+    num_heads, num_key_heads : int or None
+        How many heads and key heads the model has there; None where keys are not known.
+    errors : list of float
+        For each head that is kept how far its weights are off because they are rounded; empty where
+        they are not.
     """
 
     name: str
@@ -57,6 +68,18 @@ class Run:
     num_calls: int = 0
     whole: bool = True
     dispatched: bool = True
+    heads: tuple[int, ...] | None = None
+    num_heads: int = 0
+    num_key_heads: int | None = None
+    errors: list[float] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of queries and of keys of the first example."""
+        return (
+            sum(call[0].num_queries for call in self.calls),
+            sum(call[0].num_keys for call in self.calls),
+        )
 
     @property
     def examples(self) -> list[Captured]:
@@ -80,7 +103,7 @@ class Collector:
     vision : bool
         Whether the model's main input is an image.
     keeping : Keeping
-        How queries and keys are kept.
+        What is kept of queries and keys, and how.
     beside_text : {"vision", "audio"}
         What lies beside a language model that the model has inside.
     trace_all : bool
@@ -106,7 +129,7 @@ class Collector:
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
         self._vision = vision
-        self._keeping = keeping
+        self._copier = Copier(keeping)
         self._trace_all = trace_all
         self._modules = attention_modules(model)
         has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
@@ -117,6 +140,12 @@ class Collector:
         self._started = 0
         self._kept: dict[tuple[str | None, str | None], list[Kept]] = {}
         self._masks = MaskReader()
+        self._skipped: AttentionCall | None = None
+        stacks: dict[str, list[str]] = {}
+        for entry in self._modules:
+            if entry.softmax:
+                stacks.setdefault(self._stack(entry.name), []).append(entry.name)
+        self._foresight = Foresight(keeping, stacks)
 
     @property
     def expected(self) -> list[AttentionModule]:
@@ -168,6 +197,7 @@ class Collector:
     def _end(self, entry: AttentionModule) -> None:
         if self._running and self._running[-1][0] is entry:
             self._running.pop()
+            self._skipped = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
         """How many tokens an example may have: a tensor's width is its last axis, or its second."""
@@ -213,23 +243,46 @@ class Collector:
             kept = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             kept = [Kept(None, None)] * num_examples
-        found = capture(
-            call,
-            kept,
-            self._masks,
-            self._keeping,
-            name=run.name,
-            turn=len(self.runs),
-            windows=windows > 1,
-        )
-        if windows == 1 and run.calls and _same(run.calls[-1], found):
-            # Differential attention meets several values with the same weights.
-            return
+        if run.heads is None:
+            run.heads = self._heads(run, call, _size(call, kept[0], windows))
+        found: list[Captured]
+        errors: list[float] = []
+        if not run.heads:
+            if windows == 1 and run.calls and _same_vectors(self._skipped, call):
+                return
+            self._skipped = call
+            found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in kept]
+        else:
+            found, errors = capture(
+                call,
+                kept,
+                self._masks,
+                self._copier,
+                heads=run.heads,
+                name=run.name,
+                turn=len(self.runs),
+                windows=windows > 1,
+            )
+            if windows == 1 and run.calls and _same(run.calls[-1], found):
+                # Differential attention meets several values with the same weights.
+                return
+        run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
         run.whole = run.whole and call.whole
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):
             run.calls.append(found[window::windows])
+
+    def _heads(self, run: Run, call: AttentionCall, shape: tuple[int, int]) -> tuple[int, ...]:
+        """Heads that will be kept of a run which computes its first attention."""
+        run.num_heads = call.num_heads
+        run.num_key_heads = None if call.key is None else call.key.shape[1]
+        before = [
+            each.name
+            for each in self.runs
+            if each.calls and each.stack == run.stack and each.shape == shape
+        ]
+        return self._foresight.heads(run.stack, run.name, before, run.num_heads)
 
     def _run_of(self, module: nn.Module) -> Run:
         name = self._names.get(id(module), type(module).__name__)
@@ -285,6 +338,23 @@ class Collector:
         """The side's name where it has this many positions: patches and frames have no padding."""
         side = self._sides.get(name)
         return name if side is not None and side.length == length else None
+
+
+def _size(call: AttentionCall, kept: Kept, windows: int = 1) -> tuple[int, int]:
+    """Number of queries and of keys without padding."""
+    num_queries = call.num_queries if kept.queries is None else len(kept.queries)
+    num_keys = call.num_keys if kept.keys is None else len(kept.keys)
+    return windows * num_queries, windows * num_keys
+
+
+def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
+    """Whether two calls, of which nothing is kept, have the same queries and keys."""
+    if before is None:
+        return False
+    pairs = [(before.query, call.query), (before.key, call.key)]
+    return all(
+        one is not None and other is not None and torch.equal(one, other) for one, other in pairs
+    )
 
 
 def _same(before: Sequence[Captured], found: Sequence[Captured]) -> bool:

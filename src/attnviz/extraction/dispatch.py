@@ -73,6 +73,12 @@ class AttentionCall:
         return max(known)
 
     @property
+    def num_heads(self) -> int:
+        """Number of query heads."""
+        known = self.query if self.query is not None else self.weights
+        return 0 if known is None else known.shape[1]
+
+    @property
     def num_queries(self) -> int:
         """Number of rows."""
         known = self.query if self.query is not None else self.weights

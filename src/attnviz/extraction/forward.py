@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from attnviz.extraction.batch import Batch, placed
-from attnviz.extraction.captured import Keeping
 from attnviz.extraction.collect import Collector
+from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.predict import num_logits
 
@@ -36,7 +36,7 @@ def run_forward(
     encoder_decoder : bool
         As for `Collector`.
     keeping : Keeping
-        How queries and keys are kept.
+        What is kept of queries and keys, and how.
 
     Returns
     -------

@@ -11,6 +11,8 @@ import transformers
 from attnviz.extraction.captured import Captured
 from attnviz.extraction.collect import Collector, Run
 from attnviz.extraction.modules import layer_numbers
+from attnviz.kept import KeptHeads
+from attnviz.weights import LayerAttention, QueryKeyAttention
 
 __all__ = ["StackLayers", "stacks_of"]
 
@@ -37,6 +39,8 @@ class StackLayers:
         Whether queries and keys account for all of the logits.
     windows : list of tuple of int
         For each layer how many tokens each window has; empty where attention was not in windows.
+    runs : list of Run
+        For each layer the run that it was captured from.
     """
 
     stack: str
@@ -45,11 +49,27 @@ class StackLayers:
     in_call_order: bool = False
     whole: bool = True
     windows: list[tuple[int, ...]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
 
     def shape(self, index: int = 0) -> tuple[int, int]:
         """Number of queries and of keys of an example."""
         first = next(iter(self.examples[index].values()))
         return first.num_queries, first.num_keys
+
+    def attention(self, index: int) -> dict[int, LayerAttention]:
+        """An example's layers, their heads under the model's own numbers."""
+        return {
+            number: self.examples[index][number]
+            if run.heads is None or len(run.heads) == run.num_heads
+            else _with_numbers(self.examples[index][number], run)
+            for number, run in zip(self.examples[index], self.runs, strict=True)
+        }
+
+
+def _with_numbers(attention: Captured, run: Run) -> KeptHeads:
+    known = isinstance(attention, QueryKeyAttention)
+    num_key_heads = run.num_key_heads if known else None
+    return KeptHeads(attention, run.heads or (), run.num_heads, num_key_heads)
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
@@ -190,4 +210,5 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
         in_call_order,
         all(run.whole for run, _ in entries),
         parts,
+        [run for _, (run, _) in ordered],
     )

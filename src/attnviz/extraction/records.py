@@ -82,7 +82,7 @@ class _Maker:
                 keys = self._tokens(side, index, num_keys, name)
             made[name] = AttentionStack(
                 name=name,
-                layers=layers.examples[index],
+                layers=layers.attention(index),
                 query_tokens=queries,
                 key_tokens=None if keys is queries else keys,
             )

@@ -1,0 +1,220 @@
+"""What is kept of the attention that runs: which layers and heads, as what and where."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+__all__ = ["Keeping", "narrows", "read_keeping"]
+
+# Others hold whole numbers, or so few digits that weights would mean nothing (float8).
+_DTYPES = {
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "float32": torch.float32,
+    "float64": torch.float64,
+}
+
+
+@dataclass(frozen=True)
+class Keeping:
+    """What is kept, as a caller asked for it.
+
+    Attributes
+    ----------
+    device : device or None
+        Where; None leaves queries and keys where they were computed.
+    dtype : dtype or None
+        As what; None keeps the dtype that the attention received.
+    layers : tuple of int or None
+        The model's numbers of the layers; None is all.
+    heads : tuple of int, mapping of int to tuple of int, or None
+        The model's numbers of the heads, the same in every layer or layer by layer; None is all,
+        as is what a mapping does not name.
+    """
+
+    device: torch.device | None = None
+    dtype: torch.dtype | None = None
+    layers: tuple[int, ...] | None = None
+    heads: tuple[int, ...] | Mapping[int, tuple[int, ...]] | None = None
+
+    @property
+    def everything(self) -> bool:
+        """Whether all layers and heads are kept."""
+        return self.layers is None and self.heads is None
+
+    def heads_of(self, layer: int, num_heads: int) -> tuple[int, ...]:
+        """Heads of a layer that are kept.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+        num_heads : int
+            How many heads it has.
+
+        Returns
+        -------
+        tuple of int
+            Ascending; empty where the layer is not kept.
+
+        Examples
+        --------
+        >>> Keeping(layers=(0, 5), heads={5: (1, 2)}).heads_of(5, 12)
+        (1, 2)
+        """
+        if self.layers is not None and layer not in self.layers:
+            return ()
+        heads = self.heads.get(layer) if isinstance(self.heads, Mapping) else self.heads
+        if heads is None:
+            return tuple(range(num_heads))
+        return tuple(head for head in heads if head < num_heads)
+
+
+def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
+    """Whether numbers of one dtype are rounded, or too large, in another.
+
+    Parameters
+    ----------
+    received : dtype
+        Of floating point.
+    dtype : dtype or None
+        As what they are kept; None keeps the first.
+
+    Returns
+    -------
+    bool
+
+    Examples
+    --------
+    >>> narrows(torch.bfloat16, torch.float16), narrows(torch.bfloat16, torch.float32)
+    (True, False)
+    """
+    return dtype is not None and torch.promote_types(received, dtype) != dtype
+
+
+def read_keeping(
+    layers: Any = None,
+    heads: Any = None,
+    dtype: Any = None,
+    device: Any = "cpu",
+) -> Keeping:
+    """Read what a caller wants to be kept, before a model runs.
+
+    Parameters
+    ----------
+    layers, heads, dtype, device
+        As in `attnviz.extract`.
+
+    Returns
+    -------
+    Keeping
+        Numbers ascending.
+
+    Raises
+    ------
+    TypeError
+        If an argument is of a kind that names no layers, heads, dtype or device.
+    ValueError
+        If it names none, one twice or a negative one, heads of a layer that is not kept, a dtype
+        that holds no queries and keys, or a device that is not there.
+    """
+    wanted = None if layers is None else _numbers("layers", layers, layers, "[0, 5]")
+    chosen: tuple[int, ...] | dict[int, tuple[int, ...]] | None = None
+    if isinstance(heads, Mapping):
+        chosen = _by_layer(heads)
+        if wanted is None:
+            wanted = tuple(chosen)
+        others = [layer for layer in chosen if layer not in wanted]
+        if others:
+            raise ValueError(
+                f"heads={heads!r} names layer {others[0]}, and layers={layers!r} does not keep it; "
+                f"add {others[0]} to layers, or leave layers out to keep the layers that heads "
+                "names"
+            )
+    elif heads is not None:
+        chosen = _numbers("heads", heads, heads, "[3, 7], or {0: [3], 5: [1, 2]} by layer")
+    return Keeping(_read_device(device), _read_dtype(dtype), wanted, chosen)
+
+
+def _by_layer(heads: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
+    layers = _numbers("heads", heads.keys(), heads, "{0: [3], 5: [1, 2]}", of="layer")
+    by_number = {int(layer): given for layer, given in heads.items()}
+    return {
+        layer: _numbers("heads", by_number[layer], heads, "{0: [3], 5: [1, 2]}") for layer in layers
+    }
+
+
+def _numbers(
+    argument: str, numbers: Any, given: Any, example: str, of: str = ""
+) -> tuple[int, ...]:
+    if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable):
+        raise TypeError(f"{argument} must be numbers such as {example}; got {given!r}")
+    read = []
+    for number in numbers:
+        try:
+            if isinstance(number, bool):
+                # True is 1 to Python, and a flag for each layer to whoever wrote it.
+                raise TypeError(number)  # noqa: TRY301 - told like all others
+            read.append(operator.index(number))
+        except TypeError:
+            raise TypeError(
+                f"{argument}={given!r}: {number!r} is no number of a {of or argument[:-1]}; give "
+                f"{argument} such as {example}"
+            ) from None
+    if not read:
+        raise ValueError(
+            f"{argument}={given!r} names none; leave {argument} out to keep all, or give "
+            f"{argument} such as {example}"
+        )
+    if min(read) < 0:
+        raise ValueError(
+            f"{argument}={given!r}: layers and heads have the model's own numbers, from 0 on; got "
+            f"{min(read)}"
+        )
+    twice = [number for number in read if read.count(number) > 1]
+    if twice:
+        raise ValueError(f"{argument}={given!r} names {twice[0]} twice; name each once")
+    return tuple(sorted(read))
+
+
+def _read_dtype(dtype: Any) -> torch.dtype | None:
+    if dtype is None:
+        return None
+    *some, last = map(repr, _DTYPES)
+    known = f"{', '.join(some)} or {last}"
+    if not isinstance(dtype, str | torch.dtype):
+        raise TypeError(f"dtype must be {known}, or such a torch.dtype; got {dtype!r}")
+    found = _DTYPES.get(str(dtype).removeprefix("torch."))
+    if found is None:
+        raise ValueError(f"dtype={dtype!r} cannot hold queries and keys: give {known}")
+    return found
+
+
+def _read_device(device: Any) -> torch.device | None:
+    if device is None:
+        return None
+    try:
+        read = torch.device(device)
+        if read.type == "meta":
+            raise RuntimeError("it holds no numbers")  # noqa: TRY301 - told like all others
+        # The only question that every kind of device answers.
+        torch.empty(1, device=read)
+    except TypeError:
+        raise TypeError(
+            f"device must be a device such as 'cpu' or 'cuda', or None to leave queries and keys "
+            f"where they are computed; got {device!r}"
+        ) from None
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        if reason.startswith("Expected one of"):
+            reason = "torch knows no such kind of device"
+        raise ValueError(
+            f"device={device!r} cannot keep queries and keys ({reason}); give device='cpu', a "
+            "device that is here, or None to leave them where they are computed"
+        ) from error
+    return read
