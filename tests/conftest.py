@@ -20,6 +20,18 @@ hypothesis.settings.register_profile("attnviz", deadline=None, derandomize=True)
 hypothesis.settings.load_profile("attnviz")
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what needs a CUDA device where there is none."""
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    wanted = [item for item in items if item.get_closest_marker("gpu") is None]
+    if len(wanted) < len(items):
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(wanted)])
+        items[:] = wanted
+
+
 @pytest.fixture(scope="session")
 def checkpoint_folder() -> Path:
     """The folder of a trained BERT (6 layers of 12 heads) with its tokenizer."""

@@ -87,9 +87,11 @@ def placed(model: Any, value: Any) -> Any:
     """Put a value where a model is, and into its precision."""
     if not isinstance(value, torch.Tensor):
         return value
+    # Weights that lie on disk are moved in when they are needed, and inputs with them.
+    device = value.device if model.device.type == "meta" else model.device
     if value.is_floating_point():
-        return value.to(device=model.device, dtype=model.dtype)
-    return value.to(device=model.device)
+        return value.to(device=device, dtype=model.dtype)
+    return value.to(device=device)
 
 
 def one_by_one(batch: Batch) -> list[Batch]:

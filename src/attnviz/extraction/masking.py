@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
+from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from attnviz.extraction.dispatch import AttentionCall
 from attnviz.masks import BandMask, Bias, Mask, PackedMask, compact_bias, compact_mask
@@ -75,6 +76,13 @@ class MaskReader:
             If the mask has a form that isn't known.
         """
         given = (call.mask, call.options.get("position_bias"), *call.added)
+        for tensor in given:
+            if not (tensor is None or isinstance(tensor, torch.Tensor | BlockMask)):
+                raise NotImplementedError(
+                    f"masks of type {type(tensor).__name__} (implementation "
+                    f"{call.implementation!r}) cannot be read yet; load the model with "
+                    "attn_implementation='sdpa' or 'eager'"
+                )
         num_queries, num_keys = call.num_queries, call.num_keys
         causal = _is_causal(call)
         window = call.options.get("sliding_window") if _is_flash(call) else None
@@ -99,7 +107,7 @@ class MaskReader:
     def _example(
         self,
         call: AttentionCall,
-        given: Sequence[torch.Tensor | None],
+        given: Sequence[torch.Tensor | BlockMask | None],
         index: int,
         kept: Kept,
         *,
@@ -108,18 +116,13 @@ class MaskReader:
     ) -> tuple[Mask | None, Bias | None]:
         num_queries, num_keys = call.num_queries, call.num_keys
         band = BandMask(None if window is None else window - 1, 0)
-        if call.mask is not None and not isinstance(call.mask, torch.Tensor):
-            raise NotImplementedError(
-                f"masks of type {type(call.mask).__name__} (implementation "
-                f"{call.implementation!r}) cannot be read yet; load the model with "
-                "attn_implementation='sdpa' or 'eager'"
-            )
         allowed: torch.Tensor | None = None
         added: torch.Tensor | None = None
         for tensor in given:
             if tensor is None:
                 continue
-            block = _of_example(tensor, index, num_queries, num_keys, kept)
+            whole = _flags(tensor, call) if isinstance(tensor, BlockMask) else tensor
+            block = _of_example(whole, index, num_queries, num_keys, kept)
             flags, values = _split(block)
             if flags is not None:
                 allowed = flags if allowed is None else allowed & flags
@@ -173,13 +176,23 @@ def _is_flash(call: AttentionCall) -> bool:
 
 def _is_causal(call: AttentionCall) -> bool:
     """Whether the function masks the future by itself: no mask says so, only a flag does."""
-    if call.implementation == "eager":
+    # Flex attention is given every mask.
+    if call.implementation in ("eager", "flex_attention"):
         return False
     flag = call.options.get("is_causal")
     causal = bool(getattr(call.module, "is_causal", True) if flag is None else flag)
     if _is_flash(call):
         return causal
     return causal and call.mask is None and call.num_queries > 1
+
+
+def _flags(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
+    """The flags of a mask that flex attention keeps as a function of places."""
+    examples, heads = mask.shape[:2]
+    device = call.query.device if call.query is not None else torch.device("cpu")
+    return create_mask(
+        mask.mask_mod, examples, heads, call.num_queries, call.num_keys, device=str(device)
+    )
 
 
 def _identity(tensor: object) -> tuple[object, ...] | None:

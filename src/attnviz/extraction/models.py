@@ -66,8 +66,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
         model = model.model
     elif isinstance(model, str | PathLike):
         model = _load_model(_source("model", model))
-    # A compiled model hides the modules that attend; its original runs the same weights.
-    model = getattr(model, "_orig_mod", model)
+    model = _unwrapped(model)
     if not isinstance(model, PreTrainedModel):
         raise TypeError(
             "model must be a transformers model (PreTrainedModel), a hub id, a folder or a "
@@ -92,6 +91,23 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             "transformers.PreTrainedTokenizerFast(tokenizer_object=...)"
         )
     return Loaded(model, tokenizer, processor)
+
+
+def _unwrapped(model: Any) -> Any:
+    """The model inside of what compiled, spread or adapted it; it runs the same weights."""
+    while isinstance(model, nn.Module) and not isinstance(model, PreTrainedModel):
+        inside = getattr(model, "_orig_mod", None)
+        if isinstance(model, nn.DataParallel | nn.parallel.DistributedDataParallel):
+            inside = model.module
+        # An adapter's layers (PEFT) lie inside of the model that they adapt.
+        adapted = getattr(model, "get_base_model", None)
+        if inside is None and adapted is not None:
+            inside = adapted()
+        if inside is None or inside is model:
+            return model
+        model = inside
+    # PEFT's models count as models of transformers in some versions.
+    return getattr(model, "_orig_mod", model)
 
 
 def _source(argument: str, given: str | PathLike[str]) -> str:

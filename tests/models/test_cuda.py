@@ -1,0 +1,164 @@
+"""A CUDA device: the same weights, and memory that goes where it is asked to."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import AttentionRecord, extract
+from attnviz.weights import QueryKeyAttention
+
+pytestmark = pytest.mark.gpu
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
+
+
+def eager_weights(model: Any) -> list[np.ndarray[Any, Any]]:
+    """The model's own on the processor, in float32."""
+    own = copy.deepcopy(model).float().cpu()
+    own.set_attn_implementation("eager")
+    with torch.no_grad():
+        layers = own(input_ids=IDS, output_attentions=True).attentions
+    return [layer[0].numpy() for layer in layers]
+
+
+def largest(record: AttentionRecord, own: list[np.ndarray[Any, Any]]) -> float:
+    found = record.to_numpy("self")
+    return max(float(np.abs(a - b).max()) for a, b in zip(found, own, strict=True))
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral", "gemma2", "bloom"])
+@pytest.mark.parametrize("device", ["cpu", None])
+def test_weights_on_a_device(make_model: Callable[..., Any], kind: str, device: str | None) -> None:
+    model = make_model(kind)
+    own = eager_weights(model)
+    model.cuda()
+    with torch.no_grad():
+        before = model(input_ids=IDS.cuda())[0]
+        record = extract(model, IDS, device=device)
+        after = model(input_ids=IDS.cuda())[0]
+    # The device may round products to fewer bits.
+    assert largest(record, own) < 1e-3
+    assert torch.equal(before, after)
+    attention = record.stacks["self"].attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    assert attention.queries.device.type == ("cuda" if device is None else "cpu")
+
+
+def test_queries_and_keys_leave_the_device_layer_by_layer(
+    make_model: Callable[..., Any],
+) -> None:
+    """Kept on the processor, a capture adds no more to the device than one layer needs."""
+    model = make_model("llama", num_hidden_layers=16).cuda()
+    ids = torch.randint(3, 400, (1, 2048), device="cuda")
+
+    def peak(run: Callable[[], Any]) -> int:
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_allocated()
+        run()
+        return torch.cuda.max_memory_allocated() - before
+
+    def plain() -> None:
+        with torch.no_grad():
+            model(input_ids=ids, use_cache=False, logits_to_keep=1)
+
+    plain()
+    alone = peak(plain)
+    moved = peak(lambda: extract(model, ids))
+    kept: list[AttentionRecord] = []
+    stays = peak(lambda: kept.append(extract(model, ids, device=None)))
+    held = sum(
+        part.element_size() * part.numel()
+        for layer in range(16)
+        for part in _parts(kept[0].stacks["self"].attention(layer))
+    )
+    assert stays - alone > 0.9 * held
+    assert moved - alone < 0.2 * held
+
+
+def _parts(attention: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    return attention.queries, attention.keys
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+@pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2", "flex_attention"])
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_implementations_in_half_precision(
+    make_model: Callable[..., Any], kind: str, implementation: str, dtype: torch.dtype
+) -> None:
+    if implementation == "flash_attention_2":
+        pytest.importorskip("flash_attn", reason="pip install flash-attn")
+    model = make_model(kind).to(dtype).cuda()
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        expected = extract(model, IDS)
+        model.set_attn_implementation(implementation)
+        found = extract(model, IDS)
+    # The first layer receives the same bits; later ones differ by the implementation's rounding.
+    first, again = (each.stacks["self"].weights(layer=0) for each in (expected, found))
+    assert np.abs(first - again).max() < 1e-4
+    tolerance = {torch.float16: 0.02, torch.bfloat16: 0.15}[dtype]
+    assert largest(found, expected.to_numpy("self")) < tolerance
+
+
+@pytest.mark.parametrize("implementation", ["sdpa", "flash_attention_2"])
+def test_padding(make_model: Callable[..., Any], implementation: str) -> None:
+    if implementation == "flash_attention_2":
+        pytest.importorskip("flash_attn", reason="pip install flash-attn")
+    model = make_model("llama").half().cuda()
+    model.set_attn_implementation(implementation)
+    ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]]).cuda()
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]]).cuda()
+    positions = (mask.cumsum(1) - 1).clamp(min=0)
+    batch = {"input_ids": ids, "attention_mask": mask, "position_ids": positions}
+    padded = extract(model, batch)[1].stacks["self"].weights(layer=0)
+    alone = extract(model, ids[1:, 2:]).stacks["self"].weights(layer=0)
+    assert np.abs(padded - alone).max() < 5e-3
+
+
+def test_several_devices(make_model: Callable[..., Any], tmp_path: Path) -> None:
+    if torch.cuda.device_count() < 2:
+        pytest.skip("one CUDA device is there, and two are needed")
+    pytest.importorskip("accelerate", reason="pip install accelerate")
+    model = make_model("llama")
+    own = eager_weights(model)
+    model.save_pretrained(tmp_path)
+    places: Any = {
+        "model.embed_tokens": 0,
+        "model.layers.0": 0,
+        "model.layers.1": 1,
+        "model.layers.2": 1,
+        "model.norm": 1,
+        "model.rotary_emb": 0,
+        "lm_head": 1,
+    }
+    spread = transformers.LlamaForCausalLM.from_pretrained(tmp_path, device_map=places)
+    assert largest(extract(spread, IDS), own) < 1e-3
+    record = extract(spread, IDS, device=None)
+    devices = {str(record.stacks["self"].attention(layer).queries.device) for layer in range(3)}
+    assert devices == {"cuda:0", "cuda:1"}
+    assert largest(record, own) < 1e-3
+
+
+@pytest.mark.parametrize("bits", [4, 8])
+def test_weights_of_few_bits(make_model: Callable[..., Any], tmp_path: Path, bits: int) -> None:
+    pytest.importorskip("bitsandbytes", reason="pip install bitsandbytes")
+    make_model("llama").save_pretrained(tmp_path)
+    settings = transformers.BitsAndBytesConfig(load_in_4bit=bits == 4, load_in_8bit=bits == 8)
+    model = transformers.LlamaForCausalLM.from_pretrained(
+        tmp_path, quantization_config=settings, device_map={"": 0}
+    )
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(input_ids=IDS.cuda(), output_attentions=True).attentions
+    found = extract(model, IDS).to_numpy("self")
+    for layer, weights in zip(own, found, strict=True):
+        assert np.abs(layer[0].float().cpu().numpy() - weights).max() < 2e-2

@@ -1,0 +1,199 @@
+"""Precisions, implementations and wrappings that a model may run in, on a processor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+
+from attnviz import AttentionRecord, extract
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61, 40, 12]])
+
+
+def received(model: Any, run: Callable[[], Any]) -> list[dict[str, Any]]:
+    """What the model's attention function is called with while something runs."""
+    table = transformers.AttentionInterface._global_mapping
+    own, calls = table["sdpa"], []
+
+    def noting(module: Any, query: Any, key: Any, value: Any, mask: Any, **options: Any) -> Any:
+        calls.append({"query": query, "key": key, "mask": mask, **options})
+        return own(module, query, key, value, mask, **options)
+
+    assert model.config._attn_implementation == "sdpa"
+    table["sdpa"] = noting
+    try:
+        run()
+    finally:
+        table["sdpa"] = own
+    return calls
+
+
+def softmax_of(call: dict[str, Any]) -> NDArray[np.float32]:
+    """A float32 softmax of what one call received; no mask is causal."""
+    query, key = call["query"][0].float(), call["key"][0].float()
+    key = key.repeat_interleave(len(query) // len(key), dim=0)
+    logits = query @ key.transpose(1, 2) * call["scaling"]
+    mask = call["mask"]
+    count = logits.shape[-1]
+    allowed = torch.ones(count, count, dtype=torch.bool).tril() if mask is None else mask[0, 0]
+    weights = torch.softmax(logits.masked_fill(~allowed, -torch.inf), dim=-1)
+    values: NDArray[np.float32] = weights.numpy()
+    return values
+
+
+def all_weights(record: AttentionRecord) -> list[NDArray[np.float32]]:
+    return record.to_numpy("self")
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["llama", "mistral"])
+def test_half_precision(make_model: Callable[..., Any], kind: str, dtype: torch.dtype) -> None:
+    model = make_model(kind).to(dtype)
+    found: list[AttentionRecord] = []
+    calls = received(model, lambda: found.append(extract(model, IDS)))
+    for weights, call in zip(all_weights(found[0]), calls, strict=True):
+        assert np.abs(weights - softmax_of(call)).max() < 1e-4
+    assert any("float32 softmax" in note for note in found[0].notes)
+    # The model's own eager weights in half precision are these, rounded again and again.
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(input_ids=IDS, output_attentions=True).attentions
+    first = np.abs(own[0][0].float().numpy() - all_weights(found[0])[0]).max()
+    assert 0 < first < {torch.bfloat16: 0.05, torch.float16: 0.005}[dtype]
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+@pytest.mark.parametrize("kind", ["llama", "gemma2", "mistral"])
+def test_flex_attention(
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+    kind: str,
+) -> None:
+    model = make_model(kind)
+    own = reference(model, {"input_ids": IDS})
+    model.set_attn_implementation("flex_attention")
+    # Compiling for a processor takes most of a minute; the function and its masks are the same.
+    with torch.compiler.set_stance("force_eager"):
+        assert largest_error(extract(model, IDS), own) < 1e-5
+
+
+@pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
+def test_flex_attention_with_padding(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    ids = torch.tensor([[5, 6, 7, 8], [0, 0, 9, 4]])
+    mask = torch.tensor([[1, 1, 1, 1], [0, 0, 1, 1]])
+    plain = extract(model, {"input_ids": ids, "attention_mask": mask})
+    model.set_attn_implementation("flex_attention")
+    with torch.compiler.set_stance("force_eager"):
+        found = extract(model, {"input_ids": ids, "attention_mask": mask})
+    for one, other in zip(plain, found, strict=True):
+        for weights, again in zip(all_weights(one), all_weights(other), strict=True):
+            assert np.abs(weights - again).max() < 1e-6
+
+
+def counting_backend(counts: list[int]) -> Callable[..., Any]:
+    """A compiler that runs what it is given and counts how often."""
+
+    def backend(graph: Any, inputs: Any) -> Any:
+        del inputs
+
+        def run(*arguments: Any) -> Any:
+            counts.append(1)
+            return graph(*arguments)
+
+        return run
+
+    return backend
+
+
+@pytest.mark.parametrize("how", ["whole", "in place", "a layer", "its forward"])
+def test_a_compiled_model(
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+    how: str,
+) -> None:
+    model = make_model("llama")
+    own = reference(model, {"input_ids": IDS})
+    counts: list[int] = []
+    options: dict[str, Any] = {"backend": counting_backend(counts)}
+    given = model
+    if how == "whole":
+        given = torch.compile(model, **options)
+    elif how == "in place":
+        model.compile(**options)
+    elif how == "a layer":
+        model.model.layers[1] = torch.compile(model.model.layers[1], **options)
+    else:
+        model.forward = torch.compile(model.forward, **options)
+    with torch.no_grad():
+        before = given(input_ids=IDS).logits
+    ran = len(counts)
+    assert ran > 0
+    assert largest_error(extract(given, IDS), own) < 1e-5
+    assert len(counts) == ran
+    with torch.no_grad():
+        after = given(input_ids=IDS).logits
+    # It runs compiled again, and gives the same.
+    assert len(counts) > ran
+    assert torch.equal(before, after)
+    torch._dynamo.reset()
+
+
+@pytest.mark.filterwarnings("ignore:torch.quantize_per_tensor")
+def test_int8_weights(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    with torch.no_grad():
+        quantised = torch.ao.quantization.quantize_dynamic(
+            model, {torch.nn.Linear}, dtype=torch.qint8
+        )
+        found: list[AttentionRecord] = []
+        calls = received(quantised, lambda: found.append(extract(quantised, IDS)))
+    for weights, call in zip(all_weights(found[0]), calls, strict=True):
+        assert np.abs(weights - softmax_of(call)).max() < 1e-4
+
+
+def test_data_parallel(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    spread = torch.nn.DataParallel(model)
+    for weights, again in zip(
+        all_weights(extract(spread, IDS)), all_weights(extract(model, IDS)), strict=True
+    ):
+        assert np.array_equal(weights, again)
+
+
+@pytest.mark.parametrize("offloaded", [False, True])
+def test_device_map(make_model: Callable[..., Any], tmp_path: Path, *, offloaded: bool) -> None:
+    """Weights of some layers stay on disk until they are needed, as with several devices."""
+    pytest.importorskip("accelerate", reason="pip install accelerate")
+    model = make_model("llama")
+    model.save_pretrained(tmp_path / "model")
+    places: Any = "auto"
+    if offloaded:
+        places = {
+            "model.embed_tokens": "disk",
+            "model.layers.0": "cpu",
+            "model.layers.1": "disk",
+            "model.layers.2": "cpu",
+            "model.norm": "cpu",
+            "model.rotary_emb": "cpu",
+            "lm_head": "disk",
+        }
+    spread = transformers.LlamaForCausalLM.from_pretrained(
+        tmp_path / "model", device_map=places, offload_folder=str(tmp_path / "offloaded")
+    )
+    devices = {parameter.device.type for parameter in spread.parameters()}
+    assert ("meta" in devices) == offloaded
+    for weights, again in zip(
+        all_weights(extract(spread, IDS)), all_weights(extract(model, IDS)), strict=True
+    ):
+        assert np.abs(weights - again).max() < 1e-6
+    assert {parameter.device.type for parameter in spread.parameters()} == devices
