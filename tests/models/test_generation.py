@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from numpy.typing import NDArray
 
-from attnviz import AttentionRecord, Tokens, demos, load
+from attnviz import AttentionRecord, demos, load
 from attnviz.extraction import extract
+from models.steps import IDS, assert_predictions, own_steps, stitched
 
 pytestmark = pytest.mark.models
 
-IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 DECODERS = ["gpt2", "llama", "mistral", "gemma2", "gpt_oss"]
 ENCODER_DECODERS = ["bart", "t5"]
 
@@ -42,57 +41,6 @@ def talkative(make_model: Callable[..., Any], kind: str) -> Any:
         eos_token_id=None, forced_eos_token_id=None, repetition_penalty=9.0
     )
     return model
-
-
-def own_steps(model: Any, count: int, ids: torch.Tensor = IDS, /, **options: Any) -> Any:
-    """What the model's own method gives, with the weights and logits of every step."""
-    eager = copy.deepcopy(model).eval()
-    eager.set_attn_implementation("eager")
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return eager.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            **({"max_new_tokens": count, "do_sample": False, "num_beams": 1} | options),
-            return_dict_in_generate=True,
-            output_attentions=True,
-            output_logits=True,
-        )
-
-
-def stitched(steps: Any, layer: int, num_queries: int, num_keys: int | None) -> NDArray[np.float64]:
-    """The rows of the steps, one below the other, as the model's own weights of a layer.
-
-    A window's cache has forgotten the first keys: a row's weights end with the last one.
-    """
-    blocks = [step[layer][0].double().numpy() for step in steps]
-    rows = np.zeros((blocks[0].shape[0], num_queries, num_keys or num_queries))
-    place = 0
-    for block in blocks:
-        _, count, width = block.shape
-        last = place + count if num_keys is None else num_keys
-        rows[:, place : place + count, last - width : last] = block
-        place += count
-    assert place == num_queries
-    return rows
-
-
-def assert_predictions(tokens: Tokens, own: Any, prefix: int) -> None:
-    """Hold predictions against the logits of the model's own steps."""
-    came = own.sequences[0, prefix:].tolist()
-    assert [each.token.id for each in tokens.predictions] == came
-    for step, (each, logits) in enumerate(zip(tokens.predictions, own.logits, strict=True)):
-        probabilities = torch.softmax(logits[0].double(), dim=-1)
-        assert each.query == prefix - 1 + step
-        assert each.row in (prefix + step, None)
-        assert each.token.probability == pytest.approx(float(probabilities[came[step]]), rel=1e-3)
-        best = probabilities.topk(5)
-        found = [candidate.probability for candidate in each.candidates]
-        assert found == pytest.approx(best.values.tolist(), rel=1e-3)
-        assert found == sorted(found, reverse=True)
-        for candidate in each.candidates:
-            expected = float(probabilities[candidate.id])
-            assert candidate.probability == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])

@@ -145,7 +145,7 @@ class Encoder:
             batch.answers = [Answer("decoder", generated.prefix - 1, tuple(added.tolist()))]
             note = f"The decoder's text, {len(added)} tokens, was generated {manner}."
         else:
-            append_ids(batch, added[None], tokenizer)
+            append_ids(self._model, batch, added[None], tokenizer)
             note = f"The last {len(added)} tokens were generated {manner} (the second text)."
         batch.answers = [
             answer and replace(answer, likeliest=tuple(generated.likeliest))

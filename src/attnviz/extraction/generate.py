@@ -43,19 +43,9 @@ _OURS = {
     "return_dict_in_generate",
 }
 
-# What sampling and beam search would take from the model's own configuration, at rest. A number
-# alone asks for neither.
-_GREEDY: dict[str, Any] = {
-    "do_sample": False,
-    "num_beams": 1,
-    "temperature": 1.0,
-    "top_k": 50,
-    "top_p": 1.0,
-    "typical_p": 1.0,
-    "epsilon_cutoff": 0.0,
-    "eta_cutoff": 0.0,
-    "num_return_sequences": 1,
-}
+# A number alone asks for no sampling and no beams, whatever the model's own configuration says.
+# Temperature and its like are left there: Whisper would sample if it were given one.
+_GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
 
 
 @dataclass(frozen=True)

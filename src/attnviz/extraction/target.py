@@ -25,6 +25,11 @@ __all__ = [
 ]
 
 
+# Their prompts look both ways, and what they write back only; the kind of a token says which it is.
+_READ_BOTH_WAYS = {"paligemma"}
+_WRITTEN = 1
+
+
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
@@ -85,6 +90,8 @@ def _is_causal(model: PreTrainedModel) -> bool:
         for entry in attention_modules(model)
         if hasattr(entry.module, "is_causal")
     ]
+    if getattr(model.config, "model_type", None) in _READ_BOTH_WAYS:
+        return True
     # Some attention says nothing of it: BLOOM's, GPT-J's.
     return any(flags) if flags else bool(model.can_generate())
 
@@ -189,16 +196,20 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     # last token.
     added = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
     check_ids(model, added, "target")
-    append_ids(batch, added, tokenizer)
+    append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
     batch.notes.append(f"The last {count} tokens are the target (the second text).")
 
 
-def append_ids(batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
+def append_ids(
+    model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
+) -> None:
     """Put ids behind the prompt, as a second text that its tokens predicted.
 
     Parameters
     ----------
+    model : PreTrainedModel
+        A decoder-only model.
     batch : Batch
         One prompt without padding; changed.
     added : Tensor
@@ -213,6 +224,8 @@ def append_ids(batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
+            elif name == "token_type_ids" and model.config.model_type in _READ_BOTH_WAYS:
+                more = torch.full_like(more, _WRITTEN)
             more = added if name == "input_ids" else more
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
     prompt = batch.tokens["input"][0]

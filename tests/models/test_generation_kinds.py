@@ -1,0 +1,155 @@
+"""Generated text of models that read pictures and sounds as well, against their own steps."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from packaging.version import Version
+
+from attnviz.extraction import extract
+from models.steps import assert_predictions, own_steps, stitched
+
+pytestmark = pytest.mark.models
+
+IMAGE = 150
+IDS = torch.tensor([[1, 5, IMAGE, IMAGE, IMAGE, IMAGE, 7, 9]])
+TEXT: dict[str, Any] = {
+    "hidden_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "intermediate_size": 64,
+    "vocab_size": 200,
+    "max_position_embeddings": 256,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+VISION: dict[str, Any] = {
+    "hidden_size": 32,
+    "intermediate_size": 37,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 28,
+    "patch_size": 14,
+}
+
+
+def sharpened(model: Any) -> Any:
+    """Rows that are peaked, so that a wrong one shows; and a text that goes on."""
+    with torch.no_grad():
+        for name, module in model.named_modules():
+            if name.rpartition(".")[2] in {"q_proj", "k_proj", "qkv"}:
+                module.weight *= 8
+    model.generation_config.update(eos_token_id=None, repetition_penalty=5.0)
+    return model.eval()
+
+
+def llava() -> Any:
+    config = transformers.LlavaConfig(
+        vision_config=transformers.CLIPVisionConfig(**VISION, projection_dim=16),
+        text_config=transformers.LlamaConfig(**TEXT),
+        image_token_id=IMAGE,
+        image_seq_length=4,
+        vision_feature_select_strategy="default",
+        vision_feature_layer=-1,
+    )
+    return transformers.LlavaForConditionalGeneration(config)
+
+
+def gemma3() -> Any:
+    config = transformers.Gemma3Config(
+        text_config=TEXT
+        | {
+            "head_dim": 12,
+            "sliding_window": 6,
+            "layer_types": ["sliding_attention", "full_attention"],
+        },
+        vision_config=VISION,
+        mm_tokens_per_image=4,
+        image_token_index=IMAGE,
+        boi_token_index=151,
+        eoi_token_index=152,
+    )
+    return transformers.Gemma3ForConditionalGeneration(config)
+
+
+def paligemma() -> Any:
+    if Version(transformers.__version__) < Version("5.20"):
+        pytest.skip("its masks were made in other ways before")
+    config = transformers.PaliGemmaConfig(
+        text_config=TEXT | {"model_type": "gemma", "head_dim": 12},
+        vision_config=VISION
+        | {"model_type": "siglip_vision_model", "projection_dim": 48, "vocab_size": 200},
+        image_token_index=IMAGE,
+        projection_dim=48,
+    )
+    return transformers.PaliGemmaForConditionalGeneration(config)
+
+
+@pytest.mark.parametrize(
+    ("make", "types"), [(llava, None), (gemma3, "images"), (paligemma, "prompt")]
+)
+def test_a_text_behind_a_picture(make: Any, types: str | None) -> None:
+    torch.manual_seed(0)
+    model = sharpened(make())
+    given = {"pixel_values": torch.randn(1, 3, 28, 28)}
+    if types is not None:
+        given["token_type_ids"] = torch.where(IDS == IMAGE, int(types == "images"), 0)
+    own = own_steps(model, 9, IDS, **given)
+    encoded = {"input_ids": IDS, "attention_mask": torch.ones_like(IDS), **given}
+    record = extract(model, encoded, generate=9)
+    stack = record.stacks["self"]
+    for layer in range(2):
+        expected = stitched(own.attentions, layer, 16, None)
+        found = stack.weights(layer=layer)[:, :16, :16]
+        assert np.abs(found - expected).max() < 1e-4
+    # Half of the prompt looks ahead where a picture, or all of it, is read both ways.
+    assert bool(stitched(own.attentions, 1, 16, None)[0, 2, 3] > 0) == (types is not None)
+    assert_predictions(stack.query_tokens, own, 8)
+    assert not any("differ" in note for note in record.notes)
+    assert not record.stacks["vision"].query_tokens.predictions
+
+
+def test_a_text_from_a_sound() -> None:
+    torch.manual_seed(0)
+    config = transformers.WhisperConfig(
+        vocab_size=200,
+        num_mel_bins=16,
+        encoder_layers=2,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        d_model=48,
+        encoder_ffn_dim=64,
+        decoder_ffn_dim=64,
+        max_source_positions=50,
+        max_target_positions=64,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        decoder_start_token_id=3,
+        suppress_tokens=None,
+        begin_suppress_tokens=None,
+    )
+    model = sharpened(transformers.WhisperForConditionalGeneration(config))
+    # Its own method samples once it is given a temperature, which a number alone must not.
+    model.generation_config.temperature = 1.0
+    sound = torch.randn(1, 16, 100)
+    whole = {"input_features": sound, "force_unique_generate_call": True}
+    own = own_steps(model, 6, None, **whole)
+    record = extract(model, {"input_features": sound}, generate=6)
+    tokens = record.stacks["cross"].query_tokens
+    assert tokens.ids == tuple(own.sequences[0, :-1].tolist())
+    assert_predictions(tokens, own, 1)
+    for layer in range(2):
+        for name, steps, num_keys in (
+            ("decoder", own.decoder_attentions, None),
+            ("cross", own.cross_attentions, 50),
+        ):
+            found = record.stacks[name].weights(layer=layer)
+            assert np.abs(found - stitched(steps, layer, 6, num_keys)).max() < 1e-4
