@@ -201,9 +201,7 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     batch.notes.append(f"The last {count} tokens are the target (the second text).")
 
 
-def append_ids(
-    model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any
-) -> None:
+def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
     """Put ids behind the prompt, as a second text that its tokens predicted.
 
     Parameters
