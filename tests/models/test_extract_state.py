@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers
+from packaging.version import Version
 from transformers.modeling_utils import AttentionInterface
 
 from attnviz.extraction import extract
@@ -59,6 +61,8 @@ def assert_same_state(before: dict[str, Any], after: dict[str, Any]) -> None:
 def test_outputs_are_bit_identical_during_a_capture(
     kind: str, implementation: str, make_model: Callable[..., Any]
 ) -> None:
+    if kind == "t5" and Version(transformers.__version__) < Version("5.15"):
+        pytest.skip("T5 goes through the dispatcher from transformers 5.15 on")
     model = make_model(kind)
     model.set_attn_implementation(implementation)
     arguments = arguments_of(kind)

@@ -204,7 +204,8 @@ def _scale(call: AttentionCall) -> float:
 
 
 def _softcap(call: AttentionCall) -> float | None:
-    softcap = call.options.get("softcap")
+    # Torch's own function knows no cap: versions that are asked for both leave it out.
+    softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)
 
 

@@ -47,6 +47,8 @@ class Run:
         For each attention that it computed the examples; for each window of one, likewise.
     num_calls : int
         How many attentions it computed.
+    received : tuple of int
+        How many queries and keys they had in all, padding included.
     whole : bool
         Whether queries and keys account for all of its logits.
     dispatched : bool
@@ -66,6 +68,7 @@ class Run:
     num_tokens: frozenset[int] = frozenset()
     calls: list[list[Captured]] = field(default_factory=list)
     num_calls: int = 0
+    received: tuple[int, int] = (0, 0)
     whole: bool = True
     dispatched: bool = True
     heads: tuple[int, ...] | None = None
@@ -141,11 +144,12 @@ class Collector:
         self._kept: dict[tuple[str | None, str | None], list[Kept]] = {}
         self._masks = MaskReader()
         self._skipped: AttentionCall | None = None
-        stacks: dict[str, list[str]] = {}
+        self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.softmax:
-                stacks.setdefault(self._stack(entry.name), []).append(entry.name)
-        self._foresight = Foresight(keeping, stacks)
+                self.stacks.setdefault(self._stack(entry.name), []).append(entry)
+        paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
+        self._foresight = Foresight(keeping, paths)
 
     @property
     def expected(self) -> list[AttentionModule]:
@@ -268,6 +272,10 @@ class Collector:
                 return
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
+        run.received = (
+            run.received[0] + windows * call.num_queries,
+            run.received[1] + windows * call.num_keys,
+        )
         run.whole = run.whole and call.whole
         run.dispatched = run.dispatched and call.weights is None
         for window in range(windows):

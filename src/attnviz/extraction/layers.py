@@ -178,10 +178,8 @@ def _refuse_parts(run: Run) -> None:
     """Refuse several attentions of one run that are no windows: they must cover its input once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
-    total = sum(call[0].num_queries for call in run.calls)
     # Queries may be pooled: then the keys are those of all tokens.
-    keys = sum(call[0].num_keys for call in run.calls)
-    if not {total, keys} & run.num_tokens:
+    if not set(run.received) & run.num_tokens:
         raise NotImplementedError(
             f"model: {run.name} attends {run.num_calls} times in one forward, to parts of its "
             "input that overlap or are not all of it, which cannot be shown yet; draw the model's "
