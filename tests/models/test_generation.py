@@ -403,6 +403,10 @@ class TestNotes:
         assert not record.tokens.predictions
         assert any("has no language head" in note for note in record.notes)
 
+    def test_one_token_is_told_as_one(self, llama: Any) -> None:
+        record = extract(llama, IDS, generate=1)
+        assert record.notes[-1] == "The last token was generated greedily (the second text)."
+
     def test_without_a_tokenizer_candidates_are_ids(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=2)
         each = record.tokens.predictions[0]

@@ -143,10 +143,12 @@ class Encoder:
             batch.arguments.pop("decoder_attention_mask", None)
             self._add_side(batch, "decoder", "generate", None)
             batch.answers = [Answer("decoder", generated.prefix - 1, tuple(added.tolist()))]
-            note = f"The decoder's text, {len(added)} tokens, was generated {manner}."
+            count = "1 token" if len(added) == 1 else f"{len(added)} tokens"
+            note = f"The decoder's text, {count}, was generated {manner}."
         else:
             append_ids(self._model, batch, added[None], tokenizer)
-            note = f"The last {len(added)} tokens were generated {manner} (the second text)."
+            which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
+            note = f"The last {which} generated {manner} (the second text)."
         batch.answers = [
             answer and replace(answer, likeliest=tuple(generated.likeliest))
             for answer in batch.answers

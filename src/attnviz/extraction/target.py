@@ -198,7 +198,8 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     check_ids(model, added, "target")
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
-    batch.notes.append(f"The last {count} tokens are the target (the second text).")
+    which = "token is" if count == 1 else f"{count} tokens are"
+    batch.notes.append(f"The last {which} the target (the second text).")
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
