@@ -2,6 +2,7 @@
 #
 #   make demo     the package at work on its own demo model: writes head_view.html and opens it
 #   make test     everything: lint, types, unit tests, models, a real browser, a real JupyterLab
+#   make oldest   the sample of models with the oldest transformers that attnviz takes
 #   make lab      JupyterLab on notebooks/
 #   make watch    builds the front-end again on every change in js/src
 #   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
@@ -18,10 +19,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lab watch tutorial format package clean environment test-environment front-end
+.PHONY: help demo test oldest lab watch tutorial format package clean environment test-environment front-end
 
 help:
-	@sed -n '3,10s/^# *//p' Makefile
+	@sed -n '3,12s/^# *//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -47,6 +48,15 @@ test: test-environment
 	$(FRONT_END) run test
 	$(VENV_PYTHON) -m pytest --junitxml=test-results/pytest.xml
 
+# Beside the other packages, which stay as they are: four packages in place of the newest.
+oldest: test-environment
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
+		-r constraints-oldest.txt
+	PYTHONPATH=.oldest $(VENV_PYTHON) -m pytest --junitxml=test-results/oldest.xml \
+		tests/models/test_traced.py tests/models/test_extract_weights.py \
+		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
+		tests/models/test_generation.py tests/model_types/test_sample.py
+
 lab: test-environment
 	.venv/bin/jupyter lab notebooks
 
@@ -66,5 +76,5 @@ package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
 
 clean:
-	rm -rf .venv js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .venv .oldest js/node_modules src/attnviz/static dist build test-results head_view.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis
