@@ -166,6 +166,10 @@ def extract(
         If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
         no target for a decoder, no such layer or head), the device is not there, or the model has
         no attention.
+    MemoryError
+        If the queries and keys of that many tokens would exceed what is free where they are kept;
+        says so before the model runs, and which arguments would make them fit. Layers that run
+        several times are counted once, and only attention over the tokens of a text.
     OSError
         If a hub id or folder cannot be read.
     NotImplementedError

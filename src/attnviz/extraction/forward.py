@@ -10,9 +10,11 @@ import torch
 
 from attnviz.extraction.batch import Batch, placed
 from attnviz.extraction.collect import Collector
+from attnviz.extraction.estimate import layer_sizes
 from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.predict import num_logits
+from attnviz.extraction.room import check_memory
 
 __all__ = ["run_forward"]
 
@@ -46,6 +48,11 @@ def run_forward(
         The model's own.
     notes : list of str
         What a reader must know.
+
+    Raises
+    ------
+    MemoryError
+        If what is to be kept would exceed what is free; nothing has run then.
     """
     model = loaded.model
     arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
@@ -78,6 +85,7 @@ def run_forward(
                 beside_text="audio" if any(map(arguments.__contains__, _SOUNDS)) else "vision",
                 trace_all=trace_all,
             )
+            check_memory(layer_sizes(model, collector.stacks, batch.sides), keeping)
             with collector.watching():
                 outputs = model(**arguments)
             if not collector.overlooked:
