@@ -50,8 +50,9 @@ def test_rows_of_a_decoder_are_those_of_its_steps(
 ) -> None:
     model = make_model(kind)
     own = own_steps(model, 12)
-    if kind not in ("gemma2", "gpt_oss"):
-        model.set_attn_implementation(implementation)
+    if kind != "gpt_oss":
+        # Its cap and sdpa don't go together: old versions of transformers left the cap out.
+        model.set_attn_implementation("eager" if kind == "gemma2" else implementation)
     record = extract(model, IDS, generate=12)
     stack = record.stacks["self"]
     assert record.tokens.ids == tuple(own.sequences[0].tolist())
