@@ -1,0 +1,116 @@
+"""Check every model type of the installed transformers, each in a process of its own.
+
+make coverage                       all of them, and docs/coverage.md
+cd tests && python -m model_types bert swin    some
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import logging
+import multiprocessing
+import os
+import resource
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import asdict
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+from model_types.rows import Row
+from model_types.table import DOCUMENT, RESULTS, table
+
+_PROCESSES = 2
+_MOST_SECONDS = 120
+_MOST_MEMORY = 12 << 30
+# What nearly every type imports: loaded before the processes part, it is loaded once.
+_COMMON = (
+    "model_types.check",
+    "torch._dynamo",
+    "transformers.models.bert.modeling_bert",
+    "transformers.models.llama.modeling_llama",
+    "transformers.models.mamba.modeling_mamba",
+    "transformers.models.mixtral.modeling_mixtral",
+    "transformers.models.qwen2_vl.modeling_qwen2_vl",
+    "transformers.models.t5.modeling_t5",
+    "transformers.models.wav2vec2.modeling_wav2vec2",
+)
+
+
+def _work(model_type: str, answer: Connection) -> None:
+    import torch
+    import transformers
+
+    from model_types.check import check
+
+    # A model that was not made small must not take the machine with it.
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY, _MOST_MEMORY))
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    logging.disable(logging.WARNING)
+    with Path(os.devnull).open("w") as nowhere, redirect_stdout(nowhere), redirect_stderr(nowhere):
+        answer.send(check(model_type))
+
+
+def _rows(model_types: Sequence[str]) -> Iterator[Row]:
+    """Check types side by side; a row each as soon as it is there."""
+    # Forked, not spawned: importing transformers anew takes longer than most checks.
+    context = multiprocessing.get_context("fork")
+    waiting = list(model_types)[::-1]
+    running: dict[str, tuple[BaseProcess, Connection, float]] = {}
+    while waiting or running:
+        while waiting and len(running) < _PROCESSES:
+            model_type = waiting.pop()
+            ours, theirs = context.Pipe(duplex=False)
+            process: BaseProcess = context.Process(target=_work, args=(model_type, theirs))
+            process.start()
+            theirs.close()
+            running[model_type] = (process, ours, time.monotonic())
+        for model_type, (process, ours, started) in list(running.items()):
+            row: Row | None = None
+            if ours.poll(0.01):
+                try:
+                    row = ours.recv()
+                except EOFError:
+                    process.join()
+                    row = Row(model_type, result="died", reason=f"exit code {process.exitcode}")
+            elif time.monotonic() - started > _MOST_SECONDS:
+                row = Row(model_type, result="too slow", reason=f"over {_MOST_SECONDS} s")
+            if row is not None:
+                process.kill()
+                process.join()
+                ours.close()
+                del running[model_type]
+                yield row
+
+
+def main() -> None:
+    """Check what was asked for, and write down what was found."""
+    from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+    for name in _COMMON:
+        importlib.import_module(name)
+    wanted = sys.argv[1:] or list(CONFIG_MAPPING.keys())
+    rows: dict[str, Row] = {}
+    for row in _rows(wanted):
+        rows[row.model_type] = row
+        said = f"{row.result} {row.reason[:150]}" if row.reason else row.result
+        print(f"{len(rows)}/{len(wanted)} {row.model_type}: {said}", flush=True)  # noqa: T201
+    ordered = [rows[model_type] for model_type in wanted]
+    results = RESULTS if len(sys.argv) == 1 else RESULTS.with_stem("coverage-some")
+    results.parent.mkdir(exist_ok=True)
+    results.write_text(json.dumps([asdict(row) for row in ordered], indent=1))
+    if len(sys.argv) == 1:
+        DOCUMENT.write_text(table(sorted(ordered, key=lambda row: row.model_type.lower())))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,128 @@
+"""A tiny random model of any model type, with weights that make a difference."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import zlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+import transformers
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+from transformers.models.auto import modeling_auto
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from model_types.shrink import tiny_config
+
+__all__ = ["class_of", "seed_of", "tiny_model"]
+
+# Heads by how little they ask for beside the model's own input.
+_MAPPINGS = (
+    "MODEL_MAPPING_NAMES",
+    "MODEL_FOR_PRETRAINING_MAPPING_NAMES",
+    "MODEL_FOR_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SEQ_TO_SEQ_CAUSAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_SPEECH_SEQ_2_SEQ_MAPPING_NAMES",
+    "MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES",
+    "MODEL_FOR_MULTIMODAL_LM_MAPPING_NAMES",
+    "MODEL_FOR_OBJECT_DETECTION_MAPPING_NAMES",
+    "MODEL_FOR_DEPTH_ESTIMATION_MAPPING_NAMES",
+    "MODEL_FOR_UNIVERSAL_SEGMENTATION_MAPPING_NAMES",
+    "MODEL_FOR_KEYPOINT_MATCHING_MAPPING_NAMES",
+    "MODEL_FOR_BACKBONE_MAPPING_NAMES",
+)
+_MOST_PARAMETERS = 60_000_000
+
+
+def seed_of(model_type: str) -> int:
+    """A seed that stays the same for a model type."""
+    return zlib.crc32(model_type.encode())
+
+
+def class_of(model_type: str, wanted: str | None = None) -> type[PreTrainedModel]:
+    """The class to build: the base model where there is one."""
+    if wanted is not None:
+        return _named(model_type, wanted)
+    for mapping in _MAPPINGS:
+        names = getattr(modeling_auto, mapping, {}).get(model_type)
+        if names:
+            name = names if isinstance(names, str) else names[0]
+            return _named(model_type, name)
+    for kind in _classes_beside(CONFIG_MAPPING[model_type]):
+        return kind
+    raise LookupError(f"transformers names no model class for {model_type}")
+
+
+def _named(model_type: str, name: str) -> type[PreTrainedModel]:
+    found = getattr(transformers, name, None)
+    if found is None:
+        for module in _modeling_modules(CONFIG_MAPPING[model_type]):
+            found = getattr(module, name, None)
+            if found is not None:
+                break
+    if found is None:
+        raise LookupError(f"transformers has no class {name}")
+    kind: type[PreTrainedModel] = found
+    return kind
+
+
+def _modeling_modules(kind: type[PretrainedConfig]) -> Iterator[Any]:
+    source = kind.__module__
+    yield importlib.import_module(source.replace("configuration_", "modeling_"))
+
+
+def _classes_beside(kind: type[PretrainedConfig]) -> Iterator[type[PreTrainedModel]]:
+    """Models that lie beside a configuration and are made from it, the plainest first."""
+    for module in _modeling_modules(kind):
+        fitting = [
+            found
+            for _, found in inspect.getmembers(module, inspect.isclass)
+            if issubclass(found, PreTrainedModel)
+            and found.__module__ == module.__name__
+            and getattr(found, "config_class", None) is kind
+            and "forward" in vars(found)
+        ]
+        yield from sorted(fitting, key=lambda found: ("For" in found.__name__, found.__name__))
+
+
+def tiny_model(model_type: str, wanted: str | None, changes: Mapping[str, Any]) -> PreTrainedModel:
+    """Make a tiny random model, in evaluation mode; the same one on every call."""
+    config = tiny_config(model_type, changes)
+    torch.manual_seed(seed_of(model_type))
+    kind = class_of(model_type, wanted)
+    model = kind._from_config(config) if hasattr(kind, "_from_config") else kind(config)
+    count = sum(parameter.numel() for parameter in model.parameters())
+    if count > _MOST_PARAMETERS:
+        raise MemoryError(f"{count / 1e6:.0f} million parameters are too many for a tiny model")
+    _enliven(model)
+    return model.float().eval()
+
+
+@torch.no_grad()
+def _enliven(model: nn.Module) -> None:
+    """Make every parameter matter.
+
+    Checkpoints' initial weights are so small that all tokens look alike, and position biases,
+    gates and sinks start at zero: a formula that forgets them would not show.
+    """
+    generator = torch.Generator().manual_seed(0)
+    for name, parameter in model.named_parameters():
+        values = parameter.data
+        if not values.is_floating_point() or values.numel() == 0:
+            continue
+        usual = bool(torch.isfinite(values).all()) and float(values.abs().max()) < 1e4
+        if not usual:
+            values.normal_(0, 0.5, generator=generator)
+        elif values.dim() >= 2:
+            inputs = values[0].numel()
+            spread = 1.0 if "embed" in name else max(inputs, 1) ** -0.5
+            found = float(values.std()) if values.numel() > 1 else 0.0
+            if found == 0.0:
+                values.add_(torch.randn(values.shape, generator=generator) * spread)
+            elif found < spread:
+                values.mul_(spread / found)
+        elif not bool(values.any()):
+            values.normal_(0, 0.3, generator=generator)

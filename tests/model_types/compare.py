@@ -1,0 +1,310 @@
+"""A record held against a model's own weights, layer by layer and head by head."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz import AttentionRecord
+from attnviz.weights import LayerAttention
+from model_types.reference import Weights
+from model_types.shapes import layouts
+
+__all__ = ["TOLERANCE", "Comparison", "Match", "Pair", "compare", "layer_weights"]
+
+TOLERANCE = 1e-4
+_MOST_LAYOUTS = 60
+
+Array = NDArray[np.float32]
+Layers = list[tuple[str, int, LayerAttention]]
+
+# Which stacks a field of the output can be, likeliest first; a name is the beginning of a stack's.
+_STACKS = (
+    (re.compile(r"qformer|projection|perceiver|connector"), ("connector", "cross", "pooling")),
+    (re.compile(r"cross"), ("cross", "connector")),
+    (re.compile(r"decoder_attentions"), ("decoder", "self")),
+    (re.compile(r"encoder_attentions"), ("encoder", "vision", "audio", "self")),
+    (re.compile(r"vision|image|pixel|video"), ("vision", "encoder", "connector")),
+    (re.compile(r"audio|speech"), ("audio", "encoder", "self")),
+    (re.compile(r"text|language|lm_"), ("self", "text", "decoder", "encoder")),
+    (
+        re.compile(r""),
+        ("self", "vision", "decoder", "encoder", "audio", "connector", "pooling", "text"),
+    ),
+)
+
+
+@dataclass
+class Pair:
+    """A layer of a record and what the model itself gave for it."""
+
+    stack: str
+    layer: int
+    attention: LayerAttention
+    own: Array
+    error: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Compare once."""
+        self.error = self.difference(layer_weights(self.attention))
+
+    def difference(self, found: Array) -> float:
+        """Largest difference over heads, rows and keys; rows that are masked whole left out.
+
+        Where no key is allowed the model's rows are even or not a number, and a record's are zero.
+        """
+        attends = found.sum(-1) > 0
+        differences = np.abs(found - self.own)[attends]
+        return float(differences.max(initial=0.0))
+
+
+@dataclass
+class Match:
+    """A field of the output with the stack that it is."""
+
+    field: str
+    stack: str
+    pairs: list[Pair]
+
+    @property
+    def error(self) -> float:
+        """Largest difference."""
+        return max(pair.error for pair in self.pairs)
+
+
+@dataclass
+class Comparison:
+    """What of a record was held against the model's own weights."""
+
+    matches: list[Match]
+    # Fields of the output that no stack of the record fits.
+    unmatched: list[str]
+    # Stacks that nothing of the model's own says anything about.
+    unverified: list[str]
+
+    @property
+    def error(self) -> float:
+        """Largest difference."""
+        return max((match.error for match in self.matches), default=0.0)
+
+    @property
+    def right(self) -> bool:
+        """Whether everything that the model gives is in the record, within the tolerance."""
+        return bool(self.matches) and not self.unmatched and self.error <= TOLERANCE
+
+
+def layer_weights(attention: LayerAttention) -> Array:
+    """All weights of a layer, (heads, queries, keys)."""
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
+
+
+def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparison:
+    """Match every field of the output with a stack, and then what is left with its modules."""
+    groups = _groups(record)
+    matches: list[Match] = []
+    unmatched: list[str] = []
+    joined = _joined(own)
+    for name, tensors in own.items():
+        found, said = _best(name, list(_candidates(name, groups)), groups, tensors)
+        if name in joined and (found is None or found.error > TOLERANCE):
+            decoders = list(_candidates("decoder_attentions", groups))
+            found = _best(name, decoders, groups, joined[name])[0] or found
+        if found is None:
+            found = _spread(
+                name, [layer for layers in groups.values() for layer in layers], tensors
+            )
+        if found is None:
+            unmatched.append(f"{name}: {said}")
+        else:
+            matches.append(found)
+    unverified = []
+    for stack in record.stacks.values():
+        used = {id(pair.attention) for match in matches for pair in match.pairs}
+        left = [
+            (stack.name, number, stack.attention(number))
+            for number in stack.layers
+            if id(stack.attention(number)) not in used
+        ]
+        if not left:
+            continue
+        match = _by_modules(stack.name, left, own, modules)
+        if match is not None:
+            matches.append(match)
+        else:
+            some = "" if len(left) == stack.num_layers else f" ({len(left)} of its layers)"
+            unverified.append(f"{stack.name}{some}")
+    return Comparison(matches, unmatched, unverified)
+
+
+def _groups(record: AttentionRecord) -> dict[str, Layers]:
+    """Layers by the tower that they belong to: the stages of a tower follow one another."""
+    groups: dict[str, Layers] = {}
+    for name, stack in record.stacks.items():
+        tower = re.sub(r"\s*stage \d+", "", name)
+        groups.setdefault(tower, []).extend(
+            (name, number, stack.attention(number)) for number in stack.layers
+        )
+    return groups
+
+
+def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
+    """Decoders that attend to themselves and to the encoder in one softmax give two parts of it."""
+    names = ("decoder_attentions", "cross_attentions")
+    if not all(name in own for name in names):
+        return {}
+    parts = list(zip(own[names[0]], own[names[1]], strict=False))
+    together = [
+        torch.cat([one, other], dim=-1)
+        for one, other in parts
+        if one is not None and other is not None and one.shape[:-1] == other.shape[:-1]
+    ]
+    if len(together) < len(parts):
+        return {}
+    return {name: list(together) for name in names}
+
+
+def _candidates(name: str, groups: dict[str, Layers]) -> Iterator[str]:
+    for pattern, beginnings in _STACKS:
+        if not pattern.search(name):
+            continue
+        seen: set[str] = set()
+        for beginning in beginnings:
+            for group in groups:
+                if group.startswith(beginning) and group not in seen:
+                    seen.add(group)
+                    yield group
+        return
+
+
+def _best(
+    name: str,
+    candidates: Sequence[str],
+    groups: dict[str, Layers],
+    tensors: Sequence[torch.Tensor | None],
+) -> tuple[Match | None, str]:
+    found: list[Match] = []
+    said: list[str] = []
+    for group in candidates:
+        result = _match(name, group, groups[group], tensors)
+        if isinstance(result, str):
+            said.append(f"{group}: {result}")
+        else:
+            found.append(result)
+    if found:
+        return min(found, key=lambda match: match.error), ""
+    return None, "; ".join(said) or f"no stack among {', '.join(groups)}"
+
+
+def _match(
+    name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor | None]
+) -> Match | str:
+    given = [(place, tensor) for place, tensor in enumerate(tensors) if tensor is not None]
+    if len(given) > len(layers):
+        return f"{len(given)} layers in the model's own weights, {len(layers)} in the record"
+    if len(given) < len(layers):
+        return _some_of(name, group, layers, [tensor for _, tensor in given])
+    pairs = []
+    for (place, tensor), layer in zip(given, layers, strict=True):
+        # Where the output has places for layers without attention, they are the layers' numbers.
+        if len(given) < len(tensors) and place != layer[1]:
+            return f"own weights of layer {place} stand against layer {layer[1]} of the record"
+        pair = _pair(layer, tensor)
+        if pair is None:
+            return _shapes(layer, tensor)
+        pairs.append(pair)
+    return Match(name, group, pairs)
+
+
+def _some_of(name: str, group: str, layers: Layers, tensors: Sequence[torch.Tensor]) -> Match | str:
+    """Own weights of some layers only, in order: each must equal one after the one before."""
+    pairs: list[Pair] = []
+    rest = iter(layers)
+    for tensor in tensors:
+        made = (_pair(layer, tensor) for layer in rest)
+        pair = next((p for p in made if p is not None and p.error <= TOLERANCE), None)
+        if pair is None:
+            return f"{len(tensors)} layers in the model's own weights, {len(layers)} in the record"
+        pairs.append(pair)
+    return Match(name, group, pairs)
+
+
+def _spread(name: str, layers: Layers, tensors: Sequence[torch.Tensor | None]) -> Match | None:
+    """Own weights of several stacks in one field: each must equal a layer that none has yet.
+
+    CANINE's local and deep layers, or Mllama's self- and cross-attention, come in one list.
+    """
+    left = list(layers)
+    pairs: list[Pair] = []
+    for place, tensor in enumerate(tensors):
+        if tensor is None:
+            continue
+        # A layer of the same number first; sorting keeps the rest in order.
+        for layer in sorted(left, key=lambda layer: layer[1] != place):
+            pair = _pair(layer, tensor)
+            if pair is not None and pair.error <= TOLERANCE:
+                left.remove(layer)
+                pairs.append(pair)
+                break
+        else:
+            return None
+    return Match(name, " + ".join(dict.fromkeys(pair.stack for pair in pairs)), pairs)
+
+
+def _pair(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> Pair | None:
+    stack, number, attention = layer
+    shape = (attention.num_heads, attention.num_queries, attention.num_keys)
+    best: Pair | None = None
+    for own in islice(layouts(tensor, *shape), _MOST_LAYOUTS):
+        pair = Pair(stack, number, attention, own)
+        if best is None or pair.error < best.error:
+            best = pair
+        if best.error <= TOLERANCE:
+            break
+    return best
+
+
+def _shapes(layer: tuple[str, int, LayerAttention], tensor: torch.Tensor) -> str:
+    _, number, attention = layer
+    shape = (attention.num_heads, attention.num_queries, attention.num_keys)
+    return f"layer {number}: own weights {tuple(tensor.shape)}, record {shape}"
+
+
+def _by_modules(stack: str, left: Layers, own: Weights, modules: Weights) -> Match | None:
+    """Match a stack's layers with what modules computed; None where no modules fit."""
+    known = [tensor for tensors in own.values() for tensor in tensors if tensor is not None]
+    found: list[Match] = []
+    for name, tensors in modules.items():
+        given = [
+            tensor
+            for tensor in tensors
+            # What is a field of the output has its own stack.
+            if tensor is not None and not any(torch.equal(tensor, other) for other in known)
+        ]
+        if len(given) == len(left) and isinstance(match := _match(name, stack, left, given), Match):
+            found.append(match)
+        elif len(given) > len(left):
+            # A stage of a tower: some of its layers, in order.
+            pairs = _in_order(left, given)
+            if pairs is not None:
+                found.append(Match(name, stack, pairs))
+    return min(found, key=lambda match: match.error, default=None)
+
+
+def _in_order(layers: Layers, tensors: Sequence[torch.Tensor]) -> list[Pair] | None:
+    """For each layer the next tensor that it equals; None where there is none."""
+    pairs: list[Pair] = []
+    rest = iter(tensors)
+    for layer in layers:
+        made = (_pair(layer, tensor) for tensor in rest)
+        pair = next((p for p in made if p is not None and p.error <= TOLERANCE), None)
+        if pair is None:
+            return None
+        pairs.append(pair)
+    return pairs

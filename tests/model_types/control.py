@@ -1,0 +1,46 @@
+"""Controls: what attention received is corrupted, and the comparison must notice."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+
+import torch
+
+from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
+from model_types.compare import Match, layer_weights
+
+__all__ = ["NOTICED", "unnoticed"]
+
+# A hundred times what a right formula may differ by.
+NOTICED = 1e-2
+
+
+def unnoticed(matches: list[Match]) -> list[str]:
+    """Corruptions of some layer that would have passed for right, or nearly so."""
+    missed: list[str] = []
+    for match in matches:
+        for pair in match.pairs:
+            for name, corrupted in _corruptions(pair.attention):
+                error = pair.difference(layer_weights(corrupted))
+                if not error > NOTICED:
+                    missed.append(f"{pair.stack} {pair.layer} {name} ({error:.0e})")
+    return missed
+
+
+def _corruptions(attention: LayerAttention) -> Iterator[tuple[str, LayerAttention]]:
+    if not isinstance(attention, QueryKeyAttention):
+        values = torch.from_numpy(layer_weights(attention))
+        yield "weights rolled", GivenWeights(values.roll(1, -1))
+        return
+    yield "keys rolled", dataclasses.replace(attention, keys=attention.keys.roll(1, 1))
+    yield "queries rolled", dataclasses.replace(attention, queries=attention.queries.roll(1, 1))
+    yield "scale halved", dataclasses.replace(attention, scale=attention.scale / 2)
+    if attention.mask is not None:
+        yield "mask dropped", dataclasses.replace(attention, mask=None)
+    if attention.bias is not None:
+        yield "bias dropped", dataclasses.replace(attention, bias=None)
+    if attention.softcap is not None:
+        yield "soft cap dropped", dataclasses.replace(attention, softcap=None)
+    if attention.sinks is not None:
+        yield "sinks dropped", dataclasses.replace(attention, sinks=None)

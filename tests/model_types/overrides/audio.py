@@ -1,0 +1,210 @@
+"""Models of sound."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["AUDIO"]
+
+_MEL_80 = ("normal", 1, 64, 80)
+_FULL = ("ones", 1, 64)
+_CODEC: dict[str, Any] = {
+    "num_filters": 8,
+    "upsampling_ratios": [4, 4],
+    "downsampling_ratios": [4, 4],
+    "codebook_dim": 16,
+    "vector_quantization_hidden_dimension": 16,
+    "upsample_groups": 16,
+    "num_key_value_heads": 4,
+    "hidden_size": 64,
+}
+_OMNI_AUDIO: dict[str, Any] = {
+    "config": {"n_window": 8, "output_dim": 64, "max_source_positions": 64, "num_mel_bins": 16},
+    "inputs": {
+        "input_features": ("normal", 16, 24),
+        "feature_lens": ("exactly", [24]),
+        "aftercnn_lens": ("exactly", [12]),
+        "input_features_mask": None,
+    },
+}
+_CONFORMER_SPEECH: dict[str, Any] = {
+    "config": {
+        "vocab_size": 220,
+        "encoder_num_attention_heads": 2,
+        "decoder_num_attention_heads": 2,
+    },
+}
+
+AUDIO: dict[str, dict[str, Any]] = {
+    "audioflamingo3": {},
+    "canary_decoder": {
+        "inputs": {
+            "encoder_hidden_states": ("normal", 1, 11, 64),
+            "decoder_input_ids": None,
+        }
+    },
+    "clap_audio_model": {
+        "config": {
+            "patch_embeds_hidden_size": 16,
+            "depths": [2, 2],
+            "num_attention_heads": [2, 4],
+            "num_hidden_layers": 2,
+            "hidden_size": 32,
+            "spec_size": 64,
+            "num_mel_bins": 16,
+            "window_size": 4,
+        },
+        "inputs": {"input_features": ("normal", 1, 1, 256, 16)},
+    },
+    "csm_depth_decoder_model": {
+        "config": {"vocab_size": 220, "num_codebooks": 20},
+        "inputs": {"input_ids": ("ids", 1, 14), "backbone_last_hidden_state": ("normal", 1, 64)},
+    },
+    "dia": {
+        "config": {"decoder_config": {"cross_hidden_size": 64}},
+        "inputs": {"decoder_input_ids": ("ids", 1, 8, 9)},
+    },
+    "dia_decoder": {
+        "inputs": {
+            "input_ids": ("ids", 1, 8, 9),
+            "attention_mask": ("ones", 1, 8),
+            "encoder_hidden_states": ("normal", 1, 11, 64),
+        }
+    },
+    "fastspeech2_conformer": _CONFORMER_SPEECH,
+    "fastspeech2_conformer_with_hifigan": {"config": {"model_config": _CONFORMER_SPEECH["config"]}},
+    "fun_asr_nano_encoder": {
+        "config": {"num_timestamp_prediction_layers": 2},
+        "inputs": {
+            "input_features": ("normal", 1, 20, 560),
+            "input_features_mask": ("ones", 1, 20),
+        },
+    },
+    "gemma3n_audio": {
+        "config": {"vocab_offset": 0, "conf_num_attention_heads": 4},
+        "inputs": {
+            "audio_mel": ("normal", 1, 64, 128),
+            "audio_mel_mask": ("false", 1, 64),
+        },
+    },
+    "gemma4_audio": {
+        "config": {"subsampling_conv_channels": [128, 8]},
+        "inputs": {
+            "input_features": ("normal", 1, 64, 128),
+            "attention_mask": ("true", 1, 64),
+            "input_features_mask": ("true", 1, 64),
+        },
+    },
+    "granite_speech5_ctc": {
+        "config": {"encoder_config": {"context_size": 8, "num_key_value_heads": 4}},
+        "inputs": {"input_features": ("normal", 1, 40, 320)},
+    },
+    "granite_speech5_encoder": {
+        "config": {"context_size": 8, "num_key_value_heads": 4},
+        "inputs": {"input_features": ("normal", 1, 40, 320)},
+    },
+    "granite_speech_encoder": {
+        "config": {"context_size": 8},
+        "inputs": {"hidden_states": ("normal", 1, 20, 160)},
+    },
+    "granite_speech_plus_encoder": {
+        "config": {"context_size": 8},
+        "inputs": {"hidden_states": ("normal", 1, 20, 160)},
+    },
+    "kyutai_speech_to_text": {
+        "config": {"codec_config": _CODEC, "codebook_vocab_size": 60},
+        "inputs": {"input_ids": ("small", 1, 14, 4), "attention_mask": ("ones", 1, 14)},
+    },
+    "mimi": {
+        "config": {**_CODEC, "use_causal_conv": True},
+        "inputs": {"input_values": ("normal", 1, 1, 512)},
+    },
+    "mimi_decoder": {"config": _CODEC, "inputs": {"latents": ("normal", 1, 64, 12)}},
+    "moonshine": {
+        "config": {
+            "encoder_num_key_value_heads": 4,
+            "decoder_num_key_value_heads": 4,
+            "encoder_num_attention_heads": 4,
+            "decoder_num_attention_heads": 4,
+        },
+        "inputs": {"input_values": ("normal", 1, 8000)},
+    },
+    "moonshine_streaming": {
+        "config": {
+            "num_key_value_heads": 4,
+            "encoder_config": {"sliding_windows": [[5, 2], [5, 0]], "num_key_value_heads": 4},
+        },
+        "inputs": {"input_values": ("normal", 1, 1600)},
+    },
+    "moonshine_streaming_encoder": {
+        "config": {"sliding_windows": [[5, 2], [5, 0]], "num_key_value_heads": 4},
+        "inputs": {"input_values": ("normal", 1, 1600)},
+    },
+    "moshi_depth": {
+        "config": {"num_codebooks": 14, "max_position_embeddings": 20, "input_size": 64},
+        "inputs": {"input_ids": ("small", 1, 14), "last_hidden_state": ("normal", 1, 1, 64)},
+    },
+    "musicgen": {
+        "class": "MusicgenForConditionalGeneration",
+        "config": {
+            "audio_encoder": {"num_filters": 4, "upsampling_ratios": [4, 4], "codebook_dim": 16},
+            "decoder": {"num_codebooks": 2, "vocab_size": 220},
+        },
+        "inputs": {"decoder_input_ids": ("ids", 2, 9)},
+    },
+    "musicgen_melody": {
+        "class": "MusicgenMelodyForConditionalGeneration",
+        "config": {
+            "audio_encoder": {"num_filters": 4, "upsampling_ratios": [4, 4], "codebook_dim": 16},
+            "decoder": {"num_codebooks": 2, "vocab_size": 220},
+        },
+        "inputs": {"decoder_input_ids": ("ids", 2, 9), "input_features": None},
+    },
+    "musicgen_decoder": {
+        "config": {"num_codebooks": 2, "vocab_size": 220},
+        "inputs": {"input_ids": ("ids", 2, 14), "attention_mask": None},
+    },
+    "musicgen_melody_decoder": {
+        "config": {"num_codebooks": 2, "vocab_size": 220},
+        "inputs": {"input_ids": ("ids", 2, 14), "attention_mask": None},
+    },
+    "nemotron3_5_transcribe_audio": {"inputs": {"input_features": ("normal", 1, 64, 80)}},
+    "pe_audio": {"inputs": {"input_values": ("normal", 1, 1, 640)}},
+    "phi4_multimodal_audio": {
+        "config": {
+            "nemo_conv_channels": 16,
+            "ext_pw_out_channel": 64,
+            "depthwise_separable_out_channel": 64,
+        },
+        "inputs": {"hidden_states": _MEL_80, "mask": ("true", 1, 64)},
+    },
+    "qwen2_5_omni_audio_encoder": _OMNI_AUDIO,
+    "qwen3_omni_moe_audio_encoder": {
+        **_OMNI_AUDIO,
+        "config": {"downsample_hidden_size": 16, "num_mel_bins": 16, "output_dim": 64},
+        "inputs": {
+            "input_features": ("normal", 16, 100),
+            "feature_lens": ("exactly", [100]),
+            "aftercnn_lens": ("exactly", [13]),
+            "input_features_mask": None,
+        },
+    },
+    "qwen3_omni_moe_talker_text": {
+        "config": {"shared_expert_intermediate_size": 48},
+        "inputs": {"input_ids": None, "inputs_embeds": ("normal", 1, 14, 64)},
+    },
+    "qwen3_omni_moe_talker_code_predictor": {
+        "inputs": {"input_ids": None, "inputs_embeds": ("normal", 1, 14, 64)}
+    },
+    "speecht5": {
+        "class": "SpeechT5ForSpeechToText",
+        "config": {"vocab_size": 220, "encoder_max_relative_position": 8},
+        "inputs": {"input_values": ("normal", 1, 1600)},
+    },
+    "xcodec": {
+        "config": {
+            "acoustic_model_config": {"downsampling_ratios": [5, 4], "upsampling_ratios": [4, 5]},
+        },
+        "inputs": {"input_values": ("normal", 1, 1, 1600)},
+    },
+}

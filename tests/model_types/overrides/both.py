@@ -1,0 +1,300 @@
+"""Models of text with images or sound, and the towers that only they have."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["BOTH"]
+
+# Chameleon's image codes are words of its vocabulary.
+_CODES = {
+    "<image>": 10,
+    **{f"IMGIMG{chr(65 + code // 10)}{chr(65 + code % 10)}Z": 20 + code for code in range(64)},
+}
+_EQUAL_HEADS: dict[str, Any] = {"num_key_value_heads": 4}
+_SMALL_VQ: dict[str, Any] = {
+    "base_channels": 32,
+    "channel_multiplier": [1, 1],
+    "hidden_size": 32,
+    "latent_channels": 4,
+    "codebook_size": 64,
+    "embed_dim": 4,
+}
+_MROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [3, 3, 2]}
+_EQUAL_HEADS_TEXT: dict[str, Any] = {"text_config": _EQUAL_HEADS}
+
+BOTH: dict[str, dict[str, Any]] = {
+    "align": {
+        "config": {
+            "projection_dim": 80,
+            "vision_config": {
+                "hidden_dim": 80,
+                "num_block_repeats": [1, 1, 1, 1, 1, 1, 1],
+                "width_coefficient": 0.25,
+                "depth_coefficient": 1.0,
+                "image_size": 64,
+            },
+        }
+    },
+    "blip_2_qformer": {
+        "inputs": {
+            "query_embeds": ("normal", 1, 6, 64),
+            "encoder_hidden_states": ("normal", 1, 11, 64),
+            "input_ids": None,
+            "attention_mask": None,
+        }
+    },
+    "instructblip_qformer": {
+        "inputs": {
+            "query_embeds": ("normal", 1, 6, 64),
+            "encoder_hidden_states": ("normal", 1, 11, 64),
+            "attention_mask": ("ones", 1, 20),
+        }
+    },
+    "bridgetower_vision_model": {"inputs": {"image": ("normal", 1, 3, 32, 32)}},
+    "chameleon": {"config": {"vocabulary_map": _CODES, "vq_config": {"base_channels": 32}}},
+    "cohere_compass": {
+        "config": {
+            "text_config": {
+                "num_hidden_layers": 4,
+                "layer_types": ["sliding_attention", "full_attention"] * 2,
+                "rope_parameters": {
+                    "sliding_attention": _MROPE,
+                    "full_attention": _MROPE,
+                },
+            },
+            "vision_config": {"deepstack_visual_indexes": [1]},
+        }
+    },
+    "cosmos3_edge": {},
+    "deepseek_ocr2": {
+        "config": {
+            "text_config": {
+                "mlp_layer_types": ["dense", "sparse"],
+                "num_experts_per_tok": 2,
+                "n_group": 1,
+                "topk_group": 1,
+            }
+        },
+        "inputs": {"pixel_values": None},
+    },
+    "deepseek_ocr2_vision": {
+        "skip": "its image towers are tied to pictures of 1024 by 1024 pixels"
+    },
+    "inkling_vision": {"skip": "its patches of 40 pixels make it too large for a tiny model"},
+    "inkling_mm_model": {"skip": "its patches of 40 pixels make it too large for a tiny model"},
+    "deepseek_ocr2_encoder": {
+        "inputs": {"inputs_embeds": ("normal", 1, 144, 64), "num_patches": 144}
+    },
+    "emu3": {
+        "config": {"vocabulary_map": _CODES, "vq_config": _SMALL_VQ},
+        "inputs": {"image_sizes": ("exactly", [[32, 32]])},
+    },
+    "fun_asr_nano": {
+        "config": {
+            "adaptor_config": {"intermediate_size": 16},
+            "audio_config": {"num_timestamp_prediction_layers": 2},
+        },
+        "inputs": {
+            "input_features": ("normal", 1, 20, 560),
+            "input_features_mask": ("ones", 1, 20),
+        },
+    },
+    "gemma4_vision": {
+        "inputs": {
+            "pixel_values": ("normal", 1, 36, 192),
+            "pixel_position_ids": (
+                "exactly",
+                [[[column, row] for row in range(6) for column in range(6)]],
+            ),
+        }
+    },
+    "glm5_next": {
+        "config": {
+            "text_config": {"qk_rope_head_dim": 0, "head_dim": 0},
+        }
+    },
+    "granite4_vision": {
+        "config": {
+            "downsample_rate": "1/2",
+            "deepstack_layer_map": [[0, 0], [1, 1]],
+            "spatial_target_layers": [0, 0, 1, 1],
+            "image_grid_pinpoints": [[32, 32], [64, 32]],
+        },
+        "inputs": {
+            "pixel_values": ("normal", 1, 2, 3, 32, 32),
+            "image_sizes": ("exactly", [[32, 32]]),
+        },
+    },
+    "hunyuan_vl": {"config": {"text_config": {"num_key_value_heads": 2}}},
+    "idefics": {
+        "inputs": {
+            "pixel_values": ("normal", 1, 1, 3, 32, 32),
+            "image_attention_mask": ("ones", 1, 14, 1),
+        }
+    },
+    "idefics2_perceiver": {
+        "inputs": {
+            "context": ("normal", 1, 11, 64),
+            "attention_mask": ("ones", 1, 11),
+        }
+    },
+    "instructblip": {
+        "config": {"image_token_index": 10},
+        "inputs": {"qformer_input_ids": ("ids", 1, 6), "qformer_attention_mask": ("ones", 1, 6)},
+    },
+    "instructblipvideo": {
+        "config": {"video_token_index": 11, "image_token_index": 11},
+        "inputs": {
+            "pixel_values": ("normal", 1, 4, 3, 32, 32),
+            "qformer_input_ids": ("ids", 1, 6),
+            "qformer_attention_mask": ("ones", 1, 6),
+        },
+    },
+    "janus": {
+        "config": {
+            "vision_config": {"num_image_tokens": 16},
+            "vq_config": {"base_channels": 32, "channel_multiplier": [1, 1], "latent_channels": 32},
+        }
+    },
+    "kimi_k25_vision": {"inputs": {"pixel_values": ("normal", 16, 3, 8, 8)}},
+    "kosmos-2": {
+        "inputs": {
+            "image_embeds_position_mask": ("exactly", [[0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]),
+        }
+    },
+    "lfm3_vl_vision": {},
+    "llama4_vision_model": {
+        "config": {"vision_output_dim": 64, "projector_input_dim": 64, "intermediate_size": 256}
+    },
+    "mllama": {
+        "config": {
+            "vision_config": {
+                "num_global_layers": 2,
+                "vision_output_dim": 128,
+                "intermediate_layers_indices": [0],
+                "supported_aspect_ratios": [[1, 1], [1, 2]],
+                "max_num_tiles": 2,
+            },
+            "text_config": {"num_hidden_layers": 4, "cross_attention_layers": [1, 3]},
+        },
+        "inputs": {
+            "pixel_values": ("normal", 1, 1, 2, 3, 32, 32),
+            "aspect_ratio_ids": ("exactly", [[1]]),
+            "aspect_ratio_mask": ("ones", 1, 1, 2),
+            "cross_attention_mask": ("ones", 1, 14, 1, 2),
+        },
+    },
+    "mllama_vision_model": {
+        "config": {
+            "num_global_layers": 2,
+            "vision_output_dim": 128,
+            "intermediate_layers_indices": [0],
+            "supported_aspect_ratios": [[1, 1], [1, 2]],
+            "max_num_tiles": 2,
+        },
+        "inputs": {
+            "pixel_values": ("normal", 1, 1, 2, 3, 32, 32),
+            "aspect_ratio_ids": ("exactly", [[1]]),
+            "aspect_ratio_mask": ("ones", 1, 1, 2),
+        },
+    },
+    "molmo2_adapter": {
+        "inputs": {
+            "image_features": ("normal", 1, 1, 16, 128),
+            "pooled_patches_idx": ("exactly", [[[0, 1, 4, 5], [2, 3, 6, 7], [8, 9, 12, 13]]]),
+        }
+    },
+    "molmo2_vision": {
+        "config": {"num_position_embeddings": 16},
+        "inputs": {"pixel_values": ("normal", 1, 16, 192)},
+    },
+    "muse_glimmer_assistant": {
+        "inputs": {
+            "noise_embeds": ("normal", 1, 6, 64),
+            "context_hidden_states": ("normal", 1, 9, 128),
+        }
+    },
+    "paddleocr_vl": {
+        "config": {"text_config": {"rope_parameters": _MROPE}},
+        "inputs": {"pixel_values": ("normal", 16, 3, 8, 8)},
+    },
+    "paddleocr_vl_text": {"config": {"rope_parameters": _MROPE}},
+    "paddleocr_vl_vision": {"inputs": {"pixel_values": ("normal", 1, 16, 3, 8, 8)}},
+    "perceiver": {
+        "config": {
+            "d_latents": 64,
+            "num_self_attends_per_block": 2,
+            "num_self_attention_heads": 4,
+            "num_cross_attention_heads": 4,
+        },
+        "inputs": {"inputs": ("normal", 1, 14, 64)},
+    },
+    "pix2struct": {
+        "config": {"vision_config": {"patch_embed_hidden_size": 192, "seq_len": 32}},
+        "inputs": {
+            "flattened_patches": ("positions", 1, 12, 4, 194),
+            "decoder_input_ids": ("ids", 1, 9),
+            "decoder_attention_mask": None,
+        },
+    },
+    "pix2struct_text_model": {"config": {"initializer_range": 0.02}},
+    "pix2struct_vision_model": {
+        "config": {"patch_embed_hidden_size": 192, "seq_len": 32},
+        "inputs": {"flattened_patches": ("positions", 1, 12, 4, 194)},
+    },
+    "qwen2_5_omni_talker": {"config": {"rope_parameters": _MROPE}},
+    "qwen2_5_omni_text": {"config": {"rope_parameters": _MROPE}},
+    "qwen2_5_omni_thinker": {
+        "config": {"vision_start_token_id": 40, "text_config": {"rope_parameters": _MROPE}}
+    },
+    "qwen3_omni_moe_thinker": {"config": {"vision_start_token_id": 40}},
+    "qwen4_exp": {
+        "config": {
+            "text_config": {
+                "num_hidden_layers": 4,
+                "layer_types": ["linear_attention", "indexed_attention"] * 2,
+                "indexer_n_heads": 2,
+                "indexer_kv_heads": 1,
+                "indexer_head_dim": 16,
+                "indexer_budget": 8,
+                "indexer_compress_ratio": 2,
+                "ngram_vocab_size_base": 200,
+                "split_ngram_parts": 2,
+                "hc_lowrank": 8,
+            }
+        }
+    },
+    "step3p7": {"config": {"text_config": {"sliding_window": 5}}},
+    "blip-2": {
+        "config": {"image_token_index": 10, "use_decoder_only_language_model": True},
+    },
+    "t5gemma2_encoder": {"config": {"text_config": {"dropout_rate": 0.0}}},
+    "tvp": {
+        "config": {
+            "backbone_config": {
+                "model_type": "resnet",
+                "embedding_size": 16,
+                "hidden_sizes": [16, 16, 32, 64],
+                "depths": [1, 1, 1, 1],
+            },
+            "max_img_size": 64,
+            "visual_prompt_size": 8,
+            "num_frames": 2,
+        },
+        "inputs": {"pixel_values": ("normal", 1, 2, 3, 64, 64)},
+    },
+    "videoprism_text_model": {"config": {"attn_logit_softcapping": 3.0}},
+    "video_llama_3_vision": {"inputs": {"merge_sizes": ("exactly", [2])}},
+    "vision-encoder-decoder": {
+        "inputs": {"decoder_input_ids": ("ids", 1, 9), "input_ids": None, "attention_mask": None}
+    },
+    "xclip": {
+        "config": {"projection_dim": 64, "vision_config": {"mit_hidden_size": 64, "num_frames": 4}},
+        "inputs": {"pixel_values": ("normal", 1, 4, 3, 32, 32)},
+    },
+    "xclip_vision_model": {
+        "config": {"mit_hidden_size": 64},
+        "inputs": {"pixel_values": ("normal", 4, 3, 32, 32)},
+    },
+}

@@ -1,0 +1,253 @@
+"""A model's own weights: those that an eager copy of it returns, or that its modules do."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import re
+import sys
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PretrainedConfig, PreTrainedModel
+
+from model_types.build import seed_of
+
+__all__ = [
+    "Weights",
+    "are_weights",
+    "draw_the_same",
+    "eager_copy",
+    "module_weights",
+    "own_weights",
+    "run",
+]
+
+# Model types that return scores before the softmax under the name of attentions.
+_SCORES = {"prophetnet", "squeezebert"}
+
+# By where they stand in the output (or by module): a tensor a layer, None for one without.
+Weights = dict[str, list[torch.Tensor | None]]
+
+
+def run(model: nn.Module, inputs: Mapping[str, Any], **more: Any) -> Any:
+    """One plain forward, without a cache."""
+    draw_the_same(model)
+    if "use_cache" in inspect.signature(model.forward).parameters and "use_cache" not in inputs:
+        more.setdefault("use_cache", False)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return model(**copy.deepcopy(dict(inputs)), **more)
+
+
+def draw_the_same(model: nn.Module) -> None:
+    """Have a model that draws random numbers (VITS, ViLT) draw the same ones every time."""
+    torch.manual_seed(seed_of(type(model).__name__))
+
+
+def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
+    """An independent copy that computes attention in the open."""
+    eager = copy.deepcopy(model)
+    eager.set_attn_implementation("eager")
+    if eager.config._attn_implementation == "eager":
+        return eager.eval()
+    # Models that bypass the dispatcher cannot be switched: they are made anew (Falcon).
+    made = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager")
+    made.load_state_dict(model.state_dict())
+    return made.eval()
+
+
+def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
+    """Every tensor of weights in the model's output."""
+    found = dict(_weights_in(_with_attentions(eager, inputs), ""))
+    return _scores_as_weights(found, eager.config.model_type)
+
+
+def _with_attentions(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Any:
+    """The output of a forward that is asked for weights."""
+    parameters = inspect.signature(eager.forward).parameters
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    if "output_attentions" in parameters or takes_any:
+        try:
+            output = run(eager, inputs, output_attentions=True)
+        except (TypeError, ValueError):
+            output = None
+        if any(True for _ in _weights_in(output, "")):
+            return output
+    configs = list(_configs(eager.config))
+    before = [vars(config).get("output_attentions") for config in configs]
+    try:
+        for config in configs:
+            config.output_attentions = True
+        return run(eager, inputs)
+    finally:
+        for config, value in zip(configs, before, strict=True):
+            config.output_attentions = value
+
+
+def _configs(config: PretrainedConfig) -> Iterator[PretrainedConfig]:
+    yield config
+    for value in vars(config).values():
+        if isinstance(value, PretrainedConfig):
+            yield from _configs(value)
+
+
+def _weights_in(output: Any, path: str) -> Iterator[tuple[str, list[torch.Tensor | None]]]:
+    if isinstance(output, Mapping):
+        for name, value in output.items():
+            place = f"{path}.{name}" if path else str(name)
+            if "attentions" in str(name):
+                tensors = list(_flat(value))
+                if any(tensor is not None for tensor in tensors):
+                    yield place, tensors
+            else:
+                yield from _weights_in(value, place)
+    elif isinstance(output, tuple | list) and not isinstance(output, torch.Size):
+        for index, value in enumerate(output):
+            if isinstance(value, Mapping):
+                yield from _weights_in(value, f"{path}[{index}]")
+
+
+def _flat(value: Any) -> Iterator[torch.Tensor | None]:
+    if value is None:
+        yield None
+    elif isinstance(value, torch.Tensor):
+        yield value if value.dim() >= 3 and value.is_floating_point() else None
+    elif isinstance(value, Sequence):
+        for entry in value:
+            yield from _flat(entry)
+
+
+def _scores_as_weights(found: Weights, kind: str) -> Weights:
+    """Leave out what is no weights: linear attention returns its state under the name."""
+    kept: Weights = {}
+    for path, tensors in found.items():
+        made = [
+            None if tensor is None else tensor if are_weights(tensor) else _softmax(tensor, kind)
+            for tensor in tensors
+        ]
+        if any(tensor is not None for tensor in made):
+            kept[path] = made
+    return _without_cross(kept)
+
+
+def _without_cross(found: Weights) -> Weights:
+    """Take out of attentions what stands in cross attentions as well (Q-Formers)."""
+    kept = dict(found)
+    for path, tensors in found.items():
+        cross = found.get(re.sub(r"(^|\.)attentions$", r"\1cross_attentions", path), ())
+        if path.endswith("cross_attentions") or not cross:
+            continue
+        rest = [
+            tensor
+            for tensor in tensors
+            if tensor is None
+            or not any(other is not None and torch.equal(tensor, other) for other in cross)
+        ]
+        kept[path] = rest or tensors
+    return kept
+
+
+def are_weights(tensor: torch.Tensor) -> bool:
+    """Whether rows are shares of one: with sinks less than one, nothing where all is masked."""
+    values = tensor.detach().float()
+    sums = values.sum(-1)
+    return bool((values >= 0).all()) and bool((sums <= 1 + 1e-3).all()) and bool(sums.max() > 0.01)
+
+
+def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
+    return torch.softmax(tensor.detach().float(), dim=-1) if kind in _SCORES else None
+
+
+def module_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
+    """What the attention of an eager copy itself computes, module by module.
+
+    Composite models keep the weights of their vision towers to themselves, and hierarchical ones
+    those of all but the last layer of a stage. Modules that differ in a layer's number alone are
+    one entry, in the order in which they ran; a module that attends window by window has one
+    tensor, with the windows along its diagonal.
+    """
+    seen = _Seen(eager)
+    with ExitStack() as stack:
+        for source in {type(module).__module__ for module in eager.modules()}:
+            if hasattr(sys.modules[source], "eager_attention_forward"):
+                stack.enter_context(_noting(sys.modules[source], seen.note))
+        run(eager, inputs)
+    by_function, seen.calls = seen.calls, {}
+    with ExitStack() as stack:
+        # Only the last of several forwards counts.
+        stack.callback(eager.register_forward_pre_hook(seen.begin).remove)
+        for name, module in eager.named_modules():
+            known = any(other == name or other.startswith(f"{name}.") for other in by_function)
+            if re.search("atten|attn", type(module).__name__, re.IGNORECASE) and not known:
+                stack.callback(module.register_forward_hook(seen.hook).remove)
+        try:
+            # Some hand their weights on only where they are asked for.
+            _with_attentions(eager, inputs)
+        except (IndexError, TypeError, ValueError):
+            run(eager, inputs)
+    found: Weights = {}
+    for name, tensors in (by_function | seen.calls).items():
+        found.setdefault(re.sub(r"\d+", "#", name), []).append(_diagonal(tensors))
+    return found
+
+
+class _Seen:
+    """Weights that modules returned, by the modules' names."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.calls: dict[str, list[torch.Tensor]] = {}
+        self._names = {id(module): name for name, module in model.named_modules()}
+
+    def note(self, module: nn.Module, beside: Any) -> None:
+        """Keep the first tensor beside a module's output, if it is weights."""
+        for entry in beside:
+            if isinstance(entry, torch.Tensor) and entry.dim() >= 3 and entry.is_floating_point():
+                if are_weights(entry):
+                    name = self._names.get(id(module), "")
+                    self.calls.setdefault(name, []).append(entry.detach())
+                return
+
+    def hook(self, module: nn.Module, arguments: Any, output: Any) -> None:
+        """Note what a module returned."""
+        del arguments
+        self.note(module, output[1:] if isinstance(output, tuple | list) else ())
+
+    def begin(self, module: nn.Module, arguments: Any) -> None:
+        """Forget what was seen before."""
+        del module, arguments
+        self.calls.clear()
+
+
+@contextmanager
+def _noting(source: Any, note: Any) -> Iterator[None]:
+    """Have a modeling file's own eager attention seen while the block runs."""
+    original = source.eager_attention_forward
+
+    @functools.wraps(original)
+    def seen(module: nn.Module, *args: Any, **options: Any) -> Any:
+        output = original(module, *args, **options)
+        note(module, output[1:])
+        return output
+
+    source.eager_attention_forward = seen
+    try:
+        yield
+    finally:
+        source.eager_attention_forward = original
+
+
+def _diagonal(tensors: list[torch.Tensor]) -> torch.Tensor | None:
+    if len(tensors) == 1:
+        return tensors[0]
+    if any(t.dim() != 4 or t.shape[0] != 1 or t.shape[1] != tensors[0].shape[1] for t in tensors):
+        return None
+    heads = [
+        torch.block_diag(*(t[0, head] for t in tensors)) for head in range(tensors[0].shape[1])
+    ]
+    return torch.stack(heads)[None]

@@ -1,0 +1,134 @@
+"""Own weights that are given for windows or bands, laid out as queries by keys.
+
+Each layout is written down from what the model's documentation says about its windows, and not
+from how a record stores them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+__all__ = ["layouts"]
+
+Array = NDArray[np.float32]
+Places = NDArray[np.int64]
+
+
+def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[Array]:
+    """Every reading of a tensor as (heads, queries, keys); none where no reading fits."""
+    values = own.detach().float()
+    if values.dim() > 3 and values.shape[0] == 1:
+        values = values[0]
+    if tuple(values.shape) == (heads, queries, keys):
+        yield values.numpy()
+        if queries == keys:
+            yield from _row_by_row(values.numpy())
+        return
+    if tuple(values.shape[:2]) == (heads, queries) and queries == keys:
+        yield from _band(values, keys)
+    for windows in _as_windows(values, heads):
+        if windows.shape[3] == 3 * windows.shape[2] and queries == keys:
+            yield from _neighbouring_blocks(windows, queries)
+        yield from _windows(windows, queries, keys)
+
+
+def _as_windows(values: torch.Tensor, heads: int) -> Iterator[torch.Tensor]:
+    """As (windows, heads, queries, keys), wherever the heads stand."""
+    if values.dim() == 4 and values.shape[1] == heads:
+        yield values
+    if values.dim() == 4 and values.shape[0] == heads:
+        yield values.transpose(0, 1)
+    if values.dim() == 3 and values.shape[0] % heads == 0:
+        yield values.unflatten(0, (-1, heads))
+
+
+def _row_by_row(values: Array) -> Iterator[Array]:
+    """Patches that a model takes in blocks of two by two (Qwen2-VL), put row by row."""
+    tokens = np.arange(values.shape[1])
+    for rows, columns in _factors(len(tokens)):
+        if rows % 2 or columns % 2:
+            continue
+        blocks = tokens.reshape(rows // 2, columns // 2, 2, 2)
+        order = blocks.transpose(0, 2, 1, 3).reshape(-1)
+        yield values[:, order][:, :, order]
+
+
+def _band(values: torch.Tensor, keys: int) -> Iterator[Array]:
+    """Longformer: column c of row i is key i - window / 2 + c."""
+    heads, queries, width = values.shape
+    if width % 2 == 0:
+        return
+    full = np.zeros((heads, queries, keys), np.float32)
+    for row in range(queries):
+        for column in range(width):
+            key = row - width // 2 + column
+            if 0 <= key < keys:
+                full[:, row, key] = values[:, row, column].numpy()
+    yield full
+
+
+def _neighbouring_blocks(values: torch.Tensor, tokens: int) -> Iterator[Array]:
+    """LongT5: block b sees blocks b - 1, b and b + 1; the last block is padded."""
+    blocks, heads, size, width = values.shape
+    if not tokens <= blocks * size < tokens + size:
+        return
+    full = np.zeros((heads, tokens, tokens), np.float32)
+    for block in range(blocks):
+        for place in range(size):
+            for column in range(width):
+                row, key = block * size + place, (block - 1) * size + column
+                if row < tokens and 0 <= key < tokens:
+                    full[:, row, key] = values[block, :, place, column].numpy()
+    yield full
+
+
+def _windows(values: torch.Tensor, queries: int, keys: int) -> Iterator[Array]:
+    """Windows (windows, heads, queries, keys) that part the tokens among them."""
+    count, heads, rows, columns = values.shape
+    if count * rows != queries or count * columns != keys:
+        return
+    for row_places, column_places in _partitions(count, rows, columns):
+        full = np.zeros((heads, queries, keys), np.float32)
+        for window in range(count):
+            place = np.ix_(range(heads), row_places[window], column_places[window])
+            full[place] = values[window].numpy()
+        yield full
+
+
+def _partitions(count: int, rows: int, columns: int) -> Iterator[tuple[Places, Places]]:
+    """Ways to part queries and keys into windows, in each window's own order."""
+    queries, keys = np.arange(count * rows), np.arange(count * columns)
+    # Neighbouring tokens; and every count-th one (Hiera's units, time by place).
+    yield queries.reshape(count, rows), keys.reshape(count, columns)
+    yield queries.reshape(rows, count).T, keys.reshape(columns, count).T
+    if count == 2:
+        # Two pictures, each of which attends to the other one.
+        yield queries.reshape(2, rows), keys.reshape(2, columns)[::-1]
+    if rows != columns:
+        return
+    for window_height, window_width in _factors(rows):
+        for down, across in _factors(count):
+            height, width = down * window_height, across * window_width
+            # Swin: every other layer's windows are shifted by half their size, round the edges.
+            for shift in {(0, 0), (window_height // 2, window_width // 2)}:
+                grid = np.roll(queries.reshape(height, width), (-shift[0], -shift[1]), axis=(0, 1))
+                places = (
+                    grid.reshape(down, window_height, across, window_width)
+                    .transpose(0, 2, 1, 3)
+                    .reshape(count, rows)
+                )
+                yield places, places
+
+
+def _factors(number: int) -> Iterator[tuple[int, int]]:
+    """Two factors of about the same size first."""
+    for first in sorted(
+        range(1, number + 1), key=lambda n: abs(math.log(n) - math.log(number) / 2)
+    ):
+        if number % first == 0:
+            yield first, number // first

@@ -1,0 +1,208 @@
+"""A tiny configuration of any model type: its own default, made small name by name."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PretrainedConfig
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING
+
+from model_types.sizes import (
+    FILLED,
+    LAYER_COUNTS,
+    LAYER_LISTS,
+    SIZES,
+    SPECIAL_IDS,
+    STAGE_DEPTHS,
+    UPPER_BOUNDS,
+    VOCABULARY,
+)
+
+__all__ = ["tiny_config", "token_ids"]
+
+_TOKEN = re.compile(r"token_?(id|index)$|_(bos|eos|pad|start|end|patch)_id$|im_\w+_id$")
+# Bookkeeping of every configuration, and what follows from the rest.
+_LEFT_ALONE = {
+    "architectures",
+    "dtype",
+    "id2label",
+    "label2id",
+    "per_layer_config",
+    "rope_parameters",
+    "transformers_version",
+    "vision_feature_layer",
+}
+
+
+def tiny_config(model_type: str, changes: Mapping[str, Any]) -> PretrainedConfig:
+    """Make the tiny configuration of a model type.
+
+    `changes` wins over the table of sizes. A dict in it goes into that part of the configuration,
+    or takes its place where it names a model type.
+    """
+    return _shrunk(CONFIG_MAPPING[model_type](), changes, _Ids())
+
+
+def token_ids(config: PretrainedConfig) -> dict[str, int]:
+    """Every special token's id, by name, of a configuration and its parts."""
+    found: dict[str, int] = {}
+    for name, value in vars(config).items():
+        if isinstance(value, PretrainedConfig):
+            for inner, number in token_ids(value).items():
+                found.setdefault(inner, number)
+        elif _TOKEN.search(name) and isinstance(value, int) and 0 <= value < VOCABULARY:
+            found[name] = value
+    return found
+
+
+class _Ids:
+    """Small ids for special tokens: the same name gives the same id in all parts."""
+
+    def __init__(self) -> None:
+        self._given: dict[str, int] = {}
+
+    def __call__(self, name: str) -> int:
+        if name in SPECIAL_IDS:
+            return SPECIAL_IDS[name]
+        stem = name.removesuffix("_id").removesuffix("_index")
+        return self._given.setdefault(stem, 10 + len(self._given))
+
+
+def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) -> PretrainedConfig:
+    kind = type(default)
+    layers = _layers_of(default, changes)
+    settings = _settings_that_belong_together(default, changes, layers)
+    accepted = set(inspect.signature(kind.__init__).parameters) | set(SPECIAL_IDS)
+    accepted |= set(getattr(kind, "__dataclass_fields__", {}))
+    for name, value in vars(default).items():
+        if name in changes or name in settings or name in _LEFT_ALONE or name.startswith("_"):
+            continue
+        if isinstance(value, PretrainedConfig):
+            settings[name] = _shrunk(value, {}, ids)
+        elif name in accepted and (small := _smaller(name, value, layers, ids)) is not None:
+            settings[name] = small
+    for name, value in changes.items():
+        part = vars(default).get(name)
+        if isinstance(value, Mapping) and "model_type" in value:
+            rest = {n: entry for n, entry in value.items() if n != "model_type"}
+            settings[name] = tiny_config(value["model_type"], rest)
+        elif isinstance(value, Mapping) and isinstance(part, PretrainedConfig):
+            settings[name] = _shrunk(part, value, ids)
+        else:
+            settings[name] = value
+    return kind(**settings)
+
+
+@dataclass(frozen=True)
+class _Layers:
+    """Which of the default's layers are kept.
+
+    Attributes
+    ----------
+    number : int
+        How many the default has; 0 where that is not known.
+    kept : sequence of int
+        The first two of each kind.
+    staged : bool
+        Whether a list says how deep each stage is: there stay as many stages.
+    """
+
+    number: int
+    kept: Sequence[int]
+    staged: bool = False
+
+
+def _layers_of(default: PretrainedConfig, changes: Mapping[str, Any]) -> _Layers:
+    values = vars(default)
+    if any(isinstance(values.get(name), list | tuple) for name in STAGE_DEPTHS):
+        return _Layers(0, (), staged=True)
+    number = getattr(default, "num_hidden_layers", None)
+    if not isinstance(number, int):
+        return _Layers(0, ())
+    kinds = getattr(default, "layer_types", None) or getattr(default, "layers_block_type", None)
+    if not isinstance(kinds, list | tuple) or len(kinds) != number or number <= 2:
+        return _Layers(number, range(min(number, changes.get("num_hidden_layers", 2))))
+    kept: list[int] = []
+    for kind in dict.fromkeys(kinds):
+        kept += [place for place, other in enumerate(kinds) if other == kind][:2]
+    return _Layers(number, sorted(kept))
+
+
+def _settings_that_belong_together(
+    default: PretrainedConfig, changes: Mapping[str, Any], layers: _Layers
+) -> dict[str, Any]:
+    settings: dict[str, Any] = {}
+    if "kv_lora_rank" in vars(default):
+        # Latent attention has no groups: its key heads come out expanded.
+        settings["num_key_value_heads"] = SIZES["num_attention_heads"]
+    stages = vars(default).get("_out_indices")
+    given = changes.keys() & {"out_indices", "out_features"}
+    if isinstance(stages, list | tuple) and len(stages) > 1 and not given:
+        # As many of a backbone's stages as its default hands on.
+        settings["out_indices"] = list(stages)
+        if not layers.staged:
+            settings["out_indices"] = list(range(1, len(stages) + 1))
+            settings["num_hidden_layers"] = len(stages)
+    rope = _rope(default)
+    if rope is not None:
+        settings["rope_parameters"] = rope
+    return {name: value for name, value in settings.items() if name not in changes}
+
+
+def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
+    """Rotary parameters whose sections fit a small head; None where there are no sections."""
+    parameters = getattr(default, "rope_parameters", None)
+    known = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
+    if "mrope_section" not in known or not isinstance(parameters, Mapping):
+        return None
+    if "rope_theta" not in parameters:
+        return None
+    pairs = int(SIZES["head_dim"] * (parameters.get("partial_rotary_factor") or 1.0)) // 2
+    sections = [pairs // 3 + (place < pairs % 3) for place in range(3)]
+    return {**parameters, "mrope_section": sections}
+
+
+def _smaller(name: str, value: Any, layers: _Layers, ids: _Ids) -> Any:
+    """What to give for a setting, None to leave it to the configuration."""
+    if value is None:
+        return FILLED.get(name)
+    if isinstance(value, bool | str | Mapping):
+        return None
+    if name in SPECIAL_IDS or _TOKEN.search(name):
+        return [ids(name)] if isinstance(value, list | tuple) else ids(name)
+    if isinstance(value, list | tuple):
+        return _smaller_list(name, value, layers)
+    if name in LAYER_COUNTS:
+        return _smaller_count(name, value, layers)
+    size = SIZES.get(name)
+    return min(size, value) if isinstance(size, int) and name in UPPER_BOUNDS else size
+
+
+def _smaller_count(name: str, value: Any, layers: _Layers) -> int | None:
+    if layers.staged or not isinstance(value, int):
+        return None
+    if value == layers.number > 0 and name in ("num_hidden_layers", "n_layer"):
+        return len(layers.kept)
+    return min(value, 2)
+
+
+def _smaller_list(name: str, value: Sequence[Any], layers: _Layers) -> Any:
+    size = SIZES.get(name)
+    made: Sequence[Any] | None = None
+    if name in LAYER_LISTS:
+        made = [1]
+    elif isinstance(size, tuple):
+        made = size
+    elif name in ("image_size", "patch_size") and value and isinstance(value[0], int):
+        made = [size] * len(value)
+    elif name in STAGE_DEPTHS:
+        made = [min(entry, 2) for entry in value]
+    elif len(value) == layers.number > 2:
+        made = [value[place] for place in layers.kept]
+    if made is None:
+        return None
+    return tuple(made) if isinstance(value, tuple) else list(made)

@@ -1,0 +1,84 @@
+"""What an extraction must leave as it was: the model, and what it computes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import PreTrainedModel
+
+from model_types.reference import run
+
+__all__ = ["Calls", "State", "pairs_of_tensors", "same"]
+
+
+class State:
+    """A model's configuration, modes and hooks at one time."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.configuration = repr(model.config.to_dict())
+        self.implementation = model.config._attn_implementation
+        self.modes = [module.training for module in model.modules()]
+        self.hooks = [_hooks(module) for module in model.modules()]
+
+    def changes(self, model: PreTrainedModel) -> list[str]:
+        """What is another now."""
+        now = vars(State(model))
+        return [f"{name} changed" for name, value in vars(self).items() if now[name] != value]
+
+
+def _hooks(module: nn.Module) -> int:
+    return len(module._forward_hooks) + len(module._forward_pre_hooks)
+
+
+class Calls:
+    """What the forwards of an extraction were given, and what they gave."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        self.implementation = model.config._attn_implementation
+        self.calls: list[tuple[dict[str, Any], Any]] = []
+        self._handle = model.register_forward_hook(self._hook, with_kwargs=True)
+
+    def _hook(self, module: Any, args: Any, kwargs: dict[str, Any], output: Any) -> None:
+        # Where the second way switches to eager, the output is eager's.
+        if module.config._attn_implementation == self.implementation and not args:
+            self.calls.append((kwargs, output))
+
+    def stop(self) -> None:
+        """Watch no longer."""
+        self._handle.remove()
+
+    def changes(self, model: PreTrainedModel) -> list[str]:
+        """Whether a plain forward with the very same arguments gives the very same bits."""
+        if all(same(output, run(model, kwargs)) for kwargs, output in self.calls):
+            return []
+        return ["the output during capture is not that of a plain forward"]
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two outputs are equal bit for bit."""
+    if isinstance(one, torch.Tensor):
+        return torch.equal(torch.nan_to_num(one), torch.nan_to_num(other))
+    if isinstance(one, Mapping):
+        return set(one) == set(other) and all(same(one[name], other[name]) for name in one)
+    if isinstance(one, tuple | list):
+        return len(one) == len(other) and all(same(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(one, float):
+        return one == other or (math.isnan(one) and math.isnan(other))
+    return True
+
+
+def pairs_of_tensors(one: Any, other: Any) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """The floating-point tensors that stand at the same place of two outputs."""
+    if isinstance(one, torch.Tensor):
+        if one.is_floating_point() and one.numel() and one.shape == other.shape:
+            yield one, other
+    elif isinstance(one, Mapping):
+        for name in one.keys() & other.keys():
+            yield from pairs_of_tensors(one[name], other[name])
+    elif isinstance(one, tuple | list):
+        for first, second in zip(one, other, strict=False):
+            yield from pairs_of_tensors(first, second)

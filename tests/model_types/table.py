@@ -1,0 +1,169 @@
+"""The table of docs/coverage.md, made from rows."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+from model_types.rows import REFERENCED, Row
+
+__all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
+
+_ROOT = Path(__file__).resolve().parent.parent.parent
+DOCUMENT = _ROOT / "docs" / "coverage.md"
+RESULTS = _ROOT / "test-results" / "coverage.json"
+
+_NOT_YET = ("refused", "partly", "wrong", "died", "too slow")
+_HEAD = """\
+# Which models attnviz reads
+
+`make coverage` makes this page; it is not written by hand.
+
+{versions}
+
+For every model type of transformers a tiny random model is made, its queries and keys are scaled up
+until rows are peaked (a random model attends evenly, and any formula would look right), its
+attention is extracted as `attnviz.extract(model, inputs)` does it, and **every layer and head is
+compared with the weights that the model itself returns** from eager attention, to 1e-4 in float32.
+The model must be the same afterwards: its configuration, its modes and hooks, and every bit of what
+it computes, during the capture and after it. As a control, queries, keys, scale, mask and whatever
+else goes into the weights are corrupted one by one, and the comparison must notice.
+
+{summary}
+
+"""
+
+
+def versions() -> str:
+    """What the table was made with, as its head says it."""
+    names = ("transformers", "torch", "attnviz")
+    return "Made with " + ", ".join(f"{name} {version(name)}" for name in names) + "."
+
+
+def share(rows: Iterable[Row]) -> float:
+    """How many of those that return their own weights are right, as a share of one."""
+    counted = [row for row in rows if row.source == "output" and row.result in REFERENCED]
+    return sum(row.result == "ok" for row in counted) / max(1, len(counted))
+
+
+def table(rows: Sequence[Row]) -> str:
+    """The whole document."""
+    right = [row for row in rows if row.result == "ok"]
+    parts = [
+        _HEAD.format(versions=versions(), summary=_summary(rows)),
+        "## Right\n\n",
+        "The error is the largest difference of all layers and heads; the peak is the median of "
+        "the rows' largest weights. Stacks are named with their layers and heads.\n\n",
+        _lines(
+            ("Model type", "Class", "Stacks", "Kept", "Error", "Peak"),
+            (
+                (
+                    row.model_type,
+                    f"`{row.kind}`",
+                    "; ".join(row.stacks),
+                    row.way,
+                    _number(row.error),
+                    "" if row.peak is None else f"{row.peak:.2f}",
+                )
+                for row in right
+            ),
+        ),
+        _reasons(
+            "## Not yet\n\nThese have weights of their own, and the record could not be made, or "
+            "not all of it: an error (refused) or a warning (partly) says so at run time.",
+            [row for row in rows if row.result in _NOT_YET],
+            say=True,
+        ),
+        _remarks(right),
+        _reasons(
+            "## No weights to compare with\n\nWithout attention between tokens (convolutions, "
+            "state-space models), or with one whose weights the model doesn't return.",
+            [row for row in rows if row.result == "no own weights"],
+        ),
+        _reasons(
+            "## Not tried\n\nTypes of which no tiny model was made, or that need more than the "
+            "usual inputs. Parts of other models are tried within those.",
+            [row for row in rows if row.result in ("not built", "no inputs")],
+        ),
+    ]
+    return "".join(parts).rstrip() + "\n"
+
+
+def _summary(rows: Sequence[Row]) -> str:
+    referenced = [row for row in rows if row.result in REFERENCED]
+    output = [row for row in referenced if row.source == "output"]
+    modules = [row for row in referenced if row.source == "modules"]
+    right = [row for row in output if row.result == "ok"]
+    errors = [row.error for row in referenced if row.result == "ok" and row.error is not None]
+    ways = Counter(row.way for row in referenced if row.result == "ok")
+    return "\n".join(
+        [
+            f"- **{len(right)} of {len(output)}** model types that return their own weights are "
+            f"right (**{share(rows):.1%}**); the largest error is "
+            f"{_number(max(errors, default=0))}.",
+            f"- {sum(row.result == 'ok' for row in modules)} of {len(modules)} more return none, "
+            "and were compared with what their attention modules compute.",
+            "- Kept are "
+            + ", ".join(f"{way} of {count} types" for way, count in ways.most_common())
+            + ".",
+            f"- {len(rows)} model types in all: the rest has no attention, returns no weights, or "
+            "could not be tried here.",
+        ]
+    )
+
+
+def _remarks(right: Sequence[Row]) -> str:
+    """What a reader must know of types that are right."""
+    eager = [row.model_type for row in right if any("eager attention" in n for n in row.notes)]
+    parts = [
+        "\n## Remarks\n\n",
+        "transformers' eager attention computes something else than its default one for "
+        f"{', '.join(eager) or 'no type'}: there the record of the eager model was compared.\n",
+    ]
+    missed = [row for row in right if row.unnoticed]
+    if missed:
+        parts.append(
+            "\nCorruptions that changed weights by less than 1e-2, so that the comparison proves "
+            "little about them:\n\n"
+        )
+        parts += [f"- {row.model_type}: {', '.join(row.unnoticed[:4])}\n" for row in missed]
+    unverified = [row for row in right if row.unverified]
+    if unverified:
+        parts.append(
+            "\nStacks beside those that were compared, for which the model gives no weights of its "
+            "own:\n\n"
+        )
+        parts += [f"- {row.model_type}: {', '.join(row.unverified)}\n" for row in unverified]
+    return "".join(parts)
+
+
+def _reasons(title: str, rows: Sequence[Row], *, say: bool = False) -> str:
+    if not rows:
+        return ""
+    return f"\n{title}\n\n" + _lines(
+        ("Model type", "Class", "Reason"),
+        (
+            (
+                row.model_type,
+                f"`{row.kind}`" if row.kind else "",
+                (f"**{row.result}**: " if say else "") + _short(row.reason),
+            )
+            for row in rows
+        ),
+    )
+
+
+def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [head, ["---"] * len(head), *rows]
+    return "".join(f"| {' | '.join(cell.replace('|', '/') for cell in line)} |\n" for line in lines)
+
+
+def _short(text: str, length: int = 170) -> str:
+    text = " ".join(text.split()).replace("<", "&lt;")
+    return text if len(text) <= length else text[: length - 1].rsplit(" ", 1)[0] + " …"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.0e}"
