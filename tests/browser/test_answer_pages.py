@@ -222,8 +222,10 @@ def test_a_long_answer_stays_in_sight(
 def test_prompt_and_answer_are_named(page: Page, record: Any, tmp_path: Path) -> None:
     for name in ("HeadView", "MatrixView", "NeuronView"):
         view = getattr(av, name)(record, layer=2, prediction=1)
-        root = ET.parse(view.save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
-        texts = ["".join(each.itertext()) for each in root.iter("{http://www.w3.org/2000/svg}text")]
+        figure = ET.parse(view.save(tmp_path / "x.svg")).getroot()  # noqa: S314 - our own file
+        texts = [
+            "".join(each.itertext()) for each in figure.iter("{http://www.w3.org/2000/svg}text")
+        ]
         assert "answer" in texts, name
         assert any("predicting “lay”" in text for text in texts), name
     # A page whose tokens nobody generated has none of it.
