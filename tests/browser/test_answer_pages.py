@@ -34,7 +34,8 @@ def long_record() -> Any:
     """As many tokens as the model has positions for, most of them unlikely."""
     model, tokenizer = av.demos.load("decoder")
     torch.manual_seed(3)
-    options = {"max_new_tokens": 114, "do_sample": True, "temperature": 2.0, "top_k": 0}
+    options: dict[str, Any] = {"max_new_tokens": 114, "do_sample": True}
+    options |= {"temperature": 2.0, "top_k": 0}
     options["eos_token_id"] = None
     return av.extract(model, PROMPT, tokenizer=tokenizer, generate=options)
 
