@@ -217,9 +217,20 @@ def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
         return logits
     return replace(
         logits,
-        added=tuple(each.expand(old).reshape(new) for each in logits.added),
-        blocked=tuple(each.expand(old).reshape(new) for each in logits.blocked),
+        added=tuple(_as_reshaped(each, old, new) for each in logits.added),
+        blocked=tuple(_as_reshaped(each, old, new) for each in logits.blocked),
     )
+
+
+def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
+    """What was added to logits of one shape, for the same logits in another."""
+    if old[-2:] == new[-2:] and tensor.dim() == len(old):
+        # Examples and heads alone change places: a view, which is known again in other layers.
+        if tensor.shape[:-2] == old[:-2]:
+            return tensor.reshape(*new[:-2], *tensor.shape[-2:])
+        if tensor.shape[:-2].numel() == 1:
+            return tensor.reshape(*(1 for _ in new[:-2]), *tensor.shape[-2:])
+    return tensor.expand(old).reshape(new)
 
 
 def _plus(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
