@@ -14,7 +14,7 @@ from attnviz.extraction.layers import StackLayers
 from attnviz.extraction.patches import patch_sizes
 from attnviz.extraction.windowed import reordered
 
-__all__ = ["Arranged", "arranged"]
+__all__ = ["Arranged", "arranged", "grid_of"]
 
 
 @dataclass(frozen=True)
@@ -26,11 +26,17 @@ class Arranged:
     grids : list of tuple of int
         Rows and columns of each image, one after the other.
     padding : int
-        How many tokens behind them only fill up windows.
+        How many tokens behind them only fill up windows, or the rest of a batch.
+    sizes : list of tuple of int, or None
+        Height and width of each image in pixels, where what lies beyond only fills up.
+    block : int
+        Rows and columns of patches that the model was given next to each other.
     """
 
     grids: list[tuple[int, int]]
     padding: int = 0
+    sizes: list[tuple[int, int]] | None = None
+    block: int = 1
 
 
 def arranged(
@@ -52,14 +58,74 @@ def arranged(
     Arranged or None
         None where the model says nothing of the order.
     """
-    grid = arguments.get("image_grid_thw")
-    if grid is None:
-        grid = arguments.get("image_grid_hw")
-    if isinstance(grid, torch.Tensor):
-        return _in_blocks(model, layers, grid)
+    grid = grid_of(arguments)
+    if grid is not None:
+        return _in_blocks(model, layers, grid, _told_block(arguments))
     pixels = arguments.get("pixel_values")
-    if isinstance(pixels, torch.Tensor) and pixels.dim() == 4:
+    if not isinstance(pixels, torch.Tensor):
+        return None
+    shapes = arguments.get("spatial_shapes")
+    if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
+        return _padded(layers, shapes, pixels.shape[1])
+    if pixels.dim() != 4:
+        return None
+    if any(layers.windows):
         return _in_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+    sizes = arguments.get("image_sizes")
+    return _side_by_side(model, layers, pixels, sizes)
+
+
+def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
+    """Frames, rows and columns of patches of each image or film, where a model is told them.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the model was given.
+
+    Returns
+    -------
+    Tensor or None
+        int64, (images, 3); None where it says nothing, or speaks of images and films at once.
+    """
+    grids = [
+        arguments[name]
+        for name in ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
+        if isinstance(arguments.get(name), torch.Tensor)
+    ]
+    if len(grids) != 1 or grids[0].dim() != 2:
+        return None
+    grid: torch.Tensor = grids[0].cpu()
+    if grid.shape[1] == 2:
+        grid = torch.cat([torch.ones_like(grid[:, :1]), grid], dim=1)
+    return grid
+
+
+def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> Arranged | None:
+    """Patches of an image of any shape, filled up to a fixed number (SigLIP 2)."""
+    if len(shapes) != 1 or set(layers.shape()) != {length}:
+        return None
+    rows, columns = (int(each) for each in shapes[0])
+    return Arranged([(rows, columns)], padding=length - rows * columns)
+
+
+def _side_by_side(
+    model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
+) -> Arranged | None:
+    """Images of any shape as one run of patches, each laid into the corner of a page (Pixtral)."""
+    if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
+        return None
+    known = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
+    pages = [(pixels.shape[-2], pixels.shape[-1])] * len(pixels)
+    inside = [(int(row), int(column)) for row, column in sizes.tolist()] if known else pages
+    if any(
+        row > page[0] or column > page[1] for (row, column), page in zip(inside, pages, strict=True)
+    ):
+        return None
+    for patch in patch_sizes(model.config):
+        grids = [(height // patch[0], width // patch[1]) for height, width in inside]
+        if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
+            return Arranged(grids, sizes=inside)
     return None
 
 
@@ -68,15 +134,28 @@ def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
         example[number] = reordered(example[number], order)
 
 
-def _in_blocks(model: nn.Module, layers: StackLayers, grid: torch.Tensor) -> Arranged | None:
+def _told_block(arguments: Mapping[str, Any]) -> int | None:
+    """How many rows and columns make a block, where that is told with the images."""
+    for name in ("merge_sizes", "image_merge_sizes", "video_merge_sizes"):
+        sizes = arguments.get(name)
+        if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
+            return int(sizes.flatten()[0])
+    return None
+
+
+def _in_blocks(
+    model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
+) -> Arranged | None:
     """Blocks of patches that become one token of the text (Qwen2-VL and its kin)."""
-    rows = [[1, *row] if len(row) == 2 else row for row in grid.tolist()]
-    images = [(height, width) for frames, height, width in rows for _ in range(frames)]
+    images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
     if queries != keys or queries != sum(height * width for height, width in images):
         return None
     owner = _owner(model, layers.names[0], "spatial_merge_size")
-    size = 1 if owner is None else int(owner.spatial_merge_size)
+    if size is None:
+        size = 1 if owner is None else int(owner.spatial_merge_size)
+    if any(height % size or width % size for height, width in images):
+        return None
     starts = torch.tensor([0, *(height * width for height, width in images)]).cumsum(0)[:-1]
     shift = torch.repeat_interleave(
         starts, torch.tensor([height * width for height, width in images])
@@ -89,7 +168,7 @@ def _in_blocks(model: nn.Module, layers: StackLayers, grid: torch.Tensor) -> Arr
     if not torch.equal(order, torch.arange(len(order))):
         for number in list(layers.examples[0]):
             _reorder(layers, number, order)
-    return Arranged(images)
+    return Arranged(images, block=size)
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
@@ -129,7 +208,7 @@ def _owner(model: nn.Module, name: str, attribute: str) -> Any:
 def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> Arranged | None:
     """Square windows, in some models shifted in every other layer (Swin, SAM)."""
     queries, keys = layers.shape()
-    if queries != keys or not any(layers.windows):
+    if queries != keys:
         return None
     orders, found = {}, None
     for name, number, windows in zip(

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
+from attnviz.extraction.arrange import grid_of
 from attnviz.extraction.batch import Answer, Batch, Side
 from attnviz.extraction.display import display_tokens
 from attnviz.extraction.generate import Generated
@@ -252,7 +253,9 @@ class Encoder:
             }
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
-        batch = Batch(arguments, size=main.shape[0])
+        # A tower's patches are in one row, whatever number of images they are of.
+        single = "input_ids" not in arguments and grid_of(arguments) is not None
+        batch = Batch(arguments, size=1 if single else main.shape[0])
         encodings = getattr(given, "encodings", None)
         if "input_ids" in arguments:
             self._add_side(batch, "input", "inputs", encodings)

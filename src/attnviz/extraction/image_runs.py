@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import groupby
+from itertools import accumulate
 from math import isqrt
 from typing import Any
-
-import torch
 
 from attnviz.images import PatchGrid
 from attnviz.tokens import Tokens
 
-__all__ = ["with_image_runs"]
+__all__ = ["image_places", "with_image_runs"]
 
 _ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 
 
-def with_image_runs(
-    tokens: Tokens, config: Any, arguments: Mapping[str, Any], num_images: int
-) -> Tokens:
-    """Name the tokens of a text that stand for patches of images.
+def image_places(tokens: Tokens, config: Any) -> list[list[int]]:
+    """Find the runs of a text's tokens that stand for patches of images.
 
     Parameters
     ----------
@@ -29,59 +25,98 @@ def with_image_runs(
         With ids.
     config : PreTrainedConfig
         The model's; its `image_token_id` says which tokens they are.
-    arguments : mapping
-        What the model was given: ``image_grid_thw`` says how images are cut, where they differ.
-    num_images : int
-        How many pictures are known.
+
+    Returns
+    -------
+    list of list of int
+        For each run the places of its tokens; empty where no token stands for an image.
+    """
+    names = {getattr(config, name, None) for name in _ID_NAMES} - {None}
+    runs: list[list[int]] = []
+    for place, identifier in enumerate(tokens.ids or ()):
+        if identifier not in names:
+            continue
+        if runs and runs[-1][-1] == place - 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
+
+
+def with_image_runs(
+    tokens: Tokens, runs: Sequence[list[int]], shapes: Sequence[tuple[int, int]] | None
+) -> Tokens:
+    """Name the tokens of a text that stand for patches of images.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The text's.
+    runs : sequence of list of int
+        The runs, as `image_places` gives them.
+    shapes : sequence of tuple of int, or None
+        Rows and columns of the patches that each picture was cut into, as far as they are known.
 
     Returns
     -------
     Tokens
-        Each as ``row,column``, with its grid, where the runs are as many as the pictures and a run
-        has just as many tokens as its grid; otherwise as ``image 1``. The same object where no
-        token stands for an image.
+        Each as ``row,column``, with its grid, where the shapes, made coarser alike, account for
+        just so many tokens; otherwise as ``image 1``, by run. The same object without runs.
+
+    Examples
+    --------
+    >>> tokens = Tokens.of(["a", "?", "?"], ids=[5, 9, 9])
+    >>> with_image_runs(tokens, [[1, 2]], [(2, 4)]).text
+    ('a', '0,0', '0,1')
     """
-    names = {getattr(config, name, None) for name in _ID_NAMES} - {None}
-    ids = tokens.ids
-    if ids is None or not names & set(ids):
+    if not runs:
         return tokens
-    runs = [
-        list(run)
-        for is_image, run in groupby(range(len(ids)), key=lambda place: ids[place] in names)
-        if is_image
-    ]
-    shapes = _shapes(config, arguments, [len(run) for run in runs])
-    if len(shapes) > len(runs):
-        # Frames of a film, or images that follow each other without a token between them.
-        runs = _cut(runs, shapes)
-    text, special = list(tokens.text), list(tokens.special)
-    sequence = list(tokens.sequence)
-    words = None if tokens.words is None else list(tokens.words)
+    places = [place for run in runs for place in run]
+    coarser = None if not shapes else _coarser(shapes, len(places))
+    if coarser is None:
+        return _renamed(
+            tokens, {place: f"image {n}" for n, run in enumerate(runs, 1) for place in run}
+        )
+    names: dict[int, str] = {}
     grids = []
-    for number, run in enumerate(runs):
-        shape = shapes[number] if len(shapes) == len(runs) else None
-        for offset, place in enumerate(run):
-            special[place] = False
-            sequence[place] = _sequence_near(tokens, place)
-            if shape is None:
-                text[place] = f"image {number + 1}"
-            else:
-                row, column = divmod(offset, shape[1])
-                text[place] = (
-                    f"{row},{column}" if len(runs) == 1 else f"{number + 1}: {row},{column}"
-                )
-            if words is not None:
-                # A word of its own, so that it stays where words are merged.
-                words[place] = len(tokens) + place
-        if shape is not None and len(runs) == num_images:
-            grids.append(PatchGrid(number, run[0], *shape))
+    starts = [0, *accumulate(rows * columns for rows, columns in coarser)]
+    for number, (start, (rows, columns)) in enumerate(zip(starts, coarser, strict=False)):
+        own = places[start : start + rows * columns]
+        prefix = f"{number + 1}: " if len(coarser) > 1 else ""
+        for offset, place in enumerate(own):
+            row, column = divmod(offset, columns)
+            names[place] = f"{prefix}{row},{column}"
+        # Some models put a token behind each row: their patches are no single run.
+        if own[-1] - own[0] == len(own) - 1:
+            grids.append(PatchGrid(number, own[0], rows, columns))
+    return replace(_renamed(tokens, names), grids=tuple(grids))
+
+
+def _coarser(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
+    """The same shapes with blocks of patches made one, so that they are just so many."""
+    block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
+    if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
+        return None
+    coarser = [(rows // block, columns // block) for rows, columns in shapes]
+    return coarser if sum(rows * columns for rows, columns in coarser) == count else None
+
+
+def _renamed(tokens: Tokens, names: dict[int, str]) -> Tokens:
+    """Tokens under other names, as parts of the text that they stand in."""
+    text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
+    words = None if tokens.words is None else list(tokens.words)
+    for place, name in names.items():
+        text[place], special[place] = name, False
+        sequence[place] = _sequence_near(tokens, place)
+        if words is not None:
+            # A word of its own, so that it stays where words are merged.
+            words[place] = len(tokens) + place
     return replace(
         tokens,
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(sequence),
         words=None if words is None else tuple(words),
-        grids=tuple(grids),
     )
 
 
@@ -89,38 +124,3 @@ def _sequence_near(tokens: Tokens, place: int) -> int:
     """The text that a place belongs to: that of the nearest token before it which has one."""
     before = (tokens.sequence[each] for each in range(place, -1, -1))
     return next((number for number in before if number is not None), 0)
-
-
-def _shapes(
-    config: Any, arguments: Mapping[str, Any], lengths: list[int]
-) -> list[tuple[int, int] | None]:
-    """Rows and columns of each image's tokens, None where they are no full rectangle."""
-    grid = arguments.get("image_grid_thw")
-    vision = getattr(config, "vision_config", config)
-    if isinstance(grid, torch.Tensor):
-        block = int(getattr(vision, "spatial_merge_size", 1) or 1)
-        return [
-            (height // block, width // block)
-            for frames, height, width in grid.tolist()
-            for _ in range(frames)
-        ]
-    squares = [isqrt(length) for length in lengths]
-    return [
-        (side, side) if side > 1 and side * side == length else None
-        for side, length in zip(squares, lengths, strict=True)
-    ]
-
-
-def _cut(runs: list[list[int]], shapes: list[tuple[int, int] | None]) -> list[list[int]]:
-    """Cut runs that hold several images; the runs themselves where they don't add up."""
-    places = [place for run in runs for place in run]
-    lengths = [0 if shape is None else shape[0] * shape[1] for shape in shapes]
-    if sum(lengths) != len(places) or 0 in lengths:
-        return runs
-    cut, start = [], 0
-    for length in lengths:
-        cut.append(places[start : start + length])
-        start += length
-    if any(run[-1] - run[0] != len(run) - 1 for run in cut):
-        return runs
-    return cut

@@ -2,63 +2,133 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from math import ceil
 from typing import Any
 
+from torch import nn
+from transformers import PreTrainedConfig
+
 from attnviz.images import PatchGrid
 from attnviz.tokens import Tokens
 
-__all__ = ["grid_tokens", "one_after_the_other", "patch_sizes", "patch_tokens"]
+__all__ = ["frames_in_patch", "grid_tokens", "one_after_the_other", "patch_sizes", "patch_tokens"]
 
-# A class token, a distillation token and some registers; more before the patches is something else.
-_MOST_BEFORE = 16
+# What models call parameters that become tokens beside the patches, in the order of those tokens,
+# and how such tokens are shown.
+_BEFORE = {
+    "cls_token": "CLS",
+    "class_token": "CLS",
+    "class_embedding": "CLS",
+    "distillation_token": "DIST",
+    "register_tokens": "REG",
+}
+_BEHIND = {"detection_tokens": "DET"}
+# Llama 4 puts its class token behind the patches.
+_CLASS_BEHIND = {"llama4", "llama4_vision_model"}
+# Their order of patches is their own.
+_OWN_ORDER = {"hiera", "vit_mae"}
+# Configurations that say so have stages, from one to the next of which patches become coarser.
+_STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
+_COARSEST = 7
 
 
 def patch_tokens(
-    config: Any, image_size: tuple[int, int], count: int, *, image: int | None = None
-) -> Tokens:
-    """Name the tokens that a vision model makes of an image.
+    model: nn.Module,
+    name: str,
+    image_size: tuple[int, int],
+    count: int,
+    *,
+    images: Sequence[int | None] = (None,),
+) -> Tokens | None:
+    """Name the tokens that a tower makes of an image.
 
     Parameters
     ----------
-    config : PreTrainedConfig
-        The model's; its `patch_size` says how the image is cut.
+    model : Module
+        The model; its configuration says how the image is cut, its parameters which tokens lie
+        beside the patches.
+    name : str
+        Path of a module of the tower.
     image_size : tuple of int
         Height and width of the image that the model received, in pixels.
     count : int
         Number of tokens that attend.
-    image : int, optional
-        Which of the record's images they are patches of.
+    images : sequence of (int or None)
+        Which of the record's images they are patches of, one after the other; one by default.
 
     Returns
     -------
-    Tokens
-        ``[CLS]`` and registers first, as special tokens, then each patch as ``row,column``, counted
-        from 0 at the top left. A model that makes its patches coarser from stage to stage is
-        recognised by the number of tokens. Where patches don't account for the tokens they are
-        ``[0]``, ``[1]``.
-
-    Examples
-    --------
-    >>> class Config:
-    ...     patch_size = 8
-    >>> patch_tokens(Config, (16, 16), 5).text
-    ('[CLS]', '0,0', '0,1', '1,0', '1,1')
+    Tokens or None
+        Class token and registers, as special tokens, and each patch as ``row,column``, counted from
+        0 at the top left. None where these don't account for just so many tokens: what stands for a
+        place in the image is never guessed.
     """
+    config: Any = model.config
+    if {getattr(each, "model_type", None) for each in _configs(config)} & _OWN_ORDER:
+        return None
     height, width = image_size
-    for size in patch_sizes(config):
-        grid = (height // size[0], width // size[1])
-        before = count - grid[0] * grid[1]
-        if min(grid) and 0 <= before <= _MOST_BEFORE:
-            return grid_tokens([grid], before=before, images=[image])
-    # Stages of a pyramid have no class token: the finest cut that gives just so many.
-    for pixels in range(1, max(height, width) + 1):
-        grid = (ceil(height / pixels), ceil(width / pixels))
-        if grid[0] * grid[1] == count and min(grid) > 1:
-            return grid_tokens([grid], images=[image])
-    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+    before, behind = _beside(model, name)
+    grids = [(height // size[0], width // size[1]) for size in patch_sizes(config)]
+    if _has_stages(config):
+        grids += _coarser(image_size, patch_sizes(config))
+    for rows, columns in grids:
+        # Some stages of a tower have the tokens beside the patches, and some have not.
+        for first, last in ((before, behind), ((), ())):
+            patches = rows * columns * len(images)
+            if patches and patches + len(first) + len(last) == count:
+                shapes = [(rows, columns)] * len(images)
+                return grid_tokens(shapes, before=first, behind=last, images=images)
+    return None
+
+
+def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Tokens before and behind the patches, which the tower around a module has parameters for."""
+    found: dict[str, int] = {}
+    while name and not found:
+        name = name.rpartition(".")[0]
+        tower = model.get_submodule(name)
+        for path, parameter in tower.named_parameters():
+            last = path.rpartition(".")[2]
+            if last in _BEFORE or last in _BEHIND:
+                found.setdefault(last, parameter.shape[-2] if parameter.dim() > 1 else 1)
+        kind = getattr(getattr(tower, "config", None), "model_type", None)
+    if not found:
+        return (), ()
+    before = [shown for each, mark in _BEFORE.items() for shown in _numbered(mark, found.get(each))]
+    behind = [shown for each, mark in _BEHIND.items() for shown in _numbered(mark, found.get(each))]
+    if kind in _CLASS_BEHIND:
+        before, behind = [], before
+    return tuple(before), tuple(behind)
+
+
+def _numbered(mark: str, count: int | None) -> list[str]:
+    if count == 1 and mark != "REG":
+        return [f"[{mark}]"]
+    return [f"[{mark}{number}]" for number in range(1, (count or 0) + 1)]
+
+
+def _configs(config: Any) -> Iterator[Any]:
+    """A configuration and those inside of it."""
+    yield config
+    for each in vars(config).values():
+        if isinstance(each, PreTrainedConfig):
+            yield from _configs(each)
+
+
+def _has_stages(config: Any) -> bool:
+    return any(getattr(each, name, None) for each in _configs(config) for name in _STAGES)
+
+
+def _coarser(
+    image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
+) -> Iterator[tuple[int, int]]:
+    """Grids of patches that become twice as long and as wide from stage to stage."""
+    for height, width in sizes or [(1, 1)]:
+        for doubled in range(_COARSEST):
+            step = 2**doubled
+            yield ceil(image_size[0] / (height * step)), ceil(image_size[1] / (width * step))
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
@@ -74,25 +144,42 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
     list of tuple of int
     """
     sizes = []
-    for settings in (
-        config,
-        getattr(config, "vision_config", None),
-        getattr(config, "encoder", None),
-        getattr(config, "backbone_config", None),
-    ):
+    for settings in _configs(config):
         size = getattr(settings, "patch_size", None)
         if isinstance(size, int):
             sizes.append((size, size))
         elif isinstance(size, list | tuple) and len(size) == 2:
             sizes.append((int(size[0]), int(size[1])))
-    return sizes
+        film = getattr(settings, "tubelet_size", None)
+        if isinstance(film, list | tuple) and len(film) == 3:
+            sizes.append((int(film[1]), int(film[2])))
+    return list(dict.fromkeys(sizes))
+
+
+def frames_in_patch(config: Any) -> int:
+    """How many frames of a film a patch goes through.
+
+    Parameters
+    ----------
+    config : PreTrainedConfig
+        The model's.
+
+    Returns
+    -------
+    int
+    """
+    for settings in _configs(config):
+        size = getattr(settings, "tubelet_size", None)
+        if size is not None:
+            return int(size if isinstance(size, int) else size[0])
+    return 1
 
 
 def grid_tokens(
     grids: Sequence[tuple[int, int]],
     *,
-    before: int = 0,
-    after: int = 0,
+    before: Sequence[str] = (),
+    behind: Sequence[str] = (),
     images: Sequence[int | None] | None = None,
 ) -> Tokens:
     """Name the patches of images, one after the other.
@@ -101,10 +188,8 @@ def grid_tokens(
     ----------
     grids : sequence of tuple of int
         Rows and columns of each image.
-    before : int
-        Number of tokens before the patches: a class token, then registers.
-    after : int
-        Number of tokens behind them that only fill up windows.
+    before, behind : sequence of str
+        How the tokens before and behind the patches are shown, which are special.
     images : sequence of (int or None), optional
         Which of the record's images each is; None where the picture isn't known.
 
@@ -115,11 +200,11 @@ def grid_tokens(
 
     Examples
     --------
-    >>> tokens = grid_tokens([(1, 2)], before=1, after=1, images=[0])
+    >>> tokens = grid_tokens([(1, 2)], before=["[CLS]"], behind=["[PAD]"], images=[0])
     >>> tokens.text, tokens.grids
     (('[CLS]', '0,0', '0,1', '[PAD]'), (PatchGrid(image=0, start=1, rows=1, columns=2),))
     """
-    text = ["[CLS]", *(f"[REG{number}]" for number in range(1, before))][:before]
+    text = list(before)
     found = []
     for number, (rows, columns) in enumerate(grids):
         image = None if images is None else images[number]
@@ -127,8 +212,9 @@ def grid_tokens(
             found.append(PatchGrid(image, len(text), rows, columns))
         prefix = f"{number + 1}: " if len(grids) > 1 else ""
         text += [f"{prefix}{row},{column}" for row in range(rows) for column in range(columns)]
-    special = [True] * before + [False] * (len(text) - before) + [True] * after
-    text += ["[PAD]"] * after
+    num_patches = len(text) - len(before)
+    special = [True] * len(before) + [False] * num_patches + [True] * len(behind)
+    text += behind
     count = len(text)
     return Tokens(
         text=tuple(text),
@@ -155,7 +241,7 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
 
     Examples
     --------
-    >>> one_after_the_other([grid_tokens([(1, 1)], before=1)] * 2).text
+    >>> one_after_the_other([grid_tokens([(1, 1)], before=["[CLS]"])] * 2).text
     ('1: [CLS]', '1: 0,0', '2: [CLS]', '2: 0,0')
     """
     text: list[str] = []
