@@ -279,6 +279,22 @@ def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Pat
     expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
 
 
+def test_the_strongest_key_is_that_of_the_keys_in_sight(page: Page, tmp_path: Path) -> None:
+    """The whole row's strongest lies outside of the window."""
+    count = 300
+    weights = np.full((1, 1, count, count), 0.2 / 298, np.float32)
+    weights[..., 290], weights[..., 10] = 0.5, 0.3
+    tokens = [f"t{position}" for position in range(count)]
+    record = av.AttentionRecord.from_weights(weights, tokens)
+    view = av.HeadView(record, token=5, key_window=[0, 64])
+    says(
+        opened(page, view, tmp_path),
+        "“t5” attends, among the keys in sight, most to “t10”: 0.30",
+    )
+    view = av.HeadView(record, token=5, key_window=[0, 300])
+    says(opened(page, view, tmp_path), "“t5” attends most to “t290”: 0.50")
+
+
 def test_stacks_of_different_depth_and_heads(page: Page, tmp_path: Path) -> None:
     record = av.AttentionRecord.from_weights(
         encoder_attentions=softmax_weights(3, 2, 4, 4),

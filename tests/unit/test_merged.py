@@ -301,11 +301,13 @@ def test_a_merged_record_comes_back_the_same(number: int, tmp_path: Path) -> Non
         assert (other.query_tokens, other.key_tokens) == (stack.query_tokens, stack.key_tokens)
         assert (other.causal, other.layers) == (stack.causal, stack.layers)
         for layer in stack.layers:
-            assert_array_equal(other.weights(layer=layer), stack.weights(layer=layer))
+            # A product's last bit depends on where in memory its factors lie, on some processors.
+            weights = stack.weights(layer=layer)
+            assert_allclose(other.weights(layer=layer), weights, rtol=0, atol=1e-6)
     assert again.merge_words() is again
     # And once more, from what was loaded.
     twice = load(again.save(tmp_path / "y.safetensors"))
-    assert_array_equal(twice.to_numpy()[0], record.to_numpy()[0])
+    assert_allclose(twice.to_numpy()[0], record.to_numpy()[0], rtol=0, atol=1e-6)
 
 
 def test_a_merged_file_grows_with_the_text_and_not_with_its_square(tmp_path: Path) -> None:

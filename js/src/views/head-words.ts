@@ -85,7 +85,8 @@ export function sentence(said: Said): string {
     if (focus.query !== null) {
       const query = queryOf(said, focus.query);
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
-      return `${where} ${query} attends most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+      const among = stop - start < said.keyTexts.length ? ", among the keys in sight," : "";
+      return `${where} ${query} attends${among} most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
     }
     const key = quotedAt(said.keyTexts, focus.key as number);
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
