@@ -151,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130
     except (
-        *(ImportError, LookupError, OSError, RuntimeError, TypeError, ValueError),
+        *(ImportError, LookupError, MemoryError, OSError, RuntimeError, TypeError, ValueError),
         TraitError,
     ) as error:
         print(f"attnviz: {_reason(error)}", file=sys.stderr)
@@ -186,8 +186,8 @@ def _telling_place(record: AttentionRecord, model: str) -> dict[str, Any]:
     # Not in the first layer, which knows nothing yet but single tokens and their places.
     strongest = {
         (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
-        for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True)
-        for head in range(num_heads)
+        for layer in stack.layers
+        for head in stack.kept_heads(layer)
         if layer > 0
     }
     layer, head = max(strongest, key=lambda place: strongest[place])

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
 
-__all__ = ["KeptHeads", "vectors_of_head", "vectors_of_layer"]
+__all__ = ["KeptHeads", "vectors_of_head", "vectors_of_layer", "weights_of_layer"]
 
 
 @dataclass(frozen=True)
@@ -144,6 +145,23 @@ def vectors_of_layer(attention: LayerAttention) -> QueryKeyAttention | None:
     """
     base = attention.base if isinstance(attention, KeptHeads) else attention
     return base if isinstance(base, QueryKeyAttention) else None
+
+
+def weights_of_layer(attention: LayerAttention) -> torch.Tensor | None:
+    """The weights of a layer, where they were given.
+
+    Parameters
+    ----------
+    attention : LayerAttention
+        Whatever is kept of it.
+
+    Returns
+    -------
+    Tensor or None
+        (heads, queries, keys), of the heads that were kept; None where weights are computed.
+    """
+    base = attention.base if isinstance(attention, KeptHeads) else attention
+    return base.values if isinstance(base, GivenWeights) else None
 
 
 def vectors_of_head(attention: LayerAttention, head: int) -> tuple[QueryKeyAttention, int] | None:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.kept import vectors_of_layer
 from attnviz.masks import BandMask
-from attnviz.weights import LayerAttention, QueryKeyAttention, tiles
+from attnviz.weights import LayerAttention, tiles
 
 __all__ = ["MERGED_NOTE", "MergedWeights"]
 
@@ -29,7 +30,7 @@ class MergedWeights:
 
     Attributes
     ----------
-    base : QueryKeyAttention or GivenWeights
+    base : QueryKeyAttention, GivenWeights or KeptHeads
         The attention from token to token.
     query_starts, key_starts : ndarray
         int64, (words,): place of each word's first token, ascending from 0.
@@ -84,6 +85,11 @@ class MergedWeights:
         return self.base.num_heads
 
     @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of the heads that were kept."""
+        return self.base.kept_heads
+
+    @property
     def num_queries(self) -> int:
         """Number of words that are rows."""
         return len(self.query_starts)
@@ -102,7 +108,8 @@ class MergedWeights:
         """
         if not self.base.causal or self.num_queries > self.num_keys:
             return False
-        mask = self.base.mask if isinstance(self.base, QueryKeyAttention) else None
+        vectors = vectors_of_layer(self.base)
+        mask = None if vectors is None else vectors.mask
         offset = mask.offset if isinstance(mask, BandMask) else 0
         last = self.key_starts[self.num_keys - self.num_queries :]
         return bool(np.array_equal(last - offset, self.query_starts))

@@ -197,8 +197,9 @@ class AttentionRecord(FromElsewhere):
         Returns
         -------
         list of ndarray
-            One a layer, float32, (heads, queries, keys); `numpy.stack` joins them where all
-            layers have equally many heads.
+            One a layer, in the order of `AttentionStack.layers`, float32, (heads, queries, keys);
+            `numpy.stack` joins them where all layers have equally many heads. Where only some heads
+            were kept they are those, in the order of `AttentionStack.kept_heads`.
         """
         chosen = self.stack(stack)
         return [chosen.weights(layer=number) for number in chosen.layers]

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.images import PatchGrid, checked_image
+from attnviz.kept import KeptHeads
 from attnviz.masks import BandMask, Bias, DenseBias, DistanceBias, Mask, PackedMask
 from attnviz.merged import MergedWeights
 from attnviz.predictions import Candidate, Prediction
@@ -225,6 +226,14 @@ def _layer_to_header(
 def _attention_to_header(
     attention: LayerAttention, prefix: str, arrays: dict[str, torch.Tensor], shared: _Shared
 ) -> dict[str, Any]:
+    if isinstance(attention, KeptHeads):
+        return {
+            "kind": "kept heads",
+            "heads": list(attention.kept_heads),
+            "num_heads": attention.num_heads,
+            "num_key_heads": attention.num_key_heads,
+            "base": _attention_to_header(attention.base, prefix, arrays, shared),
+        }
     if isinstance(attention, GivenWeights):
         arrays[f"{prefix}/weights"] = attention.values
         return {"kind": "weights"}
@@ -240,6 +249,7 @@ def _attention_to_header(
         "softcap": attention.softcap,
         "mask": shared.name(attention.mask),
         "bias": shared.name(attention.bias),
+        **({} if attention.key_heads is None else {"key_heads": list(attention.key_heads)}),
     }
 
 
@@ -265,6 +275,23 @@ def _attention_from_header(
     arrays: dict[str, torch.Tensor],
     shared: dict[str, Mask | Bias],
 ) -> LayerAttention:
+    if fields["kind"] == "kept heads":
+        num_key_heads = fields["num_key_heads"]
+        return KeptHeads(
+            _tokens_attention_from_header(prefix, fields["base"], arrays, shared),
+            tuple(map(int, fields["heads"])),
+            int(fields["num_heads"]),
+            None if num_key_heads is None else int(num_key_heads),
+        )
+    return _tokens_attention_from_header(prefix, fields, arrays, shared)
+
+
+def _tokens_attention_from_header(
+    prefix: str,
+    fields: dict[str, Any],
+    arrays: dict[str, torch.Tensor],
+    shared: dict[str, Mask | Bias],
+) -> QueryKeyAttention | GivenWeights:
     if fields["kind"] == "weights":
         return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
     queries, keys = arrays[f"{prefix}/queries"], arrays[f"{prefix}/keys"]
@@ -280,6 +307,7 @@ def _attention_from_header(
         mask=_mask(shared, fields["mask"]),
         bias=_bias(shared, fields["bias"]),
         sinks=arrays.get(f"{prefix}/sinks"),
+        key_heads=None if fields.get("key_heads") is None else tuple(map(int, fields["key_heads"])),
     )
     _check_covers(attention, prefix)
     return attention

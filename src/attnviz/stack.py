@@ -7,9 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.kept import vectors_of_head, vectors_of_layer
 from attnviz.merged import MergedWeights
 from attnviz.tokens import Tokens
-from attnviz.weights import LayerAttention, QueryKeyAttention
+from attnviz.weights import LayerAttention
 from attnviz.words import merged_tokens, word_starts
 from attnviz.zeros import ZeroCount, count_zeros
 
@@ -23,7 +24,7 @@ class AttentionStack:
     ----------
     name : str
         ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
-    layers : mapping of int to QueryKeyAttention, GivenWeights or MergedWeights
+    layers : mapping of int to QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
         By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
     query_tokens : Tokens
         The rows.
@@ -90,8 +91,40 @@ class AttentionStack:
 
     @property
     def heads_per_layer(self) -> tuple[int, ...]:
-        """Number of heads of each layer, in the order of `layers`."""
+        """Number of heads that the model has in each layer, in the order of `layers`."""
         return tuple(attention.num_heads for attention in self._layers.values())
+
+    def kept_heads(self, layer: int) -> tuple[int, ...]:
+        """The model's own numbers of a layer's heads whose weights are known.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        tuple of int
+            Ascending; all of them, but where `attnviz.extract` was told to keep some (``heads=``).
+
+        Raises
+        ------
+        IndexError
+            If the stack has no such layer.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().kept_heads(0)
+        (0,)
+        """
+        return self.attention(layer).kept_heads
+
+    @property
+    def has_all_heads(self) -> bool:
+        """Whether the weights of every head of every layer are known."""
+        return all(len(each.kept_heads) == each.num_heads for each in self._layers.values())
 
     @property
     def maximum(self) -> float:
@@ -102,7 +135,7 @@ class AttentionStack:
             self._maximum = max(
                 float(self.weights(layer=number, head=head).max())
                 for number, attention in self._layers.items()
-                for head in range(attention.num_heads)
+                for head in attention.kept_heads
             )
         return self._maximum
 
@@ -114,7 +147,7 @@ class AttentionStack:
     @property
     def has_vectors(self) -> bool:
         """Whether queries and keys of every layer are known, and not its weights alone."""
-        return all(isinstance(layer, QueryKeyAttention) for layer in self._layers.values())
+        return all(vectors_of_layer(layer) is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
         """What is kept of a layer.
@@ -126,7 +159,7 @@ class AttentionStack:
 
         Returns
         -------
-        QueryKeyAttention, GivenWeights or MergedWeights
+        QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
 
         Raises
         ------
@@ -154,14 +187,15 @@ class AttentionStack:
         layer : int
             The model's number of the layer.
         head : int, optional
-            Head within the layer; all heads when left out.
+            Head within the layer; when left out all heads, of which only some were kept those.
         rows, columns : slice, optional
             Queries and keys wanted (step 1); all when left out.
 
         Returns
         -------
         ndarray
-            float32, (rows, columns) for one head, otherwise (heads, rows, columns).
+            float32, (rows, columns) for one head, otherwise (heads, rows, columns), the heads in
+            the order of `kept_heads`.
 
         Raises
         ------
@@ -176,7 +210,7 @@ class AttentionStack:
         if head is not None:
             return attention.weights(self._head(layer, head), row_slice, column_slice)
         return np.stack(
-            [attention.weights(h, row_slice, column_slice) for h in range(attention.num_heads)]
+            [attention.weights(each, row_slice, column_slice) for each in attention.kept_heads]
         )
 
     def allowed(
@@ -249,7 +283,8 @@ class AttentionStack:
         head = self._head(layer, head)
         if self._zeros is None:
             self._zeros = count_zeros(self._layers)
-        return self._zeros[layer][head] if layer in self._zeros else None
+        place = self.kept_heads(layer).index(head)
+        return self._zeros[layer][place] if layer in self._zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
@@ -265,10 +300,11 @@ class AttentionStack:
             float32, (queries, head_dim), as the attention receives them (after rotary position
             and normalisation); None where only weights are known, and for words.
         """
-        attention, head = self.attention(layer), self._head(layer, head)
-        if not isinstance(attention, QueryKeyAttention):
+        known = vectors_of_head(self.attention(layer), self._head(layer, head))
+        if known is None:
             return None
-        vectors: NDArray[np.float32] = attention.queries[head].float().cpu().numpy().copy()
+        attention, place = known
+        vectors: NDArray[np.float32] = attention.queries[place].float().cpu().numpy().copy()
         return vectors
 
     def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
@@ -284,10 +320,11 @@ class AttentionStack:
         ndarray or None
             float32, (keys, head_dim); None where only weights are known, and for words.
         """
-        attention, head = self.attention(layer), self._head(layer, head)
-        if not isinstance(attention, QueryKeyAttention):
+        known = vectors_of_head(self.attention(layer), self._head(layer, head))
+        if known is None:
             return None
-        shared = attention.keys[attention.key_head(head)]
+        attention, place = known
+        shared = attention.keys[attention.key_head(place)]
         vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
         return vectors
 
@@ -351,11 +388,23 @@ class AttentionStack:
                 f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
                 f"{num_heads - 1}"
             )
+        kept = self.kept_heads(layer)
+        if head not in kept:
+            raise IndexError(
+                f"head={head!r}: of layer {layer} of stack {self.name!r} only "
+                f"{'heads' if len(kept) > 1 else 'head'} {spans(kept)} "
+                f"{'were' if len(kept) > 1 else 'was'} kept; extract again with heads= that names "
+                f"{head} too, or without"
+            )
         return head
 
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))
         per_layer = str(heads[0]) if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+        counts = sorted({len(self.kept_heads(number)) for number in self.layers})
+        if not self.has_all_heads:
+            some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+            per_layer = f"{some} of {per_layer}"
         rows, columns = len(self.query_tokens), len(self.key_tokens)
         size = f"{rows} tokens" if self.key_tokens is self.query_tokens else f"{rows} x {columns}"
         return (

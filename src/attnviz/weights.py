@@ -54,7 +54,12 @@ class LayerAttention(Protocol):
 
     @property
     def num_heads(self) -> int:
-        """Number of query heads."""
+        """Number of query heads that the model has."""
+        ...
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of the heads whose weights are known, ascending."""
         ...
 
     @property
@@ -154,6 +159,11 @@ class QueryKeyAttention:
     def num_heads(self) -> int:
         """Number of query heads."""
         return self.queries.shape[0]
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of all heads."""
+        return tuple(range(self.num_heads))
 
     @property
     def num_queries(self) -> int:
@@ -273,6 +283,11 @@ class GivenWeights:
     def num_heads(self) -> int:
         """Number of heads."""
         return self.values.shape[0]
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of all heads."""
+        return tuple(range(self.num_heads))
 
     @property
     def num_queries(self) -> int:

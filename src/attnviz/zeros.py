@@ -13,8 +13,9 @@ from dataclasses import dataclass
 
 import torch
 
+from attnviz.kept import weights_of_layer
 from attnviz.masks import BandMask, compact_mask
-from attnviz.weights import GivenWeights, LayerAttention
+from attnviz.weights import LayerAttention
 
 __all__ = ["ZeroCount", "count_zeros"]
 
@@ -56,7 +57,7 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     Returns
     -------
     dict of int to tuple of ZeroCount
-        One a head, for the layers whose weights were given; others are a softmax's.
+        One a head that was kept, for the layers whose weights were given; others are a softmax's.
 
     Notes
     -----
@@ -72,12 +73,15 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
 
     Examples
     --------
+    >>> from attnviz.weights import GivenWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
     >>> count_zeros({0: GivenWeights(weights)})[0]
     (ZeroCount(zeros=1, counted=6),)
     """
     given = {
-        number: layer.values for number, layer in layers.items() if isinstance(layer, GivenWeights)
+        number: values
+        for number, layer in layers.items()
+        if (values := weights_of_layer(layer)) is not None
     }
     causal = bool(given) and all(_is_causal(values) for values in given.values())
     return {number: _of_layer(values, causal=causal) for number, values in given.items()}

@@ -146,7 +146,7 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("masks", {"torch"}),
         ("weights", {"numpy", "torch"}),
         ("words", set()),
-        ("kept", {"numpy"}),
+        ("kept", {"numpy", "torch"}),
         ("merged", {"numpy"}),
         ("arrays", {"numpy", "torch"}),
         ("projected", set()),

@@ -76,7 +76,8 @@ def head_scores(stack: AttentionStack, pattern: str) -> list[Scores]:
     list of ndarray of float64
         One a layer, in the order of ``stack.layers``, each (heads,): the share of the weight that
         falls on the pattern's pairs, over the queries that can show it, from 0 to 1. NaN where no
-        query can: no token repeats, the mask hides all the pairs, there is one token.
+        query can: no token repeats, the mask hides all the pairs, there is one token; and for heads
+        that were not kept.
 
     Raises
     ------
@@ -151,7 +152,7 @@ def head_entropy(stack: AttentionStack) -> list[Scores]:
     list of ndarray of float64
         One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
         attends to one key, log(number of keys) where all attend evenly to all. NaN where no query
-        attends to anything.
+        attends to anything, and for heads that were not kept.
 
     Notes
     -----
@@ -168,8 +169,8 @@ def head_entropy(stack: AttentionStack) -> list[Scores]:
     """
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
-        entropies = np.zeros(num_heads)
-        for head in range(num_heads):
+        entropies = np.full(num_heads, np.nan)
+        for head in stack.kept_heads(layer):
             total, count = 0.0, 0
             for rows in _row_blocks(stack):
                 weights = stack.weights(layer=layer, head=head, rows=rows).astype(np.float64)
@@ -192,7 +193,7 @@ def _measured(stack: AttentionStack, patterns: Sequence[str]) -> dict[str, list[
         counts = np.zeros((len(patterns), num_heads), np.int64)
         for rows in _row_blocks(stack):
             blocks = [pairs_of(name, rows, len(stack.key_tokens), codes) for name in patterns]
-            for head in range(num_heads):
+            for head in stack.kept_heads(layer):
                 weights = stack.weights(layer=layer, head=head, rows=rows)
                 allowed = stack.allowed(layer=layer, head=head, rows=rows)
                 for number, pairs in enumerate(blocks):

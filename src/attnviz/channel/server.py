@@ -47,7 +47,8 @@ def describe(record: AttentionRecord) -> dict[str, Any]:
     Returns
     -------
     dict
-        Fit for JSON: model, notes, and for each stack its layers, heads and tokens.
+        Fit for JSON: model, notes, and for each stack its layers, heads and tokens; ``heads``, the
+        numbers of the heads that were kept, layer by layer, only where some are missing.
     """
     sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
     return {
@@ -64,6 +65,7 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
         "name": stack.name,
         "layers": list(stack.layers),
         "heads_per_layer": list(stack.heads_per_layer),
+        **({} if stack.has_all_heads else {"heads": _kept_heads(stack)}),
         "query_tokens": _describe_tokens(stack.query_tokens),
         "key_tokens": None if same else _describe_tokens(stack.key_tokens),
         "normalized": stack.normalized,
@@ -75,10 +77,17 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
     }
 
 
+def _kept_heads(stack: AttentionStack) -> list[list[int]]:
+    return [list(stack.kept_heads(layer)) for layer in stack.layers]
+
+
 def _zeros(stack: AttentionStack) -> dict[str, Any]:
     """Exact zeros by layer and head, where there are any: no codec tells them from small weights."""
     counts = [
-        [stack.exact_zeros(layer=layer, head=head) for head in range(heads)]
+        [
+            stack.exact_zeros(layer=layer, head=head) if head in stack.kept_heads(layer) else None
+            for head in range(heads)
+        ]
         for layer, heads in zip(stack.layers, stack.heads_per_layer, strict=True)
     ]
     if not any(count is not None and count.zeros for layer in counts for count in layer):
@@ -269,7 +278,7 @@ def encoded_maps(
     size : int
         Largest number of rows and columns of a map, at least 1.
     heads : sequence of int, optional
-        Heads wanted; all when left out.
+        Heads wanted; all that were kept when left out.
     rows, columns : slice, optional
         Queries and keys wanted, start and stop given; all when left out.
 
@@ -286,7 +295,7 @@ def encoded_maps(
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
     if heads is None:
-        heads = range(stack.attention(layer).num_heads)
+        heads = stack.kept_heads(layer)
     if not heads:
         raise ValueError("heads is empty; ask for the maps of at least one")
     rows = rows or slice(0, len(stack.query_tokens))

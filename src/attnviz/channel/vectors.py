@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.stack import AttentionStack
 from attnviz.weights import QueryKeyAttention
 
@@ -24,7 +25,7 @@ _FLOAT_BYTES = 4
 
 
 def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """The queries and keys of a layer.
+    """The queries and keys of a layer's heads that were kept.
 
     Parameters
     ----------
@@ -44,8 +45,8 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     ValueError
         If only the layer's weights are known.
     """
-    attention = stack.attention(layer)
-    if not isinstance(attention, QueryKeyAttention):
+    attention = vectors_of_layer(stack.attention(layer))
+    if attention is None:
         raise ValueError(
             f"queries and keys of stack {stack.name!r}, layer {layer}, are not known: the record "
             "was made from weights, or its tokens are merged into words"
@@ -91,13 +92,16 @@ def encoded_vectors(
     ValueError
         If only weights are known, or the answer would be larger than `largest`.
     """
-    attention = vectors_of(stack, layer)
+    attention, whole_layer = vectors_of(stack, layer), stack.attention(layer)
     for name, given, count in (
-        ("head", head, attention.num_heads),
+        ("head", head, whole_layer.num_heads),
         ("token", token, attention.num_queries),
     ):
         if not 0 <= given < count:
             raise IndexError(f"{name}={given}: stack {stack.name!r} has {name}s 0 to {count - 1}")
+    num_key_heads, place = attention.keys.shape[0], head
+    if isinstance(whole_layer, KeptHeads):
+        num_key_heads, place = whole_layer.num_key_heads or 1, whole_layer.place(head)
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
     if size > largest:
@@ -107,25 +111,24 @@ def encoded_vectors(
         )
     row = slice(token, token + 1)
     with torch.no_grad():
-        logits = attention.logits(head, row)[0].cpu()
+        logits = attention.logits(place, row)[0].cpu()
         bias = torch.zeros(attention.num_keys)
         if attention.bias is not None:
-            bias = attention.bias.added(head, row, slice(0, attention.num_keys))[0].cpu().float()
-        key_head = attention.key_head(head)
+            bias = attention.bias.added(place, row, slice(0, attention.num_keys))[0].cpu().float()
         whole = slice(0, attention.num_keys)
         parts: dict[str, NDArray[Any]] = {
-            "query": attention.queries[head, token].float().cpu().numpy(),
-            "keys": attention.keys[key_head, keys].float().cpu().numpy(),
+            "query": attention.queries[place, token].float().cpu().numpy(),
+            "keys": attention.keys[attention.key_head(place), keys].float().cpu().numpy(),
             "bias": bias[keys].numpy(),
-            "allowed": attention.allowed(head, row, keys)[0].astype(np.float32),
+            "allowed": attention.allowed(place, row, keys)[0].astype(np.float32),
             "logits": logits[keys].numpy(),
         }
-        sink = None if attention.sinks is None else float(attention.sinks[head].float())
+        sink = None if attention.sinks is None else float(attention.sinks[place].float())
         total = logits.double()
         if sink is not None:
             total = torch.cat([total, torch.tensor([sink], dtype=torch.float64)])
         log_sum_exp = float(torch.logsumexp(total, 0))
-    weights = attention.weights(head, row, whole)[0]
+    weights = attention.weights(place, row, whole)[0]
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
         raise ValueError(
@@ -143,10 +146,10 @@ def encoded_vectors(
         else {"logit": sink, "weight": float(np.exp(sink - log_sum_exp))},
         "log_sum_exp": log_sum_exp if np.isfinite(log_sum_exp) else None,
         "head": head,
-        "num_heads": attention.num_heads,
-        "key_head": key_head,
-        "num_key_heads": attention.keys.shape[0],
-        "num_allowed": int(attention.allowed(head, row, whole).sum()),
+        "num_heads": whole_layer.num_heads,
+        "key_head": head // (whole_layer.num_heads // num_key_heads),
+        "num_key_heads": num_key_heads,
+        "num_allowed": int(attention.allowed(place, row, whole).sum()),
         "strongest": [[int(key), float(weights[key])] for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,

@@ -111,9 +111,9 @@ def make_page(
         If the record is too large for a page; says how to make it fit.
     """
     count = sum(
-        heads * len(stack.query_tokens) * len(stack.key_tokens)
+        len(stack.kept_heads(layer)) * len(stack.query_tokens) * len(stack.key_tokens)
         for stack in record.stacks.values()
-        for heads in stack.heads_per_layer
+        for layer in stack.layers
     )
     if "weights" in carries and count > _MAX_WEIGHTS:
         raise ValueError(

@@ -110,9 +110,8 @@ def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -
         A table that any sanitiser leaves as it is.
     """
     stack = record.stack(state["stack"])
-    weights = stack.weights(layer=state["layer"])
-    heads = list(state["heads"]) or list(range(len(weights)))
-    chosen = weights[heads]
+    heads = list(state["heads"]) or list(stack.kept_heads(state["layer"]))
+    chosen = np.stack([stack.weights(layer=state["layer"], head=head) for head in heads])
     queries = list(range(chosen.shape[1])) if state.get("token") is None else [state["token"]]
     chosen = chosen[:, queries]
     strongest = np.argsort(chosen, axis=None)[::-1][:_ROWS_IN_TABLE]

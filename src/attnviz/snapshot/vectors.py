@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
+from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.stack import AttentionStack
-from attnviz.weights import QueryKeyAttention, tiles
+from attnviz.weights import LayerAttention, QueryKeyAttention, tiles
 from attnviz.windows import WindowBias, WindowMask
 
 __all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors"]
@@ -57,11 +58,11 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
         If they would be too large for a page; says how to make them fit.
     """
     layers = [
-        (stack.name, number, attention)
+        (stack.name, number, stack.attention(number), vectors)
         for stack in stacks
         if stack.has_vectors
         for number in stack.layers
-        if isinstance(attention := stack.attention(number), QueryKeyAttention)
+        if (vectors := vectors_of_layer(stack.attention(number))) is not None
     ]
     exact = sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
     size = sum(_size(each, exact) for *_, each in layers)
@@ -74,9 +75,9 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     arrays = _Arrays()
     return {
         "layers": [
-            {"stack": name, "layer": number} | _carried_layer(each, exact, arrays)
+            {"stack": name, "layer": number} | _carried_layer(each, exact, arrays) | _numbers(whole)
             # Silent for the second that most texts take.
-            for name, number, each in tqdm(
+            for name, number, whole, each in tqdm(
                 layers, desc="queries and keys", unit="layer", delay=1.0, leave=False
             )
         ],
@@ -160,6 +161,22 @@ def _carried_layer(
         "bias": _carried_bias(attention, arrays),
         "error": error,
         "logit_error": logit_error,
+    }
+
+
+def _numbers(attention: LayerAttention) -> dict[str, Any]:
+    """The model's numbers of heads, where only some were kept.
+
+    For each of those, `key_heads` says which of the key heads that are carried it reads.
+    """
+    if not isinstance(attention, KeptHeads) or not isinstance(attention.base, QueryKeyAttention):
+        return {}
+    read = map(attention.base.key_head, range(attention.base.num_heads))
+    return {
+        "heads": list(attention.kept_heads),
+        "key_heads": list(read),
+        "num_heads": attention.num_heads,
+        "num_key_heads": attention.num_key_heads,
     }
 
 

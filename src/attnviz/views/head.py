@@ -74,10 +74,10 @@ class HeadView(WindowedView):
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """All heads up to four, all lines up to 32 tokens."""
-        num_heads = stack.attention(layer).num_heads if layer in stack.layers else 0
+        heads = list(stack.kept_heads(layer)) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))
         return {
-            "heads": list(range(num_heads)) if num_heads <= _HEADS_AT_ONCE else [],
+            "heads": heads if len(heads) <= _HEADS_AT_ONCE else [],
             "top_k": None if longest <= _TOKENS_WITH_ALL_LINES else 3,
         }
 

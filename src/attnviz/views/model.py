@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.record import AttentionRecord
+from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.views.windows import WindowedView
 
 __all__ = ["ModelView"]
@@ -88,16 +88,16 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
         if not by_layer:
             raise traitlets.TraitError(_EMPTY.format(given))
         for layer, heads in by_layer.items():
-            counts = _head_counts(record, layer)
-            if not counts:
+            stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
+            if not stacks:
                 raise traitlets.TraitError(
                     f"include_heads={given!r}: there is no layer {layer}; {_layers(record)}"
                 )
-            _check_heads(heads, max(counts), f"layer {layer}", given)
+            _check_heads(heads, [(stack, layer) for stack in stacks], f"layer {layer}", given)
         return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
     heads = _heads(given, given)
-    most = max(max(stack.heads_per_layer) for stack in record.stacks.values())
-    _check_heads(heads, most, "no layer", given)
+    places = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+    _check_heads(heads, places, "no layer", given)
     return heads
 
 
@@ -125,21 +125,22 @@ def _number(value: Any, given: Any) -> int:
         ) from None
 
 
-def _check_heads(heads: list[int], count: int, where: str, given: Any) -> None:
-    wrong = [head for head in heads if not 0 <= head < count]
+def _check_heads(
+    heads: list[int], places: list[tuple[AttentionStack, int]], where: str, given: Any
+) -> None:
+    kept = sorted({head for stack, layer in places for head in stack.kept_heads(layer)})
+    wrong = [head for head in heads if head not in kept]
     if not wrong:
         return
-    has = "has" if where == "no layer" else f"has heads 0 to {count - 1}, not"
-    rest = f"; there are heads 0 to {count - 1}" if where == "no layer" else ""
-    raise traitlets.TraitError(f"include_heads={given!r}: {where} {has} head {wrong[0]}{rest}")
-
-
-def _head_counts(record: AttentionRecord, layer: int) -> list[int]:
-    return [
-        stack.attention(layer).num_heads
-        for stack in record.stacks.values()
-        if layer in stack.layers
-    ]
+    count = max(stack.attention(layer).num_heads for stack, layer in places)
+    there = f"heads 0 to {count - 1}"
+    if len(kept) < count:
+        there = f"heads {', '.join(map(str, kept))} of {count}, as the others were not kept"
+    raise traitlets.TraitError(
+        f"include_heads={given!r}: {where} has head {wrong[0]}; there are {there}"
+        if where == "no layer"
+        else f"include_heads={given!r}: {where} has {there}, not head {wrong[0]}"
+    )
 
 
 def _layers(record: AttentionRecord) -> str:

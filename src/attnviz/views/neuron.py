@@ -60,7 +60,7 @@ class NeuronView(AttentionView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """The first head.
+        """The first head that was kept.
 
         Parameters
         ----------
@@ -74,8 +74,7 @@ class NeuronView(AttentionView):
         dict
             Values by trait.
         """
-        del stack, layer
-        return {"heads": [0]}
+        return {"heads": list(stack.kept_heads(layer)[:1]) if layer in stack.layers else [0]}
 
     def fit(self, record: AttentionRecord) -> AttentionRecord:
         """The stacks whose queries and keys are known.

@@ -115,11 +115,14 @@ class PlacedWidget(anywidget.AnyWidget):
         stack = self._stack_named(self.stack)
         # Stack and heads may be set at once, before the layer has followed.
         layer = self._nearest_layer(stack)
-        count = stack.attention(layer).num_heads
-        wrong = [head for head in heads if not 0 <= head < count]
+        count, kept = stack.attention(layer).num_heads, stack.kept_heads(layer)
+        wrong = [head for head in heads if head not in kept]
         if wrong:
+            there = f"has heads 0 to {count - 1}"
+            if len(kept) < count and 0 <= wrong[0] < count:
+                there = f"was kept with heads {', '.join(map(str, kept))} alone"
             raise traitlets.TraitError(
-                f"heads={heads!r}: layer {layer} of stack {self.stack!r} has heads 0 to {count - 1}"
+                f"heads={heads!r}: layer {layer} of stack {self.stack!r} {there}"
             )
         return heads
 
@@ -244,11 +247,14 @@ class PlacedWidget(anywidget.AnyWidget):
             self._default_heads = list(self.defaults(stack, self.layer).get("heads", []))
             self.heads = self._default_heads
             return
-        kept = [head for head in self.heads if head < count]
+        there = stack.kept_heads(self.layer)
+        kept = [head for head in self.heads if head in there]
         if kept != self.heads:
+            has = f"has {count} heads"
+            if len(there) < count:
+                has = f"was kept with heads {', '.join(map(str, there))} alone"
             warn_caller(
-                f"layer {self.layer} has {count} heads: of heads={self.heads!r} only {kept!r} "
-                "stay chosen"
+                f"layer {self.layer} {has}: of heads={self.heads!r} only {kept!r} stay chosen"
             )
             self.heads = kept
 
