@@ -7,10 +7,12 @@ from contextlib import ExitStack
 from typing import Any
 
 import torch
+from torch import nn
 
 from attnviz.extraction.batch import Batch, placed
 from attnviz.extraction.collect import Collector
 from attnviz.extraction.estimate import layer_sizes
+from attnviz.extraction.halves import half_precision_note
 from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.predict import num_logits
@@ -74,6 +76,9 @@ def run_forward(
                 "evaluation mode."
             )
         stack.enter_context(torch.no_grad())
+        if _is_compiled(model):
+            # What was compiled asks nobody while it runs: the same modules run as they were.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
         for trace_all in (False, True):
             collector = Collector(
                 model,
@@ -90,4 +95,19 @@ def run_forward(
                 outputs = model(**arguments)
             if not collector.overlooked:
                 break
+    first = (run.calls[0][0] for run in collector.runs if run.calls)
+    halves = half_precision_note(model.dtype, first)
+    if halves is not None:
+        notes.append(halves)
     return collector, outputs, notes
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """Whether the model, a part of it or a forward was compiled in place."""
+    return any(
+        # By name: the class's own module takes seconds to import.
+        type(module).__name__ == "OptimizedModule"
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(module.forward, "_torchdynamo_orig_callable")
+        for module in model.modules()
+    )
