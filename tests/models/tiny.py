@@ -9,7 +9,7 @@ from __future__ import annotations
 import copy
 import sys
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import Any
 from unittest import mock
@@ -20,8 +20,20 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
+from attnviz.weights import QueryKeyAttention
 
-__all__ = ["SIZE", "Weights", "assert_own", "built", "extracted", "own_fields", "own_modules"]
+__all__ = [
+    "SIZE",
+    "Weights",
+    "assert_own",
+    "built",
+    "changed_queries",
+    "extracted",
+    "own_fields",
+    "own_modules",
+    "picture",
+    "with_patch",
+]
 
 Weights = NDArray[np.float32]
 
@@ -37,6 +49,9 @@ _SHARPENED = set(
     "q k query key q_proj k_proj qkv qkv_proj query_key_value Wqkv in_proj query_proj key_proj "
     "q_b_proj kv_b_proj".split()
 )
+
+
+_EAGER_FUNCTION = "eager_attention_forward"
 
 
 def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | None = None) -> Any:
@@ -87,21 +102,22 @@ def own_modules(model: Any, arguments: Mapping[str, Any]) -> dict[str, list[Weig
     eager = _eager(model)
     names = {id(module): name for name, module in eager.named_modules()}
     found: dict[str, list[Weights]] = {}
-    files = {
-        sys.modules[type(module).__module__]
-        for module in eager.modules()
-        if hasattr(sys.modules[type(module).__module__], "eager_attention_forward")
-    }
+    files = {sys.modules[type(module).__module__] for module in eager.modules()}
+    functions = [
+        (file, each) for file in files for each in vars(file) if each.endswith(_EAGER_FUNCTION)
+    ]
+
+    def noting(own: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(module: Any, *args: Any, **kwargs: Any) -> Any:
+            output, weights = own(module, *args, **kwargs)
+            found.setdefault(names[id(module)], []).append(weights.float().numpy())
+            return output, weights
+
+        return noted
+
     with ExitStack() as stack:
-        for file in files:
-            original = file.eager_attention_forward
-
-            def noted(module: Any, *args: Any, _own: Any = original, **kwargs: Any) -> Any:
-                output, weights = _own(module, *args, **kwargs)
-                found.setdefault(names[id(module)], []).append(weights.float().numpy())
-                return output, weights
-
-            stack.enter_context(mock.patch.object(file, "eager_attention_forward", noted))
+        for file, each in functions:
+            stack.enter_context(mock.patch.object(file, each, noting(getattr(file, each))))
         _run(eager, arguments)
     return found
 
@@ -134,3 +150,31 @@ def assert_own(
         weights = found.weights(layer=number)
         assert weights.shape == expected.shape
         assert np.abs(weights - expected).max() < 1e-4, (stack, number)
+
+
+def picture(height: int, width: int, seed: int = 0) -> NDArray[np.uint8]:
+    """A picture, (height, width, 3), no patch of which is like another."""
+    random = np.random.default_rng(seed)
+    return random.integers(0, 256, (height, width, 3), dtype=np.uint8)
+
+
+def with_patch(image: NDArray[np.uint8], corner: tuple[int, int], size: int) -> NDArray[np.uint8]:
+    """The same picture with other colours in one square."""
+    other = image.copy()
+    square = (slice(corner[0], corner[0] + size), slice(corner[1], corner[1] + size))
+    other[square] = 255 - other[square]
+    return other
+
+
+def changed_queries(
+    model: Any, processor: Any, pictures: tuple[Any, Any], stack: str, layer: int
+) -> set[int]:
+    """Tokens whose query vectors differ between two pictures."""
+    queries = []
+    for inputs in pictures:
+        made = extract(model, inputs, processor=processor, progress=False).stacks[stack]
+        attention = made.attention(layer)
+        assert isinstance(attention, QueryKeyAttention)
+        queries.append(attention.queries.numpy())
+    difference = np.abs(queries[1] - queries[0]).max(axis=(0, 2))
+    return set(np.flatnonzero(difference > 1e-5 * np.abs(queries[0]).max()).tolist())

@@ -62,7 +62,10 @@ class Encoder:
         self._accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
         self._hears = getattr(self._model, "main_input_name", "") in _SOUNDS
-        self.vision = str(getattr(self._model, "main_input_name", "")).startswith("pixel_values")
+        # Some towers don't say that images are their main input.
+        only = "pixel_values" in self._accepted and "input_ids" not in self._accepted
+        main = str(getattr(self._model, "main_input_name", ""))
+        self.vision = only or main.startswith("pixel_values")
 
     def encode(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from math import isqrt
 from typing import Any
 
@@ -63,29 +64,56 @@ def pictures(
         found = []
     if not found:
         return [], []
-    inside = getattr(processor, "image_processor", processor)
-    mean, deviation = (getattr(inside, each, None) for each in ("image_mean", "image_std"))
-    known = inside is not None and (mean is not None or not getattr(inside, "do_normalize", True))
-    return [_colours(each, mean, deviation, known=known) for each in found], (
-        [] if known else [_SCALED_NOTE]
-    )
+    colours = _Colours.of(getattr(processor, "image_processor", processor))
+    if colours is None:
+        return [_scaled(each) for each in found], [_SCALED_NOTE]
+    return [colours.back(each) for each in found], []
 
 
-def _colours(pixels: torch.Tensor, mean: Any, deviation: Any, *, known: bool) -> NDArray[np.uint8]:
-    """Colours of one picture, (3, height, width)."""
-    if known:
-        if mean is not None:
-            pixels = pixels * _each_colour(deviation) + _each_colour(mean)
-    else:
-        lowest, highest = pixels.min(), pixels.max()
-        pixels = (pixels - lowest) / (highest - lowest).clamp(min=1e-12)
-    colours = (pixels.nan_to_num(0.0).clamp(0, 1) * 255).round().to(torch.uint8)
-    image: NDArray[np.uint8] = colours.permute(1, 2, 0).contiguous().numpy()
+@dataclass(frozen=True)
+class _Colours:
+    """How pixel values were made of colours: ``(colour * factor - offset - mean) / deviation``."""
+
+    factor: float
+    offset: float
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    @classmethod
+    def of(cls, processor: Any) -> _Colours | None:
+        """Read it from an image processor; None where it doesn't say."""
+        mean, deviation = (getattr(processor, each, None) for each in ("image_mean", "image_std"))
+        if not getattr(processor, "do_normalize", False):
+            mean, deviation = 0.0, 1.0
+        if processor is None or mean is None or deviation is None:
+            return None
+        rescales = bool(getattr(processor, "do_rescale", False))
+        shifts = any(getattr(processor, each, False) for each in ("offset", "rescale_offset"))
+        return cls(
+            float(processor.rescale_factor) if rescales else 1.0,
+            1.0 if rescales and shifts else 0.0,
+            torch.as_tensor(mean, dtype=torch.float32).reshape(-1, 1, 1),
+            torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1),
+        )
+
+    def back(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
+        """Colours of one picture, (3, height, width)."""
+        colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
+        if self.factor == 1.0 and float(colours.max()) <= 1.0:
+            # Not rescaled because it came between 0 and 1 already.
+            colours = colours * 255
+        return _image(colours)
+
+
+def _scaled(pixels: torch.Tensor) -> NDArray[np.uint8]:
+    lowest, highest = pixels.min(), pixels.max()
+    return _image((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
+
+
+def _image(colours: torch.Tensor) -> NDArray[np.uint8]:
+    rounded = colours.nan_to_num(0.0).clamp(0, 255).round().to(torch.uint8)
+    image: NDArray[np.uint8] = rounded.permute(1, 2, 0).contiguous().numpy()
     return image
-
-
-def _each_colour(values: Any) -> torch.Tensor:
-    return torch.as_tensor(values, dtype=torch.float32).reshape(-1, 1, 1)
 
 
 def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:

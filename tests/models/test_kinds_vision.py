@@ -1,0 +1,304 @@
+"""Kinds of vision models: what their tokens are, where they lie, and whose weights they have."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from models.tiny import (
+    SIZE,
+    assert_own,
+    built,
+    changed_queries,
+    extracted,
+    own_fields,
+    own_modules,
+    picture,
+    with_patch,
+)
+
+pytestmark = pytest.mark.models
+
+_PLAIN = {**SIZE, "image_size": 32, "patch_size": 8}
+_WIDE = {**_PLAIN, "image_size": (32, 48)}
+_STAGES = {
+    "hidden_sizes": [16, 16, 24, 32],
+    "depths": [1, 1, 1, 1],
+    "num_attention_heads": [1, 2, 3, 4],
+    "mlp_ratios": [1, 1, 1, 1],
+}
+_LLAMA_4 = {
+    **_PLAIN,
+    "intermediate_size": 192,
+    "vision_output_dim": 48,
+    "projector_input_dim": 48,
+    "projector_output_dim": 48,
+    "pixel_shuffle_ratio": 0.5,
+}
+
+# Class, settings, height and width of the image; tokens before and behind the patches.
+TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[str]]] = {
+    "vit": ("ViTModel", _WIDE, (32, 48), ["[CLS]"], []),
+    "deit": ("DeiTModel", _WIDE, (32, 48), ["[CLS]", "[DIST]"], []),
+    "beit": (
+        "BeitModel",
+        {**_WIDE, "use_relative_position_bias": True},
+        (32, 48),
+        ["[CLS]"],
+        [],
+    ),
+    "dinov2": ("Dinov2Model", _PLAIN, (32, 48), ["[CLS]"], []),
+    "dinov2 with registers": (
+        "Dinov2WithRegistersModel",
+        {**_PLAIN, "num_register_tokens": 3},
+        (32, 48),
+        ["[CLS]", "[REG1]", "[REG2]", "[REG3]"],
+        [],
+    ),
+    "dinov3": (
+        "DINOv3ViTModel",
+        {**_PLAIN, "num_register_tokens": 2},
+        (48, 32),
+        ["[CLS]", "[REG1]", "[REG2]"],
+        [],
+    ),
+    "siglip": ("SiglipVisionModel", _PLAIN, (32, 32), [], []),
+    "yolos": (
+        "YolosModel",
+        {**_WIDE, "num_detection_tokens": 3},
+        (32, 48),
+        ["[CLS]"],
+        ["[DET1]", "[DET2]", "[DET3]"],
+    ),
+    # Unlike all others it puts its class token behind the patches.
+    "llama 4": ("Llama4VisionModel", _LLAMA_4, (32, 32), [], ["[CLS]"]),
+}
+
+
+@cache
+def tower(kind: str) -> Any:
+    name, settings, *_ = TOWERS[kind]
+    factor = 1.5 if kind == "siglip" else 14.0
+    return built(name, settings, factor=factor)
+
+
+def processor(**settings: Any) -> Any:
+    """An image processor that changes colours only."""
+    return transformers.ViTImageProcessorPil(do_resize=False, **settings)
+
+
+@pytest.mark.parametrize("kind", TOWERS)
+def test_patches_by_name_and_weights_by_the_model(kind: str) -> None:
+    _, _, (height, width), before, behind = TOWERS[kind]
+    model = tower(kind)
+    inputs = processor()(images=picture(height, width), return_tensors="pt")
+    record = extracted(model, inputs)
+    patches = [f"{row},{column}" for row in range(height // 8) for column in range(width // 8)]
+    tokens = record.stacks["vision"].query_tokens
+    assert list(tokens.text) == [*before, *patches, *behind]
+    assert tokens.special == (True,) * len(before) + (False,) * len(patches) + (True,) * len(behind)
+    assert [(grid.image, grid.start, grid.rows, grid.columns) for grid in tokens.grids] == [
+        (0, len(before), height // 8, width // 8)
+    ]
+    own = own_modules(model, inputs).values()
+    assert_own(record, "vision", {number: calls[0][0] for number, calls in enumerate(own)})
+
+
+@pytest.mark.parametrize("kind", TOWERS)
+def test_a_patch_of_other_pixels_is_the_token_of_its_name(kind: str) -> None:
+    """In the first layer a token is its own patch and nothing else."""
+    _, _, (height, width), before, _ = TOWERS[kind]
+    model, image = tower(kind), picture(height, width)
+    rows, columns = height // 8, width // 8
+    for row, column in [(0, 0), (0, columns - 1), (rows - 1, 0), (2, 1), (rows - 1, columns - 1)]:
+        other = with_patch(image, (row * 8, column * 8), 8)
+        changed = changed_queries(model, processor(), (image, other), "vision", 0)
+        assert changed == {len(before) + row * columns + column}
+
+
+def test_the_picture_is_the_one_given() -> None:
+    """Colours come back through mean and deviation, to what rounding leaves."""
+    image = picture(32, 48)
+    for settings in (
+        {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.26, 0.25, 0.27]},
+        {"image_mean": [0.0, 0.0, 0.0], "image_std": [1.0, 1.0, 1.0]},
+        {"do_normalize": False},
+    ):
+        record = extract(tower("vit"), image, processor=processor(**settings))
+        assert len(record.images) == 1
+        assert np.abs(record.images[0].astype(int) - image).max() <= 1
+        assert not record.notes
+    encoded = processor()(images=image, return_tensors="pt")
+    assert any("colours" in note for note in extract(tower("vit"), encoded).notes)
+
+
+def test_a_picture_is_shown_as_the_model_saw_it() -> None:
+    """Resized by the processor: as large as its pixel values, and of the same colours."""
+    image = np.zeros((64, 96, 3), np.uint8)
+    image[:32, 48:] = (250, 20, 30)
+    resizing = transformers.ViTImageProcessorPil(size={"height": 32, "width": 48})
+    record = extract(tower("vit"), image, processor=resizing)
+    shown = record.images[0]
+    assert shown.shape == (32, 48, 3)
+    assert np.abs(shown[:14, 26:].astype(int) - (250, 20, 30)).max() <= 1
+    assert not shown[18:].any()
+
+
+def test_several_images_are_several_records() -> None:
+    images = [picture(32, 48), picture(32, 48, seed=1)]
+    encoded = processor()(images=images, return_tensors="pt")
+    records = extract(tower("vit"), encoded, processor=processor())
+    for record, image in zip(records, images, strict=True):
+        assert len(record.images) == 1
+        assert np.abs(record.images[0].astype(int) - image).max() <= 1
+        alone = extract(tower("vit"), image, processor=processor())
+        difference = record.stacks["vision"].weights(layer=1) - alone.stacks["vision"].weights(
+            layer=1
+        )
+        assert np.abs(difference).max() < 1e-5
+
+
+def test_a_pooling_head_is_a_stack_of_its_own() -> None:
+    """SigLIP's head asks once for all patches: torch's own module gives its weights."""
+    model = tower("siglip")
+    inputs = processor()(images=picture(32, 32), return_tensors="pt")
+    record = extract(model, inputs)
+    stack = record.stacks["pooling"]
+    assert stack.key_tokens == record.stacks["vision"].query_tokens
+    head = model.head
+    with torch.no_grad():
+        seen = model(**inputs).last_hidden_state
+        _, own = head.attention(head.probe, seen, seen, average_attn_weights=False)
+    assert np.abs(stack.weights(layer=0) - own[0].numpy()).max() < 1e-5
+
+
+# Class, settings, image, and for each stage the grids of queries and of keys.
+PYRAMIDS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[Any]]] = {
+    "segformer": (
+        "SegformerModel",
+        _STAGES,
+        (64, 96),
+        [((16, 24), (2, 3)), ((8, 12), (2, 3)), ((4, 6), (2, 3)), ((2, 3), (2, 3))],
+    ),
+    "pvt": (
+        "PvtModel",
+        {**_STAGES, "image_size": 64},
+        (64, 64),
+        [((16, 16), (2, 2)), ((8, 8), (2, 2)), ((4, 4), (2, 2)), ((2, 2), (2, 2))],
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", PYRAMIDS)
+def test_stages_of_a_pyramid(kind: str) -> None:
+    """Each stage has its own patches, and keys that are coarser than its queries."""
+    name, settings, (height, width), stages = PYRAMIDS[kind]
+    model = built(name, settings, factor=40.0)
+    image = picture(height, width)
+    inputs = processor()(images=image, return_tensors="pt")
+    record = extracted(model, inputs)
+    own = own_fields(model, inputs)["attentions"]
+    assert list(record.stacks) == [f"vision stage {number}" for number in range(1, 5)]
+    for stack, grids, weights in zip(record.stacks.values(), stages, own, strict=True):
+        tokens = (stack.query_tokens, stack.key_tokens)
+        found = [[(each.rows, each.columns) for each in side.grids] for side in tokens]
+        assert found == [[grids[0]], [grids[1]]]
+        assert np.abs(stack.weights(layer=stack.layers[0]) - weights[0]).max() < 1e-4
+        assert weights.max(-1).mean() > 0.25
+    # A class token comes in at the last stage only.
+    assert record.stacks["vision stage 4"].query_tokens.text[0] == (
+        "[CLS]" if kind == "pvt" else "0,0"
+    )
+
+
+def test_patches_of_a_pyramid_lie_where_they_are_named() -> None:
+    """Segformer's patches overlap: other pixels reach the patches around them, and no others."""
+    model, image = built("SegformerModel", _STAGES), picture(64, 96)
+    for row, column in [(3, 7), (9, 20), (15, 0)]:
+        other = with_patch(image, (row * 4, column * 4), 4)
+        changed = changed_queries(model, processor(), (image, other), "vision stage 1", 0)
+        places = {divmod(token, 24) for token in changed}
+        assert (row, column) in places
+        assert max(max(abs(r - row), abs(c - column)) for r, c in places) == 1
+
+
+def test_objects_that_a_detector_asks_for_are_no_patches() -> None:
+    """DETR: nine queries are not three rows of three."""
+    backbone = transformers.ResNetConfig(
+        embedding_size=8, hidden_sizes=[8, 16], depths=[1, 1], out_features=["stage2"]
+    )
+    settings = {
+        "use_timm_backbone": False,
+        "backbone": None,
+        "backbone_config": backbone,
+        "d_model": 32,
+        "encoder_layers": 2,
+        "decoder_layers": 2,
+        "encoder_attention_heads": 2,
+        "decoder_attention_heads": 2,
+        "encoder_ffn_dim": 32,
+        "decoder_ffn_dim": 32,
+        "num_queries": 9,
+    }
+    model = built("DetrModel", settings, factor=60.0)
+    inputs = {"pixel_values": processor()(images=picture(64, 96), return_tensors="pt").pixel_values}
+    record = extracted(model, inputs)
+    assert list(record.stacks) == ["encoder", "decoder", "cross"]
+    encoder, decoder, cross = record.stacks.values()
+    assert [(grid.rows, grid.columns) for grid in encoder.query_tokens.grids] == [(8, 12)]
+    assert cross.key_tokens == encoder.query_tokens
+    assert cross.query_tokens == decoder.query_tokens
+    assert not decoder.query_tokens.grids
+    assert decoder.query_tokens.text == tuple(f"[{number}]" for number in range(9))
+    own = own_fields(model, inputs)
+    for name in record.stacks:
+        layers = own[f"{name}_attentions"]
+        assert_own(record, name, {number: layer[0] for number, layer in enumerate(layers)}, 0.12)
+
+
+def test_a_film_is_cut_into_patches_through_frames() -> None:
+    settings = {**_PLAIN, "num_frames": 4, "tubelet_size": 2}
+    model = built("VideoMAEModel", settings, factor=20.0)
+    frames = torch.randn(1, 4, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    record = extracted(model, {"pixel_values": frames})
+    grids = record.tokens.grids
+    assert [(grid.image, grid.start, grid.rows, grid.columns) for grid in grids] == [
+        (0, 0, 4, 4),
+        (2, 16, 4, 4),
+    ]
+    assert record.tokens.text[20] == "2: 1,0"
+    own = own_fields(model, {"pixel_values": frames})["attentions"]
+    assert_own(record, "vision", {number: layer[0] for number, layer in enumerate(own)})
+    changed = frames.clone()
+    # The fourth frame lies in the second of the patches through two frames.
+    changed[0, 3, :, 8:16, 24:32] += 1.0
+    before, after = (
+        record.stacks["vision"].queries(layer=0, head=0),
+        extract(model, {"pixel_values": changed}).stacks["vision"].queries(layer=0, head=0),
+    )
+    assert np.flatnonzero(np.abs(before - after).max(-1) > 1e-5).tolist() == [16 + 1 * 4 + 3]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "pixels"),
+    [
+        # It keeps some of the patches, in an order of their own.
+        ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
+        # Frames of one place attend, then places of one frame.
+        ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
+    ],
+)
+def test_what_is_no_patch_of_a_known_place_has_a_neutral_name(
+    name: str, settings: dict[str, Any], pixels: tuple[int, ...]
+) -> None:
+    model = built(name, settings)
+    values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
+    tokens = next(iter(extract(model, {"pixel_values": values}).stacks.values())).query_tokens
+    assert not tokens.grids
+    assert not any("," in text for text in tokens)
