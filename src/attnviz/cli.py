@@ -27,6 +27,7 @@ _EPILOG = """examples:
   attnviz model-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
   attnviz head-view --model ./my-llama --text "The cat" --generate 40 -o x.html
   attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
+  attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
@@ -99,8 +100,30 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     view.add_argument("--layer", type=int, help="layer shown first")
     view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
     view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+    view.add_argument(
+        "--layers", type=_numbers, metavar="N,N", help="layers to keep, such as 0,5 or 0-3"
+    )
+    view.add_argument("--keep-heads", type=_numbers, metavar="N,N", help="heads to keep")
+    view.add_argument(
+        "--dtype", metavar="DTYPE", help="as what queries and keys are kept: float16, bfloat16, ..."
+    )
+    view.add_argument(
+        "--device", default="cpu", help="where queries and keys are kept (default: %(default)s)"
+    )
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
+
+
+def _numbers(text: str) -> list[int]:
+    """Numbers and spans of them, as in 0,3-5."""
+    numbers: list[int] = []
+    try:
+        for part in text.split(","):
+            first, dash, last = part.partition("-")
+            numbers += range(int(first), int(last if dash else first) + 1)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no list such as 0,5 or 0-3") from None
+    return numbers
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
@@ -209,6 +232,10 @@ def _view(options: argparse.Namespace) -> AttentionView:
         target=options.target,
         generate=options.generate,
         words=options.words,
+        layers=options.layers,
+        keep_heads=options.keep_heads,
+        dtype=options.dtype,
+        device=options.device,
     )
     given = {
         name: getattr(options, name)

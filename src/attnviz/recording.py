@@ -29,7 +29,8 @@ def record_of(
     words : bool, default False
         Merge subword tokens into words (see `AttentionRecord.merge_words`).
     **options
-        Further arguments of `attnviz.extract`; None is the same as left out.
+        Further arguments of `attnviz.extract`, its `heads` as ``keep_heads``. None is the same as
+        left out, and so is ``"cpu"`` as a device.
 
     Returns
     -------
@@ -54,7 +55,7 @@ def _record(
     sentence_b_start: int | None,
     options: dict[str, Any],
 ) -> AttentionRecord:
-    options = {name: value for name, value in options.items() if value is not None}
+    options = {name: value for name, value in options.items() if _is_given(name, value)}
     for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
     for_weights = {name: value for name, value in for_weights.items() if value is not None}
     for_models = options if inputs is None else {"inputs": inputs} | options
@@ -82,6 +83,8 @@ def _record(
         )
     from attnviz.extraction import extract
 
+    if "keep_heads" in options:
+        options["heads"] = options.pop("keep_heads")
     record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
     if not isinstance(record, list):
         return record
@@ -91,6 +94,11 @@ def _record(
         f"inputs holds {len(record)} examples and a view shows one: "
         "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
     )
+
+
+def _is_given(name: str, value: Any) -> bool:
+    # None is a place: where queries and keys were computed.
+    return value != "cpu" if name == "device" else value is not None
 
 
 def _record_of_weights(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -41,6 +41,10 @@ def show_head_view(
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> HeadView:
@@ -70,6 +74,9 @@ def show_head_view(
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
+    layers, keep_heads, dtype, device : optional
+        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -88,6 +95,8 @@ def show_head_view(
         If an argument is missing, of a wrong kind or unknown.
     ValueError
         If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
 
     Examples
     --------
@@ -108,6 +117,10 @@ def show_head_view(
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
     )
     return show(HeadView(record, include_layers=include_layers, **traits))
 
@@ -124,6 +137,10 @@ def show_model_view(
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> ModelView:
@@ -153,6 +170,9 @@ def show_model_view(
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
+    layers, keep_heads, dtype, device : optional
+        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -171,6 +191,8 @@ def show_model_view(
         If an argument is missing, of a wrong kind or unknown.
     ValueError
         If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
 
     Examples
     --------
@@ -191,6 +213,10 @@ def show_model_view(
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
     )
     return show(ModelView(record, include_layers=include_layers, **traits))
 
@@ -207,6 +233,10 @@ def show_neuron_view(
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> NeuronView:
@@ -237,6 +267,9 @@ def show_neuron_view(
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
+    layers, keep_heads, dtype, device : optional
+        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -255,6 +288,8 @@ def show_neuron_view(
         If an argument is missing, of a wrong kind or unknown.
     ValueError
         If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
 
     Examples
     --------
@@ -275,6 +310,10 @@ def show_neuron_view(
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
     )
     return show(NeuronView(record, include_layers=include_layers, **traits))
 
@@ -291,6 +330,10 @@ def show_matrix_view(
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> MatrixView:
@@ -320,6 +363,9 @@ def show_matrix_view(
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
+    layers, keep_heads, dtype, device : optional
+        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -338,6 +384,8 @@ def show_matrix_view(
         If an argument is missing, of a wrong kind or unknown.
     ValueError
         If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
 
     Examples
     --------
@@ -358,6 +406,10 @@ def show_matrix_view(
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
     )
     return show(MatrixView(record, include_layers=include_layers, **traits))
 
@@ -374,6 +426,10 @@ def dashboard(
     sentence_b_start: int | None = None,
     name: str | None = None,
     words: bool = False,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
     include_layers: Iterable[int] | None = None,
     **traits: Any,
 ) -> Dashboard:
@@ -403,6 +459,9 @@ def dashboard(
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
+    layers, keep_heads, dtype, device : optional
+        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
+        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
@@ -421,6 +480,8 @@ def dashboard(
         If an argument is missing, of a wrong kind or unknown.
     ValueError
         If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
 
     Examples
     --------
@@ -441,6 +502,10 @@ def dashboard(
         sentence_b_start=sentence_b_start,
         name=name,
         words=words,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
     )
     return show(Dashboard(record, include_layers=include_layers, **traits))
 

@@ -124,6 +124,24 @@ def test_a_model_goes_on_by_itself(tmp_path: Path, capsys: pytest.CaptureFixture
         main([*given, "--generate", "3", "--target", "street"])
 
 
+def test_what_is_kept_can_be_limited(
+    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", str(checkpoint_folder), "--text", "unbelievably tired"]
+    limits = ["--layers", "1-2", "--keep-heads", "0,3", "--dtype", "bfloat16", "--device", "cpu"]
+    assert main(["model-view", *given, *limits, "-o", str(tmp_path / "x.html")]) == 0
+    page = (tmp_path / "x.html").read_text(encoding="utf-8")
+    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    stack = data["description"]["stacks"][0]
+    assert (stack["layers"], stack["heads"]) == ([1, 2], [[0, 3], [0, 3]])
+    assert "kept in bfloat16" in " ".join(data["description"]["notes"])
+    for wrong in ("0,x", "", "3-"):
+        with pytest.raises(SystemExit) as ended:
+            main(["head-view", *given, "--layers", wrong])
+        assert ended.value.code == 2
+        assert "is no list such as 0,5 or 0-3" in capsys.readouterr().err
+
+
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--help"], ["head-view", "--help"], ["demo", "--help"]):
         with pytest.raises(SystemExit) as ended:
@@ -146,6 +164,11 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
         (["--text", ""], "inputs"),
         (["--text", "x", "--layer", "99"], "layer=99"),
         (["--text", "x", "--heads", "99"], "heads=[99]"),
+        (["--text", "x", "--layers", "99"], "layers: there is no layer 99"),
+        (["--text", "x", "--keep-heads", "1,99"], "heads: there is no head 99"),
+        (["--text", "x", "--keep-heads", "1", "--heads", "0"], "was kept with heads 1 alone"),
+        (["--text", "x", "--dtype", "int8"], "dtype='int8'"),
+        (["--text", "x", "--device", "nowhere"], "device='nowhere'"),
         (["--text", "x", "--stack", "decoder"], "stack='decoder'"),
         (["--text", "x", "-o", "no/such/folder/x.html"], "no/such/folder"),
     ],
