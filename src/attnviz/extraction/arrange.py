@@ -216,7 +216,8 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
     ):
         side = math.isqrt(windows[0]) if windows else 0
         place = _stage(model.config, side, image_size, queries)
-        owner = _owner(model, name, "window_size")
+        # A layer that shifts its windows says so around its attention, which knows their size too.
+        owner = _owner(model, name, "shift_size") or _owner(model, name, "window_size")
         size = getattr(owner, "window_size", None)
         # Only where the model says itself that these are its windows: others cut otherwise.
         if place is None or (windows and size not in (side, (side, side), [side, side])):

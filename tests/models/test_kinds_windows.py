@@ -1,0 +1,290 @@
+"""Attention in windows of an image: Swin, Swin 2, Donut and SAM, in the order of the image."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+from transformers.models.swin import modeling_swin
+from transformers.models.swinv2 import modeling_swinv2
+
+from attnviz import extract
+from attnviz.weights import QueryKeyAttention
+from attnviz.windows import WindowMask
+from models.tiny import (
+    Weights,
+    built,
+    changed_queries,
+    extracted,
+    own_fields,
+    own_modules,
+    picture,
+    with_patch,
+)
+
+pytestmark = pytest.mark.models
+
+_SWIN = {
+    "image_size": 32,
+    "patch_size": 2,
+    "embed_dim": 16,
+    "depths": [2, 2],
+    "num_heads": [2, 4],
+    "window_size": 4,
+}
+# Patches fill whole windows, or not: 14 x 18 patches become 16 x 20.
+SIZES = {"whole windows": (32, 48), "padded": (28, 36)}
+
+
+@cache
+def swin(kind: str = "SwinModel") -> Any:
+    return with_positions(built(kind, _SWIN, factor=20.0))
+
+
+def with_positions(model: Any) -> Any:
+    """Tables of positions that make a difference: they begin at zero."""
+    random = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "relative_position_bias_table" in name or "rel_pos_" in name:
+                parameter.normal_(0.0, 1.0, generator=random)
+    return model
+
+
+def processor() -> Any:
+    return transformers.ViTImageProcessorPil(do_resize=False)
+
+
+def pixels(height: int, width: int) -> dict[str, torch.Tensor]:
+    return dict(processor()(images=picture(height, width), return_tensors="pt"))
+
+
+def places(layer: Any, rows: int, columns: int, partition: Any) -> NDArray[np.int64]:
+    """Which patch each place of each window is, by the layer's own functions; -1 for padding."""
+    numbers = torch.arange(1, rows * columns + 1).reshape(1, rows, columns, 1).float()
+    padded, _ = layer.maybe_pad(numbers, rows, columns)
+    shift = int(layer.shift_size)
+    shifted = torch.roll(padded, (-shift, -shift), (1, 2))
+    windows = partition(shifted, int(layer.window_size))
+    found: NDArray[np.int64] = windows.flatten(1).long().numpy() - 1
+    return found
+
+
+def spread(own: Weights, windows: NDArray[np.int64], count: int) -> Weights:
+    """Weights window by window as one matrix a head, nothing between windows."""
+    heads = own.shape[1]
+    whole = np.zeros((heads, count, count), np.float32)
+    for weights, tokens in zip(own, windows, strict=True):
+        real = np.flatnonzero(tokens >= 0)
+        rows, columns = np.meshgrid(tokens[real], tokens[real], indexing="ij")
+        whole[:, rows, columns] = weights[:, real][:, :, real]
+    return whole
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_swin_weights_are_the_models_own(size: str) -> None:
+    height, width = SIZES[size]
+    model, inputs = swin(), pixels(height, width)
+    record = extracted(model, inputs)
+    own = own_modules(model, inputs)
+    rows, columns = height // 2, width // 2
+    for stage in (1, 2):
+        stack = record.stacks[f"vision stage {stage}"]
+        count = rows * columns
+        names = [f"{row},{column}" for row in range(rows) for column in range(columns)]
+        padding = -rows % 4 * columns + -columns % 4 * (rows + -rows % 4)
+        assert list(stack.query_tokens.text) == names + ["[PAD]"] * padding
+        assert stack.query_tokens.special == (False,) * count + (True,) * padding
+        for number in (0, 1):
+            layer = model.encoder.layers[stage - 1].blocks[number]
+            assert int(layer.shift_size) == 2 * number
+            windows = places(layer, rows, columns, modeling_swin.window_partition)
+            (weights,) = own[f"encoder.layers.{stage - 1}.blocks.{number}.attention"]
+            expected = spread(weights, windows, count)
+            found = stack.weights(layer=number)
+            assert np.abs(found[:, :count, :count] - expected).max() < 1e-4
+            assert expected.max(-1).mean() > 0.25
+            # What fills up windows takes part: a row with it sums to 1.
+            assert np.abs(found[:, :count].sum(-1) - 1).max() < 1e-5
+        # From stage to stage four patches become one.
+        rows, columns = -(-rows // 2), -(-columns // 2)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size"),
+    [("SwinModel", "whole windows"), ("SwinModel", "padded"), ("Swinv2Model", "whole windows")],
+)
+def test_swin_patches_lie_where_they_are_named(kind: str, size: str) -> None:
+    """A patch of other pixels is one token; in the next layer its window; then what that sees."""
+    height, width = SIZES[size]
+    model, image = swin(kind), picture(height, width)
+    rows, columns = height // 2, width // 2
+    for row, column in [(0, 0), (5, 9), (rows - 1, columns - 1), (rows - 1, 2)]:
+        pair = (image, with_patch(image, (2 * row, 2 * column), 2))
+        first = changed_queries(model, processor(), pair, "vision stage 1", 0)
+        assert first == {row * columns + column}
+        window = {
+            (r, c)
+            for r in range(rows)
+            for c in range(columns)
+            if (r // 4, c // 4) == (row // 4, column // 4)
+        }
+        second = changed_queries(model, processor(), pair, "vision stage 1", 1)
+        named = {divmod(token, columns) for token in second if token < rows * columns}
+        assert named == window
+        # Shifted by two: windows begin two patches earlier, and end at the image's edges.
+        blocks = {((r + 2) // 4, (c + 2) // 4) for r, c in window}
+        seen = {
+            (r // 2, c // 2)
+            for r in range(rows)
+            for c in range(columns)
+            if ((r + 2) // 4, (c + 2) // 4) in blocks
+        }
+        third = changed_queries(model, processor(), pair, "vision stage 2", 0)
+        coarse = (-(-rows // 2), -(-columns // 2))
+        named = {divmod(token, coarse[1]) for token in third if token < coarse[0] * coarse[1]}
+        assert named == seen
+
+
+def test_windows_are_kept_small() -> None:
+    """Not n x n flags: for each patch its window; the shifted layers' regions are packed bits."""
+    stack = extract(swin(), pixels(32, 48)).stacks["vision stage 1"]
+    attention = stack.attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    assert isinstance(attention.mask, WindowMask)
+    windows = attention.mask.query_windows.reshape(16, 24)
+    assert torch.equal(windows[:4, :4], torch.full((4, 4), int(windows[0, 0])))
+    assert len(windows.unique()) == 4 * 6
+    allowed = stack.allowed(layer=0, head=0)
+    assert np.array_equal(allowed, stack.weights(layer=0, head=0) > 0)
+
+
+def test_a_batch_of_images_in_windows() -> None:
+    images = [picture(32, 48), picture(32, 48, seed=1)]
+    batch = dict(processor()(images=images, return_tensors="pt"))
+    for record, image in zip(extract(swin(), batch), images, strict=True):
+        alone = extract(swin(), image, processor=processor())
+        for name, stack in alone.stacks.items():
+            assert record.stacks[name].query_tokens == stack.query_tokens
+            difference = record.stacks[name].weights(layer=1) - stack.weights(layer=1)
+            assert np.abs(difference).max() < 1e-5
+
+
+def test_swin_2() -> None:
+    """Past the dispatcher, with cosines for products: of each stage the model gives the last."""
+    model, inputs = swin("Swinv2Model"), pixels(32, 32)
+    record = extracted(model, inputs)
+    own = own_fields(model, inputs)["attentions"]
+    for stage, (weights, side) in enumerate(zip(own, (16, 8), strict=True)):
+        layer = model.encoder.layers[stage].blocks[1]
+        windows = places(layer, side, side, modeling_swinv2.window_partition)
+        stack = record.stacks[f"vision stage {stage + 1}"]
+        expected = spread(weights, windows, side * side)
+        assert np.abs(stack.weights(layer=1) - expected).max() < 1e-4
+        assert expected.max(-1).mean() > 0.15
+
+
+def hooked(model: Any, inputs: Mapping[str, Any], layers: Any) -> list[Weights]:
+    """The second thing that each layer's attention returns: its weights."""
+    found: list[Weights] = []
+    handles = [
+        layer.attn.register_forward_hook(lambda _, __, output: found.append(output[1].numpy()))
+        for layer in layers
+    ]
+    with torch.no_grad():
+        model(**inputs)
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def test_sam() -> None:
+    """Windows of five patches over twelve, filled up to fifteen; one layer sees everything."""
+    settings = {
+        "hidden_size": 48,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 4,
+        "image_size": 48,
+        "patch_size": 4,
+        "window_size": 5,
+        "global_attn_indexes": [1],
+        "mlp_dim": 64,
+        "output_channels": 16,
+        "initializer_range": 0.02,
+    }
+    model = with_positions(built("SamVisionModel", settings, factor=14.0))
+    inputs = pixels(48, 48)
+    record = extracted(model, inputs)
+    windowed, whole = record.stacks["vision stage 1"], record.stacks["vision stage 2"]
+    assert (windowed.layers, whole.layers) == ((0, 2), (1,))
+    assert len(windowed.query_tokens) == 225
+    assert windowed.query_tokens.text[:144] == whole.query_tokens.text
+    assert set(windowed.query_tokens.text[144:]) == {"[PAD]"}
+    eager = with_positions(built("SamVisionModel", settings, factor=14.0, implementation="eager"))
+    layers = eager.vision_encoder.layers
+    own = hooked(eager, inputs, layers)
+    numbers = torch.arange(1, 145).reshape(1, 12, 12, 1).float()
+    for number in (0, 2):
+        windows, _ = layers[number].window_partition(numbers, 5)
+        tokens = windows.flatten(1).long().numpy() - 1
+        expected = spread(own[number].reshape(9, 4, 25, 25), tokens, 144)
+        found = windowed.weights(layer=number)
+        assert np.abs(found[:, :144, :144] - expected).max() < 1e-4
+        assert expected.max(-1).mean() > 0.25
+    assert np.abs(whole.weights(layer=1) - own[1]).max() < 1e-4
+    image = picture(48, 48)
+    for row, column in [(0, 0), (4, 5), (11, 11)]:
+        pair = (image, with_patch(image, (4 * row, 4 * column), 4))
+        assert changed_queries(model, processor(), pair, "vision stage 1", 0) == {row * 12 + column}
+        # Through the first layer it reaches its window, which the second layer shows.
+        second = changed_queries(model, processor(), pair, "vision stage 2", 1)
+        assert {divmod(token, 12) for token in second} == {
+            (r, c)
+            for r in range(12)
+            for c in range(12)
+            if (r // 5, c // 5) == (row // 5, column // 5)
+        }
+
+
+def test_donut_reads_windows_with_its_encoder() -> None:
+    """A Swin as encoder of a text model: stages of its encoder, and keys of the decoder."""
+    decoder = transformers.MBartConfig(
+        vocab_size=60,
+        d_model=32,
+        decoder_layers=2,
+        decoder_attention_heads=4,
+        decoder_ffn_dim=32,
+        max_position_embeddings=32,
+        is_decoder=True,
+        add_cross_attention=True,
+    )
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.DonutSwinConfig(**_SWIN), decoder
+    )
+    model = built("VisionEncoderDecoderModel", config, factor=10.0)
+    image = picture(32, 32)
+    encoded = {**pixels(32, 32), "decoder_input_ids": torch.tensor([[2, 5, 6]])}
+    record = extracted(model, encoded)
+    first, second = (record.stacks[f"encoder stage {number}"] for number in (1, 2))
+    assert [stack.query_tokens.text[-1] for stack in (first, second)] == ["15,15", "7,7"]
+    assert record.stacks["cross"].key_tokens == second.query_tokens
+    own = own_fields(model, encoded)
+    for name in ("decoder", "cross"):
+        for number, weights in enumerate(own[f"{name}_attentions"]):
+            found = record.stacks[name].weights(layer=number)
+            assert np.abs(found - weights[0]).max() < 1e-4
+    other = with_patch(image, (2 * 6, 2 * 13), 2)
+    queries = []
+    for each in (image, other):
+        inputs = {**encoded, **processor()(images=each, return_tensors="pt")}
+        attention = extract(model, inputs).stacks["encoder stage 1"].attention(0)
+        assert isinstance(attention, QueryKeyAttention)
+        queries.append(attention.queries)
+    difference = (queries[0] - queries[1]).abs().amax((0, 2))
+    assert torch.nonzero(difference > 1e-5).flatten().tolist() == [6 * 16 + 13]
