@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from attnviz.host import in_marimo, ipython_cell, offer_file
 from attnviz.recording import record_of
@@ -18,6 +19,7 @@ from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 
 __all__ = [
+    "ShowFunction",
     "dashboard",
     "show",
     "show_head_view",
@@ -27,37 +29,46 @@ __all__ = [
 ]
 
 _View = TypeVar("_View", bound=AttentionView)
+_View_co = TypeVar("_View_co", bound=AttentionView, covariant=True)
 
 
-def show_head_view(
-    model: Any,
-    inputs: Any = None,
-    *,
-    tokens: Sequence[str] | Tokens | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
-    target: str | None = None,
-    generate: Any = None,
-    sentence_b_start: int | None = None,
-    name: str | None = None,
-    words: bool = False,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: Any = None,
-    device: Any = "cpu",
-    include_layers: Iterable[int] | None = None,
-    **traits: Any,
-) -> HeadView:
-    """Show how a model attends: a line from every query to the keys that it attends to.
+class ShowFunction(Protocol[_View_co]):
+    """What every function that shows a view takes; each one's own help says what it means."""
+
+    def __call__(
+        self,
+        model: Any,
+        inputs: Any = None,
+        *,
+        tokens: Sequence[str] | Tokens | None = None,
+        tokenizer: Any = None,
+        processor: Any = None,
+        target: str | None = None,
+        generate: Any = None,
+        sentence_b_start: int | None = None,
+        name: str | None = None,
+        words: bool = False,
+        layers: Iterable[int] | None = None,
+        keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+        dtype: Any = None,
+        device: Any = "cpu",
+        include_layers: Iterable[int] | None = None,
+        **traits: Any,
+    ) -> _View_co:
+        """Show how a model attends."""
+        ...
+
+
+_DOCUMENTATION = """{summary}
 
     Parameters
     ----------
     model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
         A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`.
+        model's own ``outputs.attentions``, with `tokens`.{needs}
     inputs : object, optional
         What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, or an image. See `attnviz.extract`.
+        own output, an image, an image with a text, or a sound. See `attnviz.extract`.
     tokens : sequence of str or Tokens, optional
         The tokens, where `model` is ``outputs.attentions``.
     tokenizer, processor : object, optional
@@ -81,11 +92,11 @@ def show_head_view(
         The model's numbers of the layers to offer; all when left out.
     **traits
         What is shown first: layer, heads, stack, token, key, theme and all others that
-        `HeadView` lists.
+        `{view}` lists.
 
     Returns
     -------
-    HeadView
+    {view}
         The view, already on the screen (in marimo: to be the cell's last expression). In a script
         the page is written to a file whose path is printed.
 
@@ -102,412 +113,70 @@ def show_head_view(
     --------
     >>> import attnviz as av
     >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_head_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
+    >>> av.{name}(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
-    # Before a model runs for minutes.
-    HeadView.check_names(traits)
-    record = record_of(
-        model,
-        inputs,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        processor=processor,
-        target=target,
-        generate=generate,
-        sentence_b_start=sentence_b_start,
-        name=name,
-        words=words,
-        layers=layers,
-        keep_heads=keep_heads,
-        dtype=dtype,
-        device=device,
+
+
+def _show_function(
+    view: type[_View], name: str, summary: str, needs: str = ""
+) -> ShowFunction[_View]:
+    """Make the function that shows a view, with the signature and the help that users see."""
+    signature = inspect.signature(ShowFunction.__call__)
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    of_views = {"model", "inputs", "include_layers", "traits"}
+    of_records = {each.name for each in parameters} - of_views
+
+    def function(
+        model: Any,
+        inputs: Any = None,
+        *,
+        include_layers: Iterable[int] | None = None,
+        **arguments: Any,
+    ) -> _View:
+        traits = {key: value for key, value in arguments.items() if key not in of_records}
+        # Before a model runs for minutes.
+        view.check_names(traits)
+        options = {key: value for key, value in arguments.items() if key in of_records}
+        return show(
+            view(record_of(model, inputs, **options), include_layers=include_layers, **traits)
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _DOCUMENTATION.format(
+        summary=summary, needs=needs, view=view.__name__, name=name
     )
-    return show(HeadView(record, include_layers=include_layers, **traits))
+    # What `?` and tab completion read.
+    changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
+    function.__signature__ = changed  # type: ignore[attr-defined]
+    return cast("ShowFunction[_View]", function)
 
 
-def show_model_view(
-    model: Any,
-    inputs: Any = None,
-    *,
-    tokens: Sequence[str] | Tokens | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
-    target: str | None = None,
-    generate: Any = None,
-    sentence_b_start: int | None = None,
-    name: str | None = None,
-    words: bool = False,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: Any = None,
-    device: Any = "cpu",
-    include_layers: Iterable[int] | None = None,
-    **traits: Any,
-) -> ModelView:
-    """Show all heads of all layers at once, as a grid of small maps or of small line pictures.
-
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`.
-    inputs : object, optional
-        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, or an image. See `attnviz.extract`.
-    tokens : sequence of str or Tokens, optional
-        The tokens, where `model` is ``outputs.attentions``.
-    tokenizer, processor : object, optional
-        Found beside the model by default.
-    target : str, optional
-        Text that the model is made to produce.
-    generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
-        See `attnviz.extract`.
-    sentence_b_start : int, optional
-        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
-    name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
-    words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
-        for tokens, not for words.
-    layers, keep_heads, dtype, device : optional
-        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
-    **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that
-        `ModelView` lists.
-
-    Returns
-    -------
-    ModelView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
-
-    Raises
-    ------
-    TypeError
-        If an argument is missing, of a wrong kind or unknown.
-    ValueError
-        If an argument does not fit the model, or several examples are given.
-    MemoryError
-        If what is to be kept would exceed what is free.
-
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_model_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
-    """
-    # Before a model runs for minutes.
-    ModelView.check_names(traits)
-    record = record_of(
-        model,
-        inputs,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        processor=processor,
-        target=target,
-        generate=generate,
-        sentence_b_start=sentence_b_start,
-        name=name,
-        words=words,
-        layers=layers,
-        keep_heads=keep_heads,
-        dtype=dtype,
-        device=device,
-    )
-    return show(ModelView(record, include_layers=include_layers, **traits))
-
-
-def show_neuron_view(
-    model: Any,
-    inputs: Any = None,
-    *,
-    tokens: Sequence[str] | Tokens | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
-    target: str | None = None,
-    generate: Any = None,
-    sentence_b_start: int | None = None,
-    name: str | None = None,
-    words: bool = False,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: Any = None,
-    device: Any = "cpu",
-    include_layers: Iterable[int] | None = None,
-    **traits: Any,
-) -> NeuronView:
-    """Show what a weight is made of: queries, keys, their products, the logit and the softmax.
-
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`. Queries and keys are needed: weights
-        alone cannot be taken apart.
-    inputs : object, optional
-        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, or an image. See `attnviz.extract`.
-    tokens : sequence of str or Tokens, optional
-        The tokens, where `model` is ``outputs.attentions``.
-    tokenizer, processor : object, optional
-        Found beside the model by default.
-    target : str, optional
-        Text that the model is made to produce.
-    generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
-        See `attnviz.extract`.
-    sentence_b_start : int, optional
-        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
-    name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
-    words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
-        for tokens, not for words.
-    layers, keep_heads, dtype, device : optional
-        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
-    **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that
-        `NeuronView` lists.
-
-    Returns
-    -------
-    NeuronView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
-
-    Raises
-    ------
-    TypeError
-        If an argument is missing, of a wrong kind or unknown.
-    ValueError
-        If an argument does not fit the model, or several examples are given.
-    MemoryError
-        If what is to be kept would exceed what is free.
-
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_neuron_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
-    """
-    # Before a model runs for minutes.
-    NeuronView.check_names(traits)
-    record = record_of(
-        model,
-        inputs,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        processor=processor,
-        target=target,
-        generate=generate,
-        sentence_b_start=sentence_b_start,
-        name=name,
-        words=words,
-        layers=layers,
-        keep_heads=keep_heads,
-        dtype=dtype,
-        device=device,
-    )
-    return show(NeuronView(record, include_layers=include_layers, **traits))
-
-
-def show_matrix_view(
-    model: Any,
-    inputs: Any = None,
-    *,
-    tokens: Sequence[str] | Tokens | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
-    target: str | None = None,
-    generate: Any = None,
-    sentence_b_start: int | None = None,
-    name: str | None = None,
-    words: bool = False,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: Any = None,
-    device: Any = "cpu",
-    include_layers: Iterable[int] | None = None,
-    **traits: Any,
-) -> MatrixView:
-    """Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.
-
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`.
-    inputs : object, optional
-        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, or an image. See `attnviz.extract`.
-    tokens : sequence of str or Tokens, optional
-        The tokens, where `model` is ``outputs.attentions``.
-    tokenizer, processor : object, optional
-        Found beside the model by default.
-    target : str, optional
-        Text that the model is made to produce.
-    generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
-        See `attnviz.extract`.
-    sentence_b_start : int, optional
-        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
-    name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
-    words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
-        for tokens, not for words.
-    layers, keep_heads, dtype, device : optional
-        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
-    **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that
-        `MatrixView` lists.
-
-    Returns
-    -------
-    MatrixView
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
-
-    Raises
-    ------
-    TypeError
-        If an argument is missing, of a wrong kind or unknown.
-    ValueError
-        If an argument does not fit the model, or several examples are given.
-    MemoryError
-        If what is to be kept would exceed what is free.
-
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.show_matrix_view(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
-    """
-    # Before a model runs for minutes.
-    MatrixView.check_names(traits)
-    record = record_of(
-        model,
-        inputs,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        processor=processor,
-        target=target,
-        generate=generate,
-        sentence_b_start=sentence_b_start,
-        name=name,
-        words=words,
-        layers=layers,
-        keep_heads=keep_heads,
-        dtype=dtype,
-        device=device,
-    )
-    return show(MatrixView(record, include_layers=include_layers, **traits))
-
-
-def dashboard(
-    model: Any,
-    inputs: Any = None,
-    *,
-    tokens: Sequence[str] | Tokens | None = None,
-    tokenizer: Any = None,
-    processor: Any = None,
-    target: str | None = None,
-    generate: Any = None,
-    sentence_b_start: int | None = None,
-    name: str | None = None,
-    words: bool = False,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: Any = None,
-    device: Any = "cpu",
-    include_layers: Iterable[int] | None = None,
-    **traits: Any,
-) -> Dashboard:
-    """Show model view, head view and matrix view together, linked: one widget, one page.
-
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
-        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
-        model's own ``outputs.attentions``, with `tokens`.
-    inputs : object, optional
-        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
-        own output, or an image. See `attnviz.extract`.
-    tokens : sequence of str or Tokens, optional
-        The tokens, where `model` is ``outputs.attentions``.
-    tokenizer, processor : object, optional
-        Found beside the model by default.
-    target : str, optional
-        Text that the model is made to produce.
-    generate : int, mapping or GenerationConfig, optional
-        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
-        See `attnviz.extract`.
-    sentence_b_start : int, optional
-        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
-    name : str, optional
-        Title of the picture; by default the last part of the model's hub id or folder.
-    words : bool, default False
-        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
-        for tokens, not for words.
-    layers, keep_heads, dtype, device : optional
-        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
-        The model's numbers of the layers to offer; all when left out.
-    **traits
-        What is shown first: layer, heads, stack, token, key, theme and all others that
-        `Dashboard` lists.
-
-    Returns
-    -------
-    Dashboard
-        The view, already on the screen (in marimo: to be the cell's last expression). In a script
-        the page is written to a file whose path is printed.
-
-    Raises
-    ------
-    TypeError
-        If an argument is missing, of a wrong kind or unknown.
-    ValueError
-        If an argument does not fit the model, or several examples are given.
-    MemoryError
-        If what is to be kept would exceed what is free.
-
-    Examples
-    --------
-    >>> import attnviz as av
-    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
-    >>> av.dashboard(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
-    """
-    # Before a model runs for minutes.
-    Dashboard.check_names(traits)
-    record = record_of(
-        model,
-        inputs,
-        tokens=tokens,
-        tokenizer=tokenizer,
-        processor=processor,
-        target=target,
-        generate=generate,
-        sentence_b_start=sentence_b_start,
-        name=name,
-        words=words,
-        layers=layers,
-        keep_heads=keep_heads,
-        dtype=dtype,
-        device=device,
-    )
-    return show(Dashboard(record, include_layers=include_layers, **traits))
+show_head_view = _show_function(
+    HeadView,
+    "show_head_view",
+    "Show how a model attends: a line from every query to the keys that it attends to.",
+)
+show_model_view = _show_function(
+    ModelView,
+    "show_model_view",
+    "Show all heads of all layers at once, as a grid of small maps or of small line pictures.",
+)
+show_neuron_view = _show_function(
+    NeuronView,
+    "show_neuron_view",
+    "Show what a weight is made of: queries, keys, their products, the logit and the softmax.",
+    needs=(" Queries and keys are needed: weights\n        alone cannot be taken apart."),
+)
+show_matrix_view = _show_function(
+    MatrixView,
+    "show_matrix_view",
+    "Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.",
+)
+dashboard = _show_function(
+    Dashboard,
+    "dashboard",
+    "Show model view, head view and matrix view together, linked: one widget, one page.",
+)
 
 
 def show(view: _View) -> _View:
