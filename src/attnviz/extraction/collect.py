@@ -26,7 +26,7 @@ from attnviz.extraction.modules import (
 )
 from attnviz.extraction.traced import FunctionWatch
 from attnviz.extraction.windowed import joined
-from attnviz.weights import GivenWeights, QueryKeyAttention
+from attnviz.weights import GivenWeights
 
 __all__ = ["Collector", "Run"]
 
@@ -143,7 +143,7 @@ class Collector:
         self._started = 0
         self._kept: dict[tuple[str | None, str | None], list[Kept]] = {}
         self._masks = MaskReader()
-        self._skipped: AttentionCall | None = None
+        self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
             if entry.softmax:
@@ -201,7 +201,7 @@ class Collector:
     def _end(self, entry: AttentionModule) -> None:
         if self._running and self._running[-1][0] is entry:
             self._running.pop()
-            self._skipped = None
+            self._previous = None
 
     def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
         """How many tokens an example may have: a tensor's width is its last axis, or its second."""
@@ -247,14 +247,16 @@ class Collector:
             kept = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
             kept = [Kept(None, None)] * num_examples
+        # Differential attention meets several values with the same weights.
+        again = bool(run.calls) and windows == 1 and _same_vectors(self._previous, call)
+        self._previous = call
+        if again:
+            return
         if run.heads is None:
             run.heads = self._heads(run, call, _size(call, kept[0], windows))
         found: list[Captured]
         errors: list[float] = []
         if not run.heads:
-            if windows == 1 and run.calls and _same_vectors(self._skipped, call):
-                return
-            self._skipped = call
             found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in kept]
         else:
             found, errors = capture(
@@ -267,9 +269,6 @@ class Collector:
                 turn=len(self.runs),
                 windows=windows > 1,
             )
-            if windows == 1 and run.calls and _same(run.calls[-1], found):
-                # Differential attention meets several values with the same weights.
-                return
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
         run.received = (
@@ -356,21 +355,16 @@ def _size(call: AttentionCall, kept: Kept, windows: int = 1) -> tuple[int, int]:
 
 
 def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
-    """Whether two calls, of which nothing is kept, have the same queries and keys."""
+    """Whether two calls have the same queries and keys: the same memory, not the same numbers.
+
+    Two windows, or two images, may be alike.
+    """
     if before is None:
         return False
     pairs = [(before.query, call.query), (before.key, call.key)]
     return all(
-        one is not None and other is not None and torch.equal(one, other) for one, other in pairs
-    )
-
-
-def _same(before: Sequence[Captured], found: Sequence[Captured]) -> bool:
-    """Whether two attentions have the same queries and keys."""
-    return all(
-        isinstance(one, QueryKeyAttention)
-        and isinstance(other, QueryKeyAttention)
-        and torch.equal(one.queries, other.queries)
-        and torch.equal(one.keys, other.keys)
-        for one, other in zip(before, found, strict=True)
+        one is not None
+        and other is not None
+        and (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
+        for one, other in pairs
     )
