@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -157,11 +158,19 @@ def notes_of_kept(
     if errors[False]:
         notes.append(
             f"Queries and keys were kept in {dtype}: weights differ by up to "
-            f"{max(errors[False]):.1g}, measured on {SAMPLED} queries of each head."
+            f"{_upwards(max(errors[False]))}, measured on {SAMPLED} queries of each head."
         )
     if errors[True]:
         notes.append(
             f"Weights whose queries and keys are not known were kept in {dtype}: they, and the "
-            f"sums of their rows, differ by up to {max(errors[True]):.1g}."
+            f"sums of their rows, differ by up to {_upwards(max(errors[True]))}."
         )
     return notes
+
+
+def _upwards(error: float) -> str:
+    """Two digits, rounded so that "up to" holds."""
+    if not error:
+        return "0"
+    unit = 10.0 ** (math.floor(math.log10(error)) - 1)
+    return f"{math.ceil(error / unit) * unit:.2g}"

@@ -1,0 +1,610 @@
+"""Layers and heads that are kept, counted in bytes, and held against the model's own weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from numpy.typing import NDArray
+
+import attnviz.extraction.room
+from attnviz import AttentionRecord, extract
+from attnviz.extraction.copying import Copier
+from attnviz.kept import vectors_of_layer, weights_of_layer
+from models.tiny import SIZE, built
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
+
+Own = Callable[..., dict[str, list[NDArray[np.float32]]]]
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    if kind == "vit":
+        return {"pixel_values": torch.ones(1, 3, 32, 32).cumsum(-1) / 32}
+    if kind in ("bart", "t5", "bigbird_pegasus"):
+        return {"input_ids": IDS, "decoder_input_ids": IDS[:, :6]}
+    return {"input_ids": IDS}
+
+
+def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
+    """What a record keeps of each layer that grows with the text."""
+    for stack in record.stacks.values():
+        for number in stack.layers:
+            layer = stack.attention(number)
+            vectors, weights = vectors_of_layer(layer), weights_of_layer(layer)
+            if vectors is not None:
+                yield from (vectors.queries, vectors.keys)
+            if weights is not None:
+                yield weights
+
+
+def held(record: AttentionRecord) -> int:
+    """Bytes of memory behind these tensors, whatever part of it they show."""
+    storages = {each.data_ptr(): each.untyped_storage().nbytes() for each in tensors_of(record)}
+    return sum(storages.values())
+
+
+def plain(
+    model: Any, arguments: Any, heads_of: Callable[[str, int, int], tuple[int, ...]]
+) -> dict[tuple[str, int, int], NDArray[np.float32]]:
+    """Weights of the heads wanted, from a record that keeps everything."""
+    whole = extract(model, arguments)
+    return {
+        (name, layer, head): stack.weights(layer=layer, head=head)
+        for name, stack in whole.stacks.items()
+        for layer, count in zip(stack.layers, stack.heads_per_layer, strict=True)
+        for head in heads_of(name, layer, count)
+    }
+
+
+def assert_keeps(
+    record: AttentionRecord,
+    expected: dict[tuple[str, int, int], NDArray[np.float32]],
+    tolerance: float = 1e-6,
+) -> None:
+    """The record has just these heads, with these weights."""
+    found = {
+        (name, layer, head)
+        for name, stack in record.stacks.items()
+        for layer in stack.layers
+        for head in stack.kept_heads(layer)
+    }
+    assert found == set(expected)
+    for (name, layer, head), weights in expected.items():
+        own = record.stacks[name].weights(layer=layer, head=head)
+        np.testing.assert_allclose(own, weights, rtol=0, atol=tolerance)
+
+
+@pytest.fixture
+def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Bytes of each tensor that extraction copies."""
+    sizes: list[int] = []
+    copy = Copier._copied
+
+    def counted(self: Copier, tensor: torch.Tensor, places: Any) -> torch.Tensor:
+        made = copy(self, tensor, places)
+        sizes.append(made.untyped_storage().nbytes())
+        return made
+
+    monkeypatch.setattr(Copier, "_copied", counted)
+    return sizes
+
+
+KINDS = "bert albert gpt2 llama mistral gemma2 gpt_oss bart t5 vit bloom roberta".split()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_kept_heads_have_the_models_own_weights(
+    kind: str, make_model: Callable[..., Any], reference: Own, copied: list[int]
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    own = reference(model, arguments)
+    record = extract(model, arguments, layers=[1], heads=[1, 3])
+    assert list(record.stacks) == list(own)
+    for name, stack in record.stacks.items():
+        assert stack.layers == (1,)
+        assert stack.kept_heads(1) == (1, 3)
+        assert stack.heads_per_layer == (own[name][1].shape[1],)
+        for head in (1, 3):
+            found = stack.weights(layer=1, head=head)
+            assert np.abs(found - own[name][1][0, head]).max() < 1e-4
+    # Nothing else is held, and nothing else was ever copied.
+    assert sum(copied) == held(record)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_memory_is_that_of_the_kept_layers_and_heads(
+    kind: str, make_model: Callable[..., Any]
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    whole = extract(model, arguments)
+    one_layer = extract(model, arguments, layers=[0])
+    expected = sum(
+        each.nbytes
+        for stack in whole.stacks.values()
+        if (vectors := vectors_of_layer(stack.attention(0))) is not None
+        for each in (vectors.queries, vectors.keys)
+    )
+    assert held(one_layer) == expected
+    one_head = extract(model, arguments, layers=[0], heads=[0], dtype="bfloat16")
+    first = [
+        vectors
+        for stack in whole.stacks.values()
+        if (vectors := vectors_of_layer(stack.attention(0))) is not None
+    ]
+    # One head's queries and its key head, in half the bytes.
+    assert held(one_head) == sum(
+        (each.queries[0].nbytes + each.keys[0].nbytes) // 2 for each in first
+    )
+
+
+def test_only_the_key_heads_that_are_read_are_kept(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama")
+    whole = extract(model, IDS)
+    assert whole.stack().heads_per_layer == (4, 4, 4)
+    for heads, num_key_heads in (([0, 1], 1), ([1], 1), ([0, 3], 2), ([0, 1, 3], 2)):
+        record = extract(model, IDS, heads=heads)
+        vectors = vectors_of_layer(record.stack().attention(2))
+        assert vectors is not None
+        assert vectors.keys.shape[0] == num_key_heads
+        for head in heads:
+            keys, own = (each.stack().keys(layer=2, head=head) for each in (record, whole))
+            assert keys is not None
+            assert own is not None
+            np.testing.assert_array_equal(keys, own)
+
+
+def test_heads_can_be_named_layer_by_layer(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    wanted = {2: (1, 2), 0: (3,)}
+    record = extract(model, IDS, heads={2: [2, 1], 0: range(3, 4)})
+    assert record.stack().layers == (0, 2)
+    assert_keeps(record, plain(model, IDS, lambda _, layer, __: wanted.get(layer, ())))
+    # A layer that heads doesn't name is kept whole where layers names it.
+    record = extract(model, IDS, heads={2: [1, 2]}, layers=np.array([1, 2]))
+    chosen = {1: (0, 1, 2, 3), 2: (1, 2)}
+    assert_keeps(record, plain(model, IDS, lambda _, layer, __: chosen.get(layer, ())))
+
+
+def test_each_stack_keeps_the_layers_and_heads_that_it_has(
+    make_model: Callable[..., Any],
+) -> None:
+    # The encoder has 2 layers of 4 heads, the decoder 3 of 6.
+    model, arguments = make_model("bart"), arguments_of("bart")
+    record = extract(model, arguments, layers=[2])
+    assert {name: stack.layers for name, stack in record.stacks.items()} == {
+        "decoder": (2,),
+        "cross": (2,),
+    }
+    record = extract(model, arguments, heads=[1, 5])
+    kept = {name: stack.kept_heads(1) for name, stack in record.stacks.items()}
+    assert kept == {"encoder": (1,), "decoder": (1, 5), "cross": (1, 5)}
+    record = extract(model, arguments, heads=[5])
+    assert list(record.stacks) == ["decoder", "cross"]
+    assert (
+        "Of stack encoder, layers 0, 1 left out: none of the wanted heads is there." in record.notes
+    )
+
+
+def test_layers_of_one_module_that_runs_again_are_counted(
+    make_model: Callable[..., Any], copied: list[int]
+) -> None:
+    model = make_model("albert")
+    record = extract(model, IDS, layers=[0, 2])
+    assert_keeps(
+        record, plain(model, IDS, lambda _, layer, count: tuple(range(count)) * (layer != 1))
+    )
+    assert record.stack().layers == (0, 2)
+
+
+def hybrid() -> Any:
+    """Attention in layers 1, 3 and 5 of 6."""
+    config = transformers.JambaConfig(
+        **SIZE | {"num_hidden_layers": 6},
+        vocab_size=300,
+        num_key_value_heads=2,
+        attn_layer_period=2,
+        attn_layer_offset=1,
+        expert_layer_period=2,
+        num_experts=2,
+        use_mamba_kernels=False,
+        mamba_d_state=4,
+        pad_token_id=0,
+    )
+    return built("JambaForCausalLM", config)
+
+
+def test_layers_of_a_hybrid_keep_their_numbers(copied: list[int]) -> None:
+    model = hybrid()
+    record = extract(model, IDS, layers=[1, 5], heads=[2])
+    assert sum(copied) == held(record)
+    assert record.stack().layers == (1, 5)
+    wanted = plain(model, IDS, lambda _, layer, __: (2,) if layer != 3 else ())
+    assert_keeps(record, wanted)
+    with pytest.raises(
+        ValueError, match=r"layers: there is no layer 2; stack 'self' has layers 1, 3, 5"
+    ):
+        extract(model, IDS, layers=[1, 2])
+
+
+def test_layers_of_a_swin_keep_their_stages() -> None:
+    config = transformers.SwinConfig(
+        image_size=32,
+        patch_size=2,
+        embed_dim=16,
+        depths=[2, 2, 1],
+        num_heads=[2, 4, 4],
+        window_size=4,
+    )
+    model = built("SwinModel", config)
+    arguments = {"pixel_values": torch.rand(1, 3, 32, 32, generator=torch.manual_seed(1))}
+    whole = extract(model, arguments)
+    layers = {name: stack.layers for name, stack in whole.stacks.items()}
+    assert [len(numbers) for numbers in layers.values()] == [2, 2, 1]
+    record = extract(model, arguments, layers=[1], heads=[1, 3])
+    expected = plain(
+        model,
+        arguments,
+        lambda _, layer, count: tuple(h for h in (1, 3) if h < count) * (layer == 1),
+    )
+    assert expected
+    assert_keeps(record, expected)
+
+
+def test_windows_that_run_one_by_one_are_kept_together() -> None:
+    vision = {
+        "depth": 3,
+        "hidden_size": 32,
+        "num_heads": 4,
+        "intermediate_size": 48,
+        "patch_size": 4,
+        "spatial_merge_size": 2,
+        "temporal_patch_size": 1,
+        "window_size": 16,
+        "fullatt_block_indexes": [1],
+        "out_hidden_size": 48,
+    }
+    text = SIZE | {
+        "vocab_size": 300,
+        "num_key_value_heads": 2,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 1e4,
+            "mrope_section": [2, 2, 2],
+        },
+    }
+    config = transformers.Qwen2_5_VLConfig(
+        vision_config=vision,
+        text_config=text,
+        image_token_id=290,
+        vision_start_token_id=291,
+        vision_end_token_id=292,
+    )
+    model = built("Qwen2_5_VLForConditionalGeneration", config)
+    ids = torch.tensor([[5, 291, *[290] * 16, 292, 9]])
+    arguments = {
+        "input_ids": ids,
+        "mm_token_type_ids": (ids == 290).int(),
+        "pixel_values": torch.rand(64, 48, generator=torch.manual_seed(1)),
+        "image_grid_thw": torch.tensor([[1, 8, 8]]),
+    }
+    record = extract(model, arguments, layers=[0], heads=[3])
+    expected = plain(model, arguments, lambda _, layer, __: (3,) if layer == 0 else ())
+    assert {name for name, *_ in expected} == {"self", "vision"}
+    assert_keeps(record, expected)
+    # The layer over all patches runs in one piece, those over windows in several.
+    record = extract(model, arguments, heads={1: [0], 2: [1, 2]})
+    chosen = {("vision", 1): (0,), ("vision", 2): (1, 2), ("self", 1): (0,)}
+    expected = plain(model, arguments, lambda name, layer, _: chosen.get((name, layer), ()))
+    assert_keeps(record, expected)
+
+
+def test_weights_that_meet_several_values_count_once_where_they_are_left_out() -> None:
+    config = transformers.DiffLlamaConfig(**SIZE, vocab_size=300, num_key_value_heads=2)
+    for implementation in ("eager", "sdpa"):
+        model = built("DiffLlamaForCausalLM", config, implementation=implementation)
+        record = extract(model, IDS, layers=[1])
+        expected = plain(model, IDS, lambda _, layer, count: tuple(range(count)) * (layer == 1))
+        assert_keeps(record, expected)
+
+
+def test_padding_is_removed_from_what_is_kept(
+    make_model: Callable[..., Any], reference: Own
+) -> None:
+    model = make_model("bert")
+    ids = IDS.repeat(2, 1)
+    mask = torch.ones_like(ids)
+    mask[1, 6:] = 0
+    batch = {"input_ids": ids, "attention_mask": mask}
+    own = reference(model, batch)["self"]
+    records = extract(model, batch, layers=[2], heads=[1])
+    for example, (record, length) in enumerate(zip(records, (10, 6), strict=True)):
+        found = record.stack().weights(layer=2, head=1)
+        assert found.shape == (length, length)
+        assert np.abs(found - own[2][example, 1, :length, :length]).max() < 1e-4
+    # Of one module that runs again layers are counted, with padding too.
+    shared = make_model("albert")
+    whole = extract(shared, batch)
+    for record, full in zip(extract(shared, batch, layers=[1]), whole, strict=True):
+        np.testing.assert_allclose(
+            record.stack().weights(layer=1), full.stack().weights(layer=1), atol=1e-6
+        )
+
+
+def test_a_position_bias_of_all_layers_is_kept_once(make_model: Callable[..., Any]) -> None:
+    record = extract(make_model("t5"), arguments_of("t5"), heads=[1, 2])
+    stack = record.stacks["encoder"]
+    layers = [vectors_of_layer(stack.attention(number)) for number in stack.layers]
+    biases = [layer.bias for layer in layers if layer is not None]
+    assert len(biases) == 2
+    assert biases[0] is biases[1]
+    assert biases[0] is not None
+    assert len(biases[0].values) == 2
+
+
+@pytest.mark.parametrize("dtype", ["float16", torch.bfloat16, "torch.float16"])
+@pytest.mark.parametrize("kind", ["bert", "gemma2", "llama", "t5", "gpt_oss"])
+def test_what_rounding_does_to_the_weights_is_stated(
+    kind: str, dtype: Any, make_model: Callable[..., Any]
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    exact, rounded = extract(model, arguments), extract(model, arguments, dtype=dtype)
+    name = str(dtype).removeprefix("torch.")
+    for tensor in tensors_of(rounded):
+        assert tensor.dtype == getattr(torch, name)
+    (note,) = [each for each in rounded.notes if "were kept in" in each]
+    assert note.startswith(f"Queries and keys were kept in {name}: weights differ by up to ")
+    assert note.endswith(", measured on 4 queries of each head.")
+    stated = float(note.split("up to ")[1].split(",")[0])
+    worst = 0.0
+    sampled = 0.0
+    for key, stack in exact.stacks.items():
+        for layer in stack.layers:
+            own, found = (each.stacks[key].weights(layer=layer) for each in (exact, rounded))
+            difference = np.abs(own - found)
+            worst = max(worst, float(difference.max()))
+            count = difference.shape[1]
+            rows = [count * part // 4 - 1 for part in range(1, 5)]
+            sampled = max(sampled, float(difference[:, rows].max()))
+    assert sampled * 0.999 <= stated <= sampled * 1.11
+    assert stated <= worst * 1.11
+    # Queries and keys of what is wider, or as wide, are as they were.
+    for same in (None, "float32", torch.float64):
+        record = extract(model, arguments, dtype=same)
+        assert not any("were kept in" in each for each in record.notes)
+
+
+def test_a_model_in_half_precision_keeps_it(make_model: Callable[..., Any]) -> None:
+    model = make_model("llama").to(torch.bfloat16)
+    record = extract(model, IDS, dtype="bfloat16")
+    assert {each.dtype for each in tensors_of(record)} == {torch.bfloat16}
+    assert not any("were kept in" in each for each in record.notes)
+    # Neither of the two holds the other's numbers.
+    record = extract(model, IDS, dtype="float16")
+    assert any("were kept in float16" in each for each in record.notes)
+
+
+def test_numbers_too_large_for_a_dtype_are_refused(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    with torch.no_grad():
+        projection = model.transformer.h[1].attn.c_attn
+        for factor, side in ((1e-6, slice(0, 48)), (1e6, slice(48, 96))):
+            # The products stay what they are.
+            projection.weight[:, side] *= factor
+            projection.bias[side] *= factor
+    with pytest.raises(
+        ValueError, match=r"dtype='float16' holds numbers up to 65,504, and keys .* 'bfloat16'"
+    ):
+        extract(model, IDS, dtype="float16")
+    extract(model, IDS, dtype="bfloat16")
+    extract(model, IDS, dtype="float16", layers=[0, 2])
+
+
+class Pooled(transformers.PreTrainedModel):  # type: ignore[misc]
+    """A model whose attention is torch's own module, of which only weights are known."""
+
+    config_class = transformers.PretrainedConfig
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        self.embedding = torch.nn.Embedding(300, 48)
+        self.layers = torch.nn.ModuleList(
+            torch.nn.MultiheadAttention(48, 4, batch_first=True) for _ in range(3)
+        )
+        self.post_init()
+
+    def get_input_embeddings(self) -> torch.nn.Module:
+        return self.embedding
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
+        hidden = self.embedding(input_ids)
+        for layer in self.layers:
+            hidden = hidden + layer(hidden, hidden, hidden, need_weights=False)[0]
+        return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
+
+
+def weights_only(kind: type[Pooled] = Pooled) -> Any:
+    torch.manual_seed(0)
+    config = transformers.PretrainedConfig(hidden_size=48, num_attention_heads=4)
+    model = kind(config).eval()
+    with torch.no_grad():
+        for layer in model.modules():
+            if isinstance(layer, torch.nn.MultiheadAttention):
+                layer.in_proj_weight[:96] *= 8
+    return model
+
+
+def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
+    model = weights_only()
+    exact = extract(model, IDS)
+    assert weights_of_layer(exact.stack().attention(0)) is not None
+    for dtype in ("float16", "bfloat16"):
+        record = extract(model, IDS, heads=[1, 2], dtype=dtype)
+        assert held(record) == 3 * 2 * 10 * 10 * 2
+        (note,) = [each for each in record.notes if "were kept in" in each]
+        assert "Weights whose queries and keys are not known" in note
+        stated = float(note.split("up to ")[1].rstrip("."))
+        worst = 0.0
+        for layer in range(3):
+            for head in (1, 2):
+                own, found = (
+                    each.stack().weights(layer=layer, head=head) for each in (exact, record)
+                )
+                sums = np.abs(found.sum(axis=1) - own.sum(axis=1)).max()
+                worst = max(worst, float(np.abs(found - own).max()), float(sums))
+                # What was there stays there: a zero says that nothing was.
+                np.testing.assert_array_equal(found > 0, own > 0)
+        assert worst * 0.999 <= stated <= worst * 1.11
+        assert stated < 0.01
+        zeros = record.stack().exact_zeros(layer=0, head=1)
+        assert zeros is not None
+        assert zeros == exact.stack().exact_zeros(layer=0, head=1)
+
+
+class Turns(Pooled):
+    """Two blocks, the third and the sixth of a list, that take turns."""
+
+    def __init__(self, config: Any) -> None:
+        super().__init__(config)
+        others = [torch.nn.Identity() for _ in range(6)]
+        self.blocks = torch.nn.ModuleList(others)
+        for place in (2, 5):
+            self.blocks[place] = self.layers[place // 3]
+        del self.layers
+
+    def forward(self, input_ids: torch.Tensor, **_: Any) -> Any:
+        hidden = self.embedding(input_ids)
+        for place in (2, 5, 2, 5):
+            layer = self.blocks[place]
+            hidden = hidden + layer(hidden, hidden, hidden, need_weights=False)[0]
+        return transformers.modeling_outputs.BaseModelOutput(last_hidden_state=hidden)
+
+
+@pytest.mark.parametrize(("layer", "times"), [(0, 2), (1, 2), (2, 1), (3, 1)])
+def test_a_number_that_was_foretold_wrongly_is_found_all_the_same(layer: int, times: int) -> None:
+    model = weights_only(Turns)
+    expected = plain(model, IDS, lambda _, at, count: tuple(range(count)) * (at == layer))
+    assert len(expected) == 4
+    runs: list[Any] = []
+    model.embedding.register_forward_pre_hook(lambda *_: runs.append(1))
+    # By their names the first two runs are of layers 2 and 5; that layers are counted shows later.
+    record = extract(model, IDS, layers=[layer])
+    assert_keeps(record, expected)
+    assert len(runs) == times
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "gpt_oss", "bart", "t5", "bloom"])
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"layers": [1]}, {"heads": [1, 3]}, {"heads": {0: [3], 1: [0]}, "dtype": "bfloat16"}],
+)
+def test_the_estimate_is_what_is_then_held(
+    kind: str,
+    options: dict[str, Any],
+    make_model: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    needed = held(extract(model, arguments, **options))
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: needed)
+    extract(model, arguments, **options)
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: needed - 1)
+    with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
+        extract(model, arguments, **options)
+    # Nobody tells: nothing is refused.
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: None)
+    extract(model, arguments, **options)
+
+
+def test_weights_of_torchs_own_module_are_estimated_as_weights(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    needed = 3 * 4 * 10 * 10 * 4
+    model = weights_only()
+    assert held(extract(model, IDS)) == needed
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: needed - 1)
+    with pytest.raises(MemoryError, match=r"4\.8 kB on cpu"):
+        extract(model, IDS)
+
+
+def test_the_model_does_not_run_where_there_is_no_room(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("gpt2")
+
+    def run(*_: Any, **__: Any) -> None:
+        raise AssertionError("the model ran")
+
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: 4000)
+    model.transformer.wte.register_forward_pre_hook(run)
+    with pytest.raises(MemoryError, match=r"layers=\[0\]"):
+        extract(model, IDS)
+
+
+BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"layers": []}, ValueError, r"layers=\[\] names none; leave layers out"),
+    ({"layers": "01"}, TypeError, r"layers must be numbers such as \[0, 5\]; got '01'"),
+    ({"layers": 1}, TypeError, "layers must be numbers"),
+    ({"layers": [True]}, TypeError, "True is no number of a layer"),
+    ({"layers": [0.0]}, TypeError, r"0\.0 is no number of a layer"),
+    ({"layers": ["0"]}, TypeError, "'0' is no number of a layer"),
+    ({"layers": [-1]}, ValueError, "the model's own numbers, from 0 on; got -1"),
+    ({"layers": [0, 0]}, ValueError, "names 0 twice"),
+    ({"layers": [3]}, ValueError, "there is no layer 3; stack 'self' has layers 0 to 2"),
+    ({"heads": []}, ValueError, r"heads=\[\] names none"),
+    ({"heads": "3"}, TypeError, r"heads must be numbers such as \[3, 7\], or \{0: \[3\]"),
+    ({"heads": [False]}, TypeError, "False is no number of a head"),
+    ({"heads": [-2]}, ValueError, "from 0 on; got -2"),
+    ({"heads": [1, 1]}, ValueError, "names 1 twice"),
+    ({"heads": [1, 4]}, ValueError, "no head 4 in any layer that is kept; .* heads 0 to 3"),
+    ({"heads": {}}, ValueError, r"heads=\{\} names none"),
+    ({"heads": {0: []}}, ValueError, "names none"),
+    ({"heads": {"0": [1]}}, TypeError, "'0' is no number of a layer"),
+    ({"heads": {0: 1}}, TypeError, "heads must be numbers"),
+    ({"heads": {0: [4]}}, ValueError, "there is no head 4 in layer 0; there are heads 0 to 3"),
+    ({"heads": {7: [0]}}, ValueError, "heads: there is no layer 7"),
+    ({"heads": {1: [0]}, "layers": [0]}, ValueError, r"names layer 1, and layers=\[0\] does not"),
+    ({"dtype": "int8"}, ValueError, "dtype='int8' cannot hold queries and keys: give 'float16'"),
+    ({"dtype": torch.int64}, ValueError, "cannot hold queries and keys"),
+    ({"dtype": torch.float8_e4m3fn}, ValueError, "cannot hold queries and keys"),
+    ({"dtype": torch.complex64}, ValueError, "cannot hold queries and keys"),
+    ({"dtype": 16}, TypeError, r"dtype must be .*; got 16"),
+    ({"dtype": np.float16}, TypeError, "dtype must be"),
+    ({"device": "nowhere"}, ValueError, "device='nowhere' .* knows no such kind of device"),
+    ({"device": "meta"}, ValueError, "device='meta' .* holds no numbers"),
+    ({"device": 1.5}, TypeError, "device must be a device such as 'cpu' or 'cuda'"),
+]
+
+
+@pytest.mark.parametrize(("options", "error", "words"), BAD, ids=[str(each[0]) for each in BAD])
+def test_what_cannot_be_kept_is_said(
+    options: dict[str, Any],
+    error: type[Exception],
+    words: str,
+    make_model: Callable[..., Any],
+) -> None:
+    with pytest.raises(error, match=words):
+        extract(make_model("gpt2"), IDS, **options)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a CUDA device")
+def test_a_device_that_is_not_there_is_said_before_the_model_runs(
+    make_model: Callable[..., Any],
+) -> None:
+    model = make_model("gpt2")
+    model.transformer.wte.register_forward_pre_hook(lambda *_: pytest.fail("the model ran"))
+    with pytest.raises(ValueError, match="device='cuda' cannot keep queries and keys"):
+        extract(model, IDS, device="cuda")
+
+
+def test_none_leaves_queries_and_keys_where_they_are(make_model: Callable[..., Any]) -> None:
+    record = extract(make_model("gpt2"), IDS, device=None)
+    assert {each.device.type for each in tensors_of(record)} == {"cpu"}
+    # Copies all the same: the model's own buffers are its own.
+    assert held(record) == held(extract(make_model("gpt2"), IDS))
