@@ -7,6 +7,7 @@
 #   make watch    builds the front-end again on every change in js/src
 #   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
 #   make format   puts Python and TypeScript into the house's form
+#   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
 #
@@ -19,10 +20,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest lab watch tutorial format package clean environment test-environment front-end
+.PHONY: help demo test oldest coverage lab watch tutorial format package clean environment test-environment front-end
 
 help:
-	@sed -n '3,12s/^# *//p' Makefile
+	@sed -n '3,13s/^# *//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -56,6 +57,10 @@ oldest: test-environment
 		tests/models/test_traced.py tests/models/test_extract_weights.py \
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
 		tests/models/test_generation.py tests/model_types/test_sample.py
+
+coverage: test-environment
+	cd tests && ../$(VENV_PYTHON) -m model_types
+	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
 lab: test-environment
 	.venv/bin/jupyter lab notebooks

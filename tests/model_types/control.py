@@ -21,6 +21,9 @@ def unnoticed(matches: list[Match]) -> list[str]:
     missed: list[str] = []
     for match in matches:
         for pair in match.pairs:
+            if pair.attention.num_keys < 2:
+                # All weight is on the only key, whatever it is.
+                continue
             for name, corrupted in _corruptions(pair.attention):
                 error = pair.difference(layer_weights(corrupted))
                 if not error > NOTICED:

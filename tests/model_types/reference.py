@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -21,9 +22,10 @@ from model_types.build import seed_of
 __all__ = [
     "Weights",
     "are_weights",
+    "by_pattern",
     "draw_the_same",
     "eager_copy",
-    "module_weights",
+    "module_calls",
     "own_weights",
     "run",
 ]
@@ -50,16 +52,22 @@ def draw_the_same(model: nn.Module) -> None:
     torch.manual_seed(seed_of(type(model).__name__))
 
 
+_eager: WeakKeyDictionary[nn.Module, PreTrainedModel] = WeakKeyDictionary()
+
+
 def eager_copy(model: PreTrainedModel) -> PreTrainedModel:
-    """An independent copy that computes attention in the open."""
-    eager = copy.deepcopy(model)
-    eager.set_attn_implementation("eager")
-    if eager.config._attn_implementation == "eager":
-        return eager.eval()
-    # Models that bypass the dispatcher cannot be switched: they are made anew (Falcon).
-    made = type(model)._from_config(copy.deepcopy(model.config), attn_implementation="eager")
-    made.load_state_dict(model.state_dict())
-    return made.eval()
+    """An independent copy that computes attention in the open, with the weights of now.
+
+    Made anew: models that choose a class by the implementation (SAM), or that bypass the dispatcher
+    (Falcon), cannot be switched.
+    """
+    if model not in _eager:
+        config = copy.deepcopy(model.config)
+        made = type(model)._from_config(config, attn_implementation="eager")
+        _eager[model] = made.eval()
+    eager = _eager[model]
+    eager.load_state_dict(model.state_dict())
+    return eager
 
 
 def own_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
@@ -164,13 +172,24 @@ def _softmax(tensor: torch.Tensor, kind: str) -> torch.Tensor | None:
     return torch.softmax(tensor.detach().float(), dim=-1) if kind in _SCORES else None
 
 
-def module_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights:
-    """What the attention of an eager copy itself computes, module by module.
+def by_pattern(calls: Mapping[str, list[torch.Tensor]]) -> Weights:
+    """Modules that differ in a layer's number alone as one entry, in the order in which they ran.
+
+    A module that attends window by window has one tensor, with the windows along its diagonal.
+    """
+    found: Weights = {}
+    for name, tensors in calls.items():
+        found.setdefault(re.sub(r"\d+", "#", name), []).append(_diagonal(tensors))
+    return found
+
+
+def module_calls(
+    eager: PreTrainedModel, inputs: Mapping[str, Any]
+) -> dict[str, list[torch.Tensor]]:
+    """What the attention of an eager copy itself computes, by the module's name.
 
     Composite models keep the weights of their vision towers to themselves, and hierarchical ones
-    those of all but the last layer of a stage. Modules that differ in a layer's number alone are
-    one entry, in the order in which they ran; a module that attends window by window has one
-    tensor, with the windows along its diagonal.
+    those of all but the last layer of a stage.
     """
     seen = _Seen(eager)
     with ExitStack() as stack:
@@ -191,10 +210,7 @@ def module_weights(eager: PreTrainedModel, inputs: Mapping[str, Any]) -> Weights
             _with_attentions(eager, inputs)
         except (IndexError, TypeError, ValueError):
             run(eager, inputs)
-    found: Weights = {}
-    for name, tensors in (by_function | seen.calls).items():
-        found.setdefault(re.sub(r"\d+", "#", name), []).append(_diagonal(tensors))
-    return found
+    return by_function | seen.calls
 
 
 class _Seen:

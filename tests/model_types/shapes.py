@@ -24,12 +24,15 @@ def layouts(own: torch.Tensor, heads: int, queries: int, keys: int) -> Iterator[
     values = own.detach().float()
     if values.dim() > 3 and values.shape[0] == 1:
         values = values[0]
+    if tuple(values.shape) in ((1, queries, keys), (queries, keys)):
+        # The mean over heads.
+        values = values.reshape(1, queries, keys).expand(heads, queries, keys)
     if tuple(values.shape) == (heads, queries, keys):
         yield values.numpy()
         if queries == keys:
             yield from _row_by_row(values.numpy())
         return
-    if tuple(values.shape[:2]) == (heads, queries) and queries == keys:
+    if values.dim() == 3 and tuple(values.shape[:2]) == (heads, queries) and queries == keys:
         yield from _band(values, keys)
     for windows in _as_windows(values, heads):
         if windows.shape[3] == 3 * windows.shape[2] and queries == keys:

@@ -6,8 +6,8 @@ A random model attends nearly evenly, so that any formula looks right. Here a wr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -35,80 +35,106 @@ _PARAMETERS = re.compile(r"^(q|k|r|in_proj_weight|seg_embed)$")
 _AIM = (0.3, 0.9)
 _TRIES = 9
 
-Reference = Iterable[Any]
+# Weights by the name of the attention module that computed them; "" for those of the whole model.
+Measured = Mapping[str, Sequence[torch.Tensor]]
 
 
-def sharpen(model: nn.Module, reference: Callable[[], list[torch.Tensor]]) -> float:
-    """Scale queries and keys until the median of the rows' largest weights is in the aim.
+@dataclass
+class _Group:
+    """What makes the queries and keys of one attention module."""
 
-    Returns that median; nan where the model gives no weights.
-    """
-    places = list(_places(model))
-    found = peak(reference())
-    if not places:
-        return found
-    step = 2.0
-    low: bool | None = None
-    for _ in range(_TRIES):
+    places: list[torch.Tensor] = field(default_factory=list)
+    step: float = 2.0
+    below: bool | None = None
+
+    def adapt(self, found: float) -> bool:
+        """Scale towards the aim; whether that was needed."""
         if not np.isfinite(found) or _AIM[0] <= found <= _AIM[1]:
-            break
+            return False
         below = found < _AIM[0]
-        if low is not None and below != low:
-            step = step**0.5
-        low = below
-        factor = step if below else 1 / step
-        before = [place.detach().clone() for place in places]
+        if self.below is not None and below != self.below:
+            self.step = self.step**0.5
+        self.below = below
         with torch.no_grad():
-            for place in places:
-                place.mul_(factor)
-        after = peak(reference())
-        if not np.isfinite(after):
+            for place in self.places:
+                place.mul_(self.step if below else 1 / self.step)
+        return True
+
+
+def sharpen(model: nn.Module, measure: Callable[[], Measured]) -> None:
+    """Scale queries and keys until each module's median of the rows' largest weights is in the aim.
+
+    Modules whose weights nobody sees are scaled like the whole.
+    """
+    measured = measure()
+    groups: dict[str, _Group] = {}
+    for name, place in _places(model):
+        owners = [owner for owner in measured if owner and f"{name}.".startswith(f"{owner}.")]
+        groups.setdefault(max(owners, key=len, default=""), _Group()).places.append(place)
+    for _ in range(_TRIES):
+        kept = [place.clone() for group in groups.values() for place in group.places]
+        adapted = [group.adapt(peak(measured.get(name, ()))) for name, group in groups.items()]
+        if not any(adapted):
+            return
+        measured = measure()
+        if not np.isfinite(peak(measured.get("", ()))):
+            # Too far: the model overflows.
+            places = [place for group in groups.values() for place in group.places]
             with torch.no_grad():
-                for place, values in zip(places, before, strict=True):
+                for place, values in zip(places, kept, strict=True):
                     place.copy_(values)
-            break
-        found = after
-    return found
+            return
 
 
-def _places(model: nn.Module) -> Iterator[torch.Tensor]:
+def _places(model: nn.Module) -> Iterator[tuple[str, torch.Tensor]]:
+    """Every parameter, or part of one, that makes queries or keys, with its module's path."""
     for name, module in model.named_modules():
         last = name.rpartition(".")[2]
         weight = getattr(module, "weight", None)
+        found: Iterable[torch.Tensor] = ()
         if not isinstance(weight, torch.Tensor):
-            if isinstance(module, nn.Module) and _ALONE.match(last):
-                # Convolution and norm in a sequence (CvT, MobileViT).
-                yield from (p for n, p in module.named_parameters() if p.dim() >= 2)
-            for own, parameter in module.named_parameters(recurse=False):
-                if own == "in_proj_weight":
-                    yield parameter.data[: 2 * len(parameter) // 3]
-                elif _PARAMETERS.match(own) and parameter.dim() >= 2:
-                    yield parameter.data
-            continue
-        if _ALONE.match(last):
-            yield weight.data
+            found = _in_module(last, module)
+        elif _ALONE.match(last):
+            found = [weight.data]
         elif _FUSED.match(last):
-            yield from _part(last, module, weight.data)
+            found = [_part(last, module, weight.data)]
+        for place in found:
+            yield name, place
 
 
-def _part(name: str, module: nn.Module, weight: torch.Tensor) -> Iterator[torch.Tensor]:
+def _in_module(name: str, module: nn.Module) -> Iterator[torch.Tensor]:
+    if _ALONE.match(name):
+        # Convolution and norm in a sequence (CvT, MobileViT).
+        yield from (parameter.data for parameter in module.parameters() if parameter.dim() >= 2)
+    for own, parameter in module.named_parameters(recurse=False):
+        if own == "in_proj_weight":
+            yield parameter.data[: 2 * len(parameter) // 3]
+        elif _PARAMETERS.match(own) and parameter.dim() >= 2:
+            yield parameter.data
+
+
+def _part(name: str, module: nn.Module, weight: torch.Tensor) -> torch.Tensor:
     """The part of a fused projection that makes queries and keys, where it comes first."""
     if name == "c_attn" and not isinstance(module, nn.Linear):
-        yield weight[:, : 2 * weight.shape[1] // 3]
-    elif name in ("qkv", "Wqkv", "to_qkv") and weight.shape[0] == 3 * weight.shape[1]:
-        yield weight[: 2 * weight.shape[0] // 3]
-    else:
-        yield weight
+        return weight[:, : 2 * weight.shape[1] // 3]
+    if name in ("qkv", "Wqkv", "to_qkv") and weight.shape[0] == 3 * weight.shape[1]:
+        return weight[: 2 * weight.shape[0] // 3]
+    return weight
 
 
-def peak(weights: Iterable[torch.Tensor | None]) -> float:
-    """Median of the largest weight of every row that may attend to three keys or more."""
+def peak(weights: Iterable[torch.Tensor]) -> float:
+    """Median of the largest weight of every row that may attend to three keys or more.
+
+    Where no row of three keys or more has a third weight above zero, they are as sharp as can be:
+    1. Not a number where there are no such rows.
+    """
     found: list[NDArray[np.float32]] = []
+    sharpest = float("nan")
     for layer in weights:
-        if layer is None or layer.dim() < 2 or layer.shape[-1] < 3:
+        if layer.dim() < 2 or layer.shape[-1] < 3:
             continue
+        sharpest = 1.0
         rows = layer.detach().float().reshape(-1, layer.shape[-1])
-        rows = rows[(rows > 0).sum(-1) >= 3]
-        found.append(rows.max(-1).values.numpy() if len(rows) else np.empty(0, np.float32))
+        found.append(rows[(rows > 0).sum(-1) >= 3].max(-1).values.numpy())
     values = np.concatenate(found) if found else np.empty(0)
-    return float(np.median(values)) if len(values) else float("nan")
+    return float(np.median(values)) if len(values) else sharpest

@@ -94,7 +94,12 @@ def _shrunk(default: PretrainedConfig, changes: Mapping[str, Any], ids: _Ids) ->
             settings[name] = _shrunk(part, value, ids)
         else:
             settings[name] = value
-    return kind(**settings)
+    made = kind(**settings)
+    parts = {name: part for name, part in settings.items() if isinstance(part, PretrainedConfig)}
+    if all(hasattr(made, name) for name in parts):
+        return made
+    # Before transformers 5.2 some take their parts as dicts only.
+    return kind(**settings | {name: part.to_dict() for name, part in parts.items()})
 
 
 @dataclass(frozen=True)
@@ -155,7 +160,7 @@ def _settings_that_belong_together(
 
 def _rope(default: PretrainedConfig) -> dict[str, Any] | None:
     """Rotary parameters whose sections fit a small head; None where there are no sections."""
-    parameters = getattr(default, "rope_parameters", None)
+    parameters = vars(default).get("rope_parameters")
     known = getattr(type(default), "ignore_keys_at_rope_validation", None) or ()
     if "mrope_section" not in known or not isinstance(parameters, Mapping):
         return None
@@ -179,7 +184,8 @@ def _smaller(name: str, value: Any, layers: _Layers, ids: _Ids) -> Any:
     if name in LAYER_COUNTS:
         return _smaller_count(name, value, layers)
     size = SIZES.get(name)
-    return min(size, value) if isinstance(size, int) and name in UPPER_BOUNDS else size
+    smaller = name in UPPER_BOUNDS and isinstance(size, int) and value < size
+    return value if smaller else size if isinstance(size, int) else None
 
 
 def _smaller_count(name: str, value: Any, layers: _Layers) -> int | None:

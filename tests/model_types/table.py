@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from model_types.check import DIFFERENT, ROUNDING
 from model_types.rows import REFERENCED, Row
 
 __all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
@@ -116,12 +117,22 @@ def _summary(rows: Sequence[Row]) -> str:
 
 def _remarks(right: Sequence[Row]) -> str:
     """What a reader must know of types that are right."""
-    eager = [row.model_type for row in right if any("eager attention" in n for n in row.notes)]
-    parts = [
-        "\n## Remarks\n\n",
-        "transformers' eager attention computes something else than its default one for "
-        f"{', '.join(eager) or 'no type'}: there the record of the eager model was compared.\n",
-    ]
+    parts = ["\n## Remarks\n\n"]
+    for note, said in (
+        (
+            DIFFERENT,
+            "transformers' eager attention computes something else than its default one; there the "
+            "record of the eager model was compared",
+        ),
+        (
+            ROUNDING,
+            "Eager and default attention round differently, and layers as sharp as these blow it "
+            "up to more than 1e-4; there the record of the eager model was compared",
+        ),
+    ):
+        names = [row.model_type for row in right if any(note in n for n in row.notes)]
+        if names:
+            parts.append(f"{said}: {', '.join(names)}.\n\n")
     missed = [row for row in right if row.unnoticed]
     if missed:
         parts.append(

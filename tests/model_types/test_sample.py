@@ -17,14 +17,17 @@ from model_types.rows import Row
 
 pytestmark = pytest.mark.models
 
+# Text that is read and text that is written, with every way to say where a token stands; experts,
+# latent attention and hybrids; two stacks; images, windows and stages; text with images; sound,
+# proteins, series; what bypasses transformers' dispatcher.
 SAMPLE = """
-    albert bert deberta-v2 distilbert longformer modernbert roformer
-    bloom codegen falcon gemma2 gpt2 gpt_neo gpt_oss llama mistral mpt qwen3
+    albert bert canine convbert deberta-v2 distilbert mobilebert modernbert roformer squeezebert
+    bloom codegen falcon gemma2 gpt2 gpt_neo gpt_oss gptj llama mistral mpt olmo2 qwen3 xlnet
     deepseek_v3 falcon_h1 jamba mixtral qwen3_next
-    bart pegasus_x t5 whisper
-    clip detr dinov2_with_registers segformer siglip swin vit
-    gemma3 llava qwen2_5_vl
-    wav2vec2 esm perceiver patchtst time_series_transformer
+    bart marian t5 whisper
+    clip detr dinov2_with_registers hiera segformer siglip swin swinv2 vit
+    gemma3 llava mllama qwen2_5_vl
+    hubert wav2vec2 esm perceiver patchtst time_series_transformer
 """.split()
 
 

@@ -27,6 +27,28 @@ _OMNI_AUDIO: dict[str, Any] = {
         "input_features_mask": None,
     },
 }
+_CLAP: dict[str, Any] = {
+    "patch_embeds_hidden_size": 16,
+    "depths": [2, 2],
+    "num_attention_heads": [2, 4],
+    "num_hidden_layers": 2,
+    "hidden_size": 32,
+    "spec_size": 64,
+    "num_mel_bins": 16,
+    "window_size": 4,
+}
+_EQUAL_HEADS: dict[str, Any] = {"num_key_value_heads": 4}
+_NEMOTRON: dict[str, Any] = {
+    "config": {**_EQUAL_HEADS, "num_mel_bins": 16},
+    "inputs": {"input_features": ("normal", 1, 64, 16), "input_features_mask": ("true", 1, 64)},
+}
+_STREAMING: dict[str, Any] = {
+    "num_mel_bins": 16,
+    "subsampling_conv_channels": 8,
+    "default_num_lookahead_tokens": 2,
+    "sliding_window": 4,
+    **_EQUAL_HEADS,
+}
 _CONFORMER_SPEECH: dict[str, Any] = {
     "config": {
         "vocab_size": 220,
@@ -36,24 +58,22 @@ _CONFORMER_SPEECH: dict[str, Any] = {
 }
 
 AUDIO: dict[str, dict[str, Any]] = {
-    "audioflamingo3": {},
     "canary_decoder": {
         "inputs": {
             "encoder_hidden_states": ("normal", 1, 11, 64),
             "decoder_input_ids": None,
         }
     },
-    "clap_audio_model": {
+    "clap": {
         "config": {
-            "patch_embeds_hidden_size": 16,
-            "depths": [2, 2],
-            "num_attention_heads": [2, 4],
-            "num_hidden_layers": 2,
-            "hidden_size": 32,
-            "spec_size": 64,
-            "num_mel_bins": 16,
-            "window_size": 4,
+            "projection_dim": 64,
+            "text_config": {"projection_dim": 64},
+            "audio_config": {**_CLAP, "projection_dim": 64},
         },
+        "inputs": {"input_features": ("normal", 1, 1, 256, 16)},
+    },
+    "clap_audio_model": {
+        "config": _CLAP,
         "inputs": {"input_features": ("normal", 1, 1, 256, 16)},
     },
     "csm_depth_decoder_model": {
@@ -168,7 +188,39 @@ AUDIO: dict[str, dict[str, Any]] = {
         "config": {"num_codebooks": 2, "vocab_size": 220},
         "inputs": {"input_ids": ("ids", 2, 14), "attention_mask": None},
     },
-    "nemotron3_5_transcribe_audio": {"inputs": {"input_features": ("normal", 1, 64, 80)}},
+    "nemotron3_5_asr": {
+        "skip": "its encoder, nemotron_asr_streaming_encoder, is what attends",
+    },
+    "nemotron_asr_streaming": {
+        "skip": "its encoder, nemotron_asr_streaming_encoder, is what attends",
+    },
+    "nemotron_asr_streaming_encoder": {
+        "config": _STREAMING,
+        "inputs": {
+            "input_features": ("normal", 1, 160, 16),
+            "attention_mask": ("ones", 1, 160),
+        },
+    },
+    "nemotron3_5_transcribe_asr_audio": _NEMOTRON,
+    "nemotron3_5_transcribe_word_timestamp": {
+        "config": _EQUAL_HEADS,
+        "inputs": {"inputs_embeds": ("normal", 1, 14, 64)},
+    },
+    "nemotron3_diarization": {
+        "config": {
+            "audio_config": {**_EQUAL_HEADS, "num_mel_bins": 16},
+            "head_config": {"audio_hidden_size": 64},
+        },
+        "inputs": _NEMOTRON["inputs"],
+    },
+    "nemotron3_diarization_audio": _NEMOTRON,
+    "pocket_tts": {"config": {**_EQUAL_HEADS, "flow_head_config": {"condition_dim": 64}}},
+    "gradium_phonon_tts": {"config": {**_EQUAL_HEADS, "flow_head_config": {"condition_dim": 64}}},
+    "csm": {
+        "config": {"codec_config": _CODEC, "num_codebooks": 3},
+        "inputs": {"input_ids": ("small", 1, 14, 4)},
+    },
+    "voxtral_realtime_text": {"inputs": {"t_cond": ("normal", 1, 1, 64)}},
     "pe_audio": {"inputs": {"input_values": ("normal", 1, 1, 640)}},
     "phi4_multimodal_audio": {
         "config": {

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from model_types.overrides.vision import FLORENCE, SWIN_FOUR
+
 __all__ = ["BOTH"]
 
 # Chameleon's image codes are words of its vocabulary.
@@ -21,7 +23,23 @@ _SMALL_VQ: dict[str, Any] = {
     "embed_dim": 4,
 }
 _MROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [3, 3, 2]}
-_EQUAL_HEADS_TEXT: dict[str, Any] = {"text_config": _EQUAL_HEADS}
+_GROUNDING: dict[str, Any] = {
+    "config": {
+        "backbone_config": {
+            "model_type": "swin",
+            **SWIN_FOUR,
+            "out_features": ["stage2", "stage3", "stage4"],
+        },
+    },
+    "inputs": {"pixel_values": ("normal", 1, 3, 64, 64)},
+    "left_out": ("encoder_attentions", "decoder_attentions"),
+}
+_MINICPM: dict[str, Any] = {
+    "config": {"insert_layer_id": 0},
+    "inputs": {"pixel_values": ("normal", 1, 3, 8, 128), "target_sizes": ("exactly", [[4, 4]])},
+}
+# What a whole model gives to one of its parts, as lists of features.
+_PART = {"skip": "a part of another model, which is tried"}
 
 BOTH: dict[str, dict[str, Any]] = {
     "align": {
@@ -66,7 +84,6 @@ BOTH: dict[str, dict[str, Any]] = {
             "vision_config": {"deepstack_visual_indexes": [1]},
         }
     },
-    "cosmos3_edge": {},
     "deepseek_ocr2": {
         "config": {
             "text_config": {
@@ -85,6 +102,54 @@ BOTH: dict[str, dict[str, Any]] = {
     "inkling_mm_model": {"skip": "its patches of 40 pixels make it too large for a tiny model"},
     "deepseek_ocr2_encoder": {
         "inputs": {"inputs_embeds": ("normal", 1, 144, 64), "num_patches": 144}
+    },
+    "dots3_note": {"skip": "its sliding layers have sizes of their own, which stay large"},
+    "dots3_note_text": {"skip": "its sliding layers have sizes of their own, which stay large"},
+    "dots3_note_vision_encoder": {"config": {"adapter_in_dim": 64}},
+    "florence2": {
+        "config": {"vision_config": FLORENCE},
+        "inputs": {"pixel_values": ("normal", 1, 3, 64, 64)},
+    },
+    "grounding-dino": _GROUNDING,
+    "mm-grounding-dino": _GROUNDING,
+    "molmo2": {
+        "config": {
+            "adapter_config": {
+                "vision_feature_layer": [1, 0],
+                "text_hidden_size": 64,
+                "num_key_value_heads": 4,
+            },
+            "text_config": {"rope_scaling_layers": [0]},
+        },
+        "inputs": {"pixel_values": None},
+    },
+    "kosmos_2_5_vision_model": _PART,
+    "minicpm_ocr_vision": _MINICPM,
+    "minicpmv4_6_vision": _MINICPM,
+    "minicpmv4_7_vision": _MINICPM,
+    "muse_glimmer_vision": {"inputs": {"pixel_values": ("normal", 16, 384)}},
+    "muse_spark_vision": {"inputs": {"pixel_values": ("normal", 16, 384)}},
+    "nemo_speechlm": {"skip": "its text model and its encoders are tried by themselves"},
+    "unlimited_ocr": {"config": {"text_config": _EQUAL_HEADS}, "inputs": {"pixel_values": None}},
+    "unlimited_ocr_vision_encoder": {
+        "inputs": {
+            "patch_embeds": ("normal", 1, 64, 4, 4),
+            "pixel_values": ("normal", 1, 3, 32, 32),
+        }
+    },
+    "clvp_encoder": {"config": {"use_rotary_embedding": False}},
+    "sam3_detr_encoder": _PART,
+    "sam3_lite_text_detr_encoder": _PART,
+    "sam3_detr_decoder": _PART,
+    "sam3_lite_text_detr_decoder": _PART,
+    "sam3_mask_decoder": _PART,
+    "sam3_lite_text_mask_decoder": _PART,
+    "blt_local_decoder": _PART,
+    "blt_local_encoder": _PART,
+    "qwen3_omni_moe": {"skip": "its thinker, talker and encoders are tried by themselves"},
+    "qwen2_5_omni": {"skip": "its thinker, talker and encoders are tried by themselves"},
+    "muse_spark": {
+        "config": {"audio_config": {"hidden_sizes": [16, 16, 16, 32], "out_hidden_size": 64}}
     },
     "emu3": {
         "config": {"vocabulary_map": _CODES, "vq_config": _SMALL_VQ},
@@ -163,7 +228,6 @@ BOTH: dict[str, dict[str, Any]] = {
             "image_embeds_position_mask": ("exactly", [[0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]),
         }
     },
-    "lfm3_vl_vision": {},
     "llama4_vision_model": {
         "config": {"vision_output_dim": 64, "projector_input_dim": 64, "intermediate_size": 256}
     },
@@ -248,6 +312,8 @@ BOTH: dict[str, dict[str, Any]] = {
     "qwen2_5_omni_thinker": {
         "config": {"vision_start_token_id": 40, "text_config": {"rope_parameters": _MROPE}}
     },
+    "qwen2_5_vl": {"config": {"text_config": {"rope_parameters": _MROPE}}},
+    "qwen2_vl": {"config": {"text_config": {"rope_parameters": _MROPE}}},
     "qwen3_omni_moe_thinker": {"config": {"vision_start_token_id": 40}},
     "qwen4_exp": {
         "config": {

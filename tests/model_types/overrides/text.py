@@ -168,7 +168,10 @@ TEXT: dict[str, dict[str, Any]] = {
     },
     "step3p5": {"config": {"sliding_window": 5}},
     "t5gemma2_text": {"config": {"dropout_rate": 0.0}},
-    "t5gemma2_decoder": {"config": {"dropout_rate": 0.0}},
+    "t5gemma2_decoder": {
+        "config": {"dropout_rate": 0.0},
+        "inputs": {"encoder_hidden_states": ("normal", 1, 11, 64)},
+    },
     "timesfm": {
         "config": {"context_length": 64, "patch_length": 8, "horizon_length": 8},
         "inputs": {
@@ -181,7 +184,6 @@ TEXT: dict[str, dict[str, Any]] = {
         "config": {"context_length": 64, "patch_length": 8},
         "inputs": {"past_values": ("normal", 1, 64)},
     },
-    "vision-text-dual-encoder": {},
     "xmod": {"config": {"default_language": "en_XX"}},
     "zamba": {
         "config": {
@@ -190,5 +192,6 @@ TEXT: dict[str, dict[str, Any]] = {
             "num_key_value_heads": 4,
         }
     },
+    "unlimited_ocr_text": _EQUAL_HEADS,
     "zaya": {"config": {"num_experts_per_tok": 1}},
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["VISION"]
+__all__ = ["FLORENCE", "SWIN_FOUR", "VISION"]
 
 _RESNET: dict[str, Any] = {
     "backbone_config": {
@@ -28,7 +28,7 @@ _SWIN: dict[str, Any] = {
 }
 
 # Four stages of 32 x 32 to 4 x 4 patches, for what hands all of them on.
-_SWIN_FOUR: dict[str, Any] = {
+SWIN_FOUR: dict[str, Any] = {
     "image_size": 64,
     "embed_dim": 16,
     "depths": [2, 2, 2, 2],
@@ -82,6 +82,23 @@ _SAM: dict[str, Any] = {
         "input_points": ("exactly", [[[[10.0, 12.0], [30.0, 40.0]]]]),
     },
 }
+FLORENCE: dict[str, Any] = {
+    "embed_dim": [16, 32, 64, 128],
+    "num_heads": [1, 2, 4, 8],
+    "num_groups": [1, 2, 4, 8],
+    "depths": [1, 1, 2, 1],
+    "patch_size": [7, 3, 3, 3],
+    "window_size": 4,
+    "projection_dim": 64,
+}
+_LW_DETR: dict[str, Any] = {
+    "image_size": 64,
+    "pretrain_image_size": 64,
+    "patch_size": 8,
+    "num_windows": 4,
+    "num_hidden_layers": 4,
+    "window_block_indices": [0, 2],
+}
 _HIERA_DET: dict[str, Any] = {
     "hidden_size": 16,
     "image_size": [64, 64],
@@ -119,7 +136,6 @@ VISION: dict[str, dict[str, Any]] = {
             "number_output_channels": 16,
         }
     },
-    "clipseg_vision_model": {},
     "conditional_detr": {"config": _RESNET_LAST, "inputs": _IMAGE_96},
     "d_fine": {"config": _DETECTION, "inputs": _IMAGE_64, "left_out": _POINTS},
     "dab-detr": {"config": _RESNET_LAST, "inputs": _IMAGE_96},
@@ -141,15 +157,8 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": {"pixel_values": ("normal", 1, 2, 1, 128, 128)},
     },
     "florence_vision": {
-        "config": {
-            "embed_dim": [16, 32, 64, 128],
-            "num_heads": [1, 2, 4, 8],
-            "num_groups": [1, 2, 4, 8],
-            "depths": [1, 1, 2, 1],
-            "window_size": 4,
-            "projection_dim": 64,
-        },
-        "inputs": _IMAGE_64,
+        "config": FLORENCE,
+        "inputs": {"hidden_states": ("normal", 1, 3, 64, 64), "pixel_values": None},
     },
     "glpn": _PYRAMID,
     "hiera": {
@@ -176,15 +185,22 @@ VISION: dict[str, dict[str, Any]] = {
         "inputs": _IMAGE_64,
     },
     "lightglue": {"inputs": {"pixel_values": ("normal", 1, 2, 1, 64, 64)}},
-    "mask2former": {
+    "lw_detr_vit": {"config": _LW_DETR, "inputs": _IMAGE_64},
+    "lw_detr": {
         "config": {
-            "backbone_config": {"model_type": "swin", **_SWIN_FOUR, "out_features": _STAGES}
+            "backbone_config": {**_LW_DETR, "out_indices": [2, 4]},
+            "projector_scale_factors": [1.0],
         },
+        "inputs": _IMAGE_64,
+        "left_out": _POINTS,
+    },
+    "mask2former": {
+        "config": {"backbone_config": {"model_type": "swin", **SWIN_FOUR, "out_features": _STAGES}},
         "inputs": _IMAGE_64,
     },
     "maskformer": {
         "config": {
-            "backbone_config": {"model_type": "swin", **_SWIN_FOUR, "out_features": _STAGES},
+            "backbone_config": {"model_type": "swin", **SWIN_FOUR, "out_features": _STAGES},
             "decoder_config": {**_RESNET_LAST},
         },
         "inputs": _IMAGE_64,
@@ -203,7 +219,7 @@ VISION: dict[str, dict[str, Any]] = {
     },
     "oneformer": {
         "config": {
-            "backbone_config": {"model_type": "swin", **_SWIN_FOUR, "out_features": _STAGES},
+            "backbone_config": {"model_type": "swin", **SWIN_FOUR, "out_features": _STAGES},
             "conv_dim": 64,
             "mask_dim": 64,
             "hidden_dim": 64,
@@ -221,7 +237,16 @@ VISION: dict[str, dict[str, Any]] = {
         },
         "inputs": _IMAGE_64,
     },
-    "pp_doclayout_v3": {"config": _DETECTION, "inputs": _IMAGE_64, "left_out": _POINTS},
+    "pp_doclayout_v3": {
+        "config": {
+            **_DETECTION,
+            "backbone_config": {**_HGNET, "out_features": _STAGES},
+            "encoder_in_channels": [32, 32, 64],
+            "x4_feat_dim": 16,
+        },
+        "inputs": _IMAGE_64,
+        "left_out": _POINTS,
+    },
     "pp_doclayout_v4": {"config": _DETECTION, "inputs": _IMAGE_64, "left_out": _POINTS},
     "prompt_depth_anything": {"config": {"backbone_config": _DINOV2_FOUR, **_NECK}},
     "pvt": {**_PYRAMID, "config": {**_PYRAMID["config"], "image_size": 64}},
@@ -290,7 +315,7 @@ VISION: dict[str, dict[str, Any]] = {
         "config": {
             "backbone_config": {
                 "model_type": "swin",
-                **_SWIN_FOUR,
+                **SWIN_FOUR,
                 "out_features": _STAGES,
             }
         },

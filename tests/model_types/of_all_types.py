@@ -1,0 +1,41 @@
+"""What must hold of the rows that `make coverage` made, and of the table made of them.
+
+`make coverage` runs this file by its name; nothing else collects it.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from model_types.rows import Row
+from model_types.table import DOCUMENT, RESULTS, share, table, versions
+
+
+@pytest.fixture(scope="module")
+def rows() -> list[Row]:
+    return [Row(**row) for row in json.loads(RESULTS.read_text())]
+
+
+def test_nearly_all_that_return_their_own_weights_are_right(rows: list[Row]) -> None:
+    assert len(rows) > 300
+    assert share(rows) >= 0.95
+
+
+def test_no_weights_are_wrong_in_silence(rows: list[Row]) -> None:
+    assert {row.model_type: row.reason for row in rows if row.result == "wrong"} == {}
+
+
+def test_what_is_refused_is_refused_in_words_of_our_own(rows: list[Row]) -> None:
+    ours = ("NotImplementedError: model:", "ValueError:", "TypeError: inputs:")
+    refused = [row for row in rows if row.result == "refused"]
+
+    assert [row.reason for row in refused if not row.reason.startswith(ours)] == []
+
+
+def test_the_table_is_of_these_rows_and_these_versions(rows: list[Row]) -> None:
+    text = DOCUMENT.read_text()
+
+    assert versions() in text
+    assert text == table(sorted(rows, key=lambda row: row.model_type.lower()))
