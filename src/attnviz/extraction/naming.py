@@ -227,7 +227,9 @@ class Naming:
 def _asks_for_several(layers: StackLayers, index: int) -> bool:
     """Whether a stack makes a few tokens of all of an image's patches."""
     num_queries, num_keys = layers.shape(index)
-    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < num_queries < num_keys)
+    # In windows: a head that makes one token of each of several images.
+    each = max(layers.windows[0] or (num_queries,))
+    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < each < num_keys)
 
 
 def _plain(count: int) -> Tokens:
