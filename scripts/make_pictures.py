@@ -34,11 +34,17 @@ def views() -> dict[str, AttentionView]:
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
     pins: dict[str, Any] = {"token": it, "key": animal}
+    vision, processor = av.demos.load("vision")
+    picture = av.extract(vision, **av.demos.example("vision"), processor=processor)
+    decoder, tokenizer = av.demos.load("decoder")
+    answer = av.extract(decoder, "the cat sat on the", tokenizer=tokenizer, generate=12)
     return {
         "head-view": av.HeadView(record, layer=3, heads=[1, 7, 9], token=it),
         "model-view": av.ModelView(record),
         "neuron-view": av.NeuronView(record, layer=3, heads=[1], **pins),
         "matrix-view": av.MatrixView(record, layer=3, heads=[1], **pins),
+        "image-view": av.MatrixView(picture, layer=2, heads=[1], token=20),
+        "answer-view": av.HeadView(answer, layer=1, heads=[0, 2], prediction=2),
     }
 
 
