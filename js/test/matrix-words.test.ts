@@ -92,13 +92,21 @@ function said(values: number[], now: Plan, more: Partial<Said> = {}): Said {
 
 const look = { scale: "linear" as const, end: 1, live: true };
 
+const TWELVE = Array.from({ length: 12 }, (_, head) => head);
+
 describe("words", () => {
   const small = plan(2);
 
   it("name the heads that are shown", () => {
-    expect(whatInWords({ heads: [3], chosen: [3], numHeads: 4 })).toBe("head 3");
-    expect(whatInWords({ heads: [0, 1], chosen: [], numHeads: 2 })).toBe("mean of 2 heads");
-    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], numHeads: 12 })).toBe("mean of heads 1, 7");
+    expect(whatInWords({ heads: [3], chosen: [3], kept: [0, 1, 2, 3], numHeads: 4 })).toBe(
+      "head 3",
+    );
+    expect(whatInWords({ heads: [0, 1], chosen: [], kept: [0, 1], numHeads: 2 })).toBe(
+      "mean of 2 heads",
+    );
+    expect(whatInWords({ heads: [1, 7], chosen: [1, 7], kept: TWELVE, numHeads: 12 })).toBe(
+      "mean of heads 1, 7",
+    );
   });
 
   it("say the strongest weight, and five in the summary", () => {

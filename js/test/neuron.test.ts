@@ -86,6 +86,7 @@ function placeOf(text: string[], more: Partial<Place> = {}): Place {
     keys: tokens,
     layer: 3,
     numHeads: 2,
+    kept: [0, 1],
     chosen: [1],
     absent: [],
     heads: [1],

@@ -8,18 +8,18 @@ import { makeSignals } from "../src/ui/state";
 
 describe("the order of heads", () => {
   it("is their number, where nothing else is said", () => {
-    expect(orderHeads(3, null, null)).toEqual({ heads: [0, 1, 2], scores: null });
+    expect(orderHeads([0, 1, 2], null, null)).toEqual({ heads: [0, 1, 2], scores: null });
   });
 
   it("is by falling score, those without one last", () => {
-    expect(orderHeads(4, [0.2, null, 0.9, 0.2], null)).toEqual({
+    expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, 0.2], null)).toEqual({
       heads: [2, 0, 3, 1],
       scores: [0.9, 0.2, 0.2, null],
     });
   });
 
   it("offers no head with a lower score than asked for", () => {
-    expect(orderHeads(4, [0.2, null, 0.9, -0.2], 0).heads).toEqual([2, 0]);
+    expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, -0.2], 0).heads).toEqual([2, 0]);
   });
 });
 

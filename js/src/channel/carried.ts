@@ -25,11 +25,14 @@ export interface CarriedLayer {
   layer: number;
   num_heads: number;
   num_key_heads: number;
+  /** Where only some heads were kept: the model's numbers, and which of `keys` each reads. */
+  heads?: number[];
+  key_heads?: number[];
   num_queries: number;
   num_keys: number;
   head_dim: number;
   encoding: VectorEncoding;
-  /** (heads, queries, head_dim) and (key heads, keys, head_dim). */
+  /** (heads, queries, head_dim) and (key heads, keys, head_dim), of the heads that were kept. */
   queries: number;
   keys: number;
   scale: number;
@@ -95,22 +98,25 @@ export class VectorCarrier {
     const [start, stop] = request.keys;
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
+    const place = layer.heads ? layer.heads.indexOf(head) : head;
+    if (place < 0) throw new Error(`Head ${head} of layer ${layer.layer} was not kept.`);
+    const keyPlace = layer.key_heads?.[place] ?? keyHead;
     const [queries, keys, bias, allowed] = await Promise.all([
       this.#floats(layer.queries, layer.encoding),
       this.#floats(layer.keys, layer.encoding),
-      this.#bias(layer, head, token),
-      this.#allowed(layer, head, token),
+      this.#bias(layer, place, token),
+      this.#allowed(layer, place, token),
     ]);
-    const from = (head * numQueries + token) * dim;
+    const from = (place * numQueries + token) * dim;
     const inputs: RowInputs = {
       query: queries.subarray(from, from + dim),
-      keys: keys.subarray(keyHead * numKeys * dim, (keyHead + 1) * numKeys * dim),
+      keys: keys.subarray(keyPlace * numKeys * dim, (keyPlace + 1) * numKeys * dim),
       numKeys,
       scale: layer.scale,
       softcap: layer.softcap,
       bias,
       allowed,
-      sink: layer.sinks?.[head] ?? null,
+      sink: layer.sinks?.[place] ?? null,
     };
     const row = attentionRow(inputs);
     const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])

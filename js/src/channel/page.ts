@@ -5,19 +5,20 @@ import { bytesPerValue, type Encoding, fromBase64, inflate, type PieceHeader } f
 import type { ImageHeader } from "./picture";
 import { parts, pooledMean, runs, tileRange } from "./pieces";
 import { Recent } from "./recent";
-import type {
-  BlockRequest,
-  Carrier,
-  Connection,
-  Description,
-  MapsRequest,
-  Reply,
-  Scores,
-  TileRequest,
+import {
+  type BlockRequest,
+  type Carrier,
+  type Connection,
+  type Description,
+  keptHeads,
+  type MapsRequest,
+  type Reply,
+  type Scores,
+  type TileRequest,
 } from "./source";
 import type { VectorsRequest } from "./vectors";
 
-/** All heads of one layer: the whole matrices, or their small maps. */
+/** All kept heads of one layer: the whole matrices, or their small maps. */
 export interface CarriedPiece {
   stack: string;
   layer: number;
@@ -95,7 +96,7 @@ export class PageCarrier implements Carrier {
     const shape: [number, number, number] = [request.heads.length, bottom - top, right - left];
     const out = new Uint8Array(shape[0] * shape[1] * width);
     let offset = 0;
-    for (const head of request.heads) {
+    for (const head of this.#places(request, request.heads)) {
       for (let row = top; row < bottom; row++) {
         const start = ((head * allRows + row) * allColumns + left) * size;
         out.set(bytes.subarray(start, start + width), offset);
@@ -108,7 +109,8 @@ export class PageCarrier implements Carrier {
   async #maps(request: MapsRequest): Promise<Reply> {
     const small = this.#find(this.#data.maps, request);
     const block = this.#data.blocks.find((each) => isOf(each, request));
-    const heads = request.heads ?? Array.from({ length: small.shape[0] }, (_, head) => head);
+    const all = Array.from({ length: small.shape[0] }, (_, place) => place);
+    const heads = request.heads ? this.#places(request, request.heads) : all;
     const part = request.rows !== undefined || request.columns !== undefined;
     const finer = request.size > Math.max(small.shape[1], small.shape[2]);
     const weights = block ? block.shape[0] * block.shape[1] * block.shape[2] : 0;
@@ -142,7 +144,8 @@ export class PageCarrier implements Carrier {
       columns: runs(tileRange(request.column, request.level, numColumns), each),
     };
     const bytes = await this.#bytesOf("block", block);
-    const cells = pooledMean(block, bytes, request.heads, starts, request.pooled);
+    const heads = this.#places(request, request.heads);
+    const cells = pooledMean(block, bytes, heads, starts, request.pooled);
     return asFloats(block, [cells], starts.rows.length - 1, starts.columns.length - 1);
   }
 
@@ -158,6 +161,18 @@ export class PageCarrier implements Carrier {
     const image = this.#data.images?.[index];
     if (!image) throw new Error(`This page does not carry image ${index}.`);
     return { header: image, data: await inflate(fromBase64(image.data)) };
+  }
+
+  /** Where heads stand among those of a layer that were kept. */
+  #places(at: { stack: string; layer: number }, heads: readonly number[]): number[] {
+    const stack = this.#data.description.stacks.find((each) => each.name === at.stack);
+    const kept = stack?.heads && keptHeads(stack, at.layer);
+    if (!kept) return [...heads];
+    return heads.map((head) => {
+      const place = kept.indexOf(head);
+      if (place < 0) throw new Error(`Head ${head} of layer ${at.layer} was not kept.`);
+      return place;
+    });
   }
 
   #find(pieces: CarriedPiece[], wanted: { stack: string; layer: number }): CarriedPiece {

@@ -65,8 +65,10 @@ export interface StackDescription {
   name: string;
   /** The model's own layer numbers. */
   layers: number[];
-  /** As many as `layers`. */
+  /** How many heads the model has in each layer: as many as `layers`. */
   heads_per_layer: number[];
+  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
+  heads?: number[][];
   query_tokens: TokenList;
   /** null: the same tokens as the queries. */
   key_tokens: TokenList | null;
@@ -81,6 +83,16 @@ export interface StackDescription {
   patterns: string[];
   /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
   zeros?: [number, number][][];
+}
+
+/** Numbers of a layer's heads whose weights are known, ascending. */
+export function keptHeads(
+  stack: Pick<StackDescription, "layers" | "heads_per_layer" | "heads">,
+  layer: number,
+): number[] {
+  const at = stack.layers.indexOf(layer);
+  const all = Array.from({ length: stack.heads_per_layer[at] ?? 0 }, (_, head) => head);
+  return stack.heads?.[at] ?? all;
 }
 
 /** What a record holds. */
@@ -110,7 +122,7 @@ export interface MapsRequest {
   stack: string;
   layer: number;
   size: number;
-  /** All heads, queries and keys where they are left out. */
+  /** All heads that were kept, all queries and keys where they are left out. */
   heads?: number[];
   rows?: Range;
   columns?: Range;

@@ -1,9 +1,9 @@
 /** The heads of a layer as small maps, which are also their switches. */
 
 import { useEffect, useRef } from "preact/hooks";
-import type { Piece } from "../channel/source";
+import { between } from "./kept";
 import { headColor, type Palette, rgbOf } from "./palette";
-import type { HeadOrder } from "./record";
+import type { HeadMaps, HeadOrder } from "./record";
 import { formatWeight } from "./words";
 
 export interface HeadStripProps {
@@ -14,7 +14,10 @@ export interface HeadStripProps {
   /** In order of choice. */
   chosen: readonly number[];
   /** null until they have come. */
-  maps: Piece | null;
+  maps: HeadMaps | null;
+  /** How many heads the model has: more than are offered where some were not kept. */
+  numHeads: number;
+  kept: readonly number[];
   palette: Palette;
   width: number;
   onToggle: (head: number) => void;
@@ -49,11 +52,11 @@ export function mapPixels(
   return pixels;
 }
 
-function HeadMap(props: { maps: Piece | null; head: number; color: string; size: number }) {
+function HeadMap(props: { maps: HeadMaps | null; head: number; color: string; size: number }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const { maps, head, color, size } = props;
   useEffect(() => {
-    const matrix = maps?.matrices[head];
+    const matrix = maps?.matrices[maps.heads.indexOf(head)];
     const context = canvas.current?.getContext("2d");
     if (!maps || !matrix || !context) return;
     const pixels = mapPixels(matrix, maps.maximum, color);
@@ -73,6 +76,15 @@ function HeadMap(props: { maps: Piece | null; head: number; color: string; size:
 export function scoreText(score: number | null): string {
   if (score === null) return "–";
   return Math.abs(score) < 10 ? formatWeight(score) : String(Number(score.toPrecision(3)));
+}
+
+/** Where heads would stand that were not kept. */
+function Gap({ which }: { which: string }) {
+  return which === "" ? null : (
+    <span class="av-gap" title={`${which} not kept`} aria-hidden="true">
+      ⋯
+    </span>
+  );
 }
 
 /** Chosen heads with one more or one fewer. */
@@ -130,10 +142,14 @@ export function HeadStrip(props: HeadStripProps) {
         onPointerLeave={() => props.onHover(null)}
       >
         {heads.map((head, i) => {
+          const before = i === 0 ? -1 : (heads[i - 1] as number);
+          // By number, what is missing shows where it would stand.
+          const missing = props.kept.length < props.numHeads && !order.scores;
           const score = order.scores?.[i];
           const place = chosen.indexOf(head);
           const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
-          return (
+          return [
+            missing && <Gap key={`before ${head}`} which={between(before, head)} />,
             <button
               type="button"
               class="av-head"
@@ -157,9 +173,14 @@ export function HeadStrip(props: HeadStripProps) {
               <HeadMap maps={props.maps} head={head} color={color} size={size} />
               <span>{head}</span>
               {score !== undefined && <span class="av-score">{scoreText(score)}</span>}
-            </button>
-          );
+            </button>,
+          ];
         })}
+        {props.kept.length < props.numHeads && (
+          <span class="av-muted av-kept">
+            {props.kept.length} of {props.numHeads} heads kept
+          </span>
+        )}
         {heads.length === 0 && <span class="av-muted">no head has this score</span>}
       </div>
     </fieldset>

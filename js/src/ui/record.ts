@@ -13,14 +13,15 @@ import {
   untracked,
 } from "@preact/signals";
 import { isAbort } from "../channel/kernel";
-import type {
-  Connection,
-  Description,
-  Piece,
-  Scores,
-  Source,
-  StackDescription,
-  TokenList,
+import {
+  type Connection,
+  type Description,
+  keptHeads,
+  type Piece,
+  type Scores,
+  type Source,
+  type StackDescription,
+  type TokenList,
 } from "../channel/source";
 import { withPatchNames } from "../draw/patches";
 import type { Pair } from "./pairs";
@@ -87,8 +88,10 @@ export interface Place {
   queries: TokenList;
   keys: TokenList;
   layer: number;
+  /** How many heads the model has there, and the numbers of those that were kept. */
   numHeads: number;
-  /** Chosen heads that this layer has, and those that it has not. */
+  kept: number[];
+  /** Chosen heads that were kept of this layer, and those that are not there. */
   chosen: number[];
   absent: number[];
   /** Heads that are shown: the chosen, or all where none is. */
@@ -118,17 +121,18 @@ export function placeOf(
   if (layer === undefined) throw new Error(`The stack "${stack.name}" has no layer.`);
   const numHeads = stack.heads_per_layer[at] ?? 0;
   const wanted = [...new Set(state.heads)];
-  const chosen = wanted.filter((head) => head >= 0 && head < numHeads);
-  const all = Array.from({ length: numHeads }, (_, head) => head);
+  const kept = keptHeads(stack, layer);
+  const chosen = wanted.filter((head) => kept.includes(head));
   return {
     stack,
     queries,
     keys,
     layer,
     numHeads,
+    kept,
     chosen,
     absent: wanted.filter((head) => !chosen.includes(head)),
-    heads: chosen.length > 0 ? chosen : all,
+    heads: chosen.length > 0 ? chosen : kept,
     token: within(state.token, queries.text.length),
     key: within(state.key, keys.text.length),
     asQuery: state.as_query === true,
@@ -144,12 +148,11 @@ export interface HeadOrder {
 
 /** Heads by falling score; those without one last, those below the least score not at all. */
 export function orderHeads(
-  numHeads: number,
+  heads: readonly number[],
   scores: readonly (number | null)[] | null,
   least: number | null,
 ): HeadOrder {
-  const heads = Array.from({ length: numHeads }, (_, head) => head);
-  if (!scores) return { heads, scores: null };
+  if (!scores) return { heads: [...heads], scores: null };
   const scoreOf = (head: number): number => scores[head] ?? Number.NEGATIVE_INFINITY;
   const kept = heads.filter((head) => least === null || scoreOf(head) >= least);
   kept.sort((a, b) => scoreOf(b) - scoreOf(a) || a - b);
@@ -162,6 +165,11 @@ export interface Answer<Q, A> {
   answer: A;
 }
 
+/** Maps of some heads, in their order. */
+export interface HeadMaps extends Piece {
+  heads: number[];
+}
+
 /** A record as a view sees it. */
 export interface RecordModel {
   description: ReadonlySignal<Description | null>;
@@ -170,7 +178,7 @@ export interface RecordModel {
   error: ReadonlySignal<string | null>;
   place: ReadonlySignal<Place | null>;
   /** Small maps of all heads of the layer; asked for once somebody wants them. */
-  maps: ReadonlySignal<Piece | null>;
+  maps: ReadonlySignal<HeadMaps | null>;
   wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
   scores: ReadonlySignal<Scores | null>;
@@ -293,9 +301,12 @@ export function makeRecordModel(
   const mapsWanted = signal(false);
   const at = computed(() => {
     const here = mapsWanted.value ? place.value : null;
-    return here && { stack: here.stack.name, layer: here.layer };
+    return here && { stack: here.stack.name, layer: here.layer, heads: here.kept };
   });
-  const maps = answer(at, (where, signal) => source.maps({ ...where, size: MAP_SIZE }, signal));
+  const maps = answer(at, async ({ heads, ...where }, signal) => ({
+    heads,
+    ...(await source.maps({ ...where, size: MAP_SIZE }, signal)),
+  }));
 
   const ordered = computed(() => {
     const name = state.order.value;
@@ -320,7 +331,7 @@ export function makeRecordModel(
     if (!here) return { heads: [], scores: null };
     const rows = scores.value;
     const ofLayer = rows ? (rows[here.stack.layers.indexOf(here.layer)] ?? null) : null;
-    return orderHeads(here.numHeads, ofLayer, state.least_score.value);
+    return orderHeads(here.kept, ofLayer, state.least_score.value);
   });
 
   return {

@@ -3,7 +3,7 @@
 import { batch, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import type { StackDescription } from "../channel/source";
+import { keptHeads, type StackDescription } from "../channel/source";
 import { Choice, Frame, PaneFrame } from "./frame";
 import { HeadStrip, toggleHead } from "./head-strip";
 import { Layers } from "./layers";
@@ -105,8 +105,8 @@ function Summary({ text }: { text: ReadonlySignal<string> }) {
 const HEADS_AT_ONCE = 4;
 
 /** All heads, or none chosen where they are many. */
-function defaultHeads(count: number): number[] {
-  return count <= HEADS_AT_ONCE ? Array.from({ length: count }, (_, head) => head) : [];
+function defaultHeads(kept: number[]): number[] {
+  return kept.length <= HEADS_AT_ONCE ? kept : [];
 }
 
 function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
@@ -120,8 +120,8 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
     const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
     // Another stack has other tokens: pins would point elsewhere.
     const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
-    const count = next.heads_per_layer[next.layers.indexOf(layer)] ?? 0;
-    if (place.chosen.length === place.numHeads) moved.heads = defaultHeads(count);
+    if (place.chosen.length === place.kept.length)
+      moved.heads = defaultHeads(keptHeads(next, layer));
     batch(() => {
       assign(state, moved);
       assign(context.state, props.onStack?.(next) ?? {});
@@ -170,6 +170,8 @@ function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place
         chosen={single ? place.heads.slice(0, 1) : place.chosen}
         single={single}
         maps={record.maps.value}
+        numHeads={place.numHeads}
+        kept={place.kept}
         palette={context.palette.value}
         width={context.width.value}
         // From the state and not from what was rendered: a double click is two clicks.

@@ -1,5 +1,6 @@
 /** What is written around the head view's picture. */
 
+import { absentInWords } from "../ui/kept";
 import { pairOf } from "../ui/pairs";
 import { predictingInWords } from "../ui/walking";
 import { precision, quoted, stackName, tokensInWords } from "../ui/words";
@@ -72,14 +73,11 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
         ? "first token"
         : quoted(plan.keys.text[each] ?? `#${each}`),
   );
-  const absent =
-    plan.absent.length > 0
-      ? ` Layer ${plan.layer} has ${plan.numHeads} heads: no head ${plan.absent.join(", ")}.`
-      : "";
+  const absent = absentInWords(plan);
   return {
     title: "",
     subtitle: subtitleOf(plan, weights.error, state),
-    sentence: sentence(saidOf(plan, picture, focusOf(picture))) + absent,
+    sentence: `${sentence(saidOf(plan, picture, focusOf(picture)))} ${absent}`.trim(),
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,

@@ -62,14 +62,14 @@ export function asksForKeys(state: Pick<HeadState, "leave_out" | "pair">): boole
 
 /** What of a place is in sight, and what has to be loaded for it. */
 export function planOf(place: Place, state: PlanState): Plan {
-  const { heads, numHeads } = place;
+  const { heads, kept } = place;
   const numQueries = place.queries.text.length;
   const numKeys = place.keys.text.length;
   const queryWindow = clipWindow(state.query_window, numQueries);
   const keyWindow = clipWindow(state.key_window, numKeys);
   let rows: Range = [0, numQueries];
   let columns: Range = [0, numKeys];
-  if (numHeads * numQueries * numKeys > SMALL) {
+  if (kept.length * numQueries * numKeys > SMALL) {
     rows = [
       Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
       Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
@@ -126,10 +126,10 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
   };
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // Where all heads fit into one reply they come at once, so that choosing another is instant.
-  const all = plan.numHeads * values <= SMALL;
-  const heads = all ? Array.from({ length: plan.numHeads }, (_, head) => head) : plan.heads;
+  const all = plan.kept.length * values <= SMALL;
+  const heads = all ? plan.kept : plan.heads;
   const piece = await source.block({ ...request, heads, precision: "uint8" }, signal);
-  const matrices = plan.heads.map((head) => piece.matrices[all ? head : plan.heads.indexOf(head)]);
+  const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)]);
   return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
 }
 

@@ -1,6 +1,8 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
 import type { Range, TokenList } from "../channel/source";
+import { allInWords } from "../ui/kept";
+import type { Place } from "../ui/record";
 
 export type Combine = "separate" | "mean" | "max";
 export type LeaveOut = "special" | "first" | number;
@@ -98,8 +100,8 @@ export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): 
 }
 
 /** The name of what is drawn for several heads together: "mean of 12 heads". */
-export function combinedName(how: "mean" | "max", count: number): string {
-  return `${how === "mean" ? "mean" : "maximum"} of ${count} heads`;
+export function combinedName(how: "mean" | "max", heads: string): string {
+  return `${how === "mean" ? "mean" : "maximum"} of ${heads}`;
 }
 
 /** The matrices that are drawn: one for each head, or one for all. */
@@ -107,6 +109,7 @@ export function shownMatrices(
   weights: Weights,
   combine: Combine,
   noneChosen: boolean,
+  place: Pick<Place, "kept" | "numHeads"> = { kept: weights.heads, numHeads: weights.heads.length },
 ): { head: number | null; name: string; matrix: Float32Array }[] {
   const { heads, matrices } = weights;
   if (heads.length === 1 || (combine === "separate" && !noneChosen)) {
@@ -117,9 +120,9 @@ export function shownMatrices(
     }));
   }
   const how = combine === "max" ? "max" : "mean";
-  return [
-    { head: null, name: combinedName(how, heads.length), matrix: combineMatrices(matrices, how) },
-  ];
+  const all = heads.length === place.kept.length;
+  const name = combinedName(how, all ? allInWords(place) : `${heads.length} heads`);
+  return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 
 /** For each key, whether it is left out. */

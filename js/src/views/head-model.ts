@@ -146,7 +146,8 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const lines = computed<Lines | null>(() => {
     const now = exact.value ?? loaded.value;
     if (!now || !options.value) return null;
-    const shown = shownMatrices(now.weights, options.value.combine, now.plan.chosen.length === 0);
+    const noneChosen = now.plan.chosen.length === 0;
+    const shown = shownMatrices(now.weights, options.value.combine, noneChosen, now.plan);
     return computeLines(now.weights, options.value, shown);
   });
 

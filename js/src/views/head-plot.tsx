@@ -221,7 +221,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (head < 0 || head >= plan.numHeads) return false;
+        if (!plan.kept.includes(head)) return false;
         assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }

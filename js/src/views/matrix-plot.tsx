@@ -327,7 +327,7 @@ export function MatrixPlot({ context, model }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (head < 0 || head >= plan.numHeads) return false;
+        if (!plan.kept.includes(head)) return false;
         assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }

@@ -2,6 +2,7 @@
 
 import type { Range } from "../channel/source";
 import { roundedUp } from "../ui/csv";
+import { absentInWords, allInWords } from "../ui/kept";
 import { pairInWords } from "../ui/pairs";
 import { predictingInWords } from "../ui/walking";
 import {
@@ -19,12 +20,12 @@ import { type ColorScale, isPooled, isWhole, type Plan, tokensOf } from "./matri
 import type { Line } from "./matrix-marks";
 import type { Grid } from "./matrix-tiles";
 
-/** "head 3", "mean of 12 heads" or "mean of heads 1, 7". */
-export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "numHeads">): string {
-  const { heads, chosen, numHeads } = plan;
+/** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
+export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "kept" | "numHeads">): string {
+  const { heads, chosen, kept } = plan;
   if (heads.length === 1) return headsInWords(heads);
-  return chosen.length === 0 || chosen.length === numHeads
-    ? `mean of ${numHeads} heads`
+  return chosen.length === 0 || chosen.length === kept.length
+    ? `mean of ${allInWords(plan)}`
     : `mean of ${headsInWords(chosen)}`;
 }
 
@@ -298,10 +299,7 @@ export function coverage(
   if (pinned.length > 0) {
     parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);
   }
-  if (plan.absent.length > 0) {
-    parts.push(
-      `Layer ${plan.layer} has ${plan.numHeads} heads: no head ${plan.absent.join(", ")}.`,
-    );
-  }
+  const absent = absentInWords(plan);
+  if (absent !== "") parts.push(absent);
   return parts.join(" ");
 }

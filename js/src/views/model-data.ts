@@ -1,6 +1,6 @@
 /** The model view's state, and which head stands where in its grid. Pure functions. */
 
-import type { Scores, StackDescription } from "../channel/source";
+import { keptHeads, type Scores, type StackDescription } from "../channel/source";
 import { MATRIX_DEFAULTS, type MatrixState } from "./matrix-data";
 
 /** Heads that are offered: everywhere, or by layer. */
@@ -31,9 +31,8 @@ export interface ScoredCell extends Cell {
 
 /** The heads of every layer that are offered, in the order of `stack.layers`. */
 export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
-  return stack.layers.map((layer, at) => {
-    const count = stack.heads_per_layer[at] ?? 0;
-    const all = Array.from({ length: count }, (_, head) => head);
+  return stack.layers.map((layer) => {
+    const all = keptHeads(stack, layer);
     if (include === null) return all;
     const named = Array.isArray(include) ? include : (include[String(layer)] ?? []);
     return all.filter((head) => named.includes(head));
@@ -46,7 +45,7 @@ export interface Grid {
   /** Numbers of the heads in the columns; null in a gallery, where columns mean nothing. */
   columns: number[] | null;
   rows: (ScoredCell | null)[][];
-  /** Heads that are shown, that are offered, and that the stack has. */
+  /** Heads that are shown, that are offered, and that were kept of the stack. */
   shown: number;
   offered: number;
   all: number;
@@ -54,8 +53,9 @@ export interface Grid {
   score: string | null;
 }
 
-function countAll(stack: StackDescription): number {
-  return stack.heads_per_layer.reduce((sum, count) => sum + count, 0);
+/** How many heads of a stack were kept. */
+export function countKept(stack: StackDescription): number {
+  return stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0);
 }
 
 /** Layers downwards, heads to the right, each in the column of its own number. */
@@ -74,7 +74,7 @@ export function layerGrid(stack: StackDescription, offered: number[][]): Grid {
     rows,
     shown: count,
     offered: count,
-    all: countAll(stack),
+    all: countKept(stack),
     score: null,
   };
 }
@@ -115,7 +115,7 @@ export function galleryGrid(
     rows,
     shown: cells.length,
     offered: offered.flat().length,
-    all: countAll(stack),
+    all: countKept(stack),
     score,
   };
 }

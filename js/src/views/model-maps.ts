@@ -63,7 +63,7 @@ export class HeadMaps {
   readonly #source: Source;
   readonly #kept = new Recent<HeadMap>(KEPT_BYTES);
   readonly #asked = new Set<Asked>();
-  /** How many heads a layer has: all of them are asked for by no list. */
+  /** How many heads were kept of a layer: all of them are asked for by no list. */
   readonly #numHeads: (stack: string, layer: number) => number;
 
   constructor(source: Source, numHeads: (stack: string, layer: number) => number) {

@@ -1,6 +1,7 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { keptHeads } from "../channel/source";
 import type { ViewContext } from "../ui/mount";
 import { pairOf, pairRange } from "../ui/pairs";
 import type { Place } from "../ui/record";
@@ -173,7 +174,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
 
   const maps = new HeadMaps(source, (name, layer) => {
     const found = record.description.peek()?.stacks.find((each) => each.name === name);
-    return found?.heads_per_layer[found.layers.indexOf(layer)] ?? 0;
+    return found ? keptHeads(found, layer).length : 0;
   });
   context.ended.addEventListener("abort", () => maps.end());
 

@@ -6,18 +6,20 @@ import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
 import { predictingInWords } from "../ui/walking";
 import { formatWeight, precision, quotedAt, stackName, tokensInWords } from "../ui/words";
-import type { Cell, Grid, ModelState, ScoredCell } from "./model-data";
+import { type Cell, countKept, type Grid, type ModelState, type ScoredCell } from "./model-data";
 import { covered, type HeadMap, type Part, type Sample, strongest } from "./model-maps";
 import { FAINTEST_LINE, mostLines } from "./model-marks";
 import type { ModelModel } from "./model-model";
 
-/** "6 layers of 12 heads", or "5 layers of 2 to 12 heads". */
+/** "6 layers of 12 heads", "5 layers of 2 to 12 heads", or "6 layers of 12 heads, 4 of 72 kept". */
 export function layersInWords(stack: StackDescription): string {
   const count = stack.layers.length;
   const least = Math.min(...stack.heads_per_layer);
   const most = Math.max(...stack.heads_per_layer);
   const heads = least === most ? `${most}` : `${least} to ${most}`;
-  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}`;
+  const all = stack.heads_per_layer.reduce((sum, each) => sum + each, 0);
+  const kept = stack.heads ? `, ${countKept(stack)} of ${all} kept` : "";
+  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}${kept}`;
 }
 
 /** The stack, its layers and heads, its tokens and the precision. */

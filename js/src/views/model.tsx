@@ -5,6 +5,7 @@
 
 import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { keptHeads } from "../channel/source";
 import { useExports } from "../ui/exports";
 import { Choice } from "../ui/frame";
 import { defineView, type ViewContext } from "../ui/mount";
@@ -162,12 +163,11 @@ function loadWhole(context: ViewContext<ModelState>, model: ModelModel) {
   const { grid, place } = shown(model);
   const set = model.mapSet.peek();
   const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
-  const { layers, heads_per_layer } = place.stack;
   return loadAll(
     context.source,
     grid,
     { ...set, size },
-    (layer) => heads_per_layer[layers.indexOf(layer)] ?? 0,
+    (layer) => keptHeads(place.stack, layer).length,
   );
 }
 

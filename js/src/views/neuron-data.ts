@@ -43,7 +43,7 @@ export function tokenOf(place: Place): number {
 
 /** The head that is shown. */
 export function headOf(place: Place): number {
-  return place.chosen[0] ?? 0;
+  return place.chosen[0] ?? place.kept[0] ?? 0;
 }
 
 /** Neighbouring keys with this one in their middle, as far as there are keys. */

@@ -171,7 +171,7 @@ export function NeuronPlot({ context, model }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (head < 0 || head >= here.numHeads) return false;
+        if (!here.kept.includes(head)) return false;
         assign(state, { heads: [head] });
         return true;
       }
