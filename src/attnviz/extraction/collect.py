@@ -30,6 +30,9 @@ from attnviz.weights import GivenWeights
 
 __all__ = ["Collector", "Run"]
 
+# Patches and frames have no padding of a text's.
+_WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
+
 
 @dataclass
 class Run:
@@ -332,6 +335,9 @@ class Collector:
         query_side = "decoder" if stack in ("decoder", "cross") else "input"
         key_side = "decoder" if stack == "decoder" else "input"
         sides = (self._fitting(query_side, num_queries), self._fitting(key_side, num_keys))
+        if stack in _WITHOUT_TEXT:
+            # There may be as many patches as a padded text has tokens.
+            sides = (None, None)
         # The same list for the same sides: its identity says that a mask was read before.
         if sides not in self._kept:
             queries, keys = (
@@ -342,7 +348,7 @@ class Collector:
         return self._kept[sides]
 
     def _fitting(self, name: str, length: int) -> str | None:
-        """The side's name where it has this many positions: patches and frames have no padding."""
+        """The side's name where it has this many positions."""
         side = self._sides.get(name)
         return name if side is not None and side.length == length else None
 

@@ -257,8 +257,15 @@ class Encoder:
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         # A tower's patches are in one row, whatever number of images they are of.
-        single = "input_ids" not in arguments and grid_of(arguments) is not None
-        batch = Batch(arguments, size=1 if single else main.shape[0])
+        in_a_row = grid_of(arguments) is not None
+        batch = Batch(
+            arguments, size=1 if in_a_row and "input_ids" not in arguments else main.shape[0]
+        )
+        if in_a_row and batch.size > 1:
+            raise ValueError(
+                f"inputs: {batch.size} examples with the patches of all their images in one row: "
+                "which are whose cannot be told; encode one example at a time"
+            )
         encodings = getattr(given, "encodings", None)
         if "input_ids" in arguments:
             self._add_side(batch, "input", "inputs", encodings)
