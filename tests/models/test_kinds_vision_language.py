@@ -1,0 +1,287 @@
+"""Models of images and texts: which tokens of a text are which patches of which picture."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from attnviz import AttentionRecord, extract
+from models.seeing import MODELS, chat, mixing_nothing
+from models.tiny import (
+    Weights,
+    assert_own,
+    changed_queries,
+    extracted,
+    own_fields,
+    own_modules,
+    picture,
+    with_patch,
+)
+
+pytestmark = pytest.mark.models
+
+TEXT = "The cat sat"
+# Height and width that no processor changes; pixels of a patch; patches of a token of the text.
+SIZES: dict[str, tuple[tuple[int, int], int, int]] = {
+    "llava": ((32, 32), 8, 1),
+    "gemma 3": ((32, 32), 8, 2),
+    "qwen 2": ((56, 84), 14, 2),
+    # Three rows and four columns of tokens, in windows of two by two.
+    "qwen 2.5": ((84, 112), 14, 2),
+}
+
+
+@pytest.fixture(scope="module")
+def made(byte_tokenizer: Any) -> Callable[[str], tuple[Any, Any]]:
+    """A model of a kind with its processor, made once."""
+    models: dict[str, tuple[Any, Any]] = {}
+
+    def make(kind: str) -> tuple[Any, Any]:
+        if kind not in models:
+            models[kind] = MODELS[kind](byte_tokenizer)
+        return models[kind]
+
+    return make
+
+
+def encoded(processor: Any, *parts: Any) -> dict[str, Any]:
+    """What the processor makes of a message by itself."""
+    return dict(
+        processor.apply_chat_template(
+            chat(*parts), tokenize=True, return_dict=True, return_tensors="pt"
+        )
+    )
+
+
+def windows(height: int, width: int) -> Iterator[NDArray[np.int64]]:
+    """Which patches each window of Qwen2.5-VL's tower holds, in its order, by hand.
+
+    Windows of 4 x 4 patches row by row, in each blocks of 2 x 2 row by row, in each its patches.
+    """
+    numbers = np.arange(height * width).reshape(height, width)
+    for top in range(0, height, 4):
+        for left in range(0, width, 4):
+            window = numbers[top : top + 4, left : left + 4]
+            rows, columns = window.shape
+            blocks = window.reshape(rows // 2, 2, columns // 2, 2).transpose(0, 2, 1, 3)
+            yield blocks.reshape(-1)
+
+
+def spread(calls: list[Weights], places: list[NDArray[np.int64]], count: int) -> Weights:
+    """Weights of windows as one matrix a head."""
+    whole = np.zeros((calls[0].shape[1], count, count), np.float32)
+    for weights, tokens in zip(calls, places, strict=True):
+        rows, columns = np.meshgrid(tokens, tokens, indexing="ij")
+        whole[:, rows, columns] = weights[0]
+    return whole
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_weights_of_both_parts_are_the_models_own(
+    kind: str, made: Callable[[str], tuple[Any, Any]]
+) -> None:
+    (height, width), patch, _ = SIZES[kind]
+    model, processor = made(kind)
+    inputs = encoded(processor, picture(height, width), TEXT)
+    record = extracted(model, inputs, processor=processor)
+    assert list(record.stacks)[:2] == ["self", "vision"]
+    own = own_fields(model, inputs)["attentions"]
+    assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.25)
+    # Its tower gives none of its weights out, but computes them.
+    modules = own_modules(model, inputs)
+    calls = [each for name, each in modules.items() if "vision" in name or "visual" in name]
+    rows, columns = height // patch, width // patch
+    count = rows * columns + (kind == "llava")
+    order = list(windows(rows, columns))
+    if "qwen" in kind:
+        # Whole images are kept block by block.
+        (whole,) = [
+            np.arange(count)
+            .reshape(rows // 2, 2, columns // 2, 2)
+            .transpose(0, 2, 1, 3)
+            .reshape(-1)
+        ]
+        if kind == "qwen 2.5":
+            # And in the order of windows, in all layers.
+            whole = np.concatenate(order)
+    else:
+        whole = np.arange(count)
+    expected = {
+        number: spread(each, order if len(each) > 1 else [whole], count)
+        for number, each in enumerate(calls)
+    }
+    if kind == "qwen 2.5":
+        assert [len(each) for each in calls] == [4, 1, 4]
+    assert_own(record, "vision", expected, peak=0.2)
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_names_grids_and_the_picture(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
+    (height, width), patch, block = SIZES[kind]
+    model, processor = made(kind)
+    image = picture(height, width)
+    record = extract(model, (image, TEXT), processor=processor)
+    rows, columns = height // patch, width // patch
+    for name, size in (("self", block), ("vision", 1)):
+        tokens = record.stacks[name].query_tokens
+        (grid,) = tokens.grids
+        assert (grid.image, grid.rows, grid.columns) == (0, rows // size, columns // size)
+        named = tokens.text[grid.start : grid.stop]
+        assert named == tuple(f"{r},{c}" for r in range(grid.rows) for c in range(grid.columns))
+        assert not any(tokens.special[grid.start : grid.stop])
+    # Around them the text, as it was given.
+    tokens = record.stacks["self"].query_tokens
+    (grid,) = tokens.grids
+    assert "".join(tokens.text[grid.stop :]).endswith("The·cat·sat</s>")
+    assert len(record.images) == 1
+    assert np.abs(record.images[0].astype(int) - image).max() <= 1
+    assert not record.notes
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_a_patch_of_other_pixels_is_the_token_of_its_name(
+    kind: str, made: Callable[[str], tuple[Any, Any]]
+) -> None:
+    """One patch in the tower's first layer; one token of the text if the tower mixes nothing."""
+    (height, width), patch, block = SIZES[kind]
+    model, processor = made(kind)
+    alone = mixing_nothing(model)
+    image = picture(height, width)
+    record = extract(model, (image, TEXT), processor=processor)
+    first = {name: record.stacks[name].query_tokens.grids[0].start for name in ("vision", "self")}
+    rows, columns = height // patch, width // patch
+    for row, column in [(0, 0), (1, 2), (rows - 1, 0), (2, columns - 1), (rows - 1, columns - 1)]:
+        other = with_patch(image, (patch * row, patch * column), patch)
+        pair = ((image, TEXT), (other, TEXT))
+        token = first["vision"] + row * columns + column
+        assert changed_queries(model, processor, pair, "vision", 0) == {token}
+        token = first["self"] + row // block * (columns // block) + column // block
+        assert changed_queries(alone, processor, pair, "self", 0) == {token}
+        if kind == "qwen 2.5":
+            # Through a layer of windows it reaches its window.
+            second = changed_queries(model, processor, pair, "vision", 1)
+            assert {divmod(each, columns) for each in second} == {
+                (r, c)
+                for r in range(rows)
+                for c in range(columns)
+                if (r // 4, c // 4) == (row // 4, column // 4)
+            }
+
+
+def same(one: AttentionRecord, other: AttentionRecord) -> bool:
+    return all(
+        one.stacks[name].query_tokens == other.stacks[name].query_tokens
+        and np.array_equal(one.stacks[name].weights(layer=0), other.stacks[name].weights(layer=0))
+        for name in one.stacks
+    )
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_an_image_with_a_text_in_every_form(
+    kind: str, made: Callable[[str], tuple[Any, Any]]
+) -> None:
+    model, processor = made(kind)
+    image = picture(*SIZES[kind][0])
+    record = extract(model, (image, TEXT), processor=processor)
+    assert same(record, extract(model, (TEXT, image), processor=processor))
+    assert same(record, extract(model, (Image.fromarray(image), TEXT), processor=processor))
+    assert same(record, extract(model, chat(image, TEXT), processor=processor))
+    assert same(record, extract(model, encoded(processor, image, TEXT), processor=processor))
+    several = extract(model, [(image, TEXT), (image, "A dog")], processor=processor, progress=False)
+    assert same(record, several[0])
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_two_images_in_one_prompt(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
+    """Each with its own grid, also where they are alike."""
+    (height, width), patch, block = SIZES[kind]
+    model, processor = made(kind)
+    image, second = picture(height, width), picture(height, width, seed=1)
+    for other in (second, image):
+        record = extract(model, chat(image, TEXT, other), processor=processor)
+        tokens = record.stacks["self"].query_tokens
+        assert [(grid.image, grid.rows, grid.columns) for grid in tokens.grids] == [
+            (number, height // patch // block, width // patch // block) for number in (0, 1)
+        ]
+        assert tokens.text[tokens.grids[1].start] == "2: 0,0"
+        assert [grid.image for grid in record.stacks["vision"].query_tokens.grids] == [0, 1]
+        for shown, given in zip(record.images, (image, other), strict=True):
+            assert np.abs(shown.astype(int) - given).max() <= 1
+        inputs = encoded(processor, image, TEXT, other)
+        own = own_fields(model, inputs)["attentions"]
+        assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
+    # A patch of the second picture is a patch of the second.
+    alone = mixing_nothing(model)
+    changed = with_patch(second, (0, 0), patch)
+    pair = (chat(image, TEXT, second), chat(image, TEXT, changed))
+    start = extract(model, pair[0], processor=processor).stacks["self"].query_tokens.grids[1].start
+    assert changed_queries(alone, processor, pair, "self", 0) == {start}
+
+
+@pytest.mark.parametrize("kind", SIZES)
+def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[Any, Any]]) -> None:
+    model, processor = made(kind)
+    image = picture(*SIZES[kind][0])
+    inputs = processor.apply_chat_template(
+        chat(image, TEXT),
+        tokenize=True,
+        return_dict=True,
+        return_tensors="pt",
+        add_generation_prompt=True,
+    )
+    with torch.no_grad():
+        came = model.generate(**inputs, max_new_tokens=5, do_sample=False)
+    record = extract(model, (image, TEXT), processor=processor, generate=5, progress=False)
+    tokens = record.stacks["self"].query_tokens
+    assert tokens.ids == tuple(came[0].tolist())
+    assert [each.token.id for each in tokens.predictions] == came[0, -5:].tolist()
+    assert len(tokens.grids) == len(record.images) == 1
+    whole = {**inputs, "input_ids": came, "attention_mask": torch.ones_like(came)}
+    for name in ("mm_token_type_ids", "token_type_ids"):
+        if name in whole:
+            zeros = torch.zeros(1, 5, dtype=torch.long)
+            whole[name] = torch.cat([whole[name], zeros], dim=1)
+    own = own_fields(model, whole)["attentions"]
+    assert_own(record, "self", {n: layer[0] for n, layer in enumerate(own)}, peak=0.2)
+    aimed = extract(model, (image, TEXT), processor=processor, target=" the dog")
+    assert "".join(aimed.stacks["self"].query_tokens.text).endswith("<|assistant|>·the·dog")
+    assert aimed.stacks["self"].query_tokens.grids == tokens.grids
+
+
+def test_a_padded_batch_of_images_with_texts(made: Callable[[str], tuple[Any, Any]]) -> None:
+    """Gemma 3: as many tokens with padding as there are patches, which have none."""
+    model, processor = made("gemma 3")
+    images = [picture(32, 32), picture(32, 32, seed=1)]
+    texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
+    processor.tokenizer.padding_side = "left"
+    batch = processor(
+        images=[[each] for each in images], text=texts, padding=True, return_tensors="pt"
+    )
+    assert batch["input_ids"].shape[1] == 16
+    records = extract(model, batch, processor=processor)
+    for record, image, text in zip(records, images, texts, strict=True):
+        assert len(record.stacks["vision"].query_tokens) == 16
+        assert np.abs(record.images[0].astype(int) - image).max() <= 1
+        alone = extract(
+            model, processor(images=image, text=text, return_tensors="pt"), processor=processor
+        )
+        for name in ("self", "vision"):
+            stack = record.stacks[name]
+            assert stack.query_tokens.text == alone.stacks[name].query_tokens.text
+            difference = stack.weights(layer=1) - alone.stacks[name].weights(layer=1)
+            assert np.abs(difference).max() < 1e-4
+
+
+def test_a_batch_whose_images_lie_in_one_row(made: Callable[[str], tuple[Any, Any]]) -> None:
+    model, processor = made("qwen 2")
+    text = "<|vision_start|><|image_pad|><|vision_end|>The cat"
+    images = [picture(56, 84), picture(56, 56)]
+    batch = processor(images=images, text=[text, text], padding=True, return_tensors="pt")
+    with pytest.raises(ValueError, match=r"inputs: 2 examples .* encode one example at a time"):
+        extract(model, batch, processor=processor)
