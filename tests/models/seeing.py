@@ -193,7 +193,7 @@ def _blip2(tokenizer: Any) -> Made:
         transformers.BlipImageProcessorPil(size=_SQUARE), tokenizer, num_query_tokens=4
     )
     config = transformers.Blip2Config(
-        vision_config=_VISION,
+        vision_config={**_VISION, "initializer_range": 0.02},
         qformer_config={
             **SIZE,
             "vocab_size": 400,
@@ -231,7 +231,7 @@ def mixing_nothing(model: Any) -> Any:
     alone = copy.deepcopy(model)
     for name, module in alone.named_modules():
         in_tower = "vision" in name or "visual" in name
-        if in_tower and name.endswith(("self_attn", "attn")):
+        if in_tower and name.endswith(("attn", "attention")):
             module.register_forward_hook(lambda _, __, output: _nothing(output))
     return alone
 

@@ -32,6 +32,7 @@ __all__ = [
     "own_fields",
     "own_modules",
     "picture",
+    "sharpen",
     "with_patch",
 ]
 
@@ -61,12 +62,17 @@ def built(name: str, config: Any, *, factor: float = 8.0, implementation: str | 
     if isinstance(config, Mapping):
         config = maker.config_class(**config)
     model = maker._from_config(config, attn_implementation=implementation)
+    sharpen(model, factor)
+    return model.eval()
+
+
+def sharpen(model: Any, factor: float, inside: str = "") -> None:
+    """Scale queries and keys, of modules that have a word in their path."""
     with torch.no_grad():
         for path, module in model.named_modules():
             weight = getattr(module, "weight", None)
-            if path.rpartition(".")[2] in _SHARPENED and weight is not None:
+            if inside in path and path.rpartition(".")[2] in _SHARPENED and weight is not None:
                 weight.mul_(factor)
-    return model.eval()
 
 
 def _run(model: Any, arguments: Mapping[str, Any], **options: Any) -> Any:

@@ -1,0 +1,249 @@
+"""Pictures that models get in pieces: tiles, pages, rows of patches, and what asks for them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from attnviz.extraction.pixels import pictures
+from models.seeing import MODELS, chat, mixing_nothing
+from models.tiny import (
+    SIZE,
+    assert_own,
+    built,
+    changed_queries,
+    extracted,
+    own_fields,
+    own_modules,
+    picture,
+    sharpen,
+    with_patch,
+)
+
+pytestmark = pytest.mark.models
+
+_TEXT: dict[str, Any] = {
+    **SIZE,
+    "vocab_size": 400,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 512,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+}
+
+
+def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> None:
+    """Idefics 3: four tiles of an image of 64 x 64, and the whole of it made smaller."""
+    model, processor = MODELS["idefics 3"](byte_tokenizer)
+    image = picture(64, 64)
+    record = extract(model, chat(image, "The cat"), processor=processor)
+    tokens = record.stacks["self"].query_tokens
+    assert [(grid.image, grid.rows, grid.columns) for grid in tokens.grids] == [
+        (number, 2, 2) for number in range(5)
+    ]
+    assert [tokens.text[grid.start - 1] for grid in tokens.grids] == [
+        "<row_1_col_1>",
+        "<row_1_col_2>",
+        "<row_2_col_1>",
+        "<row_2_col_2>",
+        "<global-img>",
+    ]
+    corners = [(0, 0), (0, 32), (32, 0), (32, 32)]
+    for (top, left), tile in zip(corners, record.images[:4], strict=True):
+        given = image[top : top + 32, left : left + 32]
+        assert np.abs(tile.astype(int) - given).max() <= 1
+    alone = mixing_nothing(model)
+    seen = [grid.start for grid in record.stacks["vision"].query_tokens.grids]
+    read = [grid.start for grid in tokens.grids]
+    # The second patch of the third row of the second tile: that of its text's second row.
+    other = with_patch(image, (16, 32 + 8), 8)
+    pair = (chat(image, "The cat"), chat(other, "The cat"))
+    changed = changed_queries(model, processor, pair, "vision", 0)
+    assert {token for token in changed if token < seen[4]} == {seen[1] + 2 * 4 + 1}
+    changed = changed_queries(alone, processor, pair, "self", 0)
+    assert {token for token in changed if token < read[4]} == {read[1] + 2}
+
+
+def test_tokens_of_a_resampler_are_no_patches(byte_tokenizer: Any) -> None:
+    """BLIP-2: four queries read seventeen patches: they are not two rows of two."""
+    model, processor = MODELS["blip 2"](byte_tokenizer)
+    with torch.no_grad():
+        model.query_tokens.normal_(generator=torch.Generator().manual_seed(0))
+    sharpen(model, 3.0, "qformer")
+    inputs = dict(processor(images=picture(32, 32), text="The cat", return_tensors="pt"))
+    record = extracted(model, inputs, processor=processor)
+    tokens = record.stacks["self"].query_tokens
+    assert tokens.text[:5] == ("image 1",) * 4 + ("The",)
+    assert not tokens.grids
+    reading = record.stacks["connector crossattention"]
+    assert reading.key_tokens == record.stacks["vision"].query_tokens
+    assert not reading.query_tokens.grids
+    own = own_modules(model, inputs)
+    for stack, part in (
+        ("self", "language_model"),
+        ("connector", ".attention.attention"),
+        ("connector crossattention", ".crossattention."),
+        ("vision", "vision_model"),
+    ):
+        calls = [each[0][0] for name, each in own.items() if part in name]
+        assert_own(record, stack, dict(enumerate(calls)), peak=0.15)
+
+
+def pixtral_inputs(images: list[Any]) -> dict[str, torch.Tensor]:
+    """Pictures of several sizes, each in the corner of a page, with what fills up."""
+    page = torch.zeros(len(images), 3, *np.max([image.shape[:2] for image in images], axis=0))
+    for sheet, image in zip(page, images, strict=True):
+        height, width = image.shape[:2]
+        sheet[:, :height, :width] = torch.from_numpy(image).permute(2, 0, 1) / 255
+    sizes = torch.tensor([image.shape[:2] for image in images])
+    return {"pixel_values": page, "image_sizes": sizes}
+
+
+class TestPagesOfPictures:
+    """Pixtral: all patches of all images in one row, each image in the corner of a page."""
+
+    @pytest.fixture(scope="class")
+    def model(self) -> Any:
+        vision = transformers.PixtralVisionConfig(**SIZE, image_size=64, patch_size=8)
+        config = transformers.Mistral3Config(
+            vision_config=vision,
+            text_config=transformers.MistralConfig(**_TEXT),
+            image_token_index=9,
+            spatial_merge_size=2,
+        )
+        model = built("Mistral3ForConditionalGeneration", config, factor=10.0)
+        sharpen(model, 2.0, "vision_tower")
+        return model
+
+    @pytest.fixture(scope="class")
+    def images(self) -> list[Any]:
+        return [picture(32, 64), picture(48, 32, seed=1)]
+
+    def inputs(self, images: list[Any]) -> dict[str, torch.Tensor]:
+        # A token behind each row of an image, as Pixtral's processor puts them: 10, at last 11.
+        rows = [[9] * 4, [10], [9] * 4, [11], [5, 6], *[[9] * 2, [10]] * 2, [9] * 2, [11], [7]]
+        ids = torch.tensor([[each for row in rows for each in row]])
+        mask = torch.ones_like(ids)
+        return {"input_ids": ids, "attention_mask": mask, **pixtral_inputs(images)}
+
+    def test_weights_names_and_pictures(self, model: Any, images: list[Any]) -> None:
+        inputs = self.inputs(images)
+        processor = transformers.PixtralImageProcessorPil(do_normalize=False)
+        record = extracted(model, inputs, processor=processor)
+        tower = record.stacks["vision"].query_tokens
+        assert [(grid.image, grid.start, grid.rows, grid.columns) for grid in tower.grids] == [
+            (0, 0, 4, 8),
+            (1, 32, 6, 4),
+        ]
+        for shown, given in zip(record.images, images, strict=True):
+            assert shown.shape == given.shape
+            assert np.abs(shown.astype(int) - given).max() <= 1
+        # Rows that a token ends are no single run: they have names, and no grid.
+        text = record.stacks["self"].query_tokens
+        assert text.text[:10] == tuple(
+            "1: 0,0|1: 0,1|1: 0,2|1: 0,3|#10|1: 1,0|1: 1,1|1: 1,2|1: 1,3|#11".split("|")
+        )
+        assert text.text[18:20] == ("2: 2,0", "2: 2,1")
+        assert not text.grids
+        own = own_modules(model, inputs)
+        for stack, part in (("vision", "vision_tower"), ("self", "language_model")):
+            calls = [each[0][0] for name, each in own.items() if part in name]
+            assert_own(record, stack, dict(enumerate(calls)), peak=0.2)
+
+    def test_a_patch_of_other_pixels(self, model: Any, images: list[Any]) -> None:
+        before = self.inputs(images)
+        alone = mixing_nothing(model)
+        for number, (row, column), token, read in [
+            (0, (0, 0), 0, 0),
+            (0, (3, 7), 31, 8),
+            (1, (5, 2), 32 + 5 * 4 + 2, 19),
+        ]:
+            other = list(images)
+            other[number] = with_patch(images[number], (8 * row, 8 * column), 8)
+            pair = (before, self.inputs(other))
+            assert changed_queries(model, None, pair, "vision", 0) == {token}
+            assert changed_queries(alone, None, pair, "self", 0) == {read}
+
+
+def test_an_image_of_any_shape_filled_up_to_a_number_of_patches() -> None:
+    """SigLIP 2: twelve patches of an image, and four that only fill up."""
+    model = built("Siglip2VisionModel", {**SIZE, "patch_size": 8, "num_patches": 64}, factor=2.0)
+    processor = transformers.Siglip2ImageProcessorPil(patch_size=8, max_num_patches=16)
+    image = picture(24, 32)
+    inputs = dict(processor(images=image, return_tensors="pt"))
+    record = extracted(model, inputs, processor=processor)
+    tokens = record.stacks["vision"].query_tokens
+    assert tokens.text[:5] == ("0,0", "0,1", "0,2", "0,3", "1,0")
+    assert tokens.text[12:] == ("[PAD]",) * 4
+    assert np.abs(record.images[0].astype(int) - image).max() <= 1
+    weights = record.stacks["vision"].weights(layer=1)
+    assert not weights[:, :, 12:].any()
+    own = [each[0][0] for each in own_modules(model, inputs).values()]
+    assert_own(record, "vision", dict(enumerate(own)), peak=0.25)
+    for row, column in [(0, 0), (1, 3), (2, 2)]:
+        other = with_patch(image, (8 * row, 8 * column), 8)
+        changed = changed_queries(model, processor, (image, other), "vision", 0)
+        assert changed == {row * 4 + column}
+
+
+def test_an_image_that_a_text_model_looks_up(byte_tokenizer: Any) -> None:
+    """TrOCR and the like: a text's decoder whose keys are the patches."""
+    config = transformers.VisionEncoderDecoderConfig.from_encoder_decoder_configs(
+        transformers.ViTConfig(**SIZE, image_size=32, patch_size=8),
+        transformers.GPT2Config(
+            vocab_size=400, n_embd=48, n_layer=2, n_head=4, n_positions=64, add_cross_attention=True
+        ),
+    )
+    config.decoder_start_token_id, config.pad_token_id = 1, 0
+    model = built("VisionEncoderDecoderModel", config, factor=12.0)
+    processor = transformers.ViTImageProcessorPil(do_resize=False)
+    image = picture(32, 32)
+    record = extract(
+        model, image, processor=processor, tokenizer=byte_tokenizer, target="The cat sat"
+    )
+    assert list(record.stacks) == ["encoder", "decoder", "cross"]
+    cross = record.stacks["cross"]
+    assert cross.key_tokens == record.stacks["encoder"].query_tokens
+    assert [(grid.start, grid.rows, grid.columns) for grid in cross.key_tokens.grids] == [(1, 4, 4)]
+    assert cross.query_tokens.text == ("<s>", "The", "·c", "at", "·sa")[: len(cross.query_tokens)]
+    ids = torch.tensor([cross.query_tokens.ids])
+    inputs = {**processor(images=image, return_tensors="pt"), "decoder_input_ids": ids}
+    own = own_fields(model, inputs)
+    for name in record.stacks:
+        for number, layer in enumerate(own[f"{name}_attentions"]):
+            assert np.abs(record.stacks[name].weights(layer=number) - layer[0]).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "block"),
+    [
+        ("Qwen2VLImageProcessorPil", "qwen2_vl", 2),
+        ("Glm4vImageProcessorPil", "glm4v", 2),
+        ("Ernie4_5_VLMoeImageProcessorPil", "ernie4_5_vl_moe", 2),
+        ("CohereCompassImageProcessorPil", "cohere_compass", 2),
+        # Row by row, and pixel by pixel.
+        ("HunYuanVLImageProcessorPil", "hunyuan_vl", 1),
+        ("PaddleOCRVLImageProcessorPil", "paddleocr_vl", 1),
+        ("Cosmos3EdgeImageProcessorPil", "cosmos3_edge", 2),
+    ],
+)
+def test_pictures_come_back_from_patches(name: str, kind: str, block: int) -> None:
+    """Whatever order a processor lays patches, and the colours inside of them, in."""
+    processor = getattr(transformers, name)(patch_size=8, merge_size=2, do_resize=False)
+    images = [picture(32, 48), picture(64, 16, seed=1)]
+    encoded = processor(images=images, return_tensors="pt")
+    arguments = {each: encoded[each] for each in ("pixel_values", "image_grid_thw")}
+    flat = arguments["pixel_values"].flatten(1)
+    vision = SimpleNamespace(temporal_patch_size=flat.shape[1] // (3 * 64))
+    config = SimpleNamespace(model_type=kind, vision_config=vision)
+    found, notes = pictures(arguments, config, processor, block=block)
+    assert not notes
+    for shown, given in zip(found, images, strict=True):
+        assert np.abs(shown.astype(int) - given).max() <= 1
