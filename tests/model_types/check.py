@@ -115,7 +115,8 @@ def _sharpened(
     row: Row, model: PreTrainedModel, inputs: Mapping[str, Any]
 ) -> tuple[Weights, Weights]:
     """Sharpen the model and take its own weights, from its output and from its modules."""
-    left_out = OVERRIDES.get(row.model_type, {}).get("left_out", ())
+    override = OVERRIDES.get(row.model_type, {})
+    left_out = override.get("left_out", ())
 
     def current() -> tuple[Weights, dict[str, list[torch.Tensor]]]:
         eager = eager_copy(model)
@@ -134,7 +135,8 @@ def _sharpened(
         return {**calls, "": layers or [layer for layers in calls.values() for layer in layers]}
 
     try:
-        sharpen(model, measured)
+        if override.get("sharpen", True):
+            sharpen(model, measured)
         row.peak = peak(measured()[""])
         own, calls = current()
     except Exception as error:

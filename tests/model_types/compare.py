@@ -120,8 +120,7 @@ def compare(record: AttentionRecord, own: Weights, modules: Weights) -> Comparis
     for name, tensors in own.items():
         found, said = _best(name, list(_candidates(name, groups)), groups, tensors)
         if name in joined and (found is None or found.error > TOLERANCE):
-            decoders = list(_candidates("decoder_attentions", groups))
-            found = _best(name, decoders, groups, joined[name])[0] or found
+            found = _best(name, list(groups), groups, joined[name])[0] or found
         if found is None:
             found = _spread(
                 name, [layer for layers in groups.values() for layer in layers], tensors
@@ -162,7 +161,8 @@ def _groups(record: AttentionRecord) -> dict[str, Layers]:
 
 def _joined(own: Weights) -> dict[str, list[torch.Tensor | None]]:
     """Decoders that attend to themselves and to the encoder in one softmax give two parts of it."""
-    names = ("decoder_attentions", "cross_attentions")
+    selves = "decoder_attentions" if "decoder_attentions" in own else "attentions"
+    names = (selves, "cross_attentions")
     if not all(name in own for name in names):
         return {}
     parts = list(zip(own[names[0]], own[names[1]], strict=False))

@@ -12,8 +12,8 @@ from model_types.compare import Match, layer_weights
 
 __all__ = ["NOTICED", "unnoticed"]
 
-# A hundred times what a right formula may differ by.
-NOTICED = 1e-2
+# Ten times what a right formula may differ by.
+NOTICED = 1e-3
 
 
 def unnoticed(matches: list[Match]) -> list[str]:
@@ -21,14 +21,22 @@ def unnoticed(matches: list[Match]) -> list[str]:
     missed: list[str] = []
     for match in matches:
         for pair in match.pairs:
-            if pair.attention.num_keys < 2:
-                # All weight is on the only key, whatever it is.
+            if not _can_choose(pair.attention):
                 continue
             for name, corrupted in _corruptions(pair.attention):
                 error = pair.difference(layer_weights(corrupted))
                 if not error > NOTICED:
                     missed.append(f"{pair.stack} {pair.layer} {name} ({error:.0e})")
     return missed
+
+
+def _can_choose(attention: LayerAttention) -> bool:
+    """Whether any query has two keys or more; all weight is on an only one, whatever it is."""
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    return any(
+        attention.allowed(head, rows, columns).sum(-1).max() > 1
+        for head in range(attention.num_heads)
+    )
 
 
 def _corruptions(attention: LayerAttention) -> Iterator[tuple[str, LayerAttention]]:

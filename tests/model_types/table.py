@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
 from model_types.check import DIFFERENT, ROUNDING
+from model_types.control import NOTICED
 from model_types.rows import REFERENCED, Row
 
 __all__ = ["DOCUMENT", "RESULTS", "share", "table", "versions"]
@@ -75,17 +77,16 @@ def table(rows: Sequence[Row]) -> str:
             "## Not yet\n\nThese have weights of their own, and the record could not be made, or "
             "not all of it: an error (refused) or a warning (partly) says so at run time.",
             [row for row in rows if row.result in _NOT_YET],
-            say=True,
         ),
         _remarks(right),
-        _reasons(
+        _grouped(
             "## No weights to compare with\n\nWithout attention between tokens (convolutions, "
             "state-space models), or with one whose weights the model doesn't return.",
             [row for row in rows if row.result == "no own weights"],
         ),
-        _reasons(
+        _grouped(
             "## Not tried\n\nTypes of which no tiny model was made, or that need more than the "
-            "usual inputs. Parts of other models are tried within those.",
+            "usual inputs. Many are parts of models that are tried.",
             [row for row in rows if row.result in ("not built", "no inputs")],
         ),
     ]
@@ -136,8 +137,8 @@ def _remarks(right: Sequence[Row]) -> str:
     missed = [row for row in right if row.unnoticed]
     if missed:
         parts.append(
-            "\nCorruptions that changed weights by less than 1e-2, so that the comparison proves "
-            "little about them:\n\n"
+            f"\nCorruptions that changed weights by less than {NOTICED:g}, so that the comparison "
+            "proves little about them:\n\n"
         )
         parts += [f"- {row.model_type}: {', '.join(row.unnoticed[:4])}\n" for row in missed]
     unverified = [row for row in right if row.unverified]
@@ -150,20 +151,42 @@ def _remarks(right: Sequence[Row]) -> str:
     return "".join(parts)
 
 
-def _reasons(title: str, rows: Sequence[Row], *, say: bool = False) -> str:
+def _reasons(title: str, rows: Sequence[Row]) -> str:
+    """A table with a line for each."""
     if not rows:
         return ""
-    return f"\n{title}\n\n" + _lines(
-        ("Model type", "Class", "Reason"),
-        (
-            (
-                row.model_type,
-                f"`{row.kind}`" if row.kind else "",
-                (f"**{row.result}**: " if say else "") + _short(row.reason),
-            )
-            for row in rows
-        ),
+    lines = (
+        (row.model_type, f"`{row.kind}`" if row.kind else "", row.result, _short(row.reason))
+        for row in rows
     )
+    return f"\n{title}\n\n" + _lines(("Model type", "Class", "Result", "Reason"), lines)
+
+
+def _grouped(title: str, rows: Sequence[Row]) -> str:
+    """A list of reasons, each with those that have it."""
+    by_reason: dict[str, list[str]] = {}
+    for row in rows:
+        by_reason.setdefault(_plain(row), []).append(row.model_type)
+    by_number = sorted(by_reason.items(), key=lambda entry: -len(entry[1]))
+    lines = [f"- {reason}: {', '.join(names)}\n" for reason, names in by_number]
+    return f"\n{title}\n\n{''.join(lines)}" if lines else ""
+
+
+def _plain(row: Row) -> str:
+    """The reason in words; what torch said of a wrong shape is in the results, for who mends it."""
+    missing = re.search(r"requires the (\w+) library|No module named '([^']+)'", row.reason)
+    if missing:
+        return f"needs {missing[1] or missing[2]}, which is not installed"
+    if "names no model class" in row.reason:
+        return "transformers names no model class"
+    if "million parameters" in row.reason:
+        return "too large for a tiny model"
+    if re.match(r"\w+Error: ", row.reason):
+        return {
+            "not built": "its configuration cannot be made small by the general rules",
+            "no inputs": "asks for other inputs than the general rules make",
+        }.get(row.result, "cannot be asked for its weights")
+    return _short(row.reason)
 
 
 def _lines(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

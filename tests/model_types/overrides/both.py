@@ -38,6 +38,23 @@ _MINICPM: dict[str, Any] = {
     "config": {"insert_layer_id": 0},
     "inputs": {"pixel_values": ("normal", 1, 3, 8, 128), "target_sizes": ("exactly", [[4, 4]])},
 }
+_MINICPM_TEXT: dict[str, Any] = {
+    "config": {"vision_config": _MINICPM["config"]},
+    "inputs": _MINICPM["inputs"],
+}
+_LLAMA4_VISION: dict[str, Any] = {
+    "vision_output_dim": 64,
+    "projector_input_dim": 64,
+    "intermediate_size": 256,
+}
+# A picture of one tile beside the whole of it.
+_TILES: dict[str, Any] = {
+    "config": {"image_grid_pinpoints": [[32, 32], [64, 32]]},
+    "inputs": {
+        "pixel_values": ("normal", 1, 2, 3, 32, 32),
+        "image_sizes": ("exactly", [[32, 32]]),
+    },
+}
 # What a whole model gives to one of its parts, as lists of features.
 _PART = {"skip": "a part of another model, which is tried"}
 
@@ -71,6 +88,7 @@ BOTH: dict[str, dict[str, Any]] = {
     },
     "bridgetower_vision_model": {"inputs": {"image": ("normal", 1, 3, 32, 32)}},
     "chameleon": {"config": {"vocabulary_map": _CODES, "vq_config": {"base_channels": 32}}},
+    "aria": {"config": {"projector_patch_to_query_dict": {16: 4}}},
     "cohere_compass": {
         "config": {
             "text_config": {
@@ -228,9 +246,26 @@ BOTH: dict[str, dict[str, Any]] = {
             "image_embeds_position_mask": ("exactly", [[0, 0, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0]]),
         }
     },
-    "llama4_vision_model": {
-        "config": {"vision_output_dim": 64, "projector_input_dim": 64, "intermediate_size": 256}
+    "colqwen2": {"inputs": {"pixel_values": ("normal", 1, 16, 384)}},
+    "llama4": {"config": {"vision_config": _LLAMA4_VISION}},
+    "llama4_vision_model": {"config": _LLAMA4_VISION},
+    "llava_next": _TILES,
+    "llava_next_video": _TILES,
+    "llava_onevision": _TILES,
+    "minicpm_ocr": _MINICPM_TEXT,
+    "minicpmv4_6": _MINICPM_TEXT,
+    "minicpmv4_7": _MINICPM_TEXT,
+    "kimi_k25": {"inputs": {"pixel_values": ("normal", 16, 3, 8, 8)}},
+    "qwen3_asr": {
+        "config": {"audio_config": {"output_dim": 64}},
+        "inputs": {
+            "input_features": ("normal", 1, 128, 100),
+            "input_features_mask": ("ones", 1, 100),
+        },
     },
+    "video_llama_3": {"inputs": {"image_merge_sizes": ("exactly", [2])}},
+    "vipllava": {"config": {"vision_feature_layers": [-1, -2]}},
+    "voxtral": {"config": {"audio_token_id": 10}},
     "mllama": {
         "config": {
             "vision_config": {
@@ -359,8 +394,6 @@ BOTH: dict[str, dict[str, Any]] = {
         "config": {"projection_dim": 64, "vision_config": {"mit_hidden_size": 64, "num_frames": 4}},
         "inputs": {"pixel_values": ("normal", 1, 4, 3, 32, 32)},
     },
-    "xclip_vision_model": {
-        "config": {"mit_hidden_size": 64},
-        "inputs": {"pixel_values": ("normal", 4, 3, 32, 32)},
-    },
+    # The frames of a video are its batch.
+    "xclip_vision_model": _PART,
 }

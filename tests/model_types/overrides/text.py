@@ -103,8 +103,8 @@ TEXT: dict[str, dict[str, Any]] = {
     "gemma2": {"config": {"attn_logit_softcapping": 3.0}},
     "t5gemma": {
         "config": {
-            "encoder": {"attn_logit_softcapping": 3.0},
-            "decoder": {"attn_logit_softcapping": 3.0},
+            "encoder": {"attn_logit_softcapping": 5.0},
+            "decoder": {"attn_logit_softcapping": 5.0},
         }
     },
     "vaultgemma": {"config": {"attn_logit_softcapping": 3.0}},
