@@ -7,6 +7,7 @@ import { PageCarrier, type PageData } from "../src/channel/page";
 import { keptHeads, Source, type StackDescription } from "../src/channel/source";
 import { absentInWords, allInWords, between } from "../src/ui/kept";
 import { orderHeads, placeOf } from "../src/ui/record";
+import { partOf, planOf, samePicture } from "../src/views/head-data";
 import { shownMatrices } from "../src/views/head-lines";
 import { whatInWords } from "../src/views/matrix-words";
 import { layerGrid, offeredHeads, rankedCells } from "../src/views/model-data";
@@ -46,6 +47,17 @@ describe("heads that were kept", () => {
     expect([headOf(at(2)), headOf(at(7)), headOf(at(2, [5])), headOf(at(4))]).toEqual([
       1, 11, 5, 0,
     ]);
+  });
+
+  it("are another picture where all of them are chosen than where none is", () => {
+    const all = { query_window: null, key_window: null, leave_out: [], pair: "all" as const };
+    const [none, chosen] = [planOf(at(2), all), planOf(at(2, [1, 5]), all)];
+    expect([none.heads, chosen.heads]).toEqual([
+      [1, 5],
+      [1, 5],
+    ]);
+    expect(samePicture(none, chosen)).toBe(false);
+    expect(partOf(none)).not.toEqual(partOf(chosen));
   });
 
   it("are ordered by their own scores", () => {

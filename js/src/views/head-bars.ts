@@ -148,7 +148,9 @@ function standingBars(
     if (!apart && c > 0) return;
     const x = startOf(c);
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
-    const name = apart ? each.name : sharedName(columns.length, free, titleFont);
+    // Which of all heads a mean is of is said below, in whole.
+    const [own = ""] = each.name.split(",");
+    const name = apart ? own : sharedName(columns.length, free, titleFont);
     marks.push({
       kind: "text",
       text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,

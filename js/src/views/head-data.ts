@@ -85,10 +85,16 @@ export function planOf(place: Place, state: PlanState): Plan {
   return { ...place, queryWindow, keyWindow, rows, columns };
 }
 
-/** What of a plan has to be asked for. */
+/** Whether all heads are shown together because none is chosen: all may be chosen, too. */
+export function isTogether(plan: Pick<Plan, "chosen">): boolean {
+  return plan.chosen.length === 0;
+}
+
+/** What of a plan has to be asked for, and what tells one picture of it from another. */
 export function partOf(plan: Plan) {
   const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
-  return { stack: plan.stack.name, layer, heads, rows, columns, queryWindow, keyWindow };
+  const together = isTogether(plan);
+  return { stack: plan.stack.name, layer, heads, together, rows, columns, queryWindow, keyWindow };
 }
 
 /** Whether two plans show the same weights. */
@@ -97,6 +103,7 @@ export function samePicture(a: Plan, b: Plan): boolean {
     plan.stack.name,
     plan.layer,
     plan.heads,
+    isTogether(plan),
     plan.queryWindow,
     plan.keyWindow,
   ];

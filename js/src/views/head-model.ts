@@ -14,6 +14,7 @@ import { answerStart } from "../ui/walking";
 import { captionOf, summaryOf } from "./head-caption";
 import {
   type HeadState,
+  isTogether,
   type Loaded,
   load,
   loadExact,
@@ -146,8 +147,8 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const lines = computed<Lines | null>(() => {
     const now = exact.value ?? loaded.value;
     if (!now || !options.value) return null;
-    const noneChosen = now.plan.chosen.length === 0;
-    const shown = shownMatrices(now.weights, options.value.combine, noneChosen, now.plan);
+    const together = isTogether(now.plan);
+    const shown = shownMatrices(now.weights, options.value.combine, together, now.plan);
     return computeLines(now.weights, options.value, shown);
   });
 
