@@ -608,3 +608,33 @@ def test_none_leaves_queries_and_keys_where_they_are(make_model: Callable[..., A
     assert {each.device.type for each in tensors_of(record)} == {"cpu"}
     # Copies all the same: the model's own buffers are its own.
     assert held(record) == held(extract(make_model("gpt2"), IDS))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("device", ["cpu", "cuda", None])
+def test_kept_heads_of_a_model_on_a_device(
+    device: str | None, make_model: Callable[..., Any], reference: Own
+) -> None:
+    model = make_model("llama")
+    own = reference(model, {"input_ids": IDS})["self"]
+    record = extract(model.cuda(), IDS, layers=[1], heads=[1, 3], device=device)
+    assert {each.device.type for each in tensors_of(record)} == {device or "cuda"}
+    for head in (1, 3):
+        found = record.stack().weights(layer=1, head=head)
+        assert np.abs(found - own[1][0, head]).max() < 1e-3
+    rounded = extract(model, IDS, heads=[1], dtype="bfloat16", device=device)
+    assert any("were kept in bfloat16" in note for note in rounded.notes)
+
+
+@pytest.mark.gpu
+def test_a_device_without_room_is_told_and_the_processor_named(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("llama").cuda()
+    needed = held(extract(model, IDS, device=None))
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (needed - 1, 10**9))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 0)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 0)
+    with pytest.raises(MemoryError, match=r'on cuda:0, .*device="cpu"'):
+        extract(model, IDS, device=None)
+    extract(model, IDS)
