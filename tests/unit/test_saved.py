@@ -343,6 +343,7 @@ def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
 
     class Foreign:
         num_heads = num_queries = num_keys = 1
+        kept_heads = (0,)
         causal = False
 
         def weights(self, *_: object) -> Any:
