@@ -262,4 +262,9 @@ def _run(
             "Query · key is only a part of the logits: this model adds products with positions, "
             "which the neuron view shows as bias."
         )
+    if collector.most_examples == 1 < batch.size:
+        notes.append(
+            f"The {batch.size} rows given are one example: tokens are shown by their place."
+        )
+        batch.size, batch.tokens = 1, {}
     return make_records(loaded, batch, stacks, notes, title=title)

@@ -131,6 +131,8 @@ class Collector:
     ) -> None:
         self.model = model
         self.runs: list[Run] = []
+        # How many examples attention told apart: fewer than encoded where rows belong together.
+        self.most_examples = 0
         self._sides = sides
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
@@ -237,6 +239,7 @@ class Collector:
         run = self._run_of(call.module)
         call = with_four_axes(call, self._batch_size, run.num_tokens)
         num_examples = call.num_examples
+        self.most_examples = max(self.most_examples, num_examples)
         windows = 1
         if num_examples not in (1, self._batch_size):
             windows, rest = divmod(num_examples, self._batch_size)

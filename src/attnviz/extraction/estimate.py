@@ -126,7 +126,7 @@ def _lengths(stack: str, sides: Mapping[str, Side]) -> tuple[tuple[int, int], ..
         [side.length if kept is None else len(kept) for kept in side.kept]
         for side in (sides[name] for name in names)
     ]
-    return tuple(zip(*counts, strict=True))
+    return tuple(zip(*counts, strict=False))
 
 
 def _layer_size(

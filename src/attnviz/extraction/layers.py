@@ -181,9 +181,9 @@ def _refuse_parts(run: Run) -> None:
     # Queries may be pooled: then the keys are those of all tokens.
     if not set(run.received) & run.num_tokens:
         raise NotImplementedError(
-            f"model: {run.name} attends {run.num_calls} times in one forward, to parts of its "
-            "input that overlap or are not all of it, which cannot be shown yet; draw the model's "
-            "own weights with AttentionRecord.from_weights"
+            f"model: {run.name} attends to parts of its input that overlap or are not all of it "
+            "(local, chunked or hashed attention), which cannot be shown yet; draw the model's own "
+            "weights with AttentionRecord.from_weights"
         )
 
 

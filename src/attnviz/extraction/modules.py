@@ -21,7 +21,7 @@ _ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
 _SOFTMAX_NAME = re.compile(
     "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
 )
-_CROSS = re.compile(r"cross|enc_?dec|encoder_att", re.IGNORECASE)
+_CROSS = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
 #: What models of several kinds of input call the part that reads text.
 LANGUAGE_MODEL = "language_model"
 _VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
