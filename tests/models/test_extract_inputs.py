@@ -414,7 +414,7 @@ class TestImages:
             extract(make_model("vit"), TEXT, tokenizer=byte_tokenizer)
 
     def test_an_image_for_a_model_of_texts(self, gpt2: Any, image: Image.Image) -> None:
-        with pytest.raises(TypeError, match="inputs: Image cannot be read"):
+        with pytest.raises(TypeError, match="GPT2LMHeadModel takes texts, and an image was given"):
             extract(gpt2, image)
 
 

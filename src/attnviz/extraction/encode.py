@@ -14,19 +14,15 @@ from transformers import PreTrainedModel
 from attnviz.extraction.arrange import grid_of
 from attnviz.extraction.batch import Answer, Batch, Side
 from attnviz.extraction.display import display_tokens
+from attnviz.extraction.frames import length_note
 from attnviz.extraction.generate import Generated
-from attnviz.extraction.inputs import KINDS, is_image_and_text, is_message, is_sound, kind
+from attnviz.extraction.inputs import KINDS, is_message, kind
 from attnviz.extraction.limits import check_ids, check_length
-from attnviz.extraction.media import (
-    encode_chat,
-    encode_image,
-    encode_image_and_text,
-    encode_sound,
-    has_media,
-)
+from attnviz.extraction.media import Seen, encode_chat, encode_media, has_media
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
+from attnviz.extraction.senses import check_finite, senses_of
+from attnviz.extraction.sides import answer_of, kept_places, picked, sequence_of, tensor_of
 from attnviz.extraction.target import append_ids, append_target, check_target, shifted, target_texts
-from attnviz.tokens import Tokens
 
 __all__ = ["Encoder"]
 
@@ -40,9 +36,6 @@ _NOT_FOR_THE_MODEL = {
     "overflowing_tokens",
     "special_tokens_mask",
 }
-
-
-_SOUNDS = ("input_values", "input_features", "audio_values")
 
 
 class Encoder:
@@ -61,11 +54,6 @@ class Encoder:
         self._looked_in: set[str] = set()
         self._accepted = inspect.signature(self._model.forward).parameters
         self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
-        self._hears = getattr(self._model, "main_input_name", "") in _SOUNDS
-        # Some towers don't say that images are their main input.
-        only = "pixel_values" in self._accepted and "input_ids" not in self._accepted
-        main = str(getattr(self._model, "main_input_name", ""))
-        self.vision = only or main.startswith("pixel_values")
 
     def encode(
         self,
@@ -99,25 +87,7 @@ class Encoder:
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         ends_open = generating or target is not None
-        if is_image_and_text(example):
-            processor = self._processor("of both")
-            encoded = encode_image_and_text(self._model, example, processor, ends_open=ends_open)
-            batch = self._processed(encoded, processor)
-        elif isinstance(example, str | tuple):
-            batch = self._encode_text(example)
-        elif isinstance(example, list) and kind(example) == "chat":
-            batch = self._encode_chat(example, ends_open=ends_open)
-        elif is_message(example):
-            batch = self._encode_chat([example], ends_open=ends_open)
-        elif isinstance(example, Mapping):
-            batch = self._encode_mapping(example)
-        elif self._hears and is_sound(example):
-            processor = self._processor("of sounds")
-            batch = self._processed(encode_sound(self._model, example, processor), processor)
-        elif self.vision and not isinstance(example, list):
-            batch = self._encode_image(example)
-        else:
-            batch = self._encode_ids(example)
+        batch = self._encode(example, ends_open=ends_open)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif target is not None:
@@ -126,6 +96,20 @@ class Encoder:
             argument = "inputs" if name == "input" else "target"
             check_length(self._model, side.length, argument, decoder=name == "decoder")
         return batch
+
+    def _encode(self, example: Any, *, ends_open: bool) -> Batch:
+        """Encode one example by what it is."""
+        seen = encode_media(self._model, example, self._processor, ends_open=ends_open)
+        if seen is not None:
+            return self._processed(seen)
+        if isinstance(example, str | tuple):
+            return self._encode_text(example)
+        if is_message(example) or (isinstance(example, list) and kind(example) == "chat"):
+            messages = example if isinstance(example, list) else [example]
+            return self._encode_chat(messages, ends_open=ends_open)
+        if isinstance(example, Mapping):
+            return self._encode_mapping(example)
+        return self._encode_ids(example)
 
     def add_generated(self, batch: Batch, generated: Generated, manner: str) -> None:
         """Let a batch go on with what the model produced.
@@ -196,11 +180,10 @@ class Encoder:
         for part, place in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
                 raise ValueError(f"inputs: {place} is empty; give at least one word")
-        if self.vision:
-            raise TypeError(
-                f"inputs: {type(self._model).__name__} takes images, and a text was given; give an "
-                "image, or a processor's output"
-            )
+        senses = senses_of(self._model)
+        if not senses.reads and (senses.sees or senses.hears):
+            way_out = "give an image" if senses.sees else "give a sound, as an array"
+            raise senses.refuse("a text", f"{way_out}, or a processor's output")
         tokenizer = self.tokenizer(needed=True)
         return self._tokenized(tokenizer(*parts, return_tensors="pt"))
 
@@ -208,7 +191,7 @@ class Encoder:
         if has_media(messages):
             processor = self._processor("of both")
             encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
-            return self._processed(encoded, processor)
+            return self._processed(Seen(encoded, processor))
         tokenizer = self.tokenizer(needed=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -234,7 +217,7 @@ class Encoder:
         return self._encode_mapping(encoded)
 
     def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
-        arguments = {name: _tensor(name, value) for name, value in given.items()}
+        arguments = {name: tensor_of(name, value) for name, value in given.items()}
         if not arguments:
             raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
         labels = arguments.get("labels")
@@ -256,10 +239,13 @@ class Encoder:
             }
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
+        check_finite(arguments)
         # A tower's patches are in one row, whatever number of images they are of.
         in_a_row = grid_of(arguments) is not None
+        # And so are a sound's frames, where they are given as (bins, frames).
+        joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
         batch = Batch(
-            arguments, size=1 if in_a_row and "input_ids" not in arguments else main.shape[0]
+            arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
         )
         if in_a_row and batch.size > 1:
             raise ValueError(
@@ -273,13 +259,14 @@ class Encoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shifted(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
-                batch.answers = [_answer(row, row != -100) for row in labels]
+                batch.answers = [answer_of(row, row != -100) for row in labels]
             if "decoder_input_ids" in arguments:
                 self._add_side(batch, "decoder", "decoder_input_ids", None)
         return batch
 
     def _main_names(self) -> tuple[str, ...]:
-        return (getattr(self._model, "main_input_name", "input_ids"), "input_ids", "pixel_values")
+        main = getattr(self._model, "main_input_name", "input_ids")
+        return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
 
     def _encode_ids(self, given: Any) -> Batch:
         if not isinstance(given, torch.Tensor | np.ndarray | list):
@@ -292,21 +279,15 @@ class Encoder:
             )
         return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
 
-    def _encode_image(self, given: Any) -> Batch:
-        if isinstance(given, torch.Tensor) and given.is_floating_point() and given.dim() in (3, 4):
-            return self._encode_mapping(
-                {"pixel_values": given if given.dim() == 4 else given[None]}
-            )
-        processor = self._processor("of images")
-        return self._processed(encode_image(self._model, given, processor), processor)
-
     def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
         """Find what encodes images or sounds; None where there is nothing."""
         return find_processor(self._loaded, of)
 
-    def _processed(self, encoded: Mapping[str, Any], processor: Any) -> Batch:
-        batch = self._encode_mapping(encoded)
-        batch.processor = processor
+    def _processed(self, seen: Seen) -> Batch:
+        batch = self._encode_mapping(seen.encoded)
+        batch.processor = seen.processor
+        note = length_note(seen.samples, batch.arguments, self._model.config, seen.processor)
+        batch.notes += [note] if note else []
         return batch
 
     def _add_side(
@@ -315,13 +296,17 @@ class Encoder:
         """Note a list of tokens: which places are padding, and what is shown for the others."""
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
+        if ids.dim() == 3 or ids.shape[0] != batch.size:
+            # Codecs of sound: a token is several ids, side by side or in rows below each other.
+            batch.notes.append("A token has several ids: tokens are shown by their place.")
+            return
         if ids.dim() != 2:
             raise ValueError(
                 f"{argument}: input_ids must be (examples, tokens); got {tuple(ids.shape)}"
             )
         check_ids(self._model, ids, argument)
         mask = batch.arguments.get(f"{prefix}attention_mask")
-        kept = _kept(ids, mask, f"{prefix}attention_mask")
+        kept = kept_places(ids, mask, f"{prefix}attention_mask")
         tokenizer = self.tokenizer(needed=False)
         if tokenizer is None and not encodings:
             batch.notes.append("No tokenizer was given: tokens are shown as #id.")
@@ -332,9 +317,9 @@ class Encoder:
                 ids[index].tolist(),
                 tokenizer=tokenizer,
                 encoding=encodings[index] if encodings else None,
-                sequence=_sequence(batch.arguments, index) if name == "input" else None,
+                sequence=sequence_of(batch.arguments, index) if name == "input" else None,
             )
-            batch.tokens[name].append(tokens if places is None else _pick(tokens, places))
+            batch.tokens[name].append(tokens if places is None else picked(tokens, places))
 
     def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
         if decoder_input_ids is not None:
@@ -360,7 +345,7 @@ class Encoder:
             # The decoder is given one token before each of the target's: as many are padding.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
             batch.answers = [
-                _answer(row, mask != 0)
+                answer_of(row, mask != 0)
                 for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
             ]
         else:
@@ -368,54 +353,3 @@ class Encoder:
         self._add_side(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
-
-
-def _tensor(name: str, value: Any) -> torch.Tensor:
-    if isinstance(value, torch.Tensor):
-        return value
-    try:
-        return torch.as_tensor(np.asarray(value))
-    except (ValueError, TypeError) as error:
-        raise ValueError(
-            f"inputs: {name} cannot be made a tensor ({type(value).__name__} of rows of different "
-            "lengths?); call the tokenizer with return_tensors='pt', padding=True"
-        ) from error
-
-
-def _answer(labels: torch.Tensor, kept: torch.Tensor) -> Answer | None:
-    """What a decoder is made to produce: each label by the token that is fed in its place."""
-    ids = tuple(labels[kept.to(labels.device)].tolist())
-    return Answer("decoder", 0, ids) if ids else None
-
-
-def _kept(ids: torch.Tensor, mask: torch.Tensor | None, argument: str) -> list[torch.Tensor | None]:
-    if mask is None or mask.dim() != 2:
-        return [None] * ids.shape[0]
-    if mask.shape != ids.shape:
-        raise ValueError(
-            f"{argument} must be as large as the ids, {tuple(ids.shape)}; got {tuple(mask.shape)}"
-        )
-    kept: list[torch.Tensor | None] = []
-    for index, row in enumerate(mask.cpu() != 0):
-        if not bool(row.any()):
-            raise ValueError(
-                f"{argument}: example {index} is all padding; leave it out of the batch"
-            )
-        kept.append(None if bool(row.all()) else torch.nonzero(row).flatten())
-    return kept
-
-
-def _sequence(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    types = arguments.get("token_type_ids")
-    return None if types is None else [int(number) for number in types[index]]
-
-
-def _pick(tokens: Tokens, places: torch.Tensor) -> Tokens:
-    chosen = places.tolist()
-    return Tokens(
-        text=tuple(tokens.text[place] for place in chosen),
-        special=tuple(tokens.special[place] for place in chosen),
-        sequence=tuple(tokens.sequence[place] for place in chosen),
-        ids=None if tokens.ids is None else tuple(tokens.ids[place] for place in chosen),
-        words=None if tokens.words is None else tuple(tokens.words[place] for place in chosen),
-    )

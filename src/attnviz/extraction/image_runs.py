@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
 from math import isqrt
@@ -11,7 +11,7 @@ from typing import Any
 from attnviz.images import PatchGrid
 from attnviz.tokens import Tokens
 
-__all__ = ["image_places", "with_image_runs"]
+__all__ = ["image_places", "renamed", "runs_of", "with_image_runs"]
 
 _ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 
@@ -31,10 +31,30 @@ def image_places(tokens: Tokens, config: Any) -> list[list[int]]:
     list of list of int
         For each run the places of its tokens; empty where no token stands for an image.
     """
-    names = {getattr(config, name, None) for name in _ID_NAMES} - {None}
+    return runs_of(tokens, config, _ID_NAMES)
+
+
+def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
+    """Find runs of tokens whose ids a configuration names.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With ids.
+    config : PreTrainedConfig
+        The model's.
+    names : sequence of str
+        Of the configuration's attributes.
+
+    Returns
+    -------
+    list of list of int
+        For each run the places of its tokens.
+    """
+    wanted = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for place, identifier in enumerate(tokens.ids or ()):
-        if identifier not in names:
+        if identifier not in wanted:
             continue
         if runs and runs[-1][-1] == place - 1:
             runs[-1].append(place)
@@ -74,7 +94,7 @@ def with_image_runs(
     places = [place for run in runs for place in run]
     coarser = None if not shapes else _coarser(shapes, len(places))
     if coarser is None:
-        return _renamed(
+        return renamed(
             tokens, {place: f"image {n}" for n, run in enumerate(runs, 1) for place in run}
         )
     names: dict[int, str] = {}
@@ -89,7 +109,7 @@ def with_image_runs(
         # Some models put a token behind each row: their patches are no single run.
         if own[-1] - own[0] == len(own) - 1:
             grids.append(PatchGrid(number, own[0], rows, columns))
-    return replace(_renamed(tokens, names), grids=tuple(grids))
+    return replace(renamed(tokens, names), grids=tuple(grids))
 
 
 def _coarser(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
@@ -101,8 +121,20 @@ def _coarser(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, i
     return coarser if sum(rows * columns for rows, columns in coarser) == count else None
 
 
-def _renamed(tokens: Tokens, names: dict[int, str]) -> Tokens:
-    """Tokens under other names, as parts of the text that they stand in."""
+def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
+    """Give tokens other names, as words of the text that they stand in.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The text's.
+    names : mapping of int to str
+        By place.
+
+    Returns
+    -------
+    Tokens
+    """
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
     for place, name in names.items():

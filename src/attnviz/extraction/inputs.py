@@ -12,7 +12,7 @@ __all__ = [
     "KINDS",
     "examples_of",
     "is_image",
-    "is_image_and_text",
+    "is_media_and_text",
     "is_message",
     "is_sound",
     "kind",
@@ -21,7 +21,7 @@ __all__ = [
 KINDS = (
     "a text, a pair of texts (first, second), a list of texts, a list of chat messages, a "
     "tokenizer's or processor's own output, a tensor of ids, or where the model takes them an "
-    "image, an image with a text (image, text), or a sound as an array"
+    "image, a sound as an array, or either with a text (image, text)"
 )
 
 
@@ -50,7 +50,7 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
     if inputs is None:
         raise ValueError(f"inputs: nothing was given; give {KINDS}")
     if isinstance(inputs, tuple):
-        if kind(inputs) not in ("pair", "image and text"):
+        if kind(inputs) not in ("pair", "media and text"):
             names = ", ".join(type(part).__name__ for part in inputs[:3])
             raise TypeError(
                 "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
@@ -83,21 +83,25 @@ def is_image(entry: object) -> bool:
     return type(entry).__module__.partition(".")[0] == "PIL"
 
 
-def is_image_and_text(entry: object) -> bool:
-    """Whether it is an image (of PIL, or an array) and a text, in any order."""
+def is_media_and_text(entry: object) -> bool:
+    """Whether it is a text with an image (of PIL, or an array) or a sound, in any order."""
     if not isinstance(entry, tuple) or len(entry) != 2:
         return False
     texts = [part for part in entry if isinstance(part, str)]
-    images = [
+    media = [
         part
         for part in entry
-        if is_image(part) or (isinstance(part, np.ndarray | torch.Tensor) and part.ndim == 3)
+        if is_image(part)
+        or is_sound(part)
+        or (isinstance(part, np.ndarray | torch.Tensor) and part.ndim in (2, 3))
     ]
-    return len(texts) == len(images) == 1
+    return len(texts) == len(media) == 1
 
 
 def is_sound(entry: object) -> bool:
-    """Whether it is a sound: an array of one axis that is no list of ids."""
+    """Whether it is a sound: an array of one axis that is no list of ids, or with its rate."""
+    if isinstance(entry, Mapping):
+        return "array" in entry
     if isinstance(entry, np.ndarray):
         return entry.ndim == 1 and entry.dtype.kind == "f"
     return isinstance(entry, torch.Tensor) and entry.dim() == 1 and entry.is_floating_point()
@@ -110,7 +114,8 @@ def kind(entry: object) -> str | None:
     is_kind = {
         "text": isinstance(entry, str),
         "image": is_image(entry),
-        "image and text": is_image_and_text(entry),
+        "media and text": is_media_and_text(entry),
+        "sound": isinstance(entry, Mapping) and is_sound(entry),
         "array": isinstance(entry, np.ndarray | torch.Tensor),
         "pair": isinstance(entry, tuple)
         and len(parts) == 2

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.inputs import is_image
+from attnviz.extraction.inputs import is_image, is_media_and_text, is_sound
+from attnviz.extraction.senses import Senses, checked_image, checked_sound, senses_of
 
-__all__ = ["encode_chat", "encode_image", "encode_image_and_text", "encode_sound", "has_media"]
+__all__ = ["Seen", "encode_chat", "encode_media", "has_media"]
 
 
 def has_media(messages: Sequence[Any]) -> bool:
@@ -31,83 +33,135 @@ def has_media(messages: Sequence[Any]) -> bool:
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
 
 
-def encode_image(model: PreTrainedModel, image: Any, processor: Any) -> Mapping[str, Any]:
-    """Encode an image for a model that takes nothing else.
+@dataclass(frozen=True)
+class Seen:
+    """An encoded image or sound.
 
-    Parameters
+    Attributes
     ----------
-    model : PreTrainedModel
-        The model.
-    image : object
-        An image of PIL or an array.
+    encoded : mapping
+        What the model takes.
     processor : object or None
-        The model's image processor.
-
-    Returns
-    -------
-    mapping
-        The processor's output.
-
-    Raises
-    ------
-    TypeError
-        If it is no image.
-    ValueError
-        If there is no processor.
+        What made it; None where it was given like that.
+    samples : int
+        How many samples a sound had.
     """
-    if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
-        raise TypeError(
-            f"inputs: {type(model).__name__} takes images, and a {type(image).__name__} was "
-            "given; give an image (PIL, or an array), pixel values, or a processor's output"
-        )
-    if processor is None:
-        raise ValueError(
-            "processor: an image was given, and no image processor was found beside the "
-            "model; give it as processor=, or give pixel values as inputs"
-        )
-    encoded: Mapping[str, Any] = processor(images=image, return_tensors="pt")
-    return encoded
+
+    encoded: Mapping[str, Any]
+    processor: Any = None
+    samples: int = 0
 
 
-def encode_image_and_text(
-    model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
-) -> Mapping[str, Any]:
-    """Encode an image and a text about it, as one chat message where the processor knows chats.
+def encode_media(
+    model: PreTrainedModel,
+    example: Any,
+    find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
+    *,
+    ends_open: bool,
+) -> Seen | None:
+    """Encode an image or a sound, alone or with a text.
 
     Parameters
     ----------
     model : PreTrainedModel
         The model.
-    pair : tuple
-        An image and a text, in any order.
-    processor : object or None
-        The model's processor, which encodes both.
+    example : object
+        As `attnviz.extraction.inputs.examples_of` gives it.
+    find : callable
+        Finds the processor of what is to be encoded; gives None where there is none.
     ends_open : bool
         Whether an answer is to come.
 
     Returns
     -------
-    mapping
-        The processor's output.
+    Seen or None
+        None where the example is neither.
 
     Raises
     ------
+    TypeError
+        If the model takes no such thing.
     ValueError
-        If there is no processor of both.
+        If there is nothing in it, or no processor.
     """
-    image, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
-    _need_both(model, processor, "an image and a text were given")
-    marks = [getattr(processor, name, None) for name in ("image_token", "boi_token")]
+    senses = senses_of(model)
+    if is_media_and_text(example):
+        sound = any(map(is_sound, example))
+        if not (senses.reads and (senses.hears if sound else senses.sees)):
+            given = "a sound with a text" if sound else "an image with a text"
+            raise senses.refuse(given, f"give {senses} alone")
+        processor = find("of both")
+        return Seen(_with_text(model, example, processor, ends_open=ends_open), processor)
+    array = isinstance(example, np.ndarray | torch.Tensor)
+    if is_sound(example) or (array and senses.hears and not senses.reads):
+        if not senses.hears:
+            raise senses.refuse("a sound (floating point)", "ids of a text are whole numbers")
+        processor = find("of sounds")
+        samples = example["array"] if isinstance(example, Mapping) else example
+        return Seen(_sound(model, example, processor), processor, len(samples))
+    only = (
+        senses.sees and not senses.reads and not isinstance(example, list | Mapping | str | tuple)
+    )
+    if only or is_image(example) or (senses.sees and array and example.ndim == 3):
+        return _image(model, senses, example, find)
+    return None
+
+
+def _image(
+    model: PreTrainedModel,
+    senses: Senses,
+    image: Any,
+    find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
+) -> Seen:
+    if not senses.sees:
+        raise senses.refuse("an image", "give a text, or a tokenizer's output")
+    if senses.reads:
+        raise senses.refuse("an image without a text", "give (image, text)")
+    pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
+    if pixels and image.dim() in (3, 4):
+        return Seen({"pixel_values": image if image.dim() == 4 else image[None]})
+    if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
+        raise senses.refuse(
+            f"a {type(image).__name__}",
+            "give an image (PIL, or an array), pixel values, or a processor's output",
+        )
+    image, processor = checked_image(model, image), find("of images")
+    if processor is None:
+        raise ValueError(
+            "processor: an image was given, and no image processor was found beside the "
+            "model; give it as processor=, or give pixel values as inputs"
+        )
+    return Seen(processor(images=image, return_tensors="pt"), processor)
+
+
+def _with_text(
+    model: PreTrainedModel, pair: tuple[Any, Any], processor: Any, *, ends_open: bool
+) -> Mapping[str, Any]:
+    """Encode both, as a chat message where the processor knows chats."""
+    given, text = (pair[1], pair[0]) if isinstance(pair[0], str) else pair
+    sound = is_sound(given)
+    kind = "audio" if sound else "image"
+    _need_both(model, processor, f"{'a sound' if sound else 'an image'} and a text were given")
+    rate = _rate(processor)
+    given = checked_sound(given, rate) if sound else checked_image(model, given)
+    marks = [getattr(processor, name, None) for name in (f"{kind}_token", "boi_token")]
     marked = any(isinstance(mark, str) and mark in text for mark in marks)
     if getattr(processor, "chat_template", None) and not marked:
-        content = [{"type": "image", "image": image}, {"type": "text", "text": text}]
+        content = [{"type": kind, kind: given}, {"type": "text", "text": text}]
         return encode_chat(
             model, [{"role": "user", "content": content}], processor, ends_open=ends_open
         )
     if not marked and isinstance(marks[0], str):
         text = marks[0] + text
-    encoded: Mapping[str, Any] = processor(images=image, text=text, return_tensors="pt")
+    media = {"audio": given, "sampling_rate": rate} if sound else {"images": given}
+    encoded: Mapping[str, Any] = processor(text=text, return_tensors="pt", **media)
     return encoded
+
+
+def _rate(processor: Any) -> int | None:
+    """Samples a second of the sounds that a processor takes."""
+    rate = getattr(getattr(processor, "feature_extractor", processor), "sampling_rate", None)
+    return None if rate is None else int(rate)
 
 
 def encode_chat(
@@ -161,35 +215,14 @@ def _need_both(model: PreTrainedModel, processor: Any, given: str) -> None:
         )
 
 
-def encode_sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, Any]:
-    """Encode a sound.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-    sound : array
-        Floating point, (samples,), at the sampling rate that the model was made for.
-    processor : object or None
-        The model's processor or feature extractor.
-
-    Returns
-    -------
-    mapping
-        The processor's output.
-
-    Raises
-    ------
-    ValueError
-        If there is no processor.
-    """
+def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, Any]:
+    samples = checked_sound(sound, _rate(processor))
     extractor = getattr(processor, "feature_extractor", processor)
     if extractor is None:
         raise ValueError(
             "processor: a sound was given, and no feature extractor was found beside the model; "
             f"give {type(model).__name__}'s as processor=, or give its output as inputs"
         )
-    samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else sound
     encoded: Mapping[str, Any] = extractor(
         samples, sampling_rate=extractor.sampling_rate, return_tensors="pt"
     )

@@ -11,7 +11,7 @@ import torch
 
 from attnviz.extraction.arrange import Arranged, grid_of
 from attnviz.extraction.batch import Batch
-from attnviz.extraction.frames import frame_tokens
+from attnviz.extraction.frames import frame_tokens, with_sound_runs
 from attnviz.extraction.image_runs import image_places, with_image_runs
 from attnviz.extraction.layers import StackLayers
 from attnviz.extraction.patches import (
@@ -134,9 +134,12 @@ class Naming:
         return _plain(count) if found is None else found
 
     def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
-        """Tokens of a text, those that stand for patches by their place in the image."""
-        runs = image_places(tokens, self._model.config)
-        return with_image_runs(tokens, runs, self._shapes(runs, index, named)) if runs else tokens
+        """Tokens of a text, those that stand for patches or frames by their place or time."""
+        config = self._model.config
+        runs = image_places(tokens, config)
+        if runs:
+            tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
+        return with_sound_runs(tokens, self._batch.arguments, config, self._processor)
 
     def _shapes(
         self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
