@@ -82,7 +82,7 @@ def _kept_heads(stack: AttentionStack) -> list[list[int]]:
 
 
 def _zeros(stack: AttentionStack) -> dict[str, Any]:
-    """Exact zeros by layer and head, where there are any: no codec tells them from small weights."""
+    """Exact zeros by layer and head, where there are any: codecs round small weights to them."""
     counts = [
         [
             stack.exact_zeros(layer=layer, head=head) if head in stack.kept_heads(layer) else None
