@@ -23,6 +23,7 @@ TOLERANCE = 1e-4
 # tell which layer is meant, not enough to be right.
 ROUNDED = 2e-3
 _MOST_LAYOUTS = 60
+_EVEN = 1e-6
 
 Array = NDArray[np.float32]
 Layers = list[tuple[str, int, LayerAttention]]
@@ -58,16 +59,15 @@ class Pair:
         self.error = self.difference(layer_weights(self.attention))
 
     def difference(self, found: Array) -> float:
-        """Largest difference over heads, rows and keys; rows that are masked whole left out.
+        """Largest difference over heads, rows and keys.
 
-        Where no key is allowed the model's rows are even or not a number, and a record's are zero.
-        torch's own attention gives nothing but the mean over heads (WavLM repeats it).
+        torch's own attention gives nothing but the mean over heads (WavLM repeats it). Where no key
+        is allowed, a record's row is zero, and the model's is even or not a number.
         """
         if len(self.own) > 1 and bool((self.own == self.own[:1]).all()):
             found = np.broadcast_to(found.mean(axis=0), found.shape)
-        attends = found.sum(-1) > 0
-        differences = np.abs(found - self.own)[attends]
-        return float(differences.max(initial=0.0))
+        nothing = ~found.any(axis=-1) & ~(np.ptp(self.own, axis=-1) > _EVEN)
+        return float(np.abs(found - self.own)[~nothing].max(initial=0.0))
 
 
 @dataclass
