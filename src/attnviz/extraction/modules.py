@@ -172,12 +172,15 @@ def stack_of(
     'cross'
     """
     parts = name.split(".")
-    if any(_CONNECTOR.search(part) for part in parts[: _first_number(parts)]):
+    numbered = any(part.isdigit() for part in parts)
+    # Where it lies: what comes before the layer's number, all where there is none.
+    before = parts[: _first_number(parts)] if numbered else parts
+    if any(_CONNECTOR.search(part) for part in before):
         return "connector"
     # No keyword says it: only the name, below the layer's number, tells cross from self.
     if any(_CROSS.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
-    is_tower = any(_VISION.search(part) for part in parts[: _first_number(parts)])
+    is_tower = any(_VISION.search(part) for part in before)
     if encoder_decoder and not is_tower:
         for part in parts:
             if part.endswith("decoder"):
@@ -191,8 +194,7 @@ def stack_of(
         tower = "audio"
     elif beside_text is not None and LANGUAGE_MODEL not in parts:
         tower = beside_text
-    beside = not any(part.isdigit() for part in parts)
-    return "pooling" if tower != "self" and beside else tower
+    return "pooling" if tower != "self" and not numbered else tower
 
 
 def _first_number(parts: Sequence[str]) -> int:

@@ -118,6 +118,9 @@ class Naming:
 
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
+        if layers.stack == "cross" and any(layers.windows):
+            # In windows: each may hold keys of another picture than its queries are of.
+            return _plain(layers.shape(index)[1])
         count = layers.shape(index)[1]
         side = "decoder" if layers.stack == "decoder" else "input"
         text, read = self._text(side, index), self._text("input", index)
