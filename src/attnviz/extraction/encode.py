@@ -20,7 +20,7 @@ from attnviz.extraction.inputs import KINDS, is_message, kind
 from attnviz.extraction.limits import check_ids, check_length
 from attnviz.extraction.media import Seen, encode_chat, encode_media, has_media
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
-from attnviz.extraction.senses import check_finite, senses_of
+from attnviz.extraction.senses import check_finite, check_length_of_sound, senses_of
 from attnviz.extraction.sides import answer_of, kept_places, picked, sequence_of, tensor_of
 from attnviz.extraction.target import append_ids, append_target, check_target, shifted, target_texts
 
@@ -182,8 +182,7 @@ class Encoder:
                 raise ValueError(f"inputs: {place} is empty; give at least one word")
         senses = senses_of(self._model)
         if not senses.reads and (senses.sees or senses.hears):
-            way_out = "give an image" if senses.sees else "give a sound, as an array"
-            raise senses.refuse("a text", f"{way_out}, or a processor's output")
+            raise senses.refuse("a text")
         tokenizer = self.tokenizer(needed=True)
         return self._tokenized(tokenizer(*parts, return_tensors="pt"))
 
@@ -240,6 +239,7 @@ class Encoder:
             main = arguments["input_ids"]
             labels = labels[None] if labels is not None and labels.dim() == 1 else labels
         check_finite(arguments)
+        check_length_of_sound(self._model, arguments)
         # A tower's patches are in one row, whatever number of images they are of.
         in_a_row = grid_of(arguments) is not None
         # And so are a sound's frames, where they are given as (bins, frames).

@@ -54,8 +54,9 @@ def examples_of(inputs: Any) -> tuple[list[Any], bool]:
             names = ", ".join(type(part).__name__ for part in inputs[:3])
             raise TypeError(
                 "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
-                f"{len(inputs)} entries ({names}). For several texts give a list; for attentions "
-                "use AttentionRecord.from_weights(attentions, tokens)"
+                f"{len(inputs)} entries ({names}). For several texts give a list; for several "
+                "images with a text chat messages; for attentions use "
+                "AttentionRecord.from_weights(attentions, tokens)"
             )
         return [inputs], False
     if not isinstance(inputs, list):

@@ -89,13 +89,13 @@ def encode_media(
         sound = any(map(is_sound, example))
         if not (senses.reads and (senses.hears if sound else senses.sees)):
             given = "a sound with a text" if sound else "an image with a text"
-            raise senses.refuse(given, f"give {senses} alone")
+            raise senses.refuse(given)
         processor = find("of both")
         return Seen(_with_text(model, example, processor, ends_open=ends_open), processor)
     array = isinstance(example, np.ndarray | torch.Tensor)
     if is_sound(example) or (array and senses.hears and not senses.reads):
         if not senses.hears:
-            raise senses.refuse("a sound (floating point)", "ids of a text are whole numbers")
+            raise senses.refuse("a sound (an array of floating point)")
         processor = find("of sounds")
         samples = example["array"] if isinstance(example, Mapping) else example
         return Seen(_sound(model, example, processor), processor, len(samples))
@@ -114,17 +114,14 @@ def _image(
     find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
 ) -> Seen:
     if not senses.sees:
-        raise senses.refuse("an image", "give a text, or a tokenizer's output")
+        raise senses.refuse("an image")
     if senses.reads:
         raise senses.refuse("an image without a text", "give (image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
         return Seen({"pixel_values": image if image.dim() == 4 else image[None]})
     if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
-        raise senses.refuse(
-            f"a {type(image).__name__}",
-            "give an image (PIL, or an array), pixel values, or a processor's output",
-        )
+        raise senses.refuse(f"a {type(image).__name__}")
     image, processor = checked_image(model, image), find("of images")
     if processor is None:
         raise ValueError(
@@ -187,9 +184,14 @@ def encode_chat(
 
     Raises
     ------
+    TypeError
+        If the model takes no such thing.
     ValueError
         If there is no processor, or it has no chat template.
     """
+    senses = senses_of(model)
+    if not (senses.reads and (senses.sees or senses.hears)):
+        raise senses.refuse("a chat with images or sounds")
     _need_both(model, processor, "chat messages with images or sounds were given")
     if not getattr(processor, "chat_template", None):
         raise ValueError(

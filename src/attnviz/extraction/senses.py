@@ -41,8 +41,16 @@ class Senses:
         kinds = {"texts": self.reads, "images": self.sees, "sounds": self.hears}
         return " and ".join(kind for kind, takes in kinds.items() if takes) or "nothing known"
 
-    def refuse(self, given: str, way_out: str) -> TypeError:
+    def refuse(self, given: str, way_out: str | None = None) -> TypeError:
         """Make the error for what it doesn't take."""
+        if way_out is None:
+            kinds = {
+                "a text": self.reads,
+                "an image (PIL, or an array)": self.sees,
+                "a sound (an array)": self.hears,
+            }
+            fitting = [kind for kind, takes in kinds.items() if takes]
+            way_out = f"give {' or '.join([*fitting, 'the output of its tokenizer or processor'])}"
         return TypeError(f"inputs: {self.name} takes {self}, and {given} was given; {way_out}")
 
 
@@ -175,21 +183,47 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
             )
         sound = sound["array"]
     samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
-    if samples.dtype.kind in "iu":
-        raise TypeError(
-            f"inputs: a sound is floating point from -1 to 1; got {samples.dtype}. Divide it by "
-            f"{2 ** (8 * samples.dtype.itemsize - 1)}"
-        )
     if samples.ndim != 1:
         raise ValueError(
             f"inputs: a sound is (samples,) of one channel; got {samples.shape}. Of several "
             "channels give one, or their mean"
+        )
+    if samples.dtype.kind in "iu":
+        raise TypeError(
+            f"inputs: a sound is floating point from -1 to 1; got {samples.dtype}. Divide it by "
+            f"{2 ** (8 * samples.dtype.itemsize - 1)}"
         )
     if not samples.size:
         raise ValueError("inputs: the sound is empty")
     if not np.isfinite(samples).all():
         raise ValueError("inputs: the sound holds NaN or infinite values")
     return samples.astype(np.float32, copy=False)
+
+
+def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
+    """Refuse a sound of which a model's convolutions leave nothing.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    arguments : mapping
+        What it will be given.
+
+    Raises
+    ------
+    ValueError
+        With the number of samples.
+    """
+    values = arguments.get("input_values")
+    frames = getattr(model, "_get_feat_extract_output_lengths", None)
+    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
+        left = frames(torch.tensor(values.shape[1]))
+        if int(left) < 1:
+            raise ValueError(
+                f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
+                f"{type(model).__name__}; give a longer one"
+            )
 
 
 def check_finite(arguments: Mapping[str, Any]) -> None:

@@ -1,0 +1,254 @@
+"""What images and sounds get that a model cannot take: an error that says what would work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+from attnviz import extract
+from models.seeing import MODELS, chat
+from models.tiny import SIZE, built, picture
+
+pytestmark = pytest.mark.models
+
+TEXT = "The cat"
+IMAGE = picture(32, 32)
+SOUND = np.random.default_rng(0).standard_normal(8000).astype(np.float32)
+
+
+@cache
+def vit() -> Any:
+    return built("ViTModel", {**SIZE, "image_size": 32, "patch_size": 8})
+
+
+@cache
+def wav2vec2() -> Any:
+    settings = {
+        "conv_dim": [16] * 7,
+        "num_conv_pos_embeddings": 16,
+        "num_conv_pos_embedding_groups": 2,
+    }
+    return built("Wav2Vec2Model", {**SIZE, **settings})
+
+
+@cache
+def seeing() -> Any:
+    return transformers.ViTImageProcessorPil(size={"height": 32, "width": 32})
+
+
+@cache
+def hearing() -> Any:
+    return transformers.Wav2Vec2FeatureExtractor()
+
+
+@pytest.fixture(scope="module")
+def llava(byte_tokenizer: Any) -> tuple[Any, Any]:
+    made: tuple[Any, Any] = MODELS["llava"](byte_tokenizer)
+    return made
+
+
+@pytest.fixture
+def gpt2(make_model: Callable[..., Any]) -> Any:
+    return make_model("gpt2")
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (Image.fromarray(IMAGE), "an image was given; give a text"),
+        ((IMAGE, TEXT), "an image with a text was given; give a text"),
+        (chat(IMAGE, TEXT), "a chat with images or sounds was given; give a text"),
+        (SOUND, "a sound .* was given; give a text"),
+        ((SOUND, TEXT), "a sound with a text was given; give a text"),
+        ({"array": SOUND, "sampling_rate": 16_000}, "a sound .* was given; give a text"),
+    ],
+)
+def test_a_model_of_texts(given: Any, words: str, gpt2: Any, byte_tokenizer: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^inputs: GPT2LMHeadModel takes texts, and {words}"):
+        extract(gpt2, given, tokenizer=byte_tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (TEXT, "a text was given; give an image"),
+        ((IMAGE, TEXT), "an image with a text was given; give an image"),
+        (chat(IMAGE, TEXT), "a chat with images or sounds was given; give an image"),
+        (3.5, "a float was given; give an image"),
+    ],
+)
+def test_a_model_of_images(given: Any, words: str, byte_tokenizer: Any) -> None:
+    with pytest.raises(TypeError, match=rf"^inputs: ViTModel takes images, and {words}"):
+        extract(vit(), given, processor=seeing(), tokenizer=byte_tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (TEXT, "a text was given; give a sound"),
+        (Image.fromarray(IMAGE), "an image was given; give a sound"),
+        ((SOUND, TEXT), "a sound with a text was given; give a sound"),
+    ],
+)
+def test_a_model_of_sounds(given: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=rf"^inputs: Wav2Vec2Model takes sounds, and {words}"):
+        extract(wav2vec2(), given, processor=hearing())
+
+
+def test_a_model_of_texts_and_images(llava: tuple[Any, Any]) -> None:
+    model, processor = llava
+    name = "inputs: LlavaForConditionalGeneration takes texts and images, and"
+    for given, words in (
+        (Image.fromarray(IMAGE), r"an image without a text was given; give \(image, text\)"),
+        (IMAGE, r"an image without a text was given; give \(image, text\)"),
+        ((SOUND, TEXT), "a sound with a text was given; give a text or an image"),
+        (SOUND, "a sound .* was given"),
+    ):
+        with pytest.raises(TypeError, match=f"^{name} {words}"):
+            extract(model, given, processor=processor)
+    with pytest.raises(TypeError, match="several images with a text chat messages"):
+        extract(model, ([IMAGE, IMAGE], TEXT), processor=processor)
+
+
+def test_no_processor(llava: tuple[Any, Any]) -> None:
+    model, processor = llava
+    with pytest.raises(ValueError, match=r"^processor: an image was given, .* give it as"):
+        extract(vit(), IMAGE)
+    with pytest.raises(ValueError, match=r"^processor: a sound was given, .* give Wav2Vec2Model's"):
+        extract(wav2vec2(), SOUND)
+    for more in (
+        {},
+        {"tokenizer": processor.tokenizer},
+        {"tokenizer": processor.tokenizer, "processor": processor.image_processor},
+    ):
+        for given in ((IMAGE, TEXT), chat(IMAGE, TEXT)):
+            with pytest.raises(ValueError, match=r"^processor: .* no processor of both was found"):
+                extract(model, given, **more)
+
+
+def test_chats_without_a_template(byte_tokenizer: Any) -> None:
+    model, processor = MODELS["blip 2"](byte_tokenizer)
+    with pytest.raises(ValueError, match="the processor has no chat template"):
+        extract(model, chat(IMAGE, TEXT), processor=processor)
+
+
+def with_a_hole() -> Any:
+    image = IMAGE / 255
+    image[3, 3] = np.nan
+    return image
+
+
+@pytest.mark.parametrize(
+    ("image", "kind", "words"),
+    [
+        (np.zeros((0, 32, 3), np.uint8), ValueError, r"the image is empty, \(0, 32, 3\)"),
+        (Image.new("RGB", (0, 5)), ValueError, "the image is empty, 0 x 5"),
+        (with_a_hole(), ValueError, "the image holds NaN"),
+        (IMAGE.astype(float), ValueError, r"float64 holds values from 0 to 1; got 0 to 255"),
+        (IMAGE.astype(int) + 100, ValueError, "int64 holds values from 0 to 255; got 100 to 355"),
+        (-IMAGE.astype(int), ValueError, "int64 holds values from 0 to 255; got -255 to 0"),
+        (np.zeros((32, 32, 5), np.uint8), ValueError, r"1, 3 or 4 colours; got \(32, 32, 5\)"),
+        (np.zeros(32, np.uint8), ValueError, r"an image is .*; got \(32,\)"),
+        (np.zeros((2, 32, 32, 3), np.uint8), ValueError, r"an image is .*; got \(2, 32, 32, 3\)"),
+        (np.zeros((32, 32, 3), bool), TypeError, "an image holds numbers .* got bool"),
+    ],
+)
+def test_what_is_no_image(
+    image: Any, kind: type[Exception], words: str, llava: tuple[Any, Any]
+) -> None:
+    with pytest.raises(kind, match=f"^inputs: .*{words}"):
+        extract(vit(), image, processor=seeing())
+    if not isinstance(image, np.ndarray) or image.ndim in (2, 3):
+        model, processor = llava
+        with pytest.raises(kind, match=f"^inputs: .*{words}"):
+            extract(model, (image, TEXT), processor=processor)
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        np.dstack([IMAGE, np.full((32, 32), 7, np.uint8)]),
+        Image.fromarray(np.dstack([IMAGE, np.full((32, 32), 7, np.uint8)])),
+        IMAGE.transpose(2, 0, 1),
+        IMAGE / 255,
+        (IMAGE / 255).astype(np.float32),
+        IMAGE.astype(np.int64),
+        torch.from_numpy(IMAGE),
+    ],
+    ids=["RGBA", "RGBA of PIL", "colours first", "fractions", "float32", "int64", "tensor"],
+)
+def test_an_image_in_other_forms(image: Any, llava: tuple[Any, Any]) -> None:
+    """An alpha channel is left out, fractions are whole numbers of 255."""
+    model, processor = llava
+    shown = [
+        extract(vit(), image, processor=seeing()).images[0],
+        extract(model, (image, TEXT), processor=processor).images[0],
+    ]
+    for each in shown:
+        assert np.abs(each.astype(int) - IMAGE).max() <= 1
+
+
+@pytest.mark.parametrize(
+    "image",
+    [
+        IMAGE[..., 0],
+        IMAGE[..., :1],
+        Image.fromarray(IMAGE[..., 0]),
+        Image.fromarray(IMAGE[..., 0]).convert("LA"),
+    ],
+    ids=["grey", "one colour", "grey of PIL", "grey and alpha"],
+)
+def test_grey_images_have_three_equal_colours(image: Any) -> None:
+    shown = extract(vit(), image, processor=seeing()).images[0]
+    for colour in range(3):
+        assert np.abs(shown[..., colour].astype(int) - IMAGE[..., 0]).max() <= 1
+
+
+def test_a_model_of_one_colour() -> None:
+    """It gets one, and is shown grey."""
+    settings = {**SIZE, "image_size": 32, "patch_size": 8, "num_channels": 1}
+    model = built("ViTModel", settings)
+    processor = transformers.ViTImageProcessorPil(
+        do_resize=False, image_mean=[0.5], image_std=[0.25]
+    )
+    grey = IMAGE[..., 0]
+    pixels = (torch.from_numpy(grey)[None, None] / 255 - 0.5) / 0.25
+    record = extract(model, pixels, processor=processor)
+    assert np.abs(record.images[0].astype(int) - grey[..., None]).max() <= 1
+
+
+def test_a_huge_image_is_as_large_as_the_model_sees_it() -> None:
+    record = extract(vit(), np.zeros((3000, 4000, 3), np.uint8), processor=seeing())
+    assert record.images[0].shape == (32, 32, 3)
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        (np.zeros(0, np.float32), ValueError, "the sound is empty"),
+        (np.full(8000, np.nan, np.float32), ValueError, "the sound holds NaN"),
+        ((SOUND * 1000).astype(np.int16), TypeError, "got int16. Divide it by 32768"),
+        (np.stack([SOUND, SOUND]), ValueError, r"of one channel; got \(2, 8000\)"),
+        (SOUND[:100], ValueError, "a sound of 100 samples is shorter than one frame"),
+        ({"array": SOUND, "sampling_rate": 44_100}, ValueError, "has 44100 samples .* for 16000"),
+        ({"input_values": torch.full((1, 8000), torch.inf)}, ValueError, "input_values holds NaN"),
+    ],
+)
+def test_what_is_no_sound(given: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=f"^inputs: .*{words}"):
+        extract(wav2vec2(), given, processor=hearing())
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_pixel_values_that_are_no_numbers(value: float) -> None:
+    with pytest.raises(ValueError, match=r"^inputs: pixel_values holds NaN or infinite values"):
+        extract(vit(), torch.full((1, 3, 32, 32), value))
+    with pytest.raises(ValueError, match=r"^inputs: pixel_values is empty"):
+        extract(vit(), torch.zeros(1, 3, 0, 32))
