@@ -221,6 +221,47 @@ def test_an_image_that_a_text_model_looks_up(byte_tokenizer: Any) -> None:
             assert np.abs(record.stacks[name].weights(layer=number) - layer[0]).max() < 1e-4
 
 
+def test_one_attention_over_a_text_and_an_image() -> None:
+    """GIT puts the image first, LayoutLMv3 the text."""
+    image = picture(32, 32)
+    processor = transformers.ViTImageProcessorPil(do_resize=False)
+    ids = torch.tensor([[5, 6, 7]])
+    vision = {**SIZE, "image_size": 32, "patch_size": 8}
+    git = transformers.GitConfig(**SIZE, vocab_size=400, vision_config=vision)
+    layout = transformers.LayoutLMv3Config(
+        **SIZE,
+        vocab_size=400,
+        input_size=32,
+        patch_size=8,
+        coordinate_size=8,
+        shape_size=8,
+        max_2d_position_embeddings=64,
+    )
+    boxes = {"bbox": torch.tensor([[[0, 0, 8, 8], [8, 8, 16, 16], [16, 16, 24, 24]]])}
+    patches = ("[CLS]", *(f"{row},{column}" for row in range(4) for column in range(4)))
+    words = ("#5", "#6", "#7")
+    for name, config, more, expected in (
+        ("GitModel", git, {}, patches + words),
+        ("LayoutLMv3Model", layout, boxes, words + patches),
+    ):
+        model = mixing_nothing(built(name, config, factor=10.0))
+
+        def inputs(given: Any, more: dict[str, Any] = more) -> dict[str, Any]:
+            pixels = processor(images=given, return_tensors="pt")["pixel_values"]
+            return {"input_ids": ids, "pixel_values": pixels, **more}
+
+        record = extract(model, inputs(image), processor=processor)
+        tokens = record.stacks["self"].query_tokens
+        assert tokens.text == expected
+        assert np.abs(record.images[0].astype(int) - image).max() <= 1
+        (grid,) = tokens.grids
+        for row, column in [(0, 0), (1, 3), (3, 2)]:
+            other = with_patch(image, (8 * row, 8 * column), 8)
+            pair = (inputs(image), inputs(other))
+            changed = changed_queries(model, processor, pair, "self", 0)
+            assert changed == {grid.start + 4 * row + column}
+
+
 @pytest.mark.parametrize(
     ("name", "kind", "block"),
     [

@@ -28,6 +28,8 @@ __all__ = ["Naming"]
 # Stacks whose queries are what the model was given, and stacks that may read a text.
 _SEEING = ("vision", "encoder", "audio", "self")
 _READING = ("self", "encoder", "decoder", "cross")
+# One attention over a text and an image: whether the image's tokens come first.
+_IMAGE_FIRST = {"git": True, "layoutlmv3": False}
 # What a decoder asks for in an image are no patches of it.
 _ASKING = re.compile("decoder|mask_head")
 
@@ -113,8 +115,28 @@ class Naming:
         text = self._own_text(name, index)
         if text is not None:
             return self._read(text, index, named)
-        found = self._seen(name, count) if layers.stack in _SEEING else None
+        found = None
+        if layers.stack in _SEEING:
+            found = self._with_image(name, index) or self._seen(name, count)
         return _plain(count) if found is None else found
+
+    def _with_image(self, name: str, index: int) -> Tokens | None:
+        """A text and an image in one attention, where a model's way to put them is known."""
+        layers = self._stacks[name]
+        text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
+        first = _IMAGE_FIRST.get(getattr(self._model.config, "model_type", ""))
+        if first is None or layers.stack == "vision" or text is None or pixels is None:
+            return None
+        image = patch_tokens(
+            self._model,
+            layers.names[0],
+            (pixels.shape[-2], pixels.shape[-1]),
+            layers.shape(index)[0] - len(text),
+            images=[0 if self._num_pictures == 1 else None],
+        )
+        if image is None:
+            return None
+        return joined_tokens(image, text) if first else joined_tokens(text, image)
 
     def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -241,7 +242,7 @@ def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
     Parameters
     ----------
     first, second : Tokens
-        Ids and words are kept where both have them.
+        Ids and words are kept where both have them, grids of both.
 
     Returns
     -------
@@ -253,5 +254,11 @@ def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
     if first.words is not None and second.words is not None:
         words = numbered_words(first.words + second.words, special, sequence)
     return Tokens(
-        text=first.text + second.text, special=special, sequence=sequence, ids=ids, words=words
+        text=first.text + second.text,
+        special=special,
+        sequence=sequence,
+        ids=ids,
+        words=words,
+        grids=first.grids
+        + tuple(replace(grid, start=grid.start + len(first)) for grid in second.grids),
     )
