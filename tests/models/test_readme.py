@@ -44,6 +44,7 @@ def test_the_lines_of_python_run(
         "CONTRIBUTING.md",
         "docs/from-bertviz.md",
         "docs/from-elsewhere.md",
+        "docs/kinds.md",
         "docs/where-it-runs.md",
     ],
 )
