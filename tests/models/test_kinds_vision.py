@@ -42,6 +42,15 @@ _LLAMA_4 = {
     "pixel_shuffle_ratio": 0.5,
 }
 
+_HIERA = {
+    "embed_dim": 16,
+    "image_size": [64, 64],
+    "depths": [1, 1, 1],
+    "num_heads": [1, 2, 2],
+    "masked_unit_size": [8, 8],
+    "num_query_pool": 2,
+}
+
 # Class, settings, height and width of the image; tokens before and behind the patches.
 TOWERS: dict[str, tuple[str, dict[str, Any], tuple[int, int], list[str], list[str]]] = {
     "vit": ("ViTModel", _WIDE, (32, 48), ["[CLS]"], []),
@@ -288,8 +297,10 @@ def test_a_film_is_cut_into_patches_through_frames() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "pixels"),
     [
-        # It keeps some of the patches, in an order of their own.
+        # It keeps some of the patches, or all of them, in an order of their own.
         ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.75, "image_size": 64}, (3, 64, 64)),
+        ("ViTMAEModel", {**_PLAIN, "mask_ratio": 0.0}, (3, 32, 32)),
+        ("HieraModel", _HIERA, (3, 64, 64)),
         # Frames of one place attend, then places of one frame.
         ("TimesformerModel", {**_PLAIN, "num_frames": 4}, (4, 3, 32, 32)),
     ],
@@ -299,6 +310,9 @@ def test_what_is_no_patch_of_a_known_place_has_a_neutral_name(
 ) -> None:
     model = built(name, settings)
     values = torch.randn(1, *pixels, generator=torch.Generator().manual_seed(0))
-    tokens = next(iter(extract(model, {"pixel_values": values}).stacks.values())).query_tokens
-    assert not tokens.grids
-    assert not any("," in text for text in tokens)
+    record = extract(model, {"pixel_values": values})
+    named = [stack for stack in record.stacks.values() if stack.query_tokens.grids]
+    # After places of one time TimeSformer sees whole frames, which have their patches.
+    assert [stack.name for stack in named] == (["vision attention"] if len(pixels) == 4 else [])
+    for stack in record.stacks.values():
+        assert any("," in text for text in stack.query_tokens) == (stack in named)
