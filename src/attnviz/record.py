@@ -67,6 +67,8 @@ class AttentionRecord(FromElsewhere):
         if not stacks:
             raise ValueError("stacks is empty; a record needs at least one AttentionStack")
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
+        if not isinstance(model, str):
+            raise TypeError(f"model must be a text, the title of pictures; got {model!r}")
         # Half of a surrogate pair is no text: no file could hold the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)

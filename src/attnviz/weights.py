@@ -204,7 +204,9 @@ class QueryKeyAttention:
         """
         queries = self.queries[head, rows].float()
         keys = self.keys[self.key_head(head)].float()
-        logits = (queries @ keys.T) * self.scale
+        # What is stored gives the same weights wherever it is read.
+        with torch.autocast(queries.device.type, enabled=False):
+            logits = (queries @ keys.T) * self.scale
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         columns = slice(0, self.num_keys)
@@ -231,7 +233,8 @@ class QueryKeyAttention:
             float32, (rows, columns).
         """
         block = np.empty((rows.stop - rows.start, columns.stop - columns.start), np.float32)
-        with torch.no_grad():
+        device = self.queries.device.type
+        with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in tiles(rows, self.num_keys):
                 logits = self.logits(head, tile)
                 if self.sinks is not None:

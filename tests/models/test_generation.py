@@ -67,7 +67,7 @@ def test_rows_of_a_decoder_are_those_of_its_steps(
     assert_predictions(record.tokens, own, 8)
     assert record.tokens.predictions[-1].row == 19
     assert record.tokens.sequence == (0,) * 8 + (1,) * 12
-    assert record.notes[-1] == "The last 12 tokens were generated greedily (the second text)."
+    assert record.notes[-1] == "The last 12 tokens were generated greedily."
 
 
 @pytest.mark.parametrize("kind", ENCODER_DECODERS)
@@ -406,7 +406,7 @@ class TestNotes:
 
     def test_one_token_is_told_as_one(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=1)
-        assert record.notes[-1] == "The last token was generated greedily (the second text)."
+        assert record.notes[-1] == "The last token was generated greedily."
 
     def test_without_a_tokenizer_candidates_are_ids(self, llama: Any) -> None:
         record = extract(llama, IDS, generate=2)

@@ -252,7 +252,7 @@ def _run(
     notes = [*dict.fromkeys(batch.notes), *run_notes, *notes_of_kept(ran, stacks, keeping)]
     missing = collector.missing()
     if missing:
-        more = f" and {len(missing) - 1} modules more attend" if missing[1:] else " attends"
+        more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"
         notes.append(f"{missing[0].name}{more} too: what they do cannot be seen, and is not shown.")
         warn_caller(f"{name_of(loaded.model)}: {notes[-1]}")
     if any(layers.in_call_order for layers in stacks.values()):

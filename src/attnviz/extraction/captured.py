@@ -131,6 +131,11 @@ def capture(
         If numbers are too large for the dtype in which they are to be kept.
     """
     seen = _read(call, kept, masks, name=name, turn=turn, windows=windows)
+    if not all(map(_is_finite, seen)):
+        raise ValueError(
+            f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
+            "infinite numbers; look at its weights, and at the precision that it runs in"
+        )
     # Of hundreds of windows one a layer tells how much rounding matters.
     measured = [seen[turn % len(seen)]] if windows else seen
     errors = [copier.error(attention, heads) for attention in measured]
@@ -179,6 +184,13 @@ def _read(
             _check(call, attention, index, positions, name, turn=turn)
             found.append(attention)
     return found
+
+
+def _is_finite(attention: Captured) -> bool:
+    tensors = [attention.values] if isinstance(attention, GivenWeights) else []
+    if isinstance(attention, QueryKeyAttention):
+        tensors = [attention.queries, attention.keys]
+    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
 def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:

@@ -52,6 +52,8 @@ class Run:
         How many attentions it computed.
     received : tuple of int
         How many queries and keys they had in all, padding included.
+    dtype : dtype or None
+        In which precision they came; None where they are not known.
     whole : bool
         Whether queries and keys account for all of its logits.
     dispatched : bool
@@ -72,6 +74,7 @@ class Run:
     calls: list[list[Captured]] = field(default_factory=list)
     num_calls: int = 0
     received: tuple[int, int] = (0, 0)
+    dtype: torch.dtype | None = None
     whole: bool = True
     dispatched: bool = True
     heads: tuple[int, ...] | None = None
@@ -277,6 +280,7 @@ class Collector:
             )
         run.errors = errors if not run.errors else list(map(max, run.errors, errors))
         run.num_calls += 1
+        run.dtype = None if call.query is None else call.query.dtype
         run.received = (
             run.received[0] + windows * call.num_queries,
             run.received[1] + windows * call.num_keys,

@@ -136,7 +136,7 @@ class Encoder:
         else:
             append_ids(self._model, batch, added[None], tokenizer)
             which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
-            note = f"The last {which} generated {manner} (the second text)."
+            note = f"The last {which} generated {manner}."
         batch.answers = [
             answer and replace(answer, likeliest=tuple(generated.likeliest))
             for answer in batch.answers

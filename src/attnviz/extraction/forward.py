@@ -60,8 +60,10 @@ def run_forward(
     arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
     # No cache is filled, and logits are made only for tokens that predict a text.
     accepted = inspect.signature(model.forward).parameters
-    if "use_cache" in accepted:
-        arguments["use_cache"] = False
+    # Without a cache transformers takes positions that begin again for texts packed into one.
+    packed = "position_ids" in arguments and "attention_mask" not in arguments
+    if "use_cache" in accepted and not packed:
+        arguments.setdefault("use_cache", False)
     if "logits_to_keep" in accepted:
         arguments["logits_to_keep"] = num_logits(batch)
     # Where there is a text beside the images, names tell what belongs to which.
@@ -95,10 +97,16 @@ def run_forward(
                 outputs = model(**arguments)
             if not collector.overlooked:
                 break
-    first = (run.calls[0][0] for run in collector.runs if run.calls)
-    halves = half_precision_note(model.dtype, first)
+    halves = half_precision_note(
+        [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
+    )
     if halves is not None:
         notes.append(halves)
+    elif model.device.type != "meta" and torch.is_autocast_enabled(model.device.type):
+        notes.append(
+            "The model ran under autocast, which rounds as it computes: weights are a float32 "
+            "softmax of the queries and keys that its attention received."
+        )
     return collector, outputs, notes
 
 

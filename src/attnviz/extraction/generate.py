@@ -136,7 +136,9 @@ def read_settings(given: Any, model: PreTrainedModel) -> Settings:
         raise ValueError(f"generate: nothing says how many tokens; {_WAYS_OUT}")
     if limit is not None and (not _is_number(limit) or limit < 1):
         raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
-    manner = "by sampling" if setting("do_sample") else "greedily"
+    manner = "greedily"
+    if setting("do_sample"):
+        manner = "by sampling (probabilities are the model's own, before temperature and the like)"
     if (setting("num_beams") or 1) > 1:
         manner = f"by a search with {setting('num_beams')} beams"
     return Settings(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import torch
 
@@ -15,38 +15,35 @@ _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _ROWS = 8
 
 
-def half_precision_note(dtype: torch.dtype, attentions: Iterable[object]) -> str | None:
+def half_precision_note(
+    attentions: Sequence[tuple[torch.dtype | None, object]],
+) -> str | None:
     """Say what a record's weights are where the model computes in half precision.
 
     Parameters
     ----------
-    dtype : dtype
-        The model's.
-    attentions : iterable of object
-        What is kept of its layers.
+    attentions : sequence of (dtype, object)
+        For each of the model's layers in which precision its queries came, and what is kept.
 
     Returns
     -------
     str or None
-        With the largest difference from weights in the model's own precision, measured on some
-        queries of a head of each layer; None where the model computes in another dtype.
+        With the largest difference from weights in the model's own precision that is found in a
+        sample, some queries of a head of each layer; None where none received half precision.
     """
-    if dtype not in _NAMES:
+    halves = {
+        number: attention
+        for number, (dtype, attention) in enumerate(attentions)
+        if isinstance(attention, QueryKeyAttention) and dtype == attention.queries.dtype in _NAMES
+    }
+    if not halves:
         return None
-    note = (
-        f"The model computes in {_NAMES[dtype]}: weights are a float32 softmax of its queries and "
-        "keys"
-    )
-    differences = [
-        _difference(attention, number % attention.num_heads)
-        for number, attention in enumerate(attentions)
-        if isinstance(attention, QueryKeyAttention) and attention.queries.dtype == dtype
-    ]
-    if not differences:
-        return f"{note}."
+    worst = max(_difference(each, number % each.num_heads) for number, each in halves.items())
+    name = _NAMES[next(iter(halves.values())).queries.dtype]
     return (
-        f"{note}; rounded as in eager attention they would differ by up to "
-        f"{max(differences):.2g} (measured on {_ROWS} queries of a head a layer)."
+        f"The model's attention computes in {name}: weights are a float32 softmax of its queries "
+        f"and keys. In a sample, {_ROWS} queries of a head a layer, those rounded as in eager "
+        f"attention differ by up to {worst:.2g}; others may by more."
     )
 
 

@@ -35,6 +35,10 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
     """
     if isinstance(value, torch.Tensor):
         return value
+    if not isinstance(value, np.ndarray | list | tuple | int | float):
+        raise TypeError(
+            f"inputs: {name} must be a tensor, an array or numbers; got {type(value).__name__}"
+        )
     try:
         return torch.as_tensor(np.asarray(value))
     except (ValueError, TypeError) as error:
@@ -88,9 +92,6 @@ def kept_places(
         If the mask doesn't fit, or leaves nothing of an example.
     """
     if mask is None or mask.dim() != 2:
-        return [None] * ids.shape[0]
-    if mask.shape[1] > ids.shape[1] and bool(mask.all()):
-        # Of queries of the model's own too, beside the ids: nothing is padding.
         return [None] * ids.shape[0]
     if mask.shape != ids.shape:
         raise ValueError(

@@ -200,7 +200,7 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
     append_ids(model, batch, added, tokenizer)
     count = added.shape[1]
     which = "token is" if count == 1 else f"{count} tokens are"
-    batch.notes.append(f"The last {which} the target (the second text).")
+    batch.notes.append(f"The last {which} the target.")
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:

@@ -1,0 +1,62 @@
+"""What must not pass in silence: numbers that are none, other precisions around, packed texts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz import extract
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8]])
+
+
+@pytest.mark.parametrize("kind", ["bert", "bloom"])
+def test_nan_in_any_head_is_an_error(make_model: Callable[..., Any], kind: str) -> None:
+    model = make_model(kind)
+    with torch.no_grad():
+        name = {"bert": "bert.encoder.layer.0.attention.self.query.weight"}.get(
+            kind, "transformer.h.0.self_attention.query_key_value.weight"
+        )
+        model.get_parameter(name)[0, 0] = float("nan")
+    with pytest.raises(ValueError, match="NaN"):
+        extract(model, IDS)
+
+
+@pytest.mark.parametrize("kind", ["llama", "bloom"])
+def test_autocast_changes_no_record(make_model: Callable[..., Any], kind: str) -> None:
+    stack = extract(make_model(kind), IDS).stacks["self"]
+    outside = stack.weights(layer=1)
+    with torch.autocast("cpu", torch.bfloat16):
+        inside = stack.weights(layer=1)
+    assert np.array_equal(outside, inside)
+
+
+def test_extraction_under_autocast_says_so(make_model: Callable[..., Any]) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        record = extract(make_model("llama"), IDS)
+    assert any("autocast" in note or "computes in bfloat16" in note for note in record.notes)
+    kept = extract(make_model("llama"), IDS, dtype="bfloat16")
+    assert not any("computes in bfloat16" in note for note in kept.notes)
+
+
+@pytest.mark.parametrize("cache", [None, True, False])
+def test_positions_that_begin_again(make_model: Callable[..., Any], *, cache: bool | None) -> None:
+    """Without a cache transformers takes them for packed texts, with one it does not."""
+    model = make_model("llama")
+    arguments: dict[str, Any] = {
+        "input_ids": IDS,
+        "position_ids": torch.tensor([[0, 1, 2, 0, 1, 2]]),
+    }
+    if cache is not None:
+        arguments["use_cache"] = cache
+    record = extract(model, arguments)
+    model.set_attn_implementation("eager")
+    with torch.no_grad():
+        own = model(**arguments, output_attentions=True).attentions
+    for layer, expected in enumerate(own):
+        found = record.stacks["self"].weights(layer=layer)
+        assert np.abs(found - expected[0].numpy()).max() < 1e-5
