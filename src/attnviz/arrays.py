@@ -6,6 +6,7 @@ array, is empty or has other axes than are wanted is refused by its name, with t
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -125,13 +126,21 @@ def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[i
 
     Raises
     ------
+    TypeError
+        If they are no whole numbers.
     ValueError
-        If there are more or fewer numbers, or one twice.
+        If there are more or fewer numbers, one twice, or one below 0.
     """
-    numbers = [int(number) for number in (range(count) if layers is None else layers)]
-    if len(numbers) != count or len(set(numbers)) != len(numbers):
+    given = list(range(count) if layers is None else layers)
+    try:
+        numbers = [operator.index(number) for number in given]
+    except TypeError as error:
+        raise TypeError(
+            f"layers={layers!r} must be whole numbers, one for each of the {count} layers of {name}"
+        ) from error
+    if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers, default=0) < 0:
         raise ValueError(
-            f"layers={numbers!r} must number each of the {count} layers of {name} once"
+            f"layers={numbers!r} must number each of the {count} layers of {name} once, from 0"
         )
     return numbers
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, SupportsIndex
 
 from attnviz.display import alphabet_of_entries, display_text
 from attnviz.projected import ProjectedKeys
@@ -90,6 +90,8 @@ def tokens_of(
         made = replace(made, text=tuple(shown))
     if sentence_b_start is None:
         return made
+    if not isinstance(sentence_b_start, SupportsIndex):
+        raise TypeError(f"sentence_b_start must be the place of a token; got {sentence_b_start!r}")
     if not 0 < sentence_b_start < len(made):
         raise ValueError(
             f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "

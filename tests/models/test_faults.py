@@ -60,3 +60,13 @@ def test_positions_that_begin_again(make_model: Callable[..., Any], *, cache: bo
     for layer, expected in enumerate(own):
         found = record.stacks["self"].weights(layer=layer)
         assert np.abs(found - expected[0].numpy()).max() < 1e-5
+
+
+def test_ids_of_three_axes_are_for_codecs_alone(make_model: Callable[..., Any]) -> None:
+    with pytest.raises(ValueError, match=r"input_ids must be \(examples, tokens\)"):
+        extract(make_model("llama"), {"input_ids": torch.ones(1, 2, 2, dtype=torch.long)})
+
+
+def test_what_is_no_array_is_named(make_model: Callable[..., Any]) -> None:
+    with pytest.raises(TypeError, match=r"input_ids must be a tensor.*got NoneType"):
+        extract(make_model("llama"), {"input_ids": None})

@@ -403,3 +403,20 @@ def test_the_ways_out_of_missing_axes_are_ones() -> None:
 def test_a_record_of_weights_carries_its_images() -> None:
     image = np.zeros((2, 2, 3), np.uint8)
     assert len(taken(LAYERS, images=[image]).images) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words_of_it"),
+    [
+        ({"layers": "ab"}, TypeError, "layers='ab' must be whole numbers"),
+        ({"layers": [0.5, 1]}, TypeError, "must be whole numbers"),
+        ({"layers": [-1, 0]}, ValueError, "once, from 0"),
+        ({"sentence_b_start": "x"}, TypeError, "sentence_b_start must be the place of a token"),
+        ({"model": 3}, TypeError, "model must be a text"),
+    ],
+)
+def test_arguments_of_another_kind(
+    options: dict[str, Any], error: type[Exception], words_of_it: str
+) -> None:
+    with pytest.raises(error, match=words_of_it):
+        AttentionRecord.from_weights(shares(2, 1, 3, 3), words(3), **options)

@@ -296,7 +296,8 @@ class Encoder:
         """Note a list of tokens: which places are padding, and what is shown for the others."""
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
-        if ids.dim() == 3 or ids.shape[0] != batch.size:
+        apart = ids.dim() == 3 or ids.shape[0] != batch.size
+        if apart and _has_codebooks(self._model.config):
             # Codecs of sound: a token is several ids, side by side or in rows below each other.
             batch.notes.append("A token has several ids: tokens are shown by their place.")
             return
@@ -353,3 +354,10 @@ class Encoder:
         self._add_side(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
+
+
+def _has_codebooks(config: Any) -> bool:
+    """Whether a token may be several ids, one for each codebook of a codec of sound."""
+    parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
+    names = ("num_codebooks", "num_channels")
+    return any(hasattr(part, name) for part in parts for name in names)
