@@ -12,9 +12,9 @@ from tokenizers import AddedToken
 
 from models.tiny import SIZE, built
 
-__all__ = ["MODELS", "chat", "mixing_nothing"]
+__all__ = ["MODELS", "TEXT", "chat", "mixing_nothing"]
 
-_TEXT: dict[str, Any] = {
+TEXT: dict[str, Any] = {
     **SIZE,
     "vocab_size": 400,
     "num_key_value_heads": 2,
@@ -72,7 +72,7 @@ def _llava(tokenizer: Any) -> Made:
     )
     config = transformers.LlavaConfig(
         vision_config=transformers.CLIPVisionConfig(**_VISION),
-        text_config=transformers.LlamaConfig(**_TEXT),
+        text_config=transformers.LlamaConfig(**TEXT),
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
     )
     return built("LlavaForConditionalGeneration", config, factor=_FACTOR), processor
@@ -92,7 +92,7 @@ def _gemma3(tokenizer: Any) -> Made:
     )
     config = transformers.Gemma3Config(
         vision_config=_VISION,
-        text_config={**_TEXT, "head_dim": 12, "sliding_window": 6},
+        text_config={**TEXT, "head_dim": 12, "sliding_window": 6},
         mm_tokens_per_image=4,
         image_token_id=ids[soft],
         boi_token_index=ids[begin],
@@ -130,7 +130,7 @@ _QWEN_TOKENS = {
     "image_token_id": "<|image_pad|>",
     "video_token_id": "<|video_pad|>",
 }
-_QWEN_TEXT = {**_TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
+_QWENTEXT = {**TEXT, "rope_scaling": {"type": "mrope", "mrope_section": [2, 2, 2]}}
 _QWEN_VISION = {
     "num_heads": 2,
     "patch_size": 14,
@@ -143,7 +143,7 @@ def _qwen2(tokenizer: Any) -> Made:
     tokenizer = _with(tokenizer, *_QWEN_TOKENS.values())
     ids = {name: tokenizer.convert_tokens_to_ids(each) for name, each in _QWEN_TOKENS.items()}
     vision = {**_QWEN_VISION, "depth": 2, "embed_dim": 32, "hidden_size": 48, "mlp_ratio": 2}
-    config = transformers.Qwen2VLConfig(text_config=_QWEN_TEXT, vision_config=vision, **ids)
+    config = transformers.Qwen2VLConfig(text_config=_QWENTEXT, vision_config=vision, **ids)
     model = built("Qwen2VLForConditionalGeneration", config, factor=_FACTOR)
     return model, _qwen_processor(tokenizer)
 
@@ -161,7 +161,7 @@ def _qwen2_5(tokenizer: Any) -> Made:
         "window_size": 56,
         "fullatt_block_indexes": [1],
     }
-    config = transformers.Qwen2_5_VLConfig(text_config=_QWEN_TEXT, vision_config=vision, **ids)
+    config = transformers.Qwen2_5_VLConfig(text_config=_QWENTEXT, vision_config=vision, **ids)
     model = built("Qwen2_5_VLForConditionalGeneration", config, factor=_FACTOR)
     return model, _qwen_processor(tokenizer)
 
@@ -180,7 +180,7 @@ def _idefics3(tokenizer: Any) -> Made:
     )
     config = transformers.Idefics3Config(
         vision_config=_VISION,
-        text_config=transformers.LlamaConfig(**_TEXT),
+        text_config=transformers.LlamaConfig(**TEXT),
         scale_factor=2,
         image_token_id=tokenizer.convert_tokens_to_ids("<image>"),
     )

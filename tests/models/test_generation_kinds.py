@@ -80,7 +80,7 @@ def gemma3() -> Any:
 
 def paligemma() -> Any:
     if Version(transformers.__version__) < Version("5.20"):
-        pytest.skip("its masks were made in other ways before")
+        pytest.skip("PaliGemma masks a text that it writes in another way before transformers 5.20")
     config = transformers.PaliGemmaConfig(
         text_config=TEXT | {"model_type": "gemma", "head_dim": 12},
         vision_config=VISION

@@ -12,7 +12,7 @@ import transformers
 
 from attnviz import extract
 from attnviz.extraction.pixels import pictures
-from models.seeing import MODELS, chat, mixing_nothing
+from models.seeing import MODELS, TEXT, chat, mixing_nothing
 from models.tiny import (
     SIZE,
     assert_own,
@@ -27,16 +27,6 @@ from models.tiny import (
 )
 
 pytestmark = pytest.mark.models
-
-_TEXT: dict[str, Any] = {
-    **SIZE,
-    "vocab_size": 400,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 512,
-    "pad_token_id": 0,
-    "bos_token_id": 1,
-    "eos_token_id": 2,
-}
 
 
 def test_tiles_of_an_image_are_pictures_of_their_own(byte_tokenizer: Any) -> None:
@@ -114,7 +104,7 @@ class TestPagesOfPictures:
         vision = transformers.PixtralVisionConfig(**SIZE, image_size=64, patch_size=8)
         config = transformers.Mistral3Config(
             vision_config=vision,
-            text_config=transformers.MistralConfig(**_TEXT),
+            text_config=transformers.MistralConfig(**TEXT),
             image_token_index=9,
             spatial_merge_size=2,
         )

@@ -17,10 +17,9 @@ from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.predict import num_logits
 from attnviz.extraction.room import check_memory
+from attnviz.extraction.senses import SOUNDS
 
 __all__ = ["run_forward"]
-
-_SOUNDS = ("input_features", "input_values", "audio_values")
 
 
 def run_forward(
@@ -89,7 +88,7 @@ def run_forward(
                 encoder_decoder=encoder_decoder,
                 vision=is_vision,
                 keeping=keeping,
-                beside_text="audio" if any(map(arguments.__contains__, _SOUNDS)) else "vision",
+                beside_text="audio" if any(map(arguments.__contains__, SOUNDS)) else "vision",
                 trace_all=trace_all,
             )
             check_memory(layer_sizes(model, collector.stacks, batch.sides), keeping)

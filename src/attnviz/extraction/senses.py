@@ -14,10 +14,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from attnviz.extraction.inputs import is_image
 
-__all__ = ["Senses", "check_finite", "checked_image", "checked_sound", "senses_of"]
+__all__ = ["SOUNDS", "Senses", "check_finite", "checked_image", "checked_sound", "senses_of"]
 
 _IMAGES = ("pixel_values", "flattened_patches")
-_SOUNDS = ("input_values", "input_features", "audio_values")
+#: What models call the sound that they are given.
+SOUNDS = ("input_values", "input_features", "audio_values")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def senses_of(model: PreTrainedModel) -> Senses:
     reads = "input_ids" in accepted
     sees = takes(*_IMAGES)
     # Time series have the same name as sounds, and no frames.
-    return Senses(type(model).__name__, reads, sees, takes(*_SOUNDS))
+    return Senses(type(model).__name__, reads, sees, takes(*SOUNDS))
 
 
 def checked_image(model: PreTrainedModel, image: Any) -> Any:
@@ -244,7 +245,7 @@ def check_finite(arguments: Mapping[str, Any]) -> None:
         With the argument's name.
     """
     for name, value in arguments.items():
-        if name.startswith((*_IMAGES, *_SOUNDS)) and isinstance(value, torch.Tensor):
+        if name.startswith((*_IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
             if not value.numel():
                 raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
             if value.is_floating_point() and not bool(value.isfinite().all()):
