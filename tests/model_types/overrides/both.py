@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from model_types.overrides.text import INDEXED
 from model_types.overrides.vision import FLORENCE, SWIN_FOUR
 
 __all__ = ["BOTH"]
@@ -350,22 +351,7 @@ BOTH: dict[str, dict[str, Any]] = {
     "qwen2_5_vl": {"config": {"text_config": {"rope_parameters": _MROPE}}},
     "qwen2_vl": {"config": {"text_config": {"rope_parameters": _MROPE}}},
     "qwen3_omni_moe_thinker": {"config": {"vision_start_token_id": 40}},
-    "qwen4_exp": {
-        "config": {
-            "text_config": {
-                "num_hidden_layers": 4,
-                "layer_types": ["linear_attention", "indexed_attention"] * 2,
-                "indexer_n_heads": 2,
-                "indexer_kv_heads": 1,
-                "indexer_head_dim": 16,
-                "indexer_budget": 8,
-                "indexer_compress_ratio": 2,
-                "ngram_vocab_size_base": 200,
-                "split_ngram_parts": 2,
-                "hc_lowrank": 8,
-            }
-        }
-    },
+    "qwen4_exp": {"config": {"text_config": INDEXED}},
     "step3p7": {"config": {"text_config": {"sliding_window": 5}}},
     "blip-2": {
         "config": {"image_token_index": 10, "use_decoder_only_language_model": True},

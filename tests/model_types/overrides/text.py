@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["TEXT"]
+__all__ = ["INDEXED", "TEXT"]
 
 _EQUAL_HEADS = {"config": {"num_key_value_heads": 4}}
 _HYBRID = {"num_hidden_layers": 4, "layer_types": ["linear_attention", "full_attention"] * 2}
@@ -25,7 +25,7 @@ _SERIES = {
         "future_time_features": ("normal", 1, 4, 1),
     },
 }
-_QSA = {
+INDEXED = {
     "num_hidden_layers": 4,
     "layer_types": ["linear_attention", "indexed_attention"] * 2,
     "indexer_n_heads": 2,
@@ -152,7 +152,7 @@ TEXT: dict[str, dict[str, Any]] = {
         "config": {"self_attn": True, "self_attn_heads": 4, "d_model": 32},
         "inputs": {"past_values": ("normal", 1, 32, 1)},
     },
-    "qwen4_exp_text": {"config": _QSA},
+    "qwen4_exp_text": {"config": INDEXED},
     "reformer": {
         "config": {
             "attn_layers": ["local", "lsh", "local", "lsh"],
