@@ -229,20 +229,30 @@ function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   return reply.data;
 }
 
+function readPiece(reply: Reply): Piece {
+  const header = reply.header as PieceHeader;
+  const values = decode(header, dataOf(reply));
+  const [count, rows, columns] = header.shape;
+  const matrices = Array.from({ length: count }, (_, i) =>
+    values.subarray(i * rows * columns, (i + 1) * rows * columns),
+  );
+  return { matrices, rows, columns, maximum: header.maximum, error: header.error };
+}
+
+function bytesOfPiece({ matrices, rows, columns }: Piece): number {
+  return 4 * matrices.length * rows * columns;
+}
+
 /** The pieces of a record, from whichever carrier. */
 export class Source {
   readonly carrier: Carrier;
   readonly #blocks: Recent<Kept>;
-  readonly #pieces: Recent<Piece>;
-  readonly #vectors: Recent<Vectors>;
-  readonly #scores = new Map<string, Scores>();
-  readonly #images = new Map<number, RecordImage>();
+  readonly #answers: Recent<unknown>;
 
   constructor(carrier: Carrier, keptBytes = KEPT_BYTES) {
     this.carrier = carrier;
     this.#blocks = new Recent(keptBytes);
-    this.#pieces = new Recent(keptBytes);
-    this.#vectors = new Recent(keptBytes);
+    this.#answers = new Recent(keptBytes);
   }
 
   /** What the record holds. */
@@ -299,67 +309,69 @@ export class Source {
 
   /** Heads' maps of a layer, pooled by the largest weight where they are too big. */
   async maps(request: MapsRequest, signal?: AbortSignal): Promise<Piece> {
-    return this.#piece("maps", request, signal);
+    return this.question("maps", request, readPiece, bytesOfPiece, signal);
   }
 
   /** One tile of a matrix. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
-    return this.#piece("tile", request, signal);
+    return this.question("tile", request, readPiece, bytesOfPiece, signal);
   }
 
   /** A query, some keys, and how the query's weights come from them. */
   async vectors(request: VectorsRequest, signal?: AbortSignal): Promise<Vectors> {
-    const key = JSON.stringify(request);
-    const known = this.#vectors.get(key);
-    if (known) return known;
-    const parts = await Promise.all(
-      splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map(async (part) =>
-        readVectors(await this.carrier.ask("vectors", part, signal), part.keys),
+    return this.#once("vectors", request, bytesOfVectors, async () =>
+      joinVectors(
+        await Promise.all(
+          splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map(async (part) =>
+            readVectors(await this.carrier.ask("vectors", part, signal), part.keys),
+          ),
+        ),
       ),
     );
-    const vectors = joinVectors(parts);
-    this.#vectors.set(key, vectors, bytesOfVectors(vectors));
-    return vectors;
   }
 
   /** A pattern's score of every head of a stack, layer by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
-    const key = JSON.stringify([stack, pattern]);
-    const known = this.#scores.get(key);
-    if (known) return known;
-    const reply = await this.carrier.ask("scores", { stack, pattern }, signal);
-    const { scores } = reply.header as { scores: Scores };
-    this.#scores.set(key, scores);
-    return scores;
+    const read = ({ header }: Reply): Scores => (header as { scores: Scores }).scores;
+    const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
+    return this.question("scores", { stack, pattern }, read, bytesOf, signal);
   }
 
   /** One of the description's images, as many pixels as a reply carries. */
   async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
-    const known = this.#images.get(index);
-    if (known) return known;
-    const image = readImage(await this.carrier.ask("image", { index }, signal));
-    this.#images.set(index, image);
-    return image;
+    return this.question("image", { index }, readImage, () => LARGEST_REPLY, signal);
   }
 
-  async #piece(
-    name: "maps" | "tile",
-    request: MapsRequest | TileRequest,
+  /**
+   * The answer to a question whose answer fits into one reply; kept for who asks again.
+   *
+   * @param read what the reply says.
+   * @param bytesOf what it takes to keep it.
+   */
+  async question<T>(
+    name: string,
+    request: object,
+    read: (reply: Reply) => T | Promise<T>,
+    bytesOf: (answer: T) => number,
     signal?: AbortSignal,
-  ): Promise<Piece> {
-    const key = JSON.stringify([name, request]);
-    const known = this.#pieces.get(key);
-    if (known) return known;
-    const reply = await this.carrier.ask(name, request, signal);
-    const header = reply.header as PieceHeader;
-    const values = decode(header, dataOf(reply));
-    const [count, rows, columns] = header.shape;
-    const matrices = Array.from({ length: count }, (_, i) =>
-      values.subarray(i * rows * columns, (i + 1) * rows * columns),
+  ): Promise<T> {
+    return this.#once(name, request, bytesOf, async () =>
+      read(await this.carrier.ask(name, request, signal)),
     );
-    const piece = { matrices, rows, columns, maximum: header.maximum, error: header.error };
-    this.#pieces.set(key, piece, values.byteLength);
-    return piece;
+  }
+
+  async #once<T>(
+    name: string,
+    request: object,
+    bytesOf: (answer: T) => number,
+    ask: () => Promise<T>,
+  ): Promise<T> {
+    const key = JSON.stringify([name, request]);
+    const known = this.#answers.get(key) as T | undefined;
+    if (known !== undefined) return known;
+    const answer = await ask();
+    this.#answers.set(key, answer, bytesOf(answer));
+    return answer;
   }
 
   /** The page that carries what is shown, made by the kernel, with its name. */
