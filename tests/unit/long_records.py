@@ -1,0 +1,56 @@
+"""Records of long texts, made from queries and keys that attend as language models do."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+import attnviz as av
+
+#: A text of this many tokens has one query that reads one key far back and nothing else.
+NEEDLE = (0.75, 0.2)
+
+
+def long_record(
+    tokens: int,
+    *,
+    layers: int = 1,
+    heads: int = 4,
+    key_heads: int = 2,
+    head_dim: int = 64,
+    causal: bool = True,
+    dtype: torch.dtype = torch.float32,
+    seed: int = 0,
+) -> av.AttentionRecord:
+    """A Llama-like record: grouped key heads, a sink, a neighbourhood, topics and one needle.
+
+    The needle is query ``int(0.75 * tokens)``, which gives nearly all of its weight to key
+    ``int(0.2 * tokens)``: one bright cell that a picture of the whole must not lose.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    position = torch.arange(tokens, dtype=torch.float32)
+    # The products of two waves fall with the distance of their positions.
+    wavelengths = torch.tensor([64.0, 256.0, 1024.0, 8192.0])
+    angles = 2 * math.pi * position[:, None] / wavelengths
+    waves = torch.cat([angles.cos(), angles.sin()], dim=1)
+    topics = torch.randn((8, 6), generator=generator)
+    topic = topics[torch.arange(tokens) * 24 // tokens % 8]
+    query_at, key_at = (int(share * tokens) for share in NEEDLE)
+    queries, keys = [], []
+    root = math.sqrt(head_dim)
+    for _ in range(layers):
+        q = torch.randn((heads, tokens, head_dim), generator=generator)
+        k = torch.randn((key_heads, tokens, head_dim), generator=generator)
+        local = torch.linspace(0.2, 1.6, heads)[:, None, None]
+        q[:, :, :8], k[:, :, :8] = local * root * waves, waves
+        q[:, :, 8:14], k[:, :, 8:14] = root * topic * (1.8 - local) / 2, topic
+        # Dimension 14 finds the first token, dimension 15 the needle.
+        q[:, :, 14], k[:, :, 14] = root, 0.0
+        k[:, 0, 14] = math.log(tokens) + 1
+        q[:, :, 15], k[:, :, 15] = 0.0, 0.0
+        q[:, query_at, 15], k[:, key_at, 15] = root, 40.0
+        queries.append(q.to(dtype))
+        keys.append(k.to(dtype))
+    names = [f"word{place}" for place in range(tokens)]
+    return av.AttentionRecord.from_qk(queries, keys, names, causal=causal, model="long")
