@@ -193,3 +193,33 @@ describe("big requests", () => {
     expect(asked).toEqual([1, 2, 3, 2]);
   });
 });
+
+describe("the description of a long text", () => {
+  it("is put together from its parts", async () => {
+    const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
+    const bytes = deflateSync(JSON.stringify(description));
+    const cuts = [0, 5, 11, bytes.length];
+    const asked: object[] = [];
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => {},
+      watch: () => {},
+      ask: async (name, args) => {
+        asked.push([name, args]);
+        const { part = 0 } = args as { part?: number };
+        // As messages bring them: a part of a larger buffer.
+        const data = new DataView(
+          Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
+          1,
+        );
+        return { header: { parts: 3 }, data };
+      },
+    };
+    expect(await new Source(carrier).describe()).toEqual(description);
+    expect(asked).toEqual([
+      ["describe", {}],
+      ["describe", { part: 1 }],
+      ["describe", { part: 2 }],
+    ]);
+  });
+});

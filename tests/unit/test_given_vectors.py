@@ -14,7 +14,7 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from attnviz.channel.server import describe
+from attnviz.channel.description import describe
 from attnviz.masks import BandMask, DenseBias, PackedMask
 from attnviz.record import AttentionRecord
 from attnviz.tokens import Tokens

@@ -15,7 +15,8 @@ from traitlets import TraitError
 
 from attnviz.analysis import all_head_scores, head_entropy
 from attnviz.channel.codec import decode
-from attnviz.channel.server import RecordServer, describe, encoded_maps
+from attnviz.channel.description import describe
+from attnviz.channel.server import RecordServer, encoded_maps
 from attnviz.extraction.copying import Copier
 from attnviz.extraction.keeping import Keeping
 from attnviz.kept import KeptHeads, vectors_of_head

@@ -18,7 +18,7 @@ from numpy.testing import assert_allclose
 
 import attnviz.snapshot.html
 from attnviz.channel.codec import Encoded, decode
-from attnviz.channel.server import describe
+from attnviz.channel.description import describe
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.snapshot.notebook import strongest_weights_table
 from attnviz.static_files import bundle

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,8 +17,9 @@ from numpy.typing import NDArray
 
 from attnviz.analysis import patterns_of
 from attnviz.channel.codec import Encoded, decode
+from attnviz.channel.description import describe
 from attnviz.channel.pictures import averaged_image
-from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer, Reply, describe
+from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer, Reply
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
@@ -96,6 +98,25 @@ def test_the_description() -> None:
     reply = RecordServer(record).reply("describe", {})
     assert reply == Reply(describe(record))
     assert json.loads(json.dumps(reply.header)) == reply.header
+
+
+def test_a_long_text_is_described_in_parts() -> None:
+    count = 131_072
+    # Half of a pair, a quote and characters of three bytes: what JSON and UTF-8 may stumble over.
+    texts = [f"{place * 7919 % 99_991:x}" for place in range(count - 3)] + ["\ud800", '"', "日本"]
+    weights = torch.eye(1, count)[None]
+    record = AttentionRecord.from_weights(
+        cross_attentions=[weights], encoder_tokens=texts, decoder_tokens=["q"]
+    )
+    server = RecordServer(record)
+    replies = [server.reply("describe", {})]
+    while len(replies) < replies[0].header["parts"]:
+        replies.append(server.reply("describe", {"part": len(replies)}))
+    data = [reply.data or b"" for reply in replies]
+    assert max(map(len, data)) <= MAX_REPLY_BYTES
+    assert json.loads(zlib.decompress(b"".join(data))) == describe(record)
+    with pytest.raises(ValueError, match="part"):
+        server.reply("describe", {"part": len(replies)})
 
 
 def test_a_record_with_numbers_from_numpy_is_described_too() -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from attnviz.channel.codec import decode, encode
-from attnviz.channel.server import describe
+from attnviz.channel.description import describe
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights

@@ -5,7 +5,7 @@
  * big for one reply, decodes, and keeps what was lately asked for.
  */
 
-import { bytesPerValue, decode, type Encoding, type PieceHeader } from "./codec";
+import { bytesPerValue, decode, type Encoding, inflate, type PieceHeader } from "./codec";
 import { type RecordImage, readImage } from "./picture";
 import type { Pooled } from "./pieces";
 import { Recent } from "./recent";
@@ -229,6 +229,23 @@ function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
   return reply.data;
 }
 
+/** The bytes of an answer that comes in parts, one after the other: the kernel reads on from it. */
+async function joined(
+  first: Reply,
+  more: (part: number) => Promise<Reply>,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const { parts } = first.header as { parts: number };
+  const replies = [first];
+  while (replies.length < parts) replies.push(await more(replies.length));
+  return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
+}
+
+function bytesOf(reply: Reply): Uint8Array<ArrayBuffer> {
+  const data = dataOf(reply);
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+}
+
 function readPiece(reply: Reply): Piece {
   const header = reply.header as PieceHeader;
   const values = decode(header, dataOf(reply));
@@ -257,7 +274,13 @@ export class Source {
 
   /** What the record holds. */
   async describe(signal?: AbortSignal): Promise<Description> {
-    return (await this.carrier.ask("describe", {}, signal)).header as Description;
+    const reply = await this.carrier.ask("describe", {}, signal);
+    if (reply.data === null) return reply.header as Description;
+    // Of a long text: deflated, in parts.
+    const more = async (part: number): Promise<Reply> =>
+      this.carrier.ask("describe", { part }, signal);
+    const bytes = await inflate(await joined(reply, more));
+    return JSON.parse(new TextDecoder().decode(bytes)) as Description;
   }
 
   /** Weights of some heads, rows and columns of a layer. */
@@ -376,28 +399,11 @@ export class Source {
 
   /** The page that carries what is shown, made by the kernel, with its name. */
   async page(state: object, signal?: AbortSignal): Promise<MadeFile> {
-    const chunks: Uint8Array[] = [];
-    let parts = 1;
-    let name = "attention.html";
-    // One after the other: the kernel makes the page at the first, and reads from it after.
-    for (let part = 0; part < parts; part++) {
-      const reply = await this.carrier.ask("page", { part, state }, signal);
-      const header = reply.header as { parts: number; name: string };
-      parts = header.parts;
-      name = header.name;
-      const data = dataOf(reply);
-      chunks.push(
-        data instanceof ArrayBuffer
-          ? new Uint8Array(data)
-          : new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
-      );
-    }
-    const bytes = new Uint8Array(chunks.reduce((sum, chunk) => sum + chunk.byteLength, 0));
-    let offset = 0;
-    for (const chunk of chunks) {
-      bytes.set(chunk, offset);
-      offset += chunk.byteLength;
-    }
+    const more = async (part: number): Promise<Reply> =>
+      this.carrier.ask("page", { part, state }, signal);
+    const first = await more(0);
+    const { name } = first.header as { name: string };
+    const bytes = await joined(first, more);
     return { name, bytes };
   }
 }

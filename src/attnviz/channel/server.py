@@ -7,21 +7,21 @@ maps that it draws. Replies stay under a size that every notebook host carries.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import head_scores, patterns_of
+from attnviz.analysis import head_scores
 from attnviz.channel.codec import Encoded, encode, pool_max
+from attnviz.channel.description import describe, packed_description
 from attnviz.channel.pictures import encoded_image
 from attnviz.channel.tiles import encoded_tile
 from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.tokens import Tokens
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "describe", "encoded_maps", "finite_scores"]
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "encoded_maps", "finite_scores"]
 
 # Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
 # some 40 ms and leaves room for others between.
@@ -34,79 +34,6 @@ class Reply:
 
     header: dict[str, Any]
     data: bytes | None = None
-
-
-def describe(record: AttentionRecord) -> dict[str, Any]:
-    """Say what a record holds, without any weights.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        The record.
-
-    Returns
-    -------
-    dict
-        Fit for JSON: model, notes, and for each stack its layers, heads and tokens; ``heads``, the
-        numbers of the heads that were kept, layer by layer, only where some are missing.
-    """
-    sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
-    return {
-        "model": record.model,
-        "notes": list(record.notes),
-        **({"images": sizes} if sizes else {}),
-        "stacks": [_describe_stack(stack) for stack in record.stacks.values()],
-    }
-
-
-def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
-    same = stack.key_tokens is stack.query_tokens
-    return {
-        "name": stack.name,
-        "layers": list(stack.layers),
-        "heads_per_layer": list(stack.heads_per_layer),
-        **({} if stack.has_all_heads else {"heads": _kept_heads(stack)}),
-        "query_tokens": _describe_tokens(stack.query_tokens),
-        "key_tokens": None if same else _describe_tokens(stack.key_tokens),
-        "normalized": stack.normalized,
-        "maximum": stack.maximum,
-        "causal": stack.causal,
-        "vectors": stack.has_vectors,
-        "patterns": list(patterns_of(stack)),
-        **_zeros(stack),
-    }
-
-
-def _kept_heads(stack: AttentionStack) -> list[list[int]]:
-    return [list(stack.kept_heads(layer)) for layer in stack.layers]
-
-
-def _zeros(stack: AttentionStack) -> dict[str, Any]:
-    """Exact zeros by layer and head, where there are any: codecs round small weights to them."""
-    counts = [
-        [
-            stack.exact_zeros(layer=layer, head=head) if head in stack.kept_heads(layer) else None
-            for head in range(heads)
-        ]
-        for layer, heads in zip(stack.layers, stack.heads_per_layer, strict=True)
-    ]
-    if not any(count is not None and count.zeros for layer in counts for count in layer):
-        return {}
-    pairs = [
-        [[0, 0] if count is None else [count.zeros, count.counted] for count in layer]
-        for layer in counts
-    ]
-    return {"zeros": pairs}
-
-
-def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
-    return {
-        "text": list(tokens.text),
-        "special": [position for position, flag in enumerate(tokens.special) if flag],
-        "sequence": list(tokens.sequence),
-        **({"grids": list(map(asdict, tokens.grids))} if tokens.grids else {}),
-        **({"predictions": list(map(asdict, tokens.predictions))} if tokens.predictions else {}),
-    }
 
 
 class RecordServer:
@@ -135,8 +62,9 @@ class RecordServer:
         self.record = record
         self._make_page = page
         self._page: tuple[Any, str, bytes] | None = None
+        self._description: bytes | None = None
         self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
-            "describe": lambda _: Reply(describe(record)),
+            "describe": self._describe,
             "block": self._block,
             "maps": self._maps,
             "tile": self._tile,
@@ -168,6 +96,15 @@ class RecordServer:
         if name not in self._answers:
             raise ValueError(f"request {name!r} is unknown; this kernel's attnviz may be older")
         return self._answers[name](arguments)
+
+    def _describe(self, arguments: Mapping[str, Any]) -> Reply:
+        if self._description is None:
+            description = describe(self.record)
+            self._description = packed_description(description)
+            if self._description is None:
+                return Reply(description)
+        piece, parts = _part_of(self._description, int(arguments.get("part", 0)), "a description")
+        return Reply({"parts": parts}, piece)
 
     def _block(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
@@ -249,10 +186,7 @@ class RecordServer:
             name, text = self._make_page(state)
             self._page = (state, name, text.encode())
         _, name, content = self._page
-        parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
-        if not 0 <= part < parts:
-            raise ValueError(f"part {part} of a page of {parts} parts was asked for")
-        piece = content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES]
+        piece, parts = _part_of(content, part, "a page")
         if part == parts - 1:
             self._page = None
         return Reply({"parts": parts, "name": name}, piece)
@@ -329,6 +263,14 @@ def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | No
         The same; None where a score is no finite number.
     """
     return [[float(score) if np.isfinite(score) else None for score in layer] for layer in scores]
+
+
+def _part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
+    """What is sent at once, and in how many parts all is."""
+    parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
+    if not 0 <= part < parts:
+        raise ValueError(f"part {part} of {of} of {parts} parts was asked for")
+    return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts
 
 
 def _range(argument: str, given: Any, size: int) -> slice:

@@ -17,8 +17,9 @@ from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
 from attnviz.channel.codec import Encoded, encode
+from attnviz.channel.description import describe
 from attnviz.channel.pictures import encoded_image
-from attnviz.channel.server import MAX_REPLY_BYTES, describe, encoded_maps, finite_scores
+from attnviz.channel.server import MAX_REPLY_BYTES, encoded_maps, finite_scores
 from attnviz.record import AttentionRecord
 from attnviz.snapshot.vectors import carried_vectors
 from attnviz.static_files import bundle
