@@ -8,6 +8,7 @@
 // file ("./chunk.js") cannot be found.
 
 import { mkdirSync, readdirSync, rmSync } from "node:fs";
+import { readFile } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import esbuild from "esbuild";
@@ -48,6 +49,18 @@ function reportSizes(metafile) {
   return withinLimits;
 }
 
+// A style sheet travels as a text inside the bundle, which esbuild leaves as it is.
+const smallStyles = {
+  name: "small-styles",
+  setup(build) {
+    build.onLoad({ filter: /\.css$/ }, async ({ path }) => {
+      const text = await readFile(path, "utf8");
+      const { code } = await esbuild.transform(text, { loader: "css", minify: true });
+      return { contents: code, loader: "text" };
+    });
+  },
+};
+
 const options = {
   absWorkingDir: here,
   entryPoints,
@@ -61,7 +74,7 @@ const options = {
   legalComments: "none",
   jsx: "automatic",
   jsxImportSource: "preact",
-  loader: { ".css": "text" },
+  plugins: [smallStyles],
   define: { "process.env.NODE_ENV": '"production"' },
   metafile: true,
   logLevel: "warning",
@@ -78,7 +91,7 @@ if (watching) {
       });
     },
   };
-  const context = await esbuild.context({ ...options, plugins: [report] });
+  const context = await esbuild.context({ ...options, plugins: [...options.plugins, report] });
   await context.watch();
   console.log("Watching js/src. Stop with Ctrl+C.");
 } else {
