@@ -3,6 +3,9 @@
 An n x n mask would be the only thing in a record that grows with n squared. Nearly all of them are
 a band (causal, sliding window), and nearly all position biases depend on distance alone, so their
 parameters are kept instead, after checking equality block by block.
+
+Each makes its entries of any block when asked: of a slice of queries or of a tensor of their
+numbers, and on the device where they are needed.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from dataclasses import dataclass
 
 import torch
 
-from attnviz.windows import WindowBias, WindowMask
+from attnviz.windows import Device, Rows, WindowBias, WindowMask
 
 __all__ = [
     "BandMask",
@@ -28,12 +31,23 @@ __all__ = [
 _ROWS_PER_BLOCK = 256
 
 
-def _positions(rows: slice, columns: slice) -> tuple[torch.Tensor, torch.Tensor]:
+def _positions(
+    rows: Rows, columns: slice, device: Device = None
+) -> tuple[torch.Tensor, torch.Tensor]:
     """Row and column numbers of a block, shaped to broadcast against each other."""
-    return (
-        torch.arange(rows.start, rows.stop)[:, None],
-        torch.arange(columns.start, columns.stop)[None, :],
+    numbers = (
+        torch.arange(rows.start, rows.stop, device=device)
+        if isinstance(rows, slice)
+        else rows.to(device)
     )
+    return numbers[:, None], torch.arange(columns.start, columns.stop, device=device)[None, :]
+
+
+def _ends(rows: Rows) -> tuple[int, int]:
+    """The first and the last of some rows."""
+    if isinstance(rows, slice):
+        return rows.start, rows.stop - 1
+    return int(rows.min()), int(rows.max())
 
 
 @dataclass(frozen=True)
@@ -56,17 +70,52 @@ class BandMask:
     after: int | None
     offset: int = 0
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns); the same for every head."""
         del head
-        query, key = _positions(rows, columns)
+        query, key = _positions(rows, columns, device)
         ahead = key - (query + self.offset)
-        flags = torch.ones(ahead.shape, dtype=torch.bool)
+        flags = torch.ones(ahead.shape, dtype=torch.bool, device=device)
         if self.after is not None:
             flags &= ahead <= self.after
         if self.before is not None:
             flags &= ahead >= -self.before
         return flags
+
+    def reach(self, rows: Rows, num_keys: int) -> slice:
+        """Keys that any of some queries may attend to.
+
+        Parameters
+        ----------
+        rows : slice or Tensor
+            The queries, at least one.
+        num_keys : int
+            How many keys there are.
+
+        Returns
+        -------
+        slice
+            Within 0 to `num_keys`; outside of it nothing is allowed.
+
+        Examples
+        --------
+        >>> BandMask(None, 0).reach(slice(4, 8), 100)
+        slice(0, 8, None)
+        """
+        first, last = _ends(rows)
+        start, stop = 0, num_keys
+        if self.before is not None:
+            start = min(num_keys, max(0, first + self.offset - self.before))
+        if self.after is not None:
+            stop = min(num_keys, max(0, last + self.offset + self.after + 1))
+        return slice(start, max(start, stop))
+
+    def covers(self, rows: Rows, columns: slice) -> bool:
+        """Whether every one of some queries may attend to every one of some keys."""
+        first, last = _ends(rows)
+        behind = self.before is None or columns.start >= last + self.offset - self.before
+        ahead = self.after is None or columns.stop - 1 <= first + self.offset + self.after
+        return behind and ahead
 
 
 @dataclass(frozen=True)
@@ -93,11 +142,13 @@ class PackedMask:
         powers = 2 ** torch.arange(8, dtype=torch.uint8)
         return cls((padded.unflatten(-1, (-1, 8)) * powers).sum(-1, dtype=torch.uint8), keys)
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns)."""
-        bits = self.bits[head if len(self.bits) > 1 else 0, rows]
-        column = torch.arange(columns.start, columns.stop)
-        return (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1 == 1
+        first, last = columns.start // 8, -(-columns.stop // 8)
+        bits = self.bits[head if len(self.bits) > 1 else 0][rows, first:last].to(device)
+        column = torch.arange(columns.start, columns.stop, device=device) - 8 * first
+        flags: torch.Tensor = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1 == 1
+        return flags
 
 
 @dataclass(frozen=True)
@@ -116,10 +167,10 @@ class DistanceBias:
     values: torch.Tensor
     num_queries: int
 
-    def added(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns)."""
-        query, key = _positions(rows, columns)
-        values = self.values[head if len(self.values) > 1 else 0]
+        query, key = _positions(rows, columns, device)
+        values = self.values[head if len(self.values) > 1 else 0].to(device)
         return values[key - query + self.num_queries - 1]
 
 
@@ -135,10 +186,10 @@ class DenseBias:
 
     values: torch.Tensor
 
-    def added(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns) or (1, columns)."""
         values = self.values[head if len(self.values) > 1 else 0]
-        return values[rows if len(values) > 1 else slice(0, 1), columns]
+        return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
 
 
 Mask = BandMask | PackedMask | WindowMask

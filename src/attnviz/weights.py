@@ -21,12 +21,26 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.masks import BandMask, Bias, Mask
+from attnviz.windows import Rows
 
-__all__ = ["GivenWeights", "LayerAttention", "QueryKeyAttention", "tiles"]
+__all__ = [
+    "GivenWeights",
+    "LayerAttention",
+    "QueryKeyAttention",
+    "blocks",
+    "normalized",
+    "tiles",
+]
 
 # A tile of logits of at most this many entries (16 MiB of float32) is computed at once: large
 # enough for the matrix product to be efficient, small enough for any length.
 _TILE_ENTRIES = 1 << 22
+# Blocks of keys are about as large as a processor's cache, whose memory would be waited
+# for, and much larger on a device that has to be kept busy.
+_BLOCK_ENTRIES = 1 << 19
+_DEVICE_BLOCK_ENTRIES = 1 << 24
+# Rows that blocks of keys are multiplied with at once.
+_ROWS_AT_ONCE = 256
 
 
 def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
@@ -47,6 +61,59 @@ def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
     step = max(1, _TILE_ENTRIES // max(1, num_keys))
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
+
+
+def blocks(columns: slice, num_rows: int, device: torch.device) -> Iterator[slice]:
+    """Split keys so that a block of them with some rows is computed fast.
+
+    Parameters
+    ----------
+    columns : slice
+        Start and stop given, step 1.
+    num_rows : int
+        Rows of a block.
+    device : torch.device
+        Where it is computed.
+
+    Yields
+    ------
+    slice
+        Neighbouring, in order, covering `columns` once; all but the last as long as a power of two.
+    """
+    entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
+    step = 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1)
+    for start in range(columns.start, columns.stop, step):
+        yield slice(start, min(start + step, columns.stop))
+
+
+def normalized(logits: torch.Tensor, log_sum_exp: torch.Tensor) -> torch.Tensor:
+    """Weights of some keys, from what their queries' weights of all keys are divided by.
+
+    Parameters
+    ----------
+    logits : Tensor
+        float32, (rows, columns), of `QueryKeyAttention.logits`; overwritten.
+    log_sum_exp : Tensor
+        float32, (rows,), of `QueryKeyAttention.log_sum_exp`, on the same device.
+
+    Returns
+    -------
+    Tensor
+        float32, (rows, columns): 0 where a query may attend to nothing.
+
+    Examples
+    --------
+    >>> normalized(torch.zeros(1, 2), torch.tensor([8.0]).log())
+    tensor([[0.1250, 0.1250]])
+    """
+    # Nothing allowed is minus infinity on both sides, which have no difference.
+    logits -= log_sum_exp.masked_fill(torch.isneginf(log_sum_exp), torch.inf)[:, None]
+    return logits.exp_()
+
+
+def _all_within(mask: Mask, rows: Rows, columns: slice) -> bool:
+    """Whether a mask is known to allow all of a block without being looked at."""
+    return isinstance(mask, BandMask) and mask.covers(rows, columns)
 
 
 class LayerAttention(Protocol):
@@ -187,35 +254,113 @@ class QueryKeyAttention:
             return self.key_heads[head]
         return head // (self.num_heads // self.keys.shape[0])
 
-    def logits(self, head: int, rows: slice) -> torch.Tensor:
-        """Logits of some rows against all keys.
+    def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
+        """Logits of some queries and keys.
 
         Parameters
         ----------
         head : int
             Query head.
-        rows : slice
-            Start and stop given.
+        rows : slice or Tensor
+            Queries: start and stop given, or their numbers, int64.
+        columns : slice, optional
+            Keys, start and stop given; all when left out.
 
         Returns
         -------
         Tensor
-            float32, (rows, keys); minus infinity where a key is not allowed.
+            float32, (rows, columns), on the device of the queries; minus infinity where a key is
+            not allowed.
         """
+        columns = slice(0, self.num_keys) if columns is None else columns
         queries = self.queries[head, rows].float()
-        keys = self.keys[self.key_head(head)].float()
+        keys = self.keys[self.key_head(head), columns].float()
+        device = queries.device
         # What is stored gives the same weights wherever it is read.
-        with torch.autocast(queries.device.type, enabled=False):
-            logits = (queries @ keys.T) * self.scale
+        with torch.autocast(device.type, enabled=False):
+            logits = queries @ keys.T
+        # In place: a block of a long text is made many thousand times.
+        logits *= self.scale
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
-        columns = slice(0, self.num_keys)
         if self.bias is not None:
-            logits = logits + self.bias.added(head, rows, columns).to(logits.device)
-        if self.mask is not None:
-            allowed = self.mask.allowed(head, rows, columns).to(logits.device)
-            logits = logits.masked_fill(~allowed, -torch.inf)
+            logits += self.bias.added(head, rows, columns, device)
+        if self.mask is not None and not _all_within(self.mask, rows, columns):
+            allowed = self.mask.allowed(head, rows, columns, device)
+            logits = logits.masked_fill_(~allowed, -torch.inf)
         return logits
+
+    def reach(self, rows: Rows) -> slice:
+        """Keys outside of which the mask allows some queries nothing.
+
+        Parameters
+        ----------
+        rows : slice or Tensor
+            Queries, as for `logits`; at least one.
+
+        Returns
+        -------
+        slice
+            All keys where the mask is no band.
+        """
+        if isinstance(self.mask, BandMask):
+            return self.mask.reach(rows, self.num_keys)
+        return slice(0, self.num_keys)
+
+    def log_sum_exp(self, head: int, rows: Rows) -> torch.Tensor:
+        """Logarithm of what each query's weights are divided by.
+
+        ``exp(logits - log_sum_exp)`` are its weights, of whichever keys (`normalized`). It is
+        summed up over blocks of keys, each against the largest logit so far (Milakov and
+        Gimelshein 2018, arXiv 1805.02867), so that no row is ever held whole.
+
+        Parameters
+        ----------
+        head : int
+            Query head.
+        rows : slice or Tensor
+            Queries, as for `logits`.
+
+        Returns
+        -------
+        Tensor
+            float32, (rows,), on the device of the queries, the sink included; minus infinity where
+            nothing is allowed.
+
+        Examples
+        --------
+        >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
+        >>> attention.log_sum_exp(0, slice(0, 2)).exp()
+        tensor([8.0000, 8.0000])
+        """
+        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        device = self.queries.device
+        found = torch.empty(len(numbers), dtype=torch.float32, device=device)
+        with torch.no_grad():
+            for start in range(0, len(numbers), _ROWS_AT_ONCE):
+                some = slice(start, min(start + _ROWS_AT_ONCE, len(numbers)))
+                part: Rows = numbers[some]
+                if isinstance(rows, slice):
+                    part = slice(rows.start + some.start, rows.start + some.stop)
+                found[some] = self._sum_of(head, part, some.stop - some.start)
+        return found
+
+    def _sum_of(self, head: int, rows: Rows, count: int) -> torch.Tensor:
+        device = self.queries.device
+        most = torch.full((count,), -torch.inf, device=device)
+        total = torch.zeros(count, device=device)
+        if self.sinks is not None:
+            most = self.sinks[head].float().to(device).expand(count)
+            total = torch.ones(count, device=device)
+        for columns in blocks(self.reach(rows), count, device):
+            logits = self.logits(head, rows, columns)
+            higher = torch.maximum(most, logits.amax(dim=1))
+            # A row that has seen nothing yet is held against 0: infinities have no difference.
+            against = higher.masked_fill(torch.isneginf(higher), 0.0)
+            logits -= against[:, None]
+            total = total * torch.exp(most - against) + logits.exp_().sum(dim=1)
+            most = higher
+        return most + torch.log(total)
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block.

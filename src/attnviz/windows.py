@@ -11,7 +11,12 @@ from dataclasses import dataclass
 
 import torch
 
-__all__ = ["WindowBias", "WindowMask"]
+__all__ = ["Device", "Rows", "WindowBias", "WindowMask"]
+
+#: Queries of a block: start and stop of a slice, or an int64 tensor of their numbers.
+Rows = slice | torch.Tensor
+#: Where a block is made; None is where the mask or bias itself lies.
+Device = torch.device | None
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,11 @@ class WindowMask:
     query_windows: torch.Tensor
     key_windows: torch.Tensor
 
-    def allowed(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns); the same for every head."""
         del head
-        return self.query_windows[rows, None] == self.key_windows[None, columns]
+        queries = self.query_windows[rows].to(device)
+        return queries[:, None] == self.key_windows[columns].to(device)
 
 
 @dataclass(frozen=True)
@@ -59,13 +65,13 @@ class WindowBias:
     query_places: torch.Tensor
     key_places: torch.Tensor
 
-    def added(self, head: int, rows: slice, columns: slice) -> torch.Tensor:
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns); 0 where the windows differ."""
-        values = self.values[:, head if self.values.shape[1] > 1 else 0]
-        windows = self.query_windows[rows, None]
+        values = self.values[:, head if self.values.shape[1] > 1 else 0].to(device)
+        windows = self.query_windows[rows][:, None].to(device)
         block = values[
             windows if len(values) > 1 else torch.zeros_like(windows),
-            self.query_places[rows, None],
-            self.key_places[None, columns],
+            self.query_places[rows][:, None].to(device),
+            self.key_places[columns].to(device),
         ]
-        return block.masked_fill(windows != self.key_windows[None, columns], 0.0)
+        return block.masked_fill(windows != self.key_windows[columns].to(device), 0.0)

@@ -16,7 +16,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import attnviz.weights
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.weights import GivenWeights, QueryKeyAttention, tiles
+from attnviz.weights import GivenWeights, QueryKeyAttention, blocks, normalized, tiles
+from attnviz.windows import WindowBias, WindowMask
 from unit.records import shares, vectors
 
 
@@ -209,6 +210,138 @@ def test_blocks_equal_slices_of_the_whole(
             block = attention.weights(head, rows, columns)
             # A product of other sizes adds in another order.
             assert_allclose(block, expected[head, rows, columns], rtol=1e-5, atol=1e-7)
+
+
+KINDS = ATTENTIONS | {
+    "plain": {},
+    "both ways": {"mask": BandMask(None, None, offset=4)},
+    "a window": {"mask": BandMask(2, 1, offset=3)},
+    "a window that begins late": {"mask": BandMask(1, -3, offset=2)},
+    "windows": {"mask": WindowMask(torch.arange(9) // 4, torch.arange(13) // 4)},
+    "bias of windows": {
+        "bias": WindowBias(
+            vectors(4, 4, 4, 4, seed=5)[:, :1],
+            torch.arange(9) // 4,
+            torch.arange(13) // 4,
+            torch.arange(9) % 4,
+            torch.arange(13) % 4,
+        )
+    },
+    "all at once": {
+        "mask": BandMask(4, 0, offset=4),
+        "bias": DistanceBias(vectors(1, 21, seed=3), 9),
+        "softcap": 2.0,
+        "sinks": vectors(4, seed=3),
+    },
+    "chosen key heads": {"key_heads": (1, 1, 0, 1)},
+}
+
+
+def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
+    """Logits from numpy's product, entry by entry as the formula has it."""
+    keys = attention.keys[attention.key_head(head)].double().numpy()
+    found: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
+    found *= attention.scale
+    if attention.softcap is not None:
+        found = np.tanh(found / attention.softcap) * attention.softcap
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    if attention.bias is not None:
+        found = found + attention.bias.added(head, rows, columns).double().numpy()
+    return np.where(attention.allowed(head, rows, columns), found, -np.inf)
+
+
+def sums_in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
+    logits = in_float64(attention, head)
+    if attention.sinks is not None:
+        sink = attention.sinks[head].double().numpy()
+        logits = np.concatenate([logits, np.full((len(logits), 1), sink)], axis=1)
+    with np.errstate(divide="ignore"):
+        sums: NDArray[np.float64] = np.log(np.exp(logits).sum(axis=1))
+    return sums
+
+
+@pytest.mark.parametrize("entries", [1, 24, 1 << 19])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_their_sums_block_by_block(
+    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnviz.weights, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(attnviz.weights, "_ROWS_AT_ONCE", 4)
+    options: Any = KINDS[kind]
+    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
+    scattered = torch.tensor([7, 0, 3, 3, 8])
+    for head in range(4):
+        expected, sums = in_float64(attention, head), sums_in_float64(attention, head)
+        weights = np.exp(expected - np.where(np.isneginf(sums), np.inf, sums)[:, None])
+        for rows in (slice(0, 9), slice(2, 7), slice(8, 9), scattered):
+            at = rows if isinstance(rows, slice) else rows.numpy()
+            found = attention.log_sum_exp(head, rows)
+            assert found.dtype == torch.float32
+            assert_allclose(found.numpy(), sums[at], rtol=1e-6, atol=1e-6)
+            for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
+                logits = attention.logits(head, rows, columns)
+                assert logits.dtype == torch.float32
+                assert_allclose(logits.numpy(), expected[at][:, columns], rtol=1e-5, atol=1e-6)
+                part = normalized(logits, found).numpy()
+                assert_allclose(part, weights[at][:, columns], rtol=1e-5, atol=1e-7)
+            outside = np.ones(13, bool)
+            outside[attention.reach(rows)] = False
+            assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
+        assert_allclose(attention.weights(head, slice(0, 9), slice(0, 13)), weights, atol=1e-6)
+
+
+def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    logits = QueryKeyAttention.logits
+
+    def counted(self: Any, head: int, rows: Any, columns: Any = None) -> torch.Tensor:
+        found = logits(self, head, rows, columns)
+        seen.append(found.numel())
+        return found
+
+    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    monkeypatch.setattr(attnviz.weights, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(attnviz.weights, "_ROWS_AT_ONCE", 8)
+    options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
+    for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
+        seen.clear()
+        QueryKeyAttention(**options, mask=mask).log_sum_exp(0, slice(0, 256))
+        assert sum(seen) <= share * 256 * 256
+        # Nothing larger than a block is ever held.
+        assert max(seen) <= 64
+
+
+def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
+    flags = torch.ones(1, 4, 4, dtype=torch.bool)
+    flags[0, 2] = False
+    queries = vectors(1, 4, 8)
+    queries[0, 1, 3] = torch.nan
+    attention = QueryKeyAttention(
+        queries, vectors(1, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags)
+    )
+    sums = attention.log_sum_exp(0, slice(0, 4))
+    assert torch.isneginf(sums).tolist() == [False, False, True, False]
+    assert torch.isnan(sums).tolist() == [False, True, False, False]
+    assert normalized(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
+
+
+def test_sums_of_logits_that_overflow() -> None:
+    attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
+    sums = attention.log_sum_exp(0, slice(0, 1))
+    assert sums.tolist() == [60000.0]
+    assert normalized(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 50), st.integers(0, 300), st.integers(1, 200))
+def test_blocks_cover_the_keys_once_and_stay_small(start: int, count: int, rows: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnviz.weights, "_BLOCK_ENTRIES", 100)
+        found = list(blocks(slice(start, start + count), rows, torch.device("cpu")))
+    assert [key for block in found for key in range(block.start, block.stop)] == [
+        *range(start, start + count)
+    ]
+    assert all((b.stop - b.start) * rows <= 100 or b.stop - b.start == 1 for b in found)
 
 
 @settings(max_examples=100)
