@@ -26,7 +26,7 @@ const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] }
 function sourceOf(layer: CarriedLayer, arrays: string[]): Source {
   const description = { model: "m", notes: [], stacks: [] };
   const data: PageData = {
-    format: 1,
+    format: 2,
     view: "neuron",
     state: {},
     description,

@@ -54,7 +54,7 @@ function pageData(state: Partial<HeadState> = {}): PageData {
     sticky("cross", 0, 2, 2, 3),
   ];
   return {
-    format: 1,
+    format: 2,
     view: "head",
     state: { stack: "self", layer: 2, heads: [1], ...state },
     description: { model: "<b>tiny</b>", notes: ["A note."], stacks: [self, cross] },

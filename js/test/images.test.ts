@@ -71,7 +71,7 @@ describe("an image on its way", () => {
 
   it("comes from the page that carries it, once", async () => {
     const data = {
-      format: 1,
+      format: 2,
       view: "head",
       state: {},
       description: described(),

@@ -145,7 +145,7 @@ function pageData(more: Partial<PageData> = {}): PageData {
     error: 0.00392,
     data: deflateSync(Uint8Array.from(CODES.flat())).toString("base64"),
   };
-  const base = { format: 1 as const, view: "head", state: {}, description };
+  const base = { format: 2 as const, view: "head", state: {}, description };
   return { ...base, blocks: [piece], maps: [piece], ...more };
 }
 

@@ -59,7 +59,7 @@ function pageData(heads: Record<number, number>, state: Partial<ModelState> = {}
     Array.from({ length: heads[layer] ?? 0 }, (_, head) => (layer === 5 && head === 1 ? 1 : 0.25)),
   );
   return {
-    format: 1,
+    format: 2,
     view: "model",
     state: { stack: "self", layer: layers[0], heads: [], ...state },
     description: { model: "<b>tiny</b>", notes: [], stacks: [self, cross] },

@@ -70,7 +70,7 @@ function pageData(state: Partial<NeuronState> = {}): PageData {
     data: map,
   }));
   return {
-    format: 1,
+    format: 2,
     view: "neuron",
     state: { stack: "self", layer: 2, heads: [1], ...state },
     description: { model: "<b>tiny</b>", notes: [], stacks: [stack, weightsOnly] },

@@ -33,7 +33,7 @@ function sourceOf(codes: number[][][]): Source {
   };
   const description = { model: "m", notes: [], stacks: [] };
   const data: PageData = {
-    format: 1,
+    format: 2,
     view: "matrix",
     state: {},
     description,

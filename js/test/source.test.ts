@@ -27,7 +27,7 @@ function pageData(): PageData {
     data: deflateSync(codes).toString("base64"),
   };
   const description = { model: "m", notes: [], stacks: [] } satisfies Description;
-  return { format: 1, view: "head", state: {}, description, blocks: [piece], maps: [piece] };
+  return { format: 2, view: "head", state: {}, description, blocks: [piece], maps: [piece] };
 }
 
 const value = (code: number): number => (code / 255) ** 2;
@@ -103,8 +103,8 @@ describe("a page's carrier", () => {
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
       /layer 9.*"self"/,
     );
-    const later = { ...pageData(), format: 2 } as unknown as PageData;
-    expect(() => new PageCarrier(later)).toThrow(/format 2/);
+    const later = { ...pageData(), format: 3 } as unknown as PageData;
+    expect(() => new PageCarrier(later)).toThrow(/format 3/);
   });
 });
 

@@ -198,7 +198,7 @@ def test_the_page_carries_every_layer(make: Any) -> None:
     record = make()
     view = HeadView(record, token=1, theme="dark")
     data = Page(view.to_html()).data
-    assert (data["format"], data["view"]) == (1, "head")
+    assert (data["format"], data["view"]) == (2, "head")
     assert data["state"] == view.state
     assert data["description"] == describe(record)
     places = [(name, layer) for name, stack in record.stacks.items() for layer in stack.layers]

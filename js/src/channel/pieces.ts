@@ -1,6 +1,6 @@
 /** Cuts, pools and averages carried weights, as the kernel does for a live view. Pure functions. */
 
-import { codeValues, type PieceHeader } from "./codec";
+import type { Rows } from "./rows";
 import type { Range } from "./source";
 
 /** Cells of a tile's side; the kernel's is the same (`attnviz/channel/tiles.py`). */
@@ -15,44 +15,29 @@ export function tileRange(place: number, level: number, count: number): Range {
   return [Math.min(count, place * span), Math.min(count, (place + 1) * span)];
 }
 
-/** Weights as bytes or floats, read as numbers. */
-export function reader(header: PieceHeader, bytes: Uint8Array): (index: number) => number {
-  if (header.encoding === "float32") {
-    const floats = new Float32Array(bytes.slice().buffer);
-    return (index) => floats[index] as number;
-  }
-  const values = codeValues(header.maximum);
-  return (index) => values[bytes[index] as number] as number;
+/** Where each pooled row and column begins, with the end as the last entry. */
+export interface Starts {
+  rows: number[];
+  columns: number[];
 }
 
-/**
- * The mean over heads of a block of a layer, pooled.
- *
- * @param starts where each pooled row and column begins, with the end as the last entry.
- */
+/** The mean over heads of a block of a layer, pooled. */
 export function pooledMean(
-  header: PieceHeader,
-  bytes: Uint8Array,
+  from: Rows,
   heads: readonly number[],
-  starts: { rows: number[]; columns: number[] },
+  starts: Starts,
   pooled: Pooled,
 ): Float32Array {
-  const [, allRows, allColumns] = header.shape;
-  const read = reader(header, bytes);
   const numRows = starts.rows.length - 1;
   const numColumns = starts.columns.length - 1;
   const out = new Float32Array(numRows * numColumns);
   const left = starts.columns[0] as number;
-  const width = (starts.columns[numColumns] as number) - left;
-  const line = new Float32Array(width);
+  const line = new Float32Array((starts.columns[numColumns] as number) - left);
   for (let r = 0; r < numRows; r++) {
     const [top, bottom] = [starts.rows[r] as number, starts.rows[r + 1] as number];
     for (let row = top; row < bottom; row++) {
       line.fill(0);
-      for (const head of heads) {
-        const from = (head * allRows + row) * allColumns + left;
-        for (let x = 0; x < width; x++) line[x] = (line[x] as number) + read(from + x);
-      }
+      for (const head of heads) from.add(head, row, left, line);
       for (let c = 0; c < numColumns; c++) {
         const begin = (starts.columns[c] as number) - left;
         const end = (starts.columns[c + 1] as number) - left;

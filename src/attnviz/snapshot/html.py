@@ -28,7 +28,7 @@ __all__ = ["Carried", "make_page"]
 
 Carried = Literal["weights", "vectors"]
 
-_FORMAT = 1
+_FORMAT = 2
 _MAP_SIZE = 32
 # Above this a browser tab struggles with the page, and so does whoever receives it.
 _MAX_WEIGHTS = 200_000_000
