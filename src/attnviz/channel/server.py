@@ -17,6 +17,8 @@ from attnviz.analysis import head_scores
 from attnviz.channel.codec import Encoded, encode, pool_max
 from attnviz.channel.description import describe, packed_description
 from attnviz.channel.pictures import encoded_image
+from attnviz.channel.row_sums import RowSums
+from attnviz.channel.strongest import encoded_strongest
 from attnviz.channel.tiles import encoded_tile
 from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord, AttentionStack
@@ -61,12 +63,14 @@ class RecordServer:
     ) -> None:
         self.record = record
         self._make_page = page
+        self._row_sums = RowSums()
         self._page: tuple[Any, str, bytes] | None = None
         self._description: bytes | None = None
         self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
             "describe": self._describe,
             "block": self._block,
             "maps": self._maps,
+            "strongest": self._strongest,
             "tile": self._tile,
             "scores": self._scores,
             "vectors": self._vectors,
@@ -79,8 +83,9 @@ class RecordServer:
 
         Parameters
         ----------
-        name : {"describe", "block", "maps", "tile", "scores", "vectors", "image", "page"}
-            What is asked for.
+        name : str
+            What is asked for: ``"describe"``, ``"block"``, ``"maps"``, ``"strongest"``, ``"tile"``,
+            ``"scores"``, ``"vectors"``, ``"image"`` or ``"page"``.
         arguments : mapping
             Its arguments.
 
@@ -120,11 +125,31 @@ class RecordServer:
                 f"a block of {size} bytes was asked for; 1 to {MAX_REPLY_BYTES} are sent at once"
             )
         weights = np.stack(
-            [stack.weights(layer=layer, head=head, rows=rows, columns=columns) for head in heads]
+            [
+                self._row_sums.block(stack, layer=layer, head=head, rows=rows, columns=columns)
+                for head in heads
+            ]
         )
         of = f"stack {stack.name!r}, layer {layer}, heads {', '.join(map(str, heads))}"
         encoded = encode(weights, precision, stack.maximum, of=of)
         return Reply(encoded.header(), encoded.data)
+
+    def _strongest(self, arguments: Mapping[str, Any]) -> Reply:
+        stack = self.record.stack(arguments["stack"])
+        header, data = encoded_strongest(
+            stack,
+            largest=MAX_REPLY_BYTES,
+            layer=int(arguments["layer"]),
+            heads=[int(head) for head in arguments["heads"]],
+            rows=_range("rows", arguments["rows"], len(stack.query_tokens)),
+            k=int(arguments["k"]),
+            bin_size=int(arguments["bin_size"]),
+            combine=arguments["combine"],
+            leave_out=arguments["leave_out"],
+            pair=arguments["pair"],
+            row_sums=self._row_sums,
+        )
+        return Reply(header, data)
 
     def _maps(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
