@@ -41,7 +41,10 @@ PATTERNS = tuple(_DEFINITIONS)
 
 
 def pairs_of(
-    pattern: str, rows: slice, num_keys: int, codes: NDArray[np.int64] | None = None
+    pattern: str,
+    rows: slice | NDArray[np.int64],
+    num_keys: int,
+    codes: NDArray[np.int64] | None = None,
 ) -> Pairs:
     """Pairs of query and key that make a pattern.
 
@@ -49,8 +52,8 @@ def pairs_of(
     ----------
     pattern : str
         One of `PATTERNS`.
-    rows : slice
-        Queries, start and stop given.
+    rows : slice or ndarray of int64
+        Queries: start and stop given, or their numbers.
     num_keys : int
         Number of keys.
     codes : ndarray of int, (n_keys,), optional
@@ -67,7 +70,7 @@ def pairs_of(
     array([[ True, False, False],
            [False,  True, False]])
     """
-    query = np.arange(rows.start, rows.stop)[:, None]
+    query = (np.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows)[:, None]
     key = np.arange(num_keys)[None, :]
     return _DEFINITIONS[pattern](query, key, np.zeros(0, np.int64) if codes is None else codes)
 

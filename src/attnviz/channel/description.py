@@ -13,6 +13,7 @@ from typing import Any
 
 from attnviz.analysis import patterns_of
 from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.sampled import SAMPLED_QUERIES, affords_maps
 from attnviz.tokens import Tokens
 
 __all__ = ["describe", "packed_description"]
@@ -33,7 +34,9 @@ def describe(record: AttentionRecord) -> dict[str, Any]:
     -------
     dict
         Fit for JSON: model, notes, and for each stack its layers, heads and tokens; ``heads``, the
-        numbers of the heads that were kept, layer by layer, only where some are missing.
+        numbers of the heads that were kept, layer by layer, only where some are missing;
+        ``sampled``, how many queries estimates are made from, only where whole maps of all heads
+        would take too long.
     """
     sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
     return {
@@ -58,12 +61,21 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         "patterns": list(patterns_of(stack)),
+        **_sampled(stack),
         **_zeros(stack),
     }
 
 
 def _kept_heads(stack: AttentionStack) -> list[list[int]]:
     return [list(stack.kept_heads(layer)) for layer in stack.layers]
+
+
+def _sampled(stack: AttentionStack) -> dict[str, Any]:
+    """Queries that estimates are made from, where whole maps of all heads would take too long."""
+    layers = [stack.attention(layer) for layer in stack.layers]
+    if affords_maps(layers, len(stack.query_tokens) * len(stack.key_tokens)):
+        return {}
+    return {"sampled": min(SAMPLED_QUERIES, len(stack.query_tokens))}
 
 
 def _zeros(stack: AttentionStack) -> dict[str, Any]:

@@ -1,0 +1,356 @@
+"""A strip for each head: where its weight goes, from some queries of a long text.
+
+A query's weights are parted by where their keys stand, seen from the query: the first token, the
+token before it, its window, and elsewhere. Each weight counts once, so that the shares add up to 1:
+
+    first token       key 0
+    previous token    key i - 1 of query i, unless that is the first
+    own window        keys i - before to i + after, without these two
+    elsewhere         all others
+    no key            what an attention sink takes
+
+``js/src/channel/strips.ts`` reads them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.kept import KeptHeads, vectors_of_layer
+from attnviz.masks import BandMask, PackedMask
+from attnviz.sampled import SAMPLED_QUERIES, sampled_queries, weights_of_rows
+from attnviz.stack import AttentionStack
+from attnviz.weights import LayerAttention, QueryKeyAttention, blocks
+from attnviz.windows import Rows, WindowMask
+
+__all__ = ["NEAR", "PARTS", "Strips", "strips"]
+
+#: Tokens before the query that make its window where the model has none; as many after it where
+#: queries may look ahead.
+NEAR = 64
+#: The parts of a strip, in their order; those that a stack lacks are left out.
+PARTS = ("first token", "elsewhere", "own window", "previous token", "no key")
+_FIRST, _ELSEWHERE, _WINDOW, _PREVIOUS, _NO_KEY = range(len(PARTS))
+
+# Neighbouring queries that are multiplied with keys at once: a causal text's early ones need few.
+_ROWS_AT_ONCE = 8
+# Less than this is what rounding leaves of weights that were given, and no sink's.
+_ROUNDING = 0.005
+
+
+@dataclass(frozen=True)
+class Strips:
+    """Where the weight of some heads goes.
+
+    Attributes
+    ----------
+    parts : tuple of str
+        Some of `PARTS`, in their order. There is no previous token and no window where queries and
+        keys are different tokens, and ``"no key"`` only with attention sinks.
+    shares : ndarray of float64, (heads, parts)
+        The mean of the queries' shares; a row adds up to 1, or is NaN where none of the queries
+        attends to anything.
+    errors : ndarray of float64, (heads, parts)
+        Their standard errors: 0 where all queries were taken.
+    num_queries, of : int
+        Queries that were taken, and that there are.
+    window : (int, int) or None
+        Tokens before and after the query that its window holds; None where there is none, or where
+        only the model knows.
+    own_window : bool
+        Whether the window is the model's own.
+    """
+
+    parts: tuple[str, ...]
+    shares: NDArray[np.float64]
+    errors: NDArray[np.float64]
+    num_queries: int
+    of: int
+    window: tuple[int, int] | None
+    own_window: bool
+
+    def header(self) -> dict[str, Any]:
+        """What the numbers say, fit for JSON."""
+        return {
+            "parts": list(self.parts),
+            "queries": self.num_queries,
+            "of": self.of,
+            "window": self.window and list(self.window),
+            "own_window": self.own_window,
+        }
+
+    @property
+    def data(self) -> bytes:
+        """Shares and errors as float32, little endian, (heads, parts, 2)."""
+        pairs = np.stack([self.shares, self.errors], axis=-1)
+        return pairs.astype("<f4").tobytes()
+
+
+def strips(
+    stack: AttentionStack,
+    layer: int,
+    heads: Sequence[int] | None = None,
+    *,
+    queries: int = SAMPLED_QUERIES,
+) -> Strips:
+    """Say where the weight of heads goes, from some of their queries.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    heads : sequence of int, optional
+        Heads wanted; all that were kept when left out.
+    queries : int, default 64
+        How many queries to take, from all over the text (`attnviz.sampled.sampled_queries`). Their
+        weights are exact; that they speak for all is the estimate.
+
+    Returns
+    -------
+    Strips
+
+    Raises
+    ------
+    IndexError
+        If a layer or head does not exist.
+    ValueError
+        If no head is wanted.
+
+    Notes
+    -----
+    The standard error of a mean of m out of n queries is s / sqrt(m) * sqrt(1 - m / n), with the
+    standard deviation s of the queries taken (Cochran 1977, Sampling Techniques, theorem 2.2). They
+    are one from each part of the text, which makes it a little too large rather than too small.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> found = strips(record.stack(), 0)
+    >>> dict(zip(found.parts, found.shares[0].round(6).tolist(), strict=True))
+    {'first token': 0.7, 'elsewhere': 0.0, 'own window': 0.3, 'previous token': 0.0}
+    """
+    attention = stack.attention(layer)
+    heads = attention.kept_heads if heads is None else heads
+    if not heads:
+        raise ValueError("heads is empty; ask for the strips of at least one")
+    missing = [head for head in heads if head not in attention.kept_heads]
+    if missing:
+        raise IndexError(f"head={missing[0]}: layer {layer} has {attention.kept_heads}")
+    rows = sampled_queries(attention.num_queries, queries)
+    window = _window(attention) if stack.key_tokens is stack.query_tokens else None
+    with torch.no_grad():
+        masses = _masses(attention, heads, rows, window)
+    if vectors_of_layer(attention) is None and stack.normalized:
+        masses[..., _NO_KEY] = _lost(masses.sum(axis=-1))
+    totals = masses.sum(axis=-1, keepdims=True)
+    # Weights are not always shares: of what was given, only its part of the row can be said.
+    parted = np.divide(masses, totals, out=np.zeros_like(masses), where=totals > 0)
+    shares, errors = _means(parted, totals[..., 0] > 0, attention.num_queries)
+    there = [True, True, window is not None, window is not None, bool(masses[..., _NO_KEY].any())]
+    return Strips(
+        parts=tuple(np.array(PARTS)[there].tolist()),
+        shares=shares[:, there],
+        errors=errors[:, there],
+        num_queries=len(rows),
+        of=attention.num_queries,
+        window=None if window is None else window.tokens,
+        own_window=window is not None and window.own,
+    )
+
+
+@dataclass(frozen=True)
+class _Window:
+    """Tokens before and after a query, None where a mask alone knows; whether it is the mask's."""
+
+    tokens: tuple[int, int] | None
+    own: bool
+
+    def keys(self, row: int, num_keys: int) -> slice:
+        """Keys to look at for a query; of the mask's own window the previous token is enough."""
+        before, after = (1, -1) if self.own or self.tokens is None else self.tokens
+        return slice(max(0, row - before), max(0, min(num_keys, row + after + 1)))
+
+
+def _window(attention: LayerAttention) -> _Window:
+    vectors = vectors_of_layer(attention)
+    mask = None if vectors is None else vectors.mask
+    if isinstance(mask, BandMask) and mask.before is not None and mask.after is not None:
+        return _Window((mask.before, mask.after), own=True)
+    if isinstance(mask, WindowMask):
+        return _Window(None, own=True)
+    return _Window((NEAR, 0 if attention.causal else NEAR), own=False)
+
+
+def _masses(
+    attention: LayerAttention,
+    heads: Sequence[int],
+    rows: NDArray[np.int64],
+    window: _Window | None,
+) -> NDArray[np.float64]:
+    """Weight in each of `PARTS`, (heads, rows, parts)."""
+    vectors = vectors_of_layer(attention)
+    if vectors is None:
+        return np.stack([_given_masses(attention, head, rows, window) for head in heads])
+    masses = np.empty((len(heads), len(rows), len(PARTS)))
+    places = [attention.place(h) if isinstance(attention, KeptHeads) else h for h in heads]
+    # Heads that read the same keys are multiplied with them at once.
+    groups: dict[int, list[int]] = {}
+    for number, place in enumerate(places):
+        groups.setdefault(vectors.key_head(place), []).append(number)
+    for key_head, numbers in groups.items():
+        group = _Group(vectors, key_head, [places[number] for number in numbers], rows)
+        masses[numbers] = group.masses(window)
+    return masses
+
+
+def _given_masses(
+    attention: LayerAttention, head: int, rows: NDArray[np.int64], window: _Window | None
+) -> NDArray[np.float64]:
+    weights = weights_of_rows(attention, head, rows)[0].astype(np.float64)
+    masses = np.zeros((len(rows), len(PARTS)))
+    masses[:, _FIRST] = weights[:, 0]
+    for number, row in enumerate(rows.tolist()):
+        if window is not None:
+            keys = window.keys(row, attention.num_keys)
+            _add_near(masses[number], weights[number, keys], row, keys)
+    masses[:, _ELSEWHERE] = np.maximum(0, weights.sum(axis=1) - masses.sum(axis=1))
+    return masses
+
+
+def _lost(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What given shares of one lack of it, (heads, rows): a sink took it."""
+    lost = np.where(totals > 0, np.maximum(0, 1 - totals), 0)
+    return lost if lost.max(initial=0) > _ROUNDING else np.zeros_like(lost)
+
+
+def _add_near(
+    masses: NDArray[np.float64], weights: NDArray[np.float64], row: int, keys: slice
+) -> None:
+    """Part the weights of the keys near a query, the last axis; the first token is not theirs."""
+    numbers = np.arange(keys.start, keys.start + weights.shape[-1])
+    previous = (numbers == row - 1) & (numbers > 0)
+    masses[..., _PREVIOUS] = weights[..., previous].sum(axis=-1)
+    masses[..., _WINDOW] = weights[..., ~previous & (numbers > 0)].sum(axis=-1)
+
+
+class _Group:
+    """Some queries of heads that read the same keys, and those keys, as float32."""
+
+    def __init__(
+        self,
+        layer: QueryKeyAttention,
+        key_head: int,
+        places: list[int],
+        rows: NDArray[np.int64],
+    ) -> None:
+        self._layer = layer
+        self._places = places
+        self._rows = torch.from_numpy(rows)
+        self._queries = layer.queries[places][:, self._rows].float()
+        self._keys = layer.keys[key_head].float()
+
+    def masses(self, window: _Window | None) -> NDArray[np.float64]:
+        """Weight in each of `PARTS`, (heads, rows, parts)."""
+        sums = torch.cat(
+            [
+                self._log_sum_exp(slice(start, start + _ROWS_AT_ONCE))
+                for start in range(0, len(self._rows), _ROWS_AT_ONCE)
+            ],
+            dim=1,
+        )
+        masses = np.zeros((*sums.shape, len(PARTS)))
+        nothing = torch.isneginf(sums).cpu().numpy()
+        # Nothing allowed is minus infinity on both sides, which have no difference.
+        sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
+        first = self._logits(slice(None), slice(0, 1))[..., 0]
+        masses[..., _FIRST] = torch.exp(first - sums).cpu().numpy()
+        if self._layer.sinks is not None:
+            sinks = self._layer.sinks[self._places].float().to(sums.device)
+            masses[..., _NO_KEY] = torch.exp(sinks[:, None] - sums).cpu().numpy()
+        if window is not None:
+            for number, row in enumerate(self._rows.tolist()):
+                keys = window.keys(row, self._layer.num_keys)
+                if keys.stop > keys.start:
+                    logits = self._logits(slice(number, number + 1), keys)
+                    weights = torch.exp(logits - sums[:, number, None, None])[:, 0]
+                    _add_near(masses[:, number], weights.double().cpu().numpy(), row, keys)
+        rest = np.where(nothing, 0, np.maximum(0, 1 - masses.sum(axis=-1)))
+        # All that a mask's own window lets through lies in it.
+        masses[..., _WINDOW if window is not None and window.own else _ELSEWHERE] += rest
+        return masses
+
+    def _logits(self, some: slice, columns: slice) -> torch.Tensor:
+        """Logits of some of the rows, float32, (heads, rows, columns)."""
+        layer, rows = self._layer, self._rows[some]
+        device = self._queries.device
+        with torch.autocast(device.type, enabled=False):
+            logits = torch.matmul(self._queries[:, some], self._keys[columns].T)
+        logits *= layer.scale
+        if layer.softcap is not None:
+            logits = torch.tanh(logits / layer.softcap) * layer.softcap
+        if layer.bias is not None:
+            for number, place in enumerate(self._places):
+                logits[number] += layer.bias.added(place, rows, columns, device)
+        for heads, flags in self._flags(rows, columns, device):
+            logits[heads] = logits[heads].masked_fill_(~flags, -torch.inf)
+        return logits
+
+    def _flags(
+        self, rows: Rows, columns: slice, device: torch.device
+    ) -> list[tuple[slice, torch.Tensor]]:
+        """What the mask lets through, by heads that it is the same for; none where that is all."""
+        mask = self._layer.mask
+        if mask is None or (isinstance(mask, BandMask) and mask.covers(rows, columns)):
+            return []
+        if not isinstance(mask, PackedMask) or len(mask.bits) == 1:
+            return [(slice(None), mask.allowed(0, rows, columns, device))]
+        return [
+            (slice(number, number + 1), mask.allowed(place, rows, columns, device))
+            for number, place in enumerate(self._places)
+        ]
+
+    def _log_sum_exp(self, some: slice) -> torch.Tensor:
+        """Logarithm of what the weights of some of the rows are divided by, (heads, rows).
+
+        As `QueryKeyAttention.log_sum_exp`, for all heads of the group with one product.
+        """
+        rows = self._rows[some]
+        shape = (len(self._places), len(rows))
+        device = self._queries.device
+        most = torch.full(shape, -torch.inf, device=device)
+        total = torch.zeros(shape, device=device)
+        if self._layer.sinks is not None:
+            sinks = self._layer.sinks[self._places].float().to(device)
+            most, total = sinks[:, None].expand(shape), torch.ones(shape, device=device)
+        for columns in blocks(self._layer.reach(rows), shape[0] * shape[1], device):
+            logits = self._logits(some, columns)
+            higher = torch.maximum(most, logits.amax(dim=-1))
+            # A row that has seen nothing yet is held against 0: infinities have no difference.
+            against = higher.masked_fill(torch.isneginf(higher), 0.0)
+            logits -= against[..., None]
+            total = total * torch.exp(most - against) + logits.exp_().sum(dim=-1)
+            most = higher
+        return most + torch.log(total)
+
+
+def _means(
+    parted: NDArray[np.float64], counted: NDArray[np.bool_], of: int
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Means over the rows that count, and their standard errors."""
+    count = counted.sum(axis=1)[:, None]
+    weights = counted[..., None]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        means = np.where(weights, parted, 0).sum(axis=1) / count
+        squares = (np.where(weights, parted - means[:, None], 0) ** 2).sum(axis=1)
+        left = np.sqrt(np.maximum(0, 1 - parted.shape[1] / of))
+        errors = np.sqrt(squares / np.maximum(1, count - 1) / count) * left
+    return means, errors
