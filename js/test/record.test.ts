@@ -103,6 +103,28 @@ describe("a record as a view sees it", () => {
     ended.abort();
   });
 
+  it("asks for the maps of a long text a few heads at once", async () => {
+    const ended = new AbortController();
+    const [stack] = description.stacks;
+    const long = { text: new Array<string>(300_000).fill("a"), special: [], sequence: [] };
+    const stacks = [{ ...stack, heads_per_layer: [8, 8], query_tokens: long }];
+    const each = carrier({
+      describe: () => ({ header: { ...description, stacks }, data: null }),
+      maps: () => ({
+        header: { shape: [3, 1, 1], encoding: "float32", maximum: 1, error: 0, sampled: 32 },
+        data: new Float32Array([0, 1, 0]),
+      }),
+    });
+    const state = makeSignals(RECORD_DEFAULTS);
+    const record = makeRecordModel(new Source(each), state, ended.signal);
+    record.wantMaps();
+    await vi.waitFor(() => expect(record.maps.value?.sampled).toBe(32));
+    const heads = each.asked.slice(1).map((asked) => /"heads":(\[.*?\])/.exec(asked)?.[1]);
+    expect(heads).toEqual(["[0,1,2]", "[3,4,5]", "[6,7]"]);
+    expect(record.maps.value?.heads).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+    ended.abort();
+  });
+
   it("keeps an error until its own question has an answer", async () => {
     const ended = new AbortController();
     const answers: Record<string, () => Reply> = {

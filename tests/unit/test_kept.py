@@ -16,7 +16,8 @@ from traitlets import TraitError
 from attnviz.analysis import all_head_scores, head_entropy
 from attnviz.channel.codec import decode
 from attnviz.channel.description import describe
-from attnviz.channel.server import RecordServer, encoded_maps
+from attnviz.channel.maps import encoded_maps
+from attnviz.channel.server import RecordServer
 from attnviz.extraction.copying import Copier
 from attnviz.extraction.keeping import Keeping
 from attnviz.kept import KeptHeads, vectors_of_head
@@ -293,7 +294,7 @@ def test_zeros_are_counted_under_the_models_numbers() -> None:
 def test_replies_hold_the_heads_that_were_kept() -> None:
     record = some_of_twelve()
     server, stack = RecordServer(record), record.stack()
-    maps = encoded_maps(stack, 0, 6)
+    maps, _ = encoded_maps(stack, 0, 6)
     assert maps.shape == (2, 6, 6)
     assert_allclose(decode(maps), stack.weights(layer=0), atol=0.005)
     place = {"stack": "self", "layer": 0}

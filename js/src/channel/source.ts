@@ -157,6 +157,8 @@ export interface Piece {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
+  /** Queries that stand for all, one a row; left out where all were gone through. */
+  sampled?: number;
 }
 
 /** A file that was made for the reader. */
@@ -247,13 +249,14 @@ function bytesOf(reply: Reply): Uint8Array<ArrayBuffer> {
 }
 
 function readPiece(reply: Reply): Piece {
-  const header = reply.header as PieceHeader;
+  const header = reply.header as PieceHeader & Pick<Piece, "sampled">;
   const values = decode(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  return { matrices, rows, columns, maximum: header.maximum, error: header.error };
+  const { maximum, error, sampled } = header;
+  return { matrices, rows, columns, maximum, error, ...(sampled !== undefined && { sampled }) };
 }
 
 function bytesOfPiece({ matrices, rows, columns }: Piece): number {

@@ -147,6 +147,7 @@ export function HeadStrip(props: HeadStripProps) {
           const missing = props.kept.length < props.numHeads && !order.scores;
           const score = order.scores?.[i];
           const place = chosen.indexOf(head);
+          const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
           const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
           return [
             missing && <Gap key={`before ${head}`} which={between(before, head)} />,
@@ -160,8 +161,8 @@ export function HeadStrip(props: HeadStripProps) {
               }
               title={
                 props.single
-                  ? `Head ${head}`
-                  : `Head ${head}: click to choose, double-click for it alone`
+                  ? `Head ${head}${from}`
+                  : `Head ${head}${from}: click to choose, double-click for it alone`
               }
               style={{ "--av-head": color, width: `${size + 6}px` }}
               onClick={() => props.onToggle(head)}

@@ -201,6 +201,8 @@ export interface RecordModel {
 
 /** Maps in the strip have at most this many cells a side. */
 const MAP_SIZE = 32;
+/** Weights that maps asked for together are made from: a few tenths of a second of computing. */
+const WEIGHTS_AT_ONCE = 1 << 25;
 
 export function makeRecordModel(
   source: Source,
@@ -301,12 +303,24 @@ export function makeRecordModel(
   const mapsWanted = signal(false);
   const at = computed(() => {
     const here = mapsWanted.value ? place.value : null;
-    return here && { stack: here.stack.name, layer: here.layer, heads: here.kept };
+    if (!here) return null;
+    const { stack, layer, kept, queries, keys } = here;
+    const longest = Math.max(queries.text.length, keys.text.length);
+    // Of a long text a few heads at once, so that the kernel has a turn for other questions.
+    const together = Math.max(1, Math.floor(WEIGHTS_AT_ONCE / (MAP_SIZE * longest)));
+    return { stack: stack.name, layer, heads: kept, together };
   });
-  const maps = answer(at, async ({ heads, ...where }, signal) => ({
-    heads,
-    ...(await source.maps({ ...where, size: MAP_SIZE }, signal)),
-  }));
+  const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
+    const size = MAP_SIZE;
+    if (heads.length <= together)
+      return { heads, ...(await source.maps({ ...where, size }, signal)) };
+    const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));
+    const pieces = await Promise.all(
+      some.map((each) => source.maps({ ...where, size, heads: each }, signal)),
+    );
+    const matrices = pieces.flatMap((each) => each.matrices);
+    return { heads, ...(pieces[0] as Piece), matrices };
+  });
 
   const ordered = computed(() => {
     const name = state.order.value;

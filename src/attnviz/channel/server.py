@@ -14,20 +14,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis import head_scores
-from attnviz.channel.codec import Encoded, encode, pool_max
+from attnviz.analysis.heads import scores_of_heads
+from attnviz.channel.codec import encode
 from attnviz.channel.description import describe, packed_description
+from attnviz.channel.limits import MAX_REPLY_BYTES
+from attnviz.channel.maps import encoded_maps
 from attnviz.channel.pictures import encoded_image
 from attnviz.channel.row_sums import RowSums
+from attnviz.channel.strips import strips
 from attnviz.channel.strongest import encoded_strongest
-from attnviz.channel.tiles import encoded_tile
+from attnviz.channel.pyramid import Pyramids
+from attnviz.channel.tiles import answered_tile
 from attnviz.channel.vectors import encoded_vectors
-from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.record import AttentionRecord
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "encoded_maps", "finite_scores"]
-
-# Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
-# some 40 ms and leaves room for others between.
-MAX_REPLY_BYTES = 1_000_000
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "finite_scores"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,7 @@ class RecordServer:
             "strongest": self._strongest,
             "tile": self._tile,
             "scores": self._scores,
+            "strips": self._strips,
             "vectors": self._vectors,
             "image": self._image,
             "page": self._page_part,
@@ -85,7 +87,7 @@ class RecordServer:
         ----------
         name : str
             What is asked for: ``"describe"``, ``"block"``, ``"maps"``, ``"strongest"``, ``"tile"``,
-            ``"scores"``, ``"vectors"``, ``"image"`` or ``"page"``.
+            ``"scores"``, ``"strips"``, ``"vectors"``, ``"image"`` or ``"page"``.
         arguments : mapping
             Its arguments.
 
@@ -156,7 +158,7 @@ class RecordServer:
         heads = arguments.get("heads")
         rows = arguments.get("rows") or (0, len(stack.query_tokens))
         columns = arguments.get("columns") or (0, len(stack.key_tokens))
-        maps = encoded_maps(
+        maps, sampled = encoded_maps(
             stack,
             int(arguments["layer"]),
             int(arguments["size"]),
@@ -164,24 +166,37 @@ class RecordServer:
             rows=_range("rows", rows, len(stack.query_tokens)),
             columns=_range("columns", columns, len(stack.key_tokens)),
         )
-        return Reply({**maps.header(), "pooled": "max"}, maps.data)
+        header = maps.header() | {"pooled": "max"}
+        return Reply(header if sampled is None else header | {"sampled": sampled}, maps.data)
 
     def _tile(self, arguments: Mapping[str, Any]) -> Reply:
-        tile = encoded_tile(
+        header, data = answered_tile(
             self.record.stack(arguments["stack"]),
+            self._pyramids,
             layer=int(arguments["layer"]),
             heads=[int(head) for head in arguments["heads"]],
             level=int(arguments["level"]),
             place=(int(arguments["row"]), int(arguments["column"])),
             pooled=arguments["pooled"],
             precision=arguments["precision"],
+            exact=bool(arguments.get("exact", True)),
         )
-        return Reply(tile.header(), tile.data)
+        return Reply(header, data)
 
     def _scores(self, arguments: Mapping[str, Any]) -> Reply:
+        stack, pattern = self.record.stack(arguments["stack"]), str(arguments["pattern"])
+        if "heads" not in arguments:
+            return Reply({"scores": finite_scores(head_scores(stack, pattern))})
+        heads = [int(head) for head in arguments["heads"]]
+        layer = int(arguments["layer"])
+        scores = scores_of_heads(stack, [pattern], layer, heads, int(arguments["queries"]))
+        return Reply({"scores": finite_scores(list(scores))})
+
+    def _strips(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
-        scores = head_scores(stack, str(arguments["pattern"]))
-        return Reply({"scores": finite_scores(scores)})
+        heads = [int(head) for head in arguments["heads"]]
+        found = strips(stack, int(arguments["layer"]), heads)
+        return Reply(found.header(), found.data)
 
     def _vectors(self, arguments: Mapping[str, Any]) -> Reply:
         stack = self.record.stack(arguments["stack"])
@@ -215,63 +230,6 @@ class RecordServer:
         if part == parts - 1:
             self._page = None
         return Reply({"parts": parts, "name": name}, piece)
-
-
-def encoded_maps(
-    stack: AttentionStack,
-    layer: int,
-    size: int,
-    *,
-    heads: Sequence[int] | None = None,
-    rows: slice | None = None,
-    columns: slice | None = None,
-) -> Encoded:
-    """Heads' maps, pooled by the maximum.
-
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    size : int
-        Largest number of rows and columns of a map, at least 1.
-    heads : sequence of int, optional
-        Heads wanted; all that were kept when left out.
-    rows, columns : slice, optional
-        Queries and keys wanted, start and stop given; all when left out.
-
-    Returns
-    -------
-    Encoded
-        ``"uint8-sqrt"``, (heads, rows, columns).
-
-    Raises
-    ------
-    ValueError
-        If no head is wanted, `size` is not positive or the maps are too large for a reply.
-    """
-    if size < 1:
-        raise ValueError(f"size={size} must be at least 1")
-    if heads is None:
-        heads = stack.kept_heads(layer)
-    if not heads:
-        raise ValueError("heads is empty; ask for the maps of at least one")
-    rows = rows or slice(0, len(stack.query_tokens))
-    columns = columns or slice(0, len(stack.key_tokens))
-    cells = len(heads)
-    for side in (rows, columns):
-        cells *= min(side.stop - side.start, size)
-    if cells > MAX_REPLY_BYTES:
-        # Before minutes of computing.
-        raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
-    maps = [
-        pool_max(stack.weights(layer=layer, head=head, rows=rows, columns=columns)[None], size)
-        for head in heads
-    ]
-    return encode(
-        np.concatenate(maps), "uint8", stack.maximum, of=f"stack {stack.name!r}, layer {layer}"
-    )
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -18,8 +18,10 @@ from tqdm.auto import tqdm
 from attnviz.analysis import all_head_scores
 from attnviz.channel.codec import Encoded, encode
 from attnviz.channel.description import describe
+from attnviz.channel.limits import MAX_REPLY_BYTES
+from attnviz.channel.maps import encoded_maps
 from attnviz.channel.pictures import encoded_image
-from attnviz.channel.server import MAX_REPLY_BYTES, encoded_maps, finite_scores
+from attnviz.channel.server import finite_scores
 from attnviz.record import AttentionRecord
 from attnviz.snapshot.vectors import carried_vectors
 from attnviz.static_files import bundle
@@ -138,7 +140,8 @@ def make_page(
             of = f"stack {stack.name!r}, layer {layer}"
             weights = encode(stack.weights(layer=layer), "uint8", stack.maximum, of=of)
             blocks.append(place | _carried(weights))
-        maps.append(place | _carried(encoded_maps(stack, layer, _MAP_SIZE)))
+        small, sampled = encoded_maps(stack, layer, _MAP_SIZE)
+        maps.append(place | _carried(small) | ({} if sampled is None else {"sampled": sampled}))
     data = {
         "format": _FORMAT,
         "view": view,
