@@ -245,7 +245,7 @@ class AttentionRecord(FromElsewhere):
         )
 
     def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the record as one safetensors file.
+        """Write the record as one safetensors file, a few MB at a time.
 
         Parameters
         ----------
@@ -273,13 +273,21 @@ class AttentionRecord(FromElsewhere):
         return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"
 
 
-def load(path: str | os.PathLike[str]) -> AttentionRecord:
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
     """Read a saved record.
+
+    Queries, keys and weights are mapped, not read: of a record of any size only what is looked at
+    comes into memory.
 
     Parameters
     ----------
     path : path-like
-        A file that `AttentionRecord.save` wrote.
+        A file that `AttentionRecord.save` wrote, or a folder that ``attnviz.extract(...,
+        spool=folder)`` made.
+    verify : bool, default False
+        Whether to read everything once and hold it against its checksum. Without, that is done
+        where the numbers are 16 MB at most; header, tokens, names, shapes and lengths always are
+        checked.
 
     Returns
     -------
@@ -288,19 +296,21 @@ def load(path: str | os.PathLike[str]) -> AttentionRecord:
     Raises
     ------
     FileNotFoundError
-        If there is no such file.
+        If there is no such file, or the folder has no record.
     ValueError
-        If it is damaged, truncated or no record.
+        If it is damaged, truncated or no record, or what was writing it was interrupted.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
+    from attnviz.record_folder import read_folder
     from attnviz.saved import record_from_arrays
     from attnviz.storage import read_arrays
 
-    header, arrays = read_arrays(path)
+    read = read_folder if Path(path).expanduser().is_dir() else read_arrays
+    header, arrays = read(path, verify=verify)
     try:
         return record_from_arrays(header, arrays)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

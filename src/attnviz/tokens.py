@@ -45,6 +45,9 @@ def visible(text: str) -> str:
     """
     if not text:
         return "∅"
+    if text.isprintable():
+        # Python's own word for the same categories; a text of 100,000 tokens asks as often.
+        return text.replace(" ", _SHOWN_AS[" "])
     around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
     return "".join(
         _visible_character(character, joins=not {before, after} & _JOINS_NOTHING)

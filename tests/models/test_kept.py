@@ -87,9 +87,9 @@ def copied(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     sizes: list[int] = []
     copy = Copier._copied
 
-    def counted(self: Copier, tensor: torch.Tensor, places: Any) -> torch.Tensor:
-        made = copy(self, tensor, places)
-        sizes.append(made.untyped_storage().nbytes())
+    def counted(self: Copier, parts: Any, written: Any) -> dict[str, torch.Tensor]:
+        made = copy(self, parts, written)
+        sizes.extend(each.untyped_storage().nbytes() for each in made.values())
         return made
 
     monkeypatch.setattr(Copier, "_copied", counted)

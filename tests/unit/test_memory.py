@@ -169,7 +169,7 @@ def test_bytes_are_those_of_queries_and_keys() -> None:
 
 def error_of(sizes: list[LayerSize], wanted: Keeping, free: dict[torch.device, Any]) -> str:
     with pytest.raises(MemoryError) as raised:
-        check_memory(sizes, wanted, free.get)
+        check_memory(sizes, wanted, free.get, lambda _: 0)
     return str(raised.value)
 
 

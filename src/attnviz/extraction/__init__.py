@@ -5,6 +5,7 @@ This is the only part that knows transformers.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, overload
@@ -26,6 +27,7 @@ from attnviz.extraction.predict import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord
+from attnviz.spool import Spool, SpoolFolders
 
 __all__ = ["extract"]
 
@@ -45,6 +47,7 @@ def extract(
     heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
+    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord: ...
 
@@ -64,6 +67,7 @@ def extract(
     heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
+    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> list[AttentionRecord]: ...
 
@@ -84,6 +88,7 @@ def extract(
     heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
+    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> Any: ...
 
@@ -102,6 +107,7 @@ def extract(
     heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
+    spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
 ) -> AttentionRecord | list[AttentionRecord]:
     """Run a model once and record how it attends.
@@ -147,6 +153,11 @@ def extract(
     device : str, device or None
         Where queries and keys are kept; None leaves each where the model computed it, which holds
         memory of that device for as long as the record lives.
+    spool : path-like, optional
+        A folder to which queries and keys are written while the model runs, a file a layer, where
+        they would not fit into memory. It is made, and must not hold anything. The record is mapped
+        from it and reads what is looked at; `attnviz.load` opens it again. Several examples get the
+        folders ``0``, ``1``, ... inside it.
     progress : bool
         Whether a list of texts, and a text that is long in coming, show a progress bar.
 
@@ -164,14 +175,16 @@ def extract(
         If an argument is of a kind that cannot be read.
     ValueError
         If an argument has nothing in it, doesn't fit the model (ids out of range, too many tokens,
-        no target for a decoder, no such layer or head), the device is not there, or the model has
-        no attention.
+        no target for a decoder, no such layer or head) or another argument, the device is not
+        there, or the model has no attention.
     MemoryError
         If the queries and keys of that many tokens would exceed what is free where they are kept;
         says so before the model runs, and which arguments would make them fit. Layers that run
         several times are counted once, and only attention over the tokens of a text.
     OSError
-        If a hub id or folder cannot be read.
+        If a hub id or folder cannot be read; or if `spool` holds something already, cannot be
+        written or has not enough room, which is told before the model runs where it can be. What
+        was written of a record is removed then.
     NotImplementedError
         If the model attends in a way that cannot be captured yet.
 
@@ -185,16 +198,30 @@ def extract(
     encoder = Encoder(loaded)
     examples, many = examples_of(inputs)
     keeping = read_keeping(layers, heads, dtype, device)
+    if spool is not None and keeping.device != torch.device("cpu"):
+        raise ValueError(
+            f"device={device!r} and spool={spool!r} name two places for queries and keys; leave "
+            "one of them out"
+        )
+    folders = None if spool is None else SpoolFolders(spool, several=many)
+    if folders is not None and many:
+        folders.check(len(examples))
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_settings(generate, loaded.model)
 
     def record_one(example: Any, wanted: Any, ids: Any) -> list[AttentionRecord]:
         batch = encoder.encode(example, wanted, ids, generating=settings is not None)
+        places = folders
+        if spool is not None and not many:
+            places = SpoolFolders(spool, several=batch.size > 1)
+            places.check(batch.size)
         batches = [batch]
         if settings is not None:
             batches = _generated(loaded, encoder, batch, settings, progress=progress)
         return [
-            record for each in batches for record in _run(loaded, encoder, each, title, keeping)
+            record
+            for each in batches
+            for record in _run(loaded, encoder, each, title=title, keeping=keeping, folders=places)
         ]
 
     if not many:
@@ -233,14 +260,41 @@ def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
 
 
 def _run(
-    loaded: Loaded, encoder: Encoder, batch: Batch, title: str, keeping: Keeping
+    loaded: Loaded,
+    encoder: Encoder,
+    batch: Batch,
+    *,
+    title: str,
+    keeping: Keeping,
+    folders: SpoolFolders | None,
 ) -> list[AttentionRecord]:
-    """Run one forward and make a record of each of its examples."""
+    """Run one forward and make a record of each of its examples, in memory or on disk."""
+    if folders is None:
+        return _recorded(loaded, encoder, batch, title=title, keeping=keeping)
+    with folders.taken(batch.size) as spools:
+        records = _recorded(loaded, encoder, batch, title=title, keeping=keeping, spools=spools)
+        # Rows that turn out to be one example leave places free.
+        return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
+
+
+def _recorded(
+    loaded: Loaded,
+    encoder: Encoder,
+    batch: Batch,
+    *,
+    title: str,
+    keeping: Keeping,
+    spools: Sequence[Spool] = (),
+) -> list[AttentionRecord]:
     stacks = None
     # A second time, keeping everything, where layers turn out to have other numbers than foretold.
     for copied in (keeping, replace(keeping, layers=None, heads=None)):
         collector, outputs, run_notes = run_forward(
-            loaded, batch, encoder_decoder=encoder.encoder_decoder, keeping=copied
+            loaded,
+            batch,
+            encoder_decoder=encoder.encoder_decoder,
+            keeping=copied,
+            spools=spools,
         )
         ran = stacks_of(collector)
         stacks = kept_layers(ran, keeping)

@@ -127,6 +127,8 @@ def capture(
     ------
     NotImplementedError
         If the weights are not what the model's attention used.
+    OSError
+        If copies are written to a spool, and that cannot be.
     ValueError
         If numbers are too large for the dtype in which they are to be kept.
     """
@@ -140,7 +142,10 @@ def capture(
     measured = [seen[turn % len(seen)]] if windows else seen
     errors = [copier.error(attention, heads) for attention in measured]
     worst = [max(each) for each in zip(*errors, strict=True)]
-    return [copier.copy(attention, heads) for attention in seen], worst
+    # Windows are put together before they are written.
+    places = [None if windows else (index, name) for index in range(len(seen))]
+    copies = [copier.copy(each, heads, place) for each, place in zip(seen, places, strict=True)]
+    return copies, worst
 
 
 def _read(
@@ -190,7 +195,16 @@ def _is_finite(attention: Captured) -> bool:
     tensors = [attention.values] if isinstance(attention, GivenWeights) else []
     if isinstance(attention, QueryKeyAttention):
         tensors = [attention.queries, attention.keys]
-    return all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+    # A sum is finite where all are, unless it grows too large: it takes no memory, and less time.
+    return all(
+        math.isfinite(float(tensor.sum(dtype=_wide(tensor.dtype))))
+        or bool(torch.isfinite(tensor).all())
+        for tensor in tensors
+    )
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
 
 
 def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:

@@ -26,6 +26,7 @@ from attnviz.extraction.modules import (
 )
 from attnviz.extraction.traced import FunctionWatch
 from attnviz.extraction.windowed import joined
+from attnviz.spool import Spool
 from attnviz.weights import GivenWeights
 
 __all__ = ["Collector", "Run"]
@@ -113,6 +114,8 @@ class Collector:
         Whether the model's main input is an image.
     keeping : Keeping
         What is kept of queries and keys, and how.
+    spools : sequence of Spool
+        For each example where they are written, if they are not to stay in memory.
     beside_text : {"vision", "audio"}
         What lies beside a language model that the model has inside.
     trace_all : bool
@@ -129,10 +132,12 @@ class Collector:
         encoder_decoder: bool,
         vision: bool,
         keeping: Keeping,
+        spools: Sequence[Spool] = (),
         beside_text: str = "vision",
         trace_all: bool = False,
     ) -> None:
         self.model = model
+        self.keeping = keeping
         self.runs: list[Run] = []
         # How many examples attention told apart: fewer than encoded where rows belong together.
         self.most_examples = 0
@@ -140,7 +145,7 @@ class Collector:
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
         self._vision = vision
-        self._copier = Copier(keeping)
+        self._copier = Copier(keeping, spools)
         self._trace_all = trace_all
         self._modules = attention_modules(model)
         has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)

@@ -5,21 +5,27 @@ What a model hands over may be a view of something larger, or a cache that it wr
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 
+from attnviz.arrays_file import Blocks
 from attnviz.extraction.keeping import Keeping, narrows
 from attnviz.masks import Bias, DenseBias, DistanceBias, Mask, PackedMask
+from attnviz.spool import Spool
 from attnviz.weights import GivenWeights, QueryKeyAttention
 from attnviz.windows import WindowBias
 
 __all__ = ["SAMPLED", "Copier", "sampled_rows"]
 
 _Part = TypeVar("_Part", Mask | None, Bias | None)
+# A tensor, the heads of it that are kept (None is all), and what makes a copy of some.
+_Source = tuple[torch.Tensor, tuple[int, ...] | None, Callable[[torch.Tensor], torch.Tensor]]
+_Copies = dict[str, torch.Tensor]
 
 #: Queries of each head on which rounding is measured.
 SAMPLED = 4
@@ -32,15 +38,21 @@ class Copier:
     ----------
     keeping : Keeping
         As what and where copies are kept.
+    spools : sequence of Spool
+        For each example where its copies are written, if they are not to stay in memory.
     """
 
-    def __init__(self, keeping: Keeping) -> None:
+    def __init__(self, keeping: Keeping, spools: Sequence[Spool] = ()) -> None:
         self._keeping = keeping
+        self._spools = spools
         # The originals too: their ids must stay theirs.
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[object, object]] = {}
 
     def copy(
-        self, attention: QueryKeyAttention | GivenWeights, heads: Sequence[int]
+        self,
+        attention: QueryKeyAttention | GivenWeights,
+        heads: Sequence[int],
+        written: tuple[int, str] | None = None,
     ) -> QueryKeyAttention | GivenWeights:
         """Copy some heads of an attention.
 
@@ -50,6 +62,9 @@ class Copier:
             As the model has it; nothing of it is changed.
         heads : sequence of int
             Which, ascending.
+        written : (int, str), optional
+            The example's number and the module's path, where a copy is all that will be kept of
+            them: it may be written to the example's spool then.
 
         Returns
         -------
@@ -59,12 +74,15 @@ class Copier:
 
         Raises
         ------
+        OSError
+            If the spool cannot be written.
         ValueError
             If numbers are too large for the dtype in which they are to be kept.
         """
         places = None if len(heads) == attention.num_heads else tuple(heads)
         if isinstance(attention, GivenWeights):
-            return GivenWeights(self._weights(attention.values, places))
+            made = self._copied({"weights": (attention.values, places, self._weights)}, written)
+            return GivenWeights(made["weights"])
         needed = sorted({attention.key_head(head) for head in heads})
         read = [needed.index(attention.key_head(head)) for head in heads]
         all_keys = len(needed) == attention.keys.shape[0]
@@ -72,10 +90,21 @@ class Copier:
         if sinks is not None:
             sinks = sinks if places is None else sinks[list(places)]
             sinks = sinks.to(self._keeping.device or sinks.device, copy=True)
+        made = self._copied(
+            {
+                "queries": (attention.queries, places, partial(self._vectors, what="queries")),
+                "keys": (
+                    attention.keys,
+                    None if all_keys else tuple(needed),
+                    partial(self._vectors, what="keys"),
+                ),
+            },
+            written,
+        )
         return replace(
             attention,
-            queries=self._vectors(attention.queries, places, "queries"),
-            keys=self._vectors(attention.keys, None if all_keys else tuple(needed), "keys"),
+            queries=made["queries"],
+            keys=made["keys"],
             mask=self._part(attention.mask, places),
             bias=self._part(attention.bias, places),
             sinks=sinks,
@@ -110,10 +139,26 @@ class Copier:
             return []
         return [_vector_error(attention, head, dtype) for head in heads]
 
-    def _vectors(
-        self, tensor: torch.Tensor, places: tuple[int, ...] | None, what: str
-    ) -> torch.Tensor:
-        copied = self._copied(tensor, places)
+    def _copied(self, parts: Mapping[str, _Source], written: tuple[int, str] | None) -> _Copies:
+        if written is None or not self._spools:
+            return {
+                what: _apart(convert(_of_heads(tensor, places)), tensor)
+                for what, (tensor, places, convert) in parts.items()
+            }
+        example, name = written
+        blocks = {}
+        for what, (tensor, places, convert) in parts.items():
+            chosen = range(len(tensor)) if places is None else places
+            blocks[what] = Blocks(
+                self._keeping.dtype or tensor.dtype,
+                (len(chosen), *tensor.shape[1:]),
+                # One head in memory at a time.
+                map(partial(_converted, tensor, convert), chosen),
+            )
+        return self._spools[example].write(name, blocks)
+
+    def _vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        copied = self._moved(tensor)
         largest = torch.finfo(copied.dtype).max
         if torch.finfo(tensor.dtype).max > largest and bool(torch.isinf(copied).any()):
             raise ValueError(
@@ -123,20 +168,16 @@ class Copier:
             )
         return copied
 
-    def _weights(self, values: torch.Tensor, places: tuple[int, ...] | None) -> torch.Tensor:
-        copied = self._copied(values, places)
+    def _weights(self, values: torch.Tensor) -> torch.Tensor:
+        copied = self._moved(values)
         if narrows(values.dtype, self._keeping.dtype):
-            return _without_new_zeros(copied, values if places is None else values[list(places)])
+            return _without_new_zeros(copied, values)
         return copied
 
-    def _copied(self, tensor: torch.Tensor, places: tuple[int, ...] | None) -> torch.Tensor:
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
         device = self._keeping.device or tensor.device
         dtype = self._keeping.dtype or tensor.dtype
-        if places is None:
-            kind = torch.contiguous_format
-            return tensor.detach().to(device, dtype, copy=True, memory_format=kind)
-        # The heads that are wanted, and no others, cross over to another device.
-        return tensor.detach()[list(places)].to(device, dtype).contiguous()
+        return tensor.detach().to(device, dtype).contiguous()
 
     def _part(self, part: _Part, places: tuple[int, ...] | None) -> _Part:
         """Heads of a mask or bias, the same object for the same heads."""
@@ -146,6 +187,23 @@ class Copier:
         if key not in self._parts:
             self._parts[key] = (part, _heads_of_part(part, list(places)))
         return cast("_Part", self._parts[key][1])
+
+
+def _of_heads(tensor: torch.Tensor, places: tuple[int, ...] | None) -> torch.Tensor:
+    """The heads that are wanted, and no others, cross over to another device."""
+    return tensor if places is None else tensor.detach()[list(places)]
+
+
+def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy, where nothing has made one yet."""
+    same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    return made.clone(memory_format=torch.contiguous_format) if same else made
+
+
+def _converted(
+    tensor: torch.Tensor, convert: Callable[[torch.Tensor], torch.Tensor], head: int
+) -> torch.Tensor:
+    return convert(tensor.detach()[head])
 
 
 def _heads_of_part(part: Any, places: list[int]) -> Any:

@@ -3,27 +3,58 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 
-from attnviz.extraction.batch import Batch, placed
+from attnviz.extraction.batch import Batch, Side, placed
 from attnviz.extraction.collect import Collector
 from attnviz.extraction.estimate import layer_sizes
 from attnviz.extraction.halves import half_precision_note
 from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.predict import num_logits
-from attnviz.extraction.room import check_memory
+from attnviz.extraction.room import check_disk, check_memory
 from attnviz.extraction.senses import SOUNDS
+from attnviz.spool import Spool
 
-__all__ = ["run_forward"]
+__all__ = ["check_room", "run_forward"]
+
+
+def check_room(collector: Collector, sides: Mapping[str, Side], spools: Sequence[Spool]) -> None:
+    """Refuse to keep more than there is room for, before a model runs.
+
+    Parameters
+    ----------
+    collector : Collector
+        That will receive its attention.
+    sides : mapping of str to Side
+        The tokens that it will read.
+    spools : sequence of Spool
+        Where queries and keys are written, if they are not to stay in memory.
+
+    Raises
+    ------
+    MemoryError, OSError
+        If it would exceed what is free, in memory or on the disk.
+    """
+    sizes = layer_sizes(collector.model, collector.stacks, sides)
+    if spools:
+        check_disk(sizes, collector.keeping, spools[0].folder)
+    else:
+        check_memory(sizes, collector.keeping)
 
 
 def run_forward(
-    loaded: Loaded, batch: Batch, *, encoder_decoder: bool, keeping: Keeping
+    loaded: Loaded,
+    batch: Batch,
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    spools: Sequence[Spool] = (),
 ) -> tuple[Collector, Any, list[str]]:
     """Run a model once and collect its attention.
 
@@ -40,6 +71,9 @@ def run_forward(
         As for `Collector`.
     keeping : Keeping
         What is kept of queries and keys, and how.
+    spools : sequence of Spool
+        For each example where they are written, if they are not to stay in memory; what was written
+        before is removed.
 
     Returns
     -------
@@ -52,8 +86,9 @@ def run_forward(
 
     Raises
     ------
-    MemoryError
-        If what is to be kept would exceed what is free; nothing has run then.
+    MemoryError, OSError
+        If what is to be kept would exceed what is free; nothing has run then. An OSError also where
+        a spool cannot be written.
     """
     model = loaded.model
     arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
@@ -81,6 +116,8 @@ def run_forward(
             # What was compiled asks nobody while it runs: the same modules run as they were.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         for trace_all in (False, True):
+            for spool in spools:
+                spool.clear()
             collector = Collector(
                 model,
                 batch.sides,
@@ -88,10 +125,11 @@ def run_forward(
                 encoder_decoder=encoder_decoder,
                 vision=is_vision,
                 keeping=keeping,
+                spools=spools,
                 beside_text="audio" if any(map(arguments.__contains__, SOUNDS)) else "vision",
                 trace_all=trace_all,
             )
-            check_memory(layer_sizes(model, collector.stacks, batch.sides), keeping)
+            check_room(collector, batch.sides, spools)
             with collector.watching():
                 outputs = model(**arguments)
             if not collector.overlooked:

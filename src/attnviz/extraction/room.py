@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -11,15 +14,16 @@ from attnviz.extraction.estimate import LayerSize, needed_memory
 from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.memory import free_memory, in_words
 
-__all__ = ["check_memory"]
+__all__ = ["check_disk", "check_memory", "free_disk"]
 
 
 def check_memory(
     sizes: Sequence[LayerSize],
     keeping: Keeping,
     free: Callable[[torch.device], int | None] | None = None,
+    disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Refuse to keep more than there is room for.
+    """Refuse to keep more in memory than there is room for.
 
     Parameters
     ----------
@@ -30,6 +34,8 @@ def check_memory(
     free : callable, optional
         Gives the bytes that a device has left, None where that is not known; `free_memory` when
         left out.
+    disk : callable, optional
+        The same for the disk that a folder lies on; `free_disk` when left out.
 
     Raises
     ------
@@ -58,13 +64,83 @@ def check_memory(
         if (most := room[each]) is not None and count > most
     }
     device = max(lacking, key=lambda each: lacking[each])
+    ways = [*_ways_out(sizes, keeping, fits)]
+    written = (disk or free_disk)(Path.cwd())
+    if written is not None and _on_disk(sizes, keeping) <= written:
+        ways.append('spool="folder" (on disk)')
+    raise MemoryError(
+        f"inputs: keeping {_what(sizes, keeping)} takes {in_words(needed[device])} on {device}, "
+        f"and {in_words(room[device] or 0)} are free{_in_a_row(ways)}"
+    )
+
+
+def check_disk(
+    sizes: Sequence[LayerSize],
+    keeping: Keeping,
+    folder: Path,
+    disk: Callable[[Path], int | None] | None = None,
+) -> None:
+    """Refuse to write more to a folder than there is room for.
+
+    Parameters
+    ----------
+    sizes : sequence of LayerSize
+        The layers that will run.
+    keeping : Keeping
+        What is to be kept of them.
+    folder : Path
+        Where; it is there.
+    disk : callable, optional
+        Gives the bytes that are left where a folder lies; `free_disk` when left out.
+
+    Raises
+    ------
+    OSError
+        If it would exceed what is free, with the arguments that would make it fit.
+    """
+    free = (disk or free_disk)(folder)
+    needed = _on_disk(sizes, keeping)
+    if free is None or needed <= free:
+        return
+
+    def fits(layers: Sequence[LayerSize], other: Keeping) -> bool:
+        return _on_disk(layers, other) <= free
+
+    raise OSError(
+        errno.ENOSPC,
+        f"spool: {_what(sizes, keeping)} take {in_words(needed)}, and {in_words(free)} are free "
+        f"on that disk{_in_a_row([*_ways_out(sizes, keeping, fits)])}",
+        str(folder),
+    )
+
+
+def free_disk(folder: Path) -> int | None:
+    """Bytes that can still be written to a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Which.
+
+    Returns
+    -------
+    int or None
+        None where nobody tells.
+    """
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return None
+
+
+def _on_disk(sizes: Sequence[LayerSize], keeping: Keeping) -> int:
+    return sum(needed_memory(sizes, keeping).values())
+
+
+def _what(sizes: Sequence[LayerSize], keeping: Keeping) -> str:
     count = sum(layer.size(keeping) > 0 for layer in sizes)
     tokens = max(map(_num_tokens, sizes))
-    raise MemoryError(
-        f"inputs: keeping the queries and keys of {count} layers for {tokens:,} tokens takes "
-        f"{in_words(needed[device])} on {device}, and {in_words(room[device] or 0)} are free"
-        f"{_in_a_row([*_ways_out(sizes, keeping, fits)])}"
-    )
+    return f"the queries and keys of {count} layers for {tokens:,} tokens"
 
 
 def _num_tokens(layer: LayerSize) -> int:
