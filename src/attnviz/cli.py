@@ -28,6 +28,7 @@ _EPILOG = """examples:
   attnviz head-view --model ./my-llama --text "The cat" --generate 40 -o x.html
   attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
   attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
+  attnviz head-view --model ./my-gpt2 --text "The cat sat." --max-mb 2 -o small.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
@@ -110,6 +111,9 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     view.add_argument(
         "--device", default="cpu", help="where queries and keys are kept (default: %(default)s)"
     )
+    view.add_argument(
+        "--spool", metavar="FOLDER", help="write queries and keys there, not into memory"
+    )
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
 
@@ -133,6 +137,12 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         type=Path,
         metavar="FILE",
         help="x.html, x.svg or x.png (default: the view's name, as in head_view.html)",
+    )
+    command.add_argument(
+        "--exact", action="store_true", help="carry every weight, however large the page"
+    )
+    command.add_argument(
+        "--max-mb", type=float, metavar="MB", help="megabytes that the page may have (see to_html)"
     )
     command.add_argument(
         "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
@@ -169,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Said before a model runs, not after.
         check_file_kind(output)
         view = _demo(options) if options.command == "demo" else _view(options)
-        path = view.save(output)
+        path = view.save(
+            output, precision="exact" if options.exact else "auto", max_mb=options.max_mb
+        )
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130
@@ -236,6 +248,7 @@ def _view(options: argparse.Namespace) -> AttentionView:
         keep_heads=options.keep_heads,
         dtype=options.dtype,
         device=options.device,
+        spool=options.spool,
     )
     given = {
         name: getattr(options, name)

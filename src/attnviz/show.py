@@ -52,6 +52,7 @@ class ShowFunction(Protocol[_View_co]):
         keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
         dtype: Any = None,
         device: Any = "cpu",
+        spool: Any = None,
         include_layers: Iterable[int] | None = None,
         **traits: Any,
     ) -> _View_co:
@@ -85,9 +86,9 @@ _DOCUMENTATION = """{summary}
     words : bool, default False
         Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
         for tokens, not for words.
-    layers, keep_heads, dtype, device : optional
-        What is kept of the model's attention, and how: `layers`, `heads`, `dtype` and `device` of
-        `attnviz.extract`. Here `heads` chooses among the heads that are kept.
+    layers, keep_heads, dtype, device, spool : optional
+        What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
+        and `spool` of `attnviz.extract`. Here `heads` chooses among the heads that are kept.
     include_layers : iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, overload
 
 import torch
@@ -16,8 +17,8 @@ from transformers import GenerationConfig
 
 from attnviz.extraction.batch import Batch, one_by_one
 from attnviz.extraction.encode import Encoder
-from attnviz.extraction.forward import run_forward
-from attnviz.extraction.generate import Settings, generate_text, read_settings
+from attnviz.extraction.forward import check_generation, run_forward
+from attnviz.extraction.generate import generate_text, read_settings
 from attnviz.extraction.inputs import examples_of
 from attnviz.extraction.keeping import Keeping, read_keeping
 from attnviz.extraction.kept_layers import kept_layers, notes_of_kept
@@ -217,7 +218,20 @@ def extract(
             places.check(batch.size)
         batches = [batch]
         if settings is not None:
-            batches = _generated(loaded, encoder, batch, settings, progress=progress)
+            batches = one_by_one(batch)
+            for each in batches:
+                if settings.max_new_tokens is not None:
+                    # An hour of generating must not end in too little memory.
+                    check_generation(
+                        loaded,
+                        each,
+                        settings.max_new_tokens,
+                        encoder_decoder=encoder.encoder_decoder,
+                        keeping=keeping,
+                        folder=None if spool is None else Path(spool),
+                    )
+                came = generate_text(loaded.model, each, settings, progress=progress)
+                encoder.add_generated(each, came, settings.manner)
         return [
             record
             for each in batches
@@ -235,17 +249,6 @@ def extract(
     for example, wanted, ids in zip(bar, targets, decoder_ids, strict=True):
         records += record_one(example, wanted, ids)
     return records
-
-
-def _generated(
-    loaded: Loaded, encoder: Encoder, batch: Batch, settings: Settings, *, progress: bool
-) -> list[Batch]:
-    """Let the model go on with each example of a batch."""
-    batches = one_by_one(batch)
-    for each in batches:
-        came = generate_text(loaded.model, each, settings, progress=progress)
-        encoder.add_generated(each, came, settings.manner)
-    return batches
 
 
 def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:

@@ -137,7 +137,6 @@ class Collector:
         trace_all: bool = False,
     ) -> None:
         self.model = model
-        self.keeping = keeping
         self.runs: list[Run] = []
         # How many examples attention told apart: fewer than encoded where rows belong together.
         self.most_examples = 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,31 +22,83 @@ from attnviz.extraction.room import check_disk, check_memory
 from attnviz.extraction.senses import SOUNDS
 from attnviz.spool import Spool
 
-__all__ = ["check_room", "run_forward"]
+__all__ = ["check_generation", "run_forward"]
 
 
-def check_room(collector: Collector, sides: Mapping[str, Side], spools: Sequence[Spool]) -> None:
-    """Refuse to keep more than there is room for, before a model runs.
+def check_generation(
+    loaded: Loaded,
+    batch: Batch,
+    count: int,
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    folder: Path | None = None,
+) -> None:
+    """Refuse to let a model produce a text that there would be no room for.
 
     Parameters
     ----------
-    collector : Collector
-        That will receive its attention.
-    sides : mapping of str to Side
-        The tokens that it will read.
-    spools : sequence of Spool
+    loaded : Loaded
+        The model.
+    batch : Batch
+        One example, which it is to go on with.
+    count : int
+        How many tokens may come.
+    encoder_decoder, keeping
+        As for `run_forward`.
+    folder : Path, optional
         Where queries and keys are written, if they are not to stay in memory.
 
     Raises
     ------
     MemoryError, OSError
-        If it would exceed what is free, in memory or on the disk.
+        If the longest text that may come would exceed what is free.
     """
+    sides = dict(batch.sides)
+    name = "decoder" if encoder_decoder else "input"
+    before = sides[name].length if name in sides else 1
+    # What a decoder produces last is predicted and not read.
+    sides[name] = Side(before + count - encoder_decoder, [None])
+    collector = _collector(
+        loaded, batch, encoder_decoder=encoder_decoder, keeping=keeping, spools=(), trace_all=False
+    )
+    _check_room(collector, sides, keeping, folder)
+
+
+def _check_room(
+    collector: Collector, sides: Mapping[str, Side], keeping: Keeping, folder: Path | None
+) -> None:
     sizes = layer_sizes(collector.model, collector.stacks, sides)
-    if spools:
-        check_disk(sizes, collector.keeping, spools[0].folder)
+    if folder is not None:
+        check_disk(sizes, keeping, folder)
     else:
-        check_memory(sizes, collector.keeping)
+        check_memory(sizes, keeping)
+
+
+def _collector(
+    loaded: Loaded,
+    batch: Batch,
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    spools: Sequence[Spool],
+    trace_all: bool,
+) -> Collector:
+    # Where there is a text beside the images, names tell what belongs to which.
+    is_vision = "input_ids" not in batch.arguments and any(
+        name.startswith("pixel_values") for name in batch.arguments
+    )
+    return Collector(
+        loaded.model,
+        batch.sides,
+        batch.size,
+        encoder_decoder=encoder_decoder,
+        vision=is_vision,
+        keeping=keeping,
+        spools=spools,
+        beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
+        trace_all=trace_all,
+    )
 
 
 def run_forward(
@@ -100,10 +153,6 @@ def run_forward(
         arguments.setdefault("use_cache", False)
     if "logits_to_keep" in accepted:
         arguments["logits_to_keep"] = num_logits(batch)
-    # Where there is a text beside the images, names tell what belongs to which.
-    is_vision = "input_ids" not in arguments and any(
-        name.startswith("pixel_values") for name in arguments
-    )
     notes: list[str] = []
     with ExitStack() as stack:
         if stack.enter_context(evaluating(model)):
@@ -118,18 +167,15 @@ def run_forward(
         for trace_all in (False, True):
             for spool in spools:
                 spool.clear()
-            collector = Collector(
-                model,
-                batch.sides,
-                batch.size,
+            collector = _collector(
+                loaded,
+                batch,
                 encoder_decoder=encoder_decoder,
-                vision=is_vision,
                 keeping=keeping,
                 spools=spools,
-                beside_text="audio" if any(map(arguments.__contains__, SOUNDS)) else "vision",
                 trace_all=trace_all,
             )
-            check_room(collector, batch.sides, spools)
+            _check_room(collector, batch.sides, keeping, spools[0].folder if spools else None)
             with collector.watching():
                 outputs = model(**arguments)
             if not collector.overlooked:

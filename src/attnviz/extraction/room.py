@@ -89,7 +89,7 @@ def check_disk(
     keeping : Keeping
         What is to be kept of them.
     folder : Path
-        Where; it is there.
+        Where; it may not be there yet.
     disk : callable, optional
         Gives the bytes that are left where a folder lies; `free_disk` when left out.
 
@@ -120,15 +120,17 @@ def free_disk(folder: Path) -> int | None:
     Parameters
     ----------
     folder : Path
-        Which.
+        Which; where it is not there yet, the one that it will lie in.
 
     Returns
     -------
     int or None
         None where nobody tells.
     """
+    whole = folder.expanduser().absolute()
+    there = next((each for each in (whole, *whole.parents) if each.exists()), whole)
     try:
-        return shutil.disk_usage(folder).free
+        return shutil.disk_usage(there).free
     except OSError:
         return None
 

@@ -1,0 +1,68 @@
+"""Bytes of tensors that are alive while a block runs: counts, which are the same anywhere."""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+__all__ = ["LiveTensors"]
+
+
+class LiveTensors(TorchDispatchMode):
+    """Counts the memory of every tensor that an operation makes, until it is given back.
+
+    Attributes
+    ----------
+    peak : int
+        The most bytes that were alive at once, of those that were made in the block.
+    largest : int
+        Bytes of the largest.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call, unused-ignore]
+        self.peak = 0
+        self.largest = 0
+        self._alive = 0
+        self._sizes: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: Sequence[Any] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run an operation and count what is new of what it gives."""
+        del types
+        given = {each._cdata for each in _storages((args, kwargs))}
+        result = func(*args, **(kwargs or {}))
+        for storage in _storages(result):
+            key = storage._cdata
+            # Given as such is what is mapped from a file: it takes no memory before it is read.
+            if key in given or key in self._sizes:
+                continue
+            self._sizes[key] = storage.nbytes()
+            self._alive += storage.nbytes()
+            self.largest = max(self.largest, storage.nbytes())
+            weakref.finalize(storage, self._gone, key)
+        self.peak = max(self.peak, self._alive)
+        return result
+
+    def _gone(self, key: int) -> None:
+        self._alive -= self._sizes.pop(key, 0)
+
+
+def _storages(tree: Any) -> Iterator[torch.UntypedStorage]:
+    for leaf in tree_leaves(tree):
+        if isinstance(leaf, torch.Tensor):
+            yield leaf.untyped_storage()
+        elif isinstance(leaf, torch.TypedStorage):
+            yield leaf.untyped()
+        elif isinstance(leaf, torch.UntypedStorage):
+            yield leaf

@@ -1,0 +1,164 @@
+"""The memory that extraction adds to a model's own forward grows with the text, not its square."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnviz import AttentionRecord, extract
+from attnviz.kept import vectors_of_layer
+from models.counting import LiveTensors
+from models.tiny import built
+
+pytestmark = pytest.mark.models
+
+# Their own forward makes a tensor of n x n entries, whatever watches it: where attention is bound
+# to a window (beyond that window), where a bias or mask is added to all logits, and where the
+# softmax is computed past the dispatcher. Extraction reads a mask once and keeps its parameters.
+WITH_A_SQUARE_OF_THEIR_OWN: dict[str, dict[str, Any]] = {
+    "mistral": {"sliding_window": 64},
+    "qwen2": {"sliding_window": 64, "use_sliding_window": True, "max_window_layers": 1},
+    "gemma3_text": {"sliding_window": 64},
+    "cohere2": {"sliding_window": 64},
+    "starcoder2": {"sliding_window": 64},
+    "t5": {},
+    "falcon": {},
+    "bloom": {},
+    "gptj": {},
+}
+LINEAR = ("llama", "qwen2", "qwen3", "mistral", "gemma3_text", "gpt_neox", "gpt2", "opt", "bert")
+CLASSES = {
+    "bert": "BertModel",
+    "bloom": "BloomForCausalLM",
+    "cohere2": "Cohere2ForCausalLM",
+    "falcon": "FalconForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+    "gpt_neox": "GPTNeoXForCausalLM",
+    "gptj": "GPTJForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "opt": "OPTForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "starcoder2": "Starcoder2ForCausalLM",
+    "t5": "T5Model",
+}
+
+
+def model_of(kind: str, implementation: str | None = None, **changes: Any) -> Any:
+    size = {
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "vocab_size": 64,
+        "pad_token_id": 0,
+        "bos_token_id": 1,
+        "eos_token_id": 2,
+    }
+    if kind in ("gpt2", "gptj"):
+        size |= {"n_positions": 8192}
+    if kind in ("bert", "opt"):
+        size |= {"max_position_embeddings": 8192}
+    if kind in ("cohere2", "gemma3_text", "llama", "mistral", "qwen2", "qwen3", "starcoder2"):
+        size |= {"num_key_value_heads": 2, "intermediate_size": 64}
+    if kind in ("gemma3_text", "llama", "mistral", "qwen3"):
+        size |= {"head_dim": 8}
+    if kind in ("bert", "gpt_neox"):
+        size |= {"intermediate_size": 64}
+    if kind == "opt":
+        size |= {"ffn_dim": 64, "word_embed_proj_dim": 32}
+    if kind == "gptj":
+        size |= {"rotary_dim": 4}
+    if kind == "t5":
+        size |= {"d_ff": 64, "d_kv": 8, "decoder_start_token_id": 0}
+    return built(CLASSES[kind], size | changes, factor=4.0, implementation=implementation)
+
+
+def arguments_of(model: Any, tokens: int) -> dict[str, torch.Tensor]:
+    ids = torch.randint(3, 64, (1, tokens), generator=torch.Generator().manual_seed(0))
+    arguments = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
+    if model.config.is_encoder_decoder:
+        arguments["decoder_input_ids"] = ids
+    return arguments
+
+
+def forward(model: Any, tokens: int) -> LiveTensors:
+    # As extraction runs it.
+    options: dict[str, Any] = {"use_cache": False}
+    if "lm_head" in dict(model.named_children()):
+        options["logits_to_keep"] = 1
+    if type(model).__name__.startswith(("Bert", "T5", "GPTJ", "OPT")):
+        options = {}
+    count = LiveTensors()
+    with count, torch.no_grad():
+        model(**arguments_of(model, tokens), **options)
+    return count
+
+
+def added(model: Any, tokens: int, **options: Any) -> int:
+    """Bytes that extraction needs at its peak beyond those of a plain forward."""
+    own = forward(model, tokens).peak
+    count = LiveTensors()
+    with count:
+        extract(model, arguments_of(model, tokens), progress=False, **options)
+    return count.peak - own
+
+
+def kept(record: AttentionRecord) -> int:
+    layers = [record.stack().attention(number) for number in record.stack().layers]
+    vectors = [each for layer in layers if (each := vectors_of_layer(layer)) is not None]
+    assert len(vectors) == len(layers)
+    return sum(each.queries.nbytes + each.keys.nbytes for each in vectors)
+
+
+def test_memory_added_to_a_forward_is_linear() -> None:
+    model = model_of("llama", "sdpa")
+    short, long = added(model, 2048), added(model, 8192)
+    assert long <= 4.5 * short
+    # The count sees what it should: at least the record itself, and not much more.
+    record = extract(model, arguments_of(model, 8192), progress=False)
+    assert kept(record) == 2 * (4 + 2) * 8 * 8192 * 4
+    assert kept(record) <= long <= 1.5 * kept(record)
+
+
+def test_a_spooled_extraction_adds_next_to_nothing(tmp_path: Path) -> None:
+    model = model_of("llama", "sdpa")
+    one_head = 8 * 8192 * 4
+    assert added(model, 8192, spool=tmp_path / "spool") <= 4 * one_head
+
+
+def test_the_count_sees_a_square() -> None:
+    model = model_of("llama", "eager")
+    assert forward(model, 1024).largest >= 4 * 1024 * 1024
+    assert forward(model, 1024).peak > 3.5 * forward(model, 512).peak
+
+
+@pytest.mark.parametrize("kind", LINEAR)
+def test_no_tensor_of_these_is_a_square(kind: str) -> None:
+    model = model_of(kind)
+    tokens = 2048
+    assert forward(model, tokens).largest < tokens * tokens
+    count = LiveTensors()
+    with count:
+        extract(model, arguments_of(model, tokens), progress=False)
+    assert count.largest < tokens * tokens
+
+
+@pytest.mark.parametrize("kind", WITH_A_SQUARE_OF_THEIR_OWN)
+def test_these_make_a_square_by_themselves(kind: str) -> None:
+    tokens = 1024
+    model = model_of(kind, **WITH_A_SQUARE_OF_THEIR_OWN[kind])
+    assert forward(model, tokens).largest >= tokens * tokens
+    # What is kept of it is not one.
+    record = extract(model, arguments_of(model, tokens), progress=False)
+    assert kept(record) < tokens * tokens
+
+
+@pytest.mark.parametrize("kind", ["mistral", "gemma3_text", "cohere2", "starcoder2"])
+def test_a_windows_mask_is_read_without_another_square(kind: str) -> None:
+    model = model_of(kind, **WITH_A_SQUARE_OF_THEIR_OWN[kind])
+    assert added(model, 4096) <= 4.5 * added(model, 1024)
