@@ -3,6 +3,7 @@
 import { attentionRow, type RowInputs } from "./attention";
 import { fromBase64, inflate } from "./codec";
 import { Recent } from "./recent";
+import type { Rows } from "./rows";
 import type { Reply } from "./source";
 import type { VectorsHeader, VectorsRequest } from "./vectors";
 
@@ -50,6 +51,9 @@ export interface CarriedVectors {
   arrays: string[];
 }
 
+/** Something of each key of a row of a head. */
+type OfRow<T> = (head: number, token: number) => (key: number) => T;
+
 /** Keys of the whole row that an answer names. */
 const STRONGEST = 5;
 /** Inflated bytes that are kept. */
@@ -96,28 +100,12 @@ export class VectorCarrier {
     }
     const { head, token } = request;
     const [start, stop] = request.keys;
-    const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
+    const { head_dim: dim, num_keys: numKeys } = layer;
     const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
     const place = layer.heads ? layer.heads.indexOf(head) : head;
     if (place < 0) throw new Error(`Head ${head} of layer ${layer.layer} was not kept.`);
-    const keyPlace = layer.key_heads?.[place] ?? keyHead;
-    const [queries, keys, bias, allowed] = await Promise.all([
-      this.#floats(layer.queries, layer.encoding),
-      this.#floats(layer.keys, layer.encoding),
-      this.#bias(layer, place, token),
-      this.#allowed(layer, place, token),
-    ]);
-    const from = (place * numQueries + token) * dim;
-    const inputs: RowInputs = {
-      query: queries.subarray(from, from + dim),
-      keys: keys.subarray(keyPlace * numKeys * dim, (keyPlace + 1) * numKeys * dim),
-      numKeys,
-      scale: layer.scale,
-      softcap: layer.softcap,
-      bias,
-      allowed,
-      sink: layer.sinks?.[place] ?? null,
-    };
+    const inputs = (await this.#inputs(layer))(place, token);
+    const { allowed, bias } = inputs;
     const row = attentionRow(inputs);
     const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
       .filter(([, weight]) => weight > 0)
@@ -160,35 +148,95 @@ export class VectorCarrier {
     return { header, data };
   }
 
-  async #bias(layer: CarriedLayer, head: number, token: number): Promise<(key: number) => number> {
-    const { bias, num_keys: numKeys, num_queries: numQueries } = layer;
-    if (!bias) return () => 0;
-    const values = await this.#floats(bias.values, "float32");
-    const at = bias.heads > 1 ? head : 0;
-    const from =
-      bias.kind === "distance"
-        ? at * (numQueries + numKeys - 1) + numQueries - 1 - token
-        : (at * bias.rows + (bias.rows > 1 ? token : 0)) * numKeys;
-    return (key) => values[from + key] as number;
+  /** Heads that were kept, queries and keys of a layer; nothing where it is not carried. */
+  shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
+    const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
+    if (!layer) return [0, 0, 0];
+    return [layer.heads?.length ?? layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
-  async #allowed(
-    layer: CarriedLayer,
-    head: number,
-    token: number,
-  ): Promise<(key: number) => boolean> {
+  /** The weights of a layer, each row computed once; null where it is not carried. */
+  async rows(at: { stack: string; layer: number }): Promise<Rows | null> {
+    const layer = this.#data.layers.find(
+      (each) => each.stack === at.stack && each.layer === at.layer,
+    );
+    if (!layer) return null;
+    const inputs = await this.#inputs(layer);
+    const { num_queries: numQueries, num_keys: numKeys } = layer;
+    const shape = this.shape(at);
+    const bytes = 4 * shape[0] * numQueries * numKeys;
+    const known = new Map<number, Float32Array>();
+    return {
+      ...{ shape, maximum: 1, error: layer.error, bytes },
+      add: (head, row, left, line) => {
+        const place = head * numQueries + row;
+        let weights = known.get(place);
+        if (!weights) {
+          weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
+          known.set(place, weights);
+        }
+        for (let x = 0; x < line.length; x++) {
+          line[x] = (line[x] as number) + (weights[left + x] as number);
+        }
+      },
+    };
+  }
+
+  /** What goes into any row of a layer; heads by their place among those that were kept. */
+  async #inputs(layer: CarriedLayer): Promise<(head: number, token: number) => RowInputs> {
+    const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
+    const [queries, keys, bias, allowed] = await Promise.all([
+      this.#floats(layer.queries, layer.encoding),
+      this.#floats(layer.keys, layer.encoding),
+      this.#bias(layer),
+      this.#allowed(layer),
+    ]);
+    return (head, token) => {
+      const shared = Math.floor(head / (layer.num_heads / layer.num_key_heads));
+      const keyHead = layer.key_heads?.[head] ?? shared;
+      const from = (head * numQueries + token) * dim;
+      return {
+        query: queries.subarray(from, from + dim),
+        keys: keys.subarray(keyHead * numKeys * dim, (keyHead + 1) * numKeys * dim),
+        numKeys,
+        scale: layer.scale,
+        softcap: layer.softcap,
+        bias: bias(head, token),
+        allowed: allowed(head, token),
+        sink: layer.sinks?.[head] ?? null,
+      };
+    };
+  }
+
+  async #bias(layer: CarriedLayer): Promise<OfRow<number>> {
+    const { bias, num_keys: numKeys, num_queries: numQueries } = layer;
+    if (!bias) return () => () => 0;
+    const values = await this.#floats(bias.values, "float32");
+    return (head, token) => {
+      const at = bias.heads > 1 ? head : 0;
+      const from =
+        bias.kind === "distance"
+          ? at * (numQueries + numKeys - 1) + numQueries - 1 - token
+          : (at * bias.rows + (bias.rows > 1 ? token : 0)) * numKeys;
+      return (key) => values[from + key] as number;
+    };
+  }
+
+  async #allowed(layer: CarriedLayer): Promise<OfRow<boolean>> {
     const { mask } = layer;
-    if (!mask) return () => true;
+    if (!mask) return () => () => true;
     if (mask.kind === "band") {
-      const here = token + mask.offset;
-      const { after, before } = mask;
-      return (key) =>
-        (after === null || key - here <= after) && (before === null || here - key <= before);
+      const { after, before, offset } = mask;
+      return (_, token) => (key) =>
+        (after === null || key - token - offset <= after) &&
+        (before === null || token + offset - key <= before);
     }
     const bits = await this.#bytes(mask.bits);
     const each = Math.ceil(layer.num_keys / 8);
-    const from = ((mask.heads > 1 ? head : 0) * layer.num_queries + token) * each;
-    return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
+    return (head, token) => {
+      const from = ((mask.heads > 1 ? head : 0) * layer.num_queries + token) * each;
+      return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
+    };
   }
 
   #floats(place: number, encoding: VectorEncoding): Promise<Float32Array> {

@@ -1,11 +1,16 @@
 /** The layers that an exported page carries, inflated when they are asked for. */
 
+import type { VectorCarrier } from "./carried";
 import { Recent } from "./recent";
 import { type CarriedPiece, type Rows, wholeRows } from "./rows";
 import { keptHeads, type StackDescription } from "./source";
+import { type CarriedKeys, sparseRows } from "./sparse";
 
 /** Bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
 const KEPT_BYTES = 64_000_000;
+
+/** A layer's weights, in one of the forms; where there are none, its queries and keys are carried. */
+export type CarriedBlock = CarriedPiece | CarriedKeys;
 
 /** Where a layer is: the model's own number. */
 export interface LayerPlace {
@@ -20,26 +25,38 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
 /** Finds a layer's weights, whichever form they are carried in. */
 export class CarriedLayers {
   readonly #stacks: StackDescription[];
-  readonly #blocks: CarriedPiece[];
+  readonly #blocks: CarriedBlock[];
   readonly #maps: CarriedPiece[];
+  readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
 
-  constructor(stacks: StackDescription[], blocks: CarriedPiece[], maps: CarriedPiece[]) {
+  constructor(
+    stacks: StackDescription[],
+    blocks: CarriedBlock[],
+    maps: CarriedPiece[],
+    vectors: VectorCarrier,
+  ) {
     this.#stacks = stacks;
     this.#blocks = blocks;
     this.#maps = maps;
+    this.#vectors = vectors;
   }
 
   /** All weights of a layer. @throws Error where the page does not carry it. */
   async rows(at: LayerPlace): Promise<Rows> {
-    const block = this.#blocks.find((each) => isOf(each, at));
-    if (!block) throw new Error(`This page does not carry layer ${at.layer} of "${at.stack}".`);
-    return this.#once("rows", at, () => wholeRows(block));
+    return this.#once("rows", at, async () => {
+      const block = this.#blocks.find((each) => isOf(each, at));
+      if (block) return block.encoding === "strongest-keys" ? sparseRows(block) : wholeRows(block);
+      const computed = await this.#vectors.rows(at);
+      if (computed) return computed;
+      throw new Error(`This page does not carry layer ${at.layer} of "${at.stack}".`);
+    });
   }
 
   /** How many weights the page carries of a layer; 0 where none. */
   size(at: LayerPlace): number {
-    const [heads, rows, columns] = this.#blocks.find((each) => isOf(each, at))?.shape ?? [0, 0, 0];
+    const block = this.#blocks.find((each) => isOf(each, at));
+    const [heads, rows, columns] = block?.shape ?? this.#vectors.shape(at);
     return heads * rows * columns;
   }
 

@@ -2,12 +2,13 @@
 
 import { type CarriedVectors, VectorCarrier } from "./carried";
 import { fromBase64, inflate, type PieceHeader } from "./codec";
-import { CarriedLayers } from "./layers";
+import { type CarriedBlock, CarriedLayers } from "./layers";
 import type { ImageHeader } from "./picture";
 import { type Pooled, parts, pooledMean, runs, type Starts, tileRange } from "./pieces";
 import type { CarriedPiece, Rows } from "./rows";
 import type {
   BlockRequest,
+  CarriedShare,
   Carrier,
   Connection,
   Description,
@@ -25,13 +26,15 @@ export interface PageData {
   /** The view's traits when the page was made. */
   state: Record<string, unknown>;
   description: Description;
-  /** All weights, layer by layer. */
-  blocks: CarriedPiece[];
+  /** Weights, layer by layer; none where queries and keys are carried for them. */
+  blocks: CarriedBlock[];
+  /** How much of the weights they are. */
+  carried?: CarriedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
   maps: CarriedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
-  /** Queries and keys, where the view shows them. */
+  /** Queries and keys, where the view shows them, or weights are computed from them. */
   vectors?: CarriedVectors;
   /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
   images?: (ImageHeader & { data: string })[];
@@ -55,10 +58,11 @@ export class PageCarrier implements Carrier {
       throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
     }
     this.#data = data;
-    this.#layers = new CarriedLayers(data.description.stacks, data.blocks, data.maps);
+    const { blocks, maps, description, carried } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
+    this.#layers = new CarriedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
-      describe: () => ({ header: data.description, data: null }),
+      describe: () => ({ header: carried ? { ...description, carried } : description, data: null }),
       block: (args) => this.#block(args as BlockRequest),
       maps: (args) => this.#maps(args as MapsRequest),
       tile: (args) => this.#tile(args as TileRequest),

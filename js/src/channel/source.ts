@@ -81,6 +81,8 @@ export interface StackDescription {
   vectors: boolean;
   /** Names of the patterns that its heads can be scored by. */
   patterns: string[];
+  /** Queries that estimates are made from; only where whole maps of all heads take too long. */
+  sampled?: number;
   /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
   zeros?: [number, number][][];
 }
@@ -95,12 +97,24 @@ export function keptHeads(
   return stack.heads?.[at] ?? all;
 }
 
+/** How an exported page carries weights, and how much of them. */
+export interface CarriedShare {
+  /** Every weight, queries and keys that weights are computed from, or the strongest keys. */
+  form: "all" | "vectors" | "strongest";
+  /** Share of all weight that is carried as it is. */
+  covered: number;
+  /** Largest absolute error of a weight, as it was measured. */
+  error: number;
+}
+
 /** What a record holds. */
 export interface Description {
   model: string;
   notes: string[];
   /** Sizes of the pictures that the model saw; left out where there are none. */
   images?: { height: number; width: number }[];
+  /** Only in an exported page. */
+  carried?: CarriedShare;
   stacks: StackDescription[];
 }
 

@@ -13,7 +13,7 @@ import { hasPair, type Pair, pairChoices } from "./pairs";
 import { PredictionWalk, useRevealed } from "./prediction-walk";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "./record";
 import { assign } from "./state";
-import { stackName } from "./words";
+import { carriedInWords, stackName } from "./words";
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -44,6 +44,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context } = props;
   const { record } = context;
   const description = record.description.value;
+  const carried = description?.carried ? carriedInWords(description.carried) : null;
   const place = record.place.value;
   useRevealed(context, props.onReveal);
   const body = (
@@ -69,7 +70,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <Frame
       title={description?.model || "attention"}
       subtitle={props.subtitle}
-      notes={description?.notes ?? []}
+      notes={[...(description?.notes ?? []), ...(carried === null ? [] : [carried])]}
       connection={record.connection.value}
       error={record.error.value}
       onRetry={record.retry}

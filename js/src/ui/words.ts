@@ -1,5 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
+import type { CarriedShare } from "../channel/source";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
 
@@ -9,15 +10,33 @@ export function quoted(text: string): string {
   return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
 }
 
+// Counted once: sentences follow the pointer, over texts of any length.
+const repeated = new WeakMap<readonly string[], Set<string>>();
+
+/** Texts that several tokens have. */
+function repeatedIn(texts: readonly string[]): Set<string> {
+  let known = repeated.get(texts);
+  if (!known) {
+    const seen = new Set<string>();
+    known = new Set<string>();
+    for (const text of texts) {
+      if (seen.has(text)) known.add(text);
+      seen.add(text);
+    }
+    repeated.set(texts, known);
+  }
+  return known;
+}
+
 /** A token between quotation marks, with its place where others read the same. */
 export function quotedAt(texts: readonly string[], index: number): string {
   const text = texts[index] ?? "";
-  const alone = texts.indexOf(text) === texts.lastIndexOf(text);
-  return alone ? quoted(text) : `${quoted(text)} (${index})`;
+  return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
 }
 
-/** A weight with two decimals, or one that says that it is smaller. */
+/** A weight with two decimals, or one that says that it is smaller; a sign where it is not known. */
 export function formatWeight(weight: number, decimals = 2): string {
+  if (Number.isNaN(weight)) return "…";
   const least = 10 ** -decimals;
   if (weight > 0 && weight < least / 2) return `<${least}`;
   return weight.toFixed(decimals);
@@ -38,6 +57,21 @@ export function formatShare(share: number): string {
 /** "exact to 0.004", or "exact" for weights as they are. */
 export function precision(error: number): string {
   return error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+}
+
+/** What an exported page says where it does not carry every weight; null where it does. */
+export function carriedInWords({ form, covered, error }: CarriedShare): string | null {
+  if (form === "all") return null;
+  const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
+  if (form === "vectors") {
+    return `This page carries queries and keys, and computes the weights from them: ${largest}.`;
+  }
+  // Down, so that no more is promised than there is.
+  const share = (Math.floor(covered * 1000) / 10).toFixed(1);
+  return (
+    `This page carries each query’s strongest keys: ${share}% of the weight, ${largest}. ` +
+    "What is left of a query is spread evenly over its other keys."
+  );
 }
 
 /** "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
@@ -63,7 +97,7 @@ export function stackName(name: string): string {
 /** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
 export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
   const count = (number: number, one: string, many: string): string =>
-    `${number} ${number === 1 ? one : many}`;
+    `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
   return same
     ? count(numQueries, "token", "tokens")
     : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Encoded", "Encoding", "Precision", "decode", "encode", "pool_max"]
+__all__ = ["Encoded", "Encoding", "Precision", "check_weights", "decode", "encode", "pool_max"]
 
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "float32"]
@@ -59,6 +59,45 @@ class Encoded:
         }
 
 
+def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str) -> None:
+    """Refuse weights that would be drawn wrongly.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns).
+    maximum : float, default 1.0
+        The largest weight that can occur.
+    of : str
+        What they are the weights of, for errors.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite, negative or larger than `maximum`, but for rounding.
+
+    Examples
+    --------
+    >>> check_weights(np.array([[[-1.0]]], np.float32), of="these")
+    Traceback (most recent call last):
+    ValueError: these: some weights are negative; attention weights never are
+    """
+    if not np.isfinite(weights).all():
+        head = int(np.argwhere(~np.isfinite(weights))[0][0])
+        raise ValueError(
+            f"{of}: some weights are NaN or infinite (the first in head {head} of those asked "
+            "for); the model's own queries or keys are, or the record was changed. Run the model "
+            "in float32, or leave the layer out with include_layers=[...]"
+        )
+    if (weights < 0).any():
+        raise ValueError(f"{of}: some weights are negative; attention weights never are")
+    if weights.size and weights.max() > maximum * _ROUNDING:
+        raise ValueError(
+            f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
+            "occur; make the stack with normalized=False where that is meant"
+        )
+
+
 def encode(
     weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0, *, of: str = "weights"
 ) -> Encoded:
@@ -90,20 +129,7 @@ def encode(
     b'\x00\x80\xff'
     """
     shape = weights.shape
-    if not np.isfinite(weights).all():
-        head = int(np.argwhere(~np.isfinite(weights))[0][0])
-        raise ValueError(
-            f"{of}: some weights are NaN or infinite (the first in head {head} of those asked "
-            "for); the model's own queries or keys are, or the record was changed. Run the model "
-            "in float32, or leave the layer out with include_layers=[...]"
-        )
-    if (weights < 0).any():
-        raise ValueError(f"{of}: some weights are negative; attention weights never are")
-    if weights.size and weights.max() > maximum * _ROUNDING:
-        raise ValueError(
-            f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
-            "occur; make the stack with normalized=False where that is meant"
-        )
+    check_weights(weights, maximum, of=of)
     if precision == "float32":
         data = np.ascontiguousarray(weights, dtype="<f4").tobytes()
         return Encoded(shape, "float32", maximum, 0.0, data)

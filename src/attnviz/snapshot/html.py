@@ -6,24 +6,23 @@ import base64
 import hashlib
 import html
 import json
-import re
-import zlib
 from collections.abc import Collection, Mapping
 from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
-from attnviz.channel.codec import Encoded, encode
 from attnviz.channel.description import describe
 from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.channel.maps import encoded_maps
 from attnviz.channel.pictures import encoded_image
 from attnviz.channel.server import finite_scores
 from attnviz.record import AttentionRecord
+from attnviz.snapshot.choice import MAP_SIZE, carried_weights
+from attnviz.snapshot.limits import PagePrecision, check_options, count_weights
 from attnviz.snapshot.vectors import carried_vectors
+from attnviz.snapshot.whole import packed
 from attnviz.static_files import bundle
 
 __all__ = ["Carried", "make_page"]
@@ -31,18 +30,17 @@ __all__ = ["Carried", "make_page"]
 Carried = Literal["weights", "vectors"]
 
 _FORMAT = 2
-_MAP_SIZE = 32
-# Above this a browser tab struggles with the page, and so does whoever receives it.
-_MAX_WEIGHTS = 200_000_000
 # Scoring every head by every pattern goes over all weights many times: above this it would take
 # longer than all else, and pages are made without.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The bundle lies in the page as inert text, so that one file serves widget and page. The loader is
-# the only script that may run by itself, known to the browser by its hash.
+# The bundle lies in the page deflated, as inert text: one file serves widget and page. The loader
+# is the only script that may run by itself, known to the browser by its hash.
 _LOADER = """
 const text = (id) => document.getElementById(id).textContent;
-const source = new Blob([text("attnviz-bundle")], { type: "text/javascript" });
+const packed = Uint8Array.from(atob(text("attnviz-bundle")), (each) => each.charCodeAt(0));
+const code = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+const source = new Blob([await new Response(code).arrayBuffer()], { type: "text/javascript" });
 const address = URL.createObjectURL(source);
 try {
   const view = await import(address);
@@ -78,7 +76,6 @@ body {{ margin: 16px; }}
 </body>
 </html>
 """
-_SCRIPT_END = re.compile("</(script)", re.IGNORECASE)
 _LIGHT, _DARK = "#ffffff", "#17181c"
 
 
@@ -88,20 +85,27 @@ def make_page(
     state: Mapping[str, Any],
     *,
     carries: Collection[Carried] = frozenset({"weights"}),
+    precision: PagePrecision = "auto",
+    max_mb: float | None = None,
 ) -> str:
     """Make the page of a view.
 
     Parameters
     ----------
     record : AttentionRecord
-        What the page shows; all of its layers are carried: weights in one byte each, queries and
-        keys exact or, where there are many, in half precision.
+        What the page shows, all of its layers: weights in the most exact form that leaves the page
+        small (`attnviz.snapshot.choice`), queries and keys exact or, where there are many, in half
+        precision.
     view : str
         Name of the view.
     state : mapping
         The view's traits, fit for JSON.
     carries : collection of {"weights", "vectors"}
         What the view asks for beside the description and small maps of all heads.
+    precision : {"auto", "exact"}
+        ``"exact"`` carries every weight, and queries and keys as they are.
+    max_mb : float, optional
+        Megabytes that the page may have.
 
     Returns
     -------
@@ -110,51 +114,53 @@ def make_page(
 
     Raises
     ------
-    ValueError
-        If the record is too large for a page; says how to make it fit.
+    TypeError, ValueError
+        If an option makes no sense, or the record is too large for a page; says how to make it fit.
     """
-    count = sum(
-        len(stack.kept_heads(layer)) * len(stack.query_tokens) * len(stack.key_tokens)
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    )
-    if "weights" in carries and count > _MAX_WEIGHTS:
-        raise ValueError(
-            f"a page with all {count:,} weights would be too large to open (at most "
-            f"{_MAX_WEIGHTS:,}); choose layers with include_layers=[...], or a shorter text"
-        )
-    # Before the maps, so that what is too large is refused before minutes of computing.
-    vectors = carried_vectors(record.stacks.values()) if "vectors" in carries else None
+    max_bytes = check_options(precision, max_mb)
+    # Before the scores, so that what is too large is refused before minutes of computing.
+    stacks = record.stacks.values()
+    exact = precision == "exact"
+    vectors = carried_vectors(stacks, exact=exact) if "vectors" in carries else None
     description = describe(record)
-    scores = _carried_scores(record) if count <= _MAX_SCORED_WEIGHTS else []
+    few = count_weights(record) <= _MAX_SCORED_WEIGHTS
+    scores = _carried_scores(record) if few else []
     carried = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
         each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in carried]
-    blocks, maps = [], []
-    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    # Silent for the second that most pages take.
-    for stack, layer in tqdm(layers, desc="page", unit="layer", delay=1.0, leave=False):
-        place = {"stack": stack.name, "layer": layer}
-        if "weights" in carries:
-            of = f"stack {stack.name!r}, layer {layer}"
-            weights = encode(stack.weights(layer=layer), "uint8", stack.maximum, of=of)
-            blocks.append(place | _carried(weights))
-        small, sampled = encoded_maps(stack, layer, _MAP_SIZE)
-        maps.append(place | _carried(small) | ({} if sampled is None else {"sampled": sampled}))
-    data = {
+    data: dict[str, Any] = {
         "format": _FORMAT,
         "view": view,
         "state": dict(state),
         "description": description,
-        "blocks": blocks,
-        "maps": maps,
+        "blocks": [],
+        "maps": [],
         "scores": scores,
     }
     if vectors is not None:
-        data["vectors"] = vectors
-    if "weights" in carries and record.images:
-        data["images"] = [_carried_image(image) for image in record.images]
+        data |= {"vectors": vectors, "maps": _carried_maps(record)}
+    if "weights" in carries:
+        if record.images:
+            data["images"] = [_carried_image(image) for image in record.images]
+        rest = len(_document(record, view, state, data).encode())
+        weights = carried_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
+        data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
+        if weights.vectors is not None:
+            data["vectors"] = weights.vectors
+    page = _document(record, view, state, data)
+    size = len(page.encode())
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(
+            f"the page has {size / 1e6:.1f} MB, more than max_mb={max_mb:g}; allow more, choose "
+            "layers with include_layers=[...], or take a shorter text"
+        )
+    return page
+
+
+def _document(
+    record: AttentionRecord, view: str, state: Mapping[str, Any], data: Mapping[str, Any]
+) -> str:
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
@@ -172,8 +178,7 @@ def make_page(
         else "",
         # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-        # In JavaScript these stand in strings and regular expressions only, where "\\/" is "/".
-        bundle=_SCRIPT_END.sub(r"<\\/\1", bundle(view)).replace("<!--", "<\\!--"),
+        bundle=packed(bundle(view).encode()),
         loader=_LOADER,
     )
 
@@ -186,14 +191,17 @@ def _carried_scores(record: AttentionRecord) -> list[dict[str, Any]]:
     ]
 
 
-def _carried(encoded: Encoded) -> dict[str, Any]:
-    return encoded.header() | {"data": _packed(encoded.data)}
+def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
+    maps = []
+    for stack in record.stacks.values():
+        for layer in stack.layers:
+            small, sampled = encoded_maps(stack, layer, MAP_SIZE)
+            place = {"stack": stack.name, "layer": layer} | small.header()
+            said = {} if sampled is None else {"sampled": sampled}
+            maps.append(place | said | {"data": packed(small.data)})
+    return maps
 
 
 def _carried_image(image: NDArray[np.uint8]) -> dict[str, Any]:
     header, data = encoded_image(image, MAX_REPLY_BYTES)
-    return header | {"data": _packed(data)}
-
-
-def _packed(data: bytes) -> str:
-    return base64.b64encode(zlib.compress(data, 9)).decode("ascii")
+    return header | {"data": packed(data)}

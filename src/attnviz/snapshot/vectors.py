@@ -21,7 +21,7 @@ from attnviz.stack import AttentionStack
 from attnviz.weights import LayerAttention, QueryKeyAttention, tiles
 from attnviz.windows import WindowBias, WindowMask
 
-__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors"]
+__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors", "size_of_vectors"]
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
@@ -33,7 +33,7 @@ MAX_VECTOR_BYTES = 100_000_000
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
 
 
-def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
+def carried_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> dict[str, Any]:
     """Queries, keys and all else that goes into the logits of every layer.
 
     Vectors of a model in half precision are carried as they are. Others are, where all together
@@ -44,6 +44,8 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     ----------
     stacks : iterable of AttentionStack
         Stacks; those of which only weights are known are passed over.
+    exact : bool, default False
+        Whether vectors are carried as they are, however large they are.
 
     Returns
     -------
@@ -57,15 +59,9 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     ValueError
         If they would be too large for a page; says how to make them fit.
     """
-    layers = [
-        (stack.name, number, stack.attention(number), vectors)
-        for stack in stacks
-        if stack.has_vectors
-        for number in stack.layers
-        if (vectors := vectors_of_layer(stack.attention(number))) is not None
-    ]
-    exact = sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
-    size = sum(_size(each, exact) for *_, each in layers)
+    layers = _layers(stacks)
+    unrounded = _unrounded_bytes(layers, exact=exact)
+    size = sum(_size(each, unrounded) for *_, each in layers)
     if size > MAX_VECTOR_BYTES:
         raise ValueError(
             f"a page with the queries and keys of all layers ({size:,} bytes) would be too large "
@@ -75,7 +71,9 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     arrays = _Arrays()
     return {
         "layers": [
-            {"stack": name, "layer": number} | _carried_layer(each, exact, arrays) | _numbers(whole)
+            {"stack": name, "layer": number}
+            | _carried_layer(each, unrounded, arrays)
+            | _numbers(whole)
             # Silent for the second that most texts take.
             for name, number, whole, each in tqdm(
                 layers, desc="queries and keys", unit="layer", delay=1.0, leave=False
@@ -83,6 +81,45 @@ def carried_vectors(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
         ],
         "arrays": arrays.texts,
     }
+
+
+def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
+    """Bytes that `carried_vectors` makes texts of.
+
+    Parameters
+    ----------
+    stacks : iterable of AttentionStack
+        The stacks.
+    exact : bool, default False
+        Whether vectors are carried as they are.
+
+    Returns
+    -------
+    int
+    """
+    layers = _layers(stacks)
+    unrounded = _unrounded_bytes(layers, exact=exact)
+    return sum(_size(each, unrounded) for *_, each in layers)
+
+
+_Known = tuple[str, int, LayerAttention, QueryKeyAttention]
+
+
+def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
+    return [
+        (stack.name, number, stack.attention(number), vectors)
+        for stack in stacks
+        if stack.has_vectors
+        for number in stack.layers
+        if (vectors := vectors_of_layer(stack.attention(number))) is not None
+    ]
+
+
+def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
+    """Bytes of all vectors as they are; 0 where they are to stay so whatever they take."""
+    if exact:
+        return 0
+    return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
 
 
 class _Arrays:

@@ -13,6 +13,7 @@ from attnviz.host import ipython_cell
 from attnviz.record import AttentionRecord
 from attnviz.snapshot.file_kinds import check_file_kind
 from attnviz.snapshot.html import Carried, make_page
+from attnviz.snapshot.limits import PagePrecision
 from attnviz.static_files import bundle
 from attnviz.storage import write_whole
 from attnviz.views.place import PlacedWidget
@@ -149,28 +150,50 @@ class AttentionView(PlacedWidget):
         """Values of all traits that say what is shown."""
         return {name: getattr(self, name) for name in self.state_names()}
 
-    def to_html(self) -> str:
+    def to_html(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> str:
         """The view as one HTML page that works offline.
+
+        Parameters
+        ----------
+        precision : {"auto", "exact"}, default "auto"
+            ``"auto"``: the most exact page that stays small. Every weight is carried, off by at
+            most 0.004, while the page has no more than 6 MB; above, each query's strongest keys
+            with at least 95% of the weight, or queries and keys from which the page computes the
+            weights, whichever is smaller; where the limit has no room for that, as much of the
+            weight as fits. The page says which, how much of the weight it is and the largest error.
+            ``"exact"``: every weight, or queries and keys as they are where that is smaller.
+        max_mb : float, optional
+            Megabytes that the page may have; every weight is then carried where they fit. By
+            default 6, and for a long text 64 bytes for each query of each head (128 where queries
+            look ahead) up to 40 MB (80 MB).
 
         Returns
         -------
         str
             The page: data, code and the state of this view, nothing fetched from anywhere. It
-            says how exact it is: a weight is off by at most 0.004, in the neuron view by what
-            rounding queries and keys does, if they are rounded.
+            says how exact it is, in the neuron view by what rounding queries and keys does, if
+            they are rounded.
 
         Raises
         ------
-        ValueError
-            If the record is too large for a page.
+        TypeError, ValueError
+            If the record is too large for such a page, or an argument is none of its values.
 
         Examples
         --------
-        >>> page = view.to_html()    # doctest: +SKIP
+        >>> page = view.to_html()                        # doctest: +SKIP
+        >>> page = view.to_html(max_mb=2)                # doctest: +SKIP
+        >>> page = view.to_html(precision="exact")       # doctest: +SKIP
         """
-        return make_page(self._record, self.name, self.state, carries=self.carries)
+        return self._page(self.state, precision, max_mb)
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+    ) -> Path:
         """Write the view as a file; the ending says which kind.
 
         Parameters
@@ -178,6 +201,8 @@ class AttentionView(PlacedWidget):
         path : path-like
             ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
             pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+        precision, max_mb : optional
+            Of the page, also where it is drawn as a picture; see `to_html`.
 
         Returns
         -------
@@ -186,48 +211,73 @@ class AttentionView(PlacedWidget):
 
         Raises
         ------
-        ValueError
-            If the ending is none of these, or the record is too large for a page.
+        TypeError, ValueError
+            If the ending is none of these, the record is too large for a page, or an argument is
+            none of its values.
         OSError
-            If the file cannot be written.
+            If the file cannot be written; nothing is left half written.
         RuntimeError
             If an SVG or PNG is asked for and no browser is found; says how to get one.
 
         Examples
         --------
-        >>> view.save("attention.svg")    # doctest: +SKIP
+        >>> view.save("attention.svg")                # doctest: +SKIP
+        >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
         """
         kind = check_file_kind(path)
+        page = self.to_html(precision=precision, max_mb=max_mb)
         if kind == "html":
-            return write_whole(path, self.to_html().encode())
+            return write_whole(path, page.encode())
         from attnviz.snapshot.image import draw
 
-        return write_whole(path, draw(self.to_html(), kind))
+        return write_whole(path, draw(page, kind))
 
-    def snapshot(self) -> None:
+    def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Show static outputs that survive without a kernel.
 
         Two outputs: a picture of its own (or, where no browser can draw one, a table of the
         strongest weights), which shows even in an untrusted notebook, and the interactive page
         in a frame.
 
+        Parameters
+        ----------
+        precision, max_mb : optional
+            Of the page; see `to_html`. A notebook is as large as the pages in it.
+
         Raises
         ------
         RuntimeError
             If IPython is not running.
+        TypeError, ValueError
+            If the record is too large for a page, or an argument is none of its values.
 
         Examples
         --------
-        >>> view.snapshot()    # doctest: +SKIP
+        >>> view.snapshot()            # doctest: +SKIP
+        >>> view.snapshot(max_mb=1)    # doctest: +SKIP
         """
         from attnviz.snapshot.notebook import show_snapshot
 
-        show_snapshot(self._record, self.to_html(), self.state)
+        page = self.to_html(precision=precision, max_mb=max_mb)
+        show_snapshot(self._record, page, self.state)
 
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         known = {name: value for name, value in state.items() if name in self.state_names()}
-        return f"{self.name}-view.html", make_page(
-            self._record, self.name, self.state | known, carries=self.carries
+        return f"{self.name}-view.html", self._page(self.state | known)
+
+    def _page(
+        self,
+        state: Mapping[str, Any],
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+    ) -> str:
+        return make_page(
+            self._record,
+            self.name,
+            state,
+            carries=self.carries,
+            precision=precision,
+            max_mb=max_mb,
         )
 
     def _ipython_display_(self) -> None:
