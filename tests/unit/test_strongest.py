@@ -207,7 +207,7 @@ def test_sums_that_are_kept_give_the_same_blocks_and_are_bounded() -> None:
         block = sums.block(stack, layer=0, head=head, rows=slice(200, 220), columns=slice(190, 215))
         by_hand = formula(stack.attention(0), head)[200:220, 190:215]
         np.testing.assert_allclose(block, by_hand, atol=2e-6)
-    assert sums._bytes() <= 2 * 4 * 300
+    assert sums.num_bytes <= 2 * 4 * 300
 
 
 def test_one_far_key_is_found() -> None:

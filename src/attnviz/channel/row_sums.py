@@ -74,7 +74,7 @@ class RowSums:
         if known is None:
             return stack.weights(layer=layer, head=head, rows=rows, columns=columns)
         attention, place = known
-        sums = self._of(stack, layer, head)
+        sums = self.of(stack, layer, head)
         with torch.no_grad():
             missing = torch.isnan(sums[rows]).nonzero().flatten() + rows.start
             if len(missing):
@@ -112,7 +112,7 @@ class RowSums:
         if known is None or len(stack.key_tokens) <= _LONG:
             return torch.from_numpy(stack.weights(layer=layer, head=head, rows=rows))
         attention, place = known
-        sums = self._of(stack, layer, head)
+        sums = self.of(stack, layer, head)
         device, num_keys = attention.queries.device, attention.num_keys
         with torch.no_grad():
             weights = torch.zeros(rows.stop - rows.start, num_keys, device=device)
@@ -139,15 +139,30 @@ class RowSums:
         stack.weights(layer=layer, head=head, rows=slice(0, 0), columns=slice(0, 0))
         return vectors_of_head(stack.attention(layer), head)
 
-    def _of(self, stack: AttentionStack, layer: int, head: int) -> torch.Tensor:
-        """The sums of a head, NaN where they are not known; on the CPU, whatever the record's."""
+    def of(self, stack: AttentionStack, layer: int, head: int) -> torch.Tensor:
+        """The logarithms of the sums of a head, to be read and to be filled.
+
+        Parameters
+        ----------
+        stack : AttentionStack
+            The stack.
+        layer, head : int
+            Which head.
+
+        Returns
+        -------
+        Tensor
+            float32, (queries,), on the CPU wherever the record lies; NaN where nothing is known.
+        """
         key = (stack.name, layer, head)
         if key not in self._kept:
             self._kept[key] = torch.full((len(stack.query_tokens),), torch.nan)
         self._kept.move_to_end(key)
-        while len(self._kept) > 1 and self._bytes() > self._limit:
+        while len(self._kept) > 1 and self.num_bytes > self._limit:
             self._kept.popitem(last=False)
         return self._kept[key]
 
-    def _bytes(self) -> int:
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are kept."""
         return sum(sums.nbytes for sums in self._kept.values())

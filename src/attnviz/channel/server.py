@@ -20,10 +20,10 @@ from attnviz.channel.description import describe, packed_description
 from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.channel.maps import encoded_maps
 from attnviz.channel.pictures import encoded_image
+from attnviz.channel.pyramid import Pyramids
 from attnviz.channel.row_sums import RowSums
 from attnviz.channel.strips import strips
 from attnviz.channel.strongest import encoded_strongest
-from attnviz.channel.pyramid import Pyramids
 from attnviz.channel.tiles import answered_tile
 from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord
@@ -65,6 +65,7 @@ class RecordServer:
         self.record = record
         self._make_page = page
         self._row_sums = RowSums()
+        self._pyramids = Pyramids(self._row_sums)
         self._page: tuple[Any, str, bytes] | None = None
         self._description: bytes | None = None
         self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {

@@ -6,16 +6,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.channel.codec import Encoded, Precision, encode
+from attnviz.channel.pyramid import Budget, Pyramids, is_large
 from attnviz.stack import AttentionStack
 from attnviz.weights import tiles
 
-__all__ = ["TILE", "Pooled", "encoded_tile"]
+__all__ = ["TILE", "Pooled", "answered_tile", "encoded_tile"]
 
 # Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
 TILE = 256
@@ -67,14 +68,7 @@ def encoded_tile(
     ValueError
         If the tile lies outside the matrix, an argument is none of its values, or a weight is NaN.
     """
-    if not heads:
-        raise ValueError("heads is empty; a tile shows at least one head")
-    if pooled not in {"mean", "max"}:
-        raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
-    if not 0 <= level <= _MAX_LEVEL:
-        raise ValueError(f"level={level} must lie between 0 and {_MAX_LEVEL}")
-    rows = _span("row", place[0], level, len(stack.query_tokens))
-    columns = _span("column", place[1], level, len(stack.key_tokens))
+    rows, columns = _checked(stack, heads, level, place, pooled)
     cell = 2**level
     starts = np.arange(0, columns.stop - columns.start, cell)
     cells = np.zeros((-(-(rows.stop - rows.start) // cell), len(starts)))
@@ -95,6 +89,98 @@ def encoded_tile(
         cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
     of = f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
     return encode(cells.astype(np.float32)[None], precision, stack.maximum, of=of)
+
+
+def answered_tile(
+    stack: AttentionStack,
+    pyramids: Pyramids,
+    *,
+    layer: int,
+    heads: Sequence[int],
+    level: int,
+    place: tuple[int, int],
+    pooled: Pooled,
+    precision: Precision,
+    exact: bool = True,
+    budget: Budget | None = None,
+) -> tuple[dict[str, Any], bytes]:
+    """One tile as a reply, which of a large matrix may be an estimate.
+
+    Parameters
+    ----------
+    stack, layer, heads, level, place, pooled, precision
+        As for `encoded_tile`.
+    pyramids : Pyramids
+        What is known of large matrices.
+    exact : bool, default True
+        False where an estimate is all that is wanted of a large matrix.
+    budget : Budget, optional
+        How long to compute for a large matrix; a moment when left out.
+
+    Returns
+    -------
+    header : dict
+        How to read the cells. Of a large matrix also ``progress``, the share of the work that is
+        done (1 where all cells are exact), ``queries``, how many queries the cells are made from
+        and how many they stand for, and ``waiting``, whether asking again gives more.
+    data : bytes
+        The cells. Those of large matrices are written relative to the largest among them: means
+        over a long text are far below the largest weight that there can be.
+
+    Raises
+    ------
+    IndexError, ValueError
+        As for `encoded_tile`.
+    MemoryError
+        If there is too little memory.
+    """
+    if not heads or not is_large(stack, layer, heads):
+        tile = encoded_tile(
+            stack,
+            layer=layer,
+            heads=heads,
+            level=level,
+            place=place,
+            pooled=pooled,
+            precision=precision,
+        )
+        return tile.header(), tile.data
+    rows, columns = _checked(stack, heads, level, place, pooled)
+    found = pyramids.tile(
+        stack,
+        layer=layer,
+        heads=heads,
+        level=level,
+        rows=rows,
+        columns=columns,
+        pooled=pooled,
+        exact=exact,
+        budget=budget,
+    )
+    largest = float(found.cells.max()) or stack.maximum
+    tile = encode(found.cells[None], precision, largest)
+    header = tile.header() | {
+        "progress": found.progress,
+        "queries": list(found.queries),
+        "waiting": found.waiting,
+    }
+    return header, tile.data
+
+
+def _checked(
+    stack: AttentionStack, heads: Sequence[int], level: int, place: tuple[int, int], pooled: str
+) -> tuple[slice, slice]:
+    """Queries and keys of a tile that makes sense."""
+    if not heads:
+        raise ValueError("heads is empty; a tile shows at least one head")
+    if pooled not in {"mean", "max"}:
+        raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
+    if not 0 <= level <= _MAX_LEVEL:
+        raise ValueError(f"level={level} must lie between 0 and {_MAX_LEVEL}")
+    return (
+        _span("row", place[0], level, len(stack.query_tokens)),
+        _span("column", place[1], level, len(stack.key_tokens)),
+    )
 
 
 def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
