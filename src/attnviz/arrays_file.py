@@ -16,7 +16,7 @@ from typing import IO
 
 import torch
 
-__all__ = ["Blocks", "array_checksum", "write_safetensors"]
+__all__ = ["CHECKSUM", "Blocks", "array_checksum", "write_safetensors"]
 
 _NAMES = {
     torch.float64: "F64",
@@ -32,7 +32,8 @@ _NAMES = {
 }
 # The library refuses to read a longer header.
 _LONGEST_HEADER = 100_000_000
-_CHECKSUM = "crc32"
+#: The name of the checksum among the metadata.
+CHECKSUM = "crc32"
 _UNKNOWN = "00000000"
 # So much is read from a mapped file, summed and written at once, while it is near.
 _PIECE = 1 << 22
@@ -97,7 +98,7 @@ def write_safetensors(
         else Blocks(array.dtype, tuple(array.shape), (array,))
         for name, array in arrays.items()
     }
-    header, places = _header(sized, {**metadata, _CHECKSUM: _UNKNOWN})
+    header, places = _header(sized, {**metadata, CHECKSUM: _UNKNOWN})
     file.write(header)
     code = zlib.crc32(first.encode())
     for name in sorted(sized):
@@ -112,7 +113,7 @@ def write_safetensors(
             raise ValueError(f"{name} has {file.tell() - start} bytes, {stop - start} were said")
     checksum = f"{code:08x}"
     # No text inside of it can look so: its quotes would be escaped.
-    file.seek(header.index(f'"{_CHECKSUM}":"{_UNKNOWN}"'.encode()) + len(_CHECKSUM) + 4)
+    file.seek(header.index(f'"{CHECKSUM}":"{_UNKNOWN}"'.encode()) + len(CHECKSUM) + 4)
     file.write(checksum.encode())
     return checksum
 
@@ -181,10 +182,9 @@ def _header(
 def _pieces(blocks: Iterable[torch.Tensor]) -> Iterator[memoryview]:
     """The bytes of an array, a few MB at once."""
     for block in blocks:
-        if block.dim() > 1 and not (block.is_contiguous() and block.device.type == "cpu"):
-            # Head by head: a copy of the whole could be too much.
-            yield from _pieces(block.unbind())
-            continue
-        flat = block.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
-        for start in range(0, len(flat), _PIECE):
-            yield flat[start : start + _PIECE].numpy().data
+        as_it_is = block.is_contiguous() and block.device.type == "cpu"
+        # Head by head where copies have to be made: one of the whole could be too much.
+        for part in block.unbind() if block.dim() > 2 and not as_it_is else [block]:
+            flat = part.detach().cpu().contiguous().reshape(-1).view(torch.uint8)
+            for start in range(0, len(flat), _PIECE):
+                yield flat[start : start + _PIECE].numpy().data

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from attnviz.arrays_file import array_checksum
+from attnviz.arrays_file import CHECKSUM, array_checksum
 from attnviz.storage import ALWAYS_SUMMED, as_text, map_arrays, write_whole
 
 __all__ = ["INDEX", "MARKER", "StoredArray", "StoredFile", "read_folder", "write_index"]
@@ -199,8 +199,9 @@ def _mapped(folder: Path, name: str, file: StoredFile, *, verify: bool) -> dict[
         raise ValueError(f"{name} is missing")
     if path.stat().st_size != file.bytes:
         raise ValueError(f"{name} has {path.stat().st_size:,} bytes, {file.bytes:,} were written")
-    arrays = map_arrays(path)[1]
-    if verify and array_checksum(arrays) != file.crc32:
+    metadata, arrays = map_arrays(path)
+    stated = {metadata.get(CHECKSUM)} | ({array_checksum(arrays)} if verify else set())
+    if stated != {file.crc32}:
         raise ValueError(f"{name} is not what was written")
     return arrays
 

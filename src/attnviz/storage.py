@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import torch
 
-from attnviz.arrays_file import array_checksum, write_safetensors
+from attnviz.arrays_file import CHECKSUM, array_checksum, write_safetensors
 
 __all__ = [
     "ALWAYS_SUMMED",
@@ -31,7 +31,6 @@ __all__ = [
 ]
 
 _HEADER_KEY = "attnviz"
-_CHECKSUM_KEY = "crc32"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: Arrays of so many bytes are held against their checksum without being asked. Of a long text one
 #: layer is gigabytes, and whoever opens a record looks at a few of its rows.
@@ -243,7 +242,7 @@ def read_arrays(
     # Files of the first days have one checksum of everything.
     intact = metadata.get(_HEADER_CHECKSUM_KEY) in (None, _header_checksum(text, arrays))
     if verify or sum(array.nbytes for array in arrays.values()) <= ALWAYS_SUMMED:
-        intact = intact and metadata.get(_CHECKSUM_KEY) == array_checksum(arrays, text)
+        intact = intact and metadata.get(CHECKSUM) == array_checksum(arrays, text)
     if not intact:
         raise ValueError(
             f"path={str(path)!r} is damaged: it is not what was written; save it again"

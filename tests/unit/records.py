@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.images import PatchGrid
@@ -170,3 +171,25 @@ def captioned_record(images: int = 1, side: int = 4, heads: int = 2) -> Attentio
     stack = AttentionStack("self", {0: attention, 1: attention}, tokens)
     pictures = [drawn_image(64 + 16 * image, 64) for image in range(images)]
     return AttentionRecord({"self": stack}, model="shapes-vlm", images=pictures)
+
+
+def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
+    """Two records answer alike in everything."""
+    assert (one.model, one.notes) == (other.model, other.notes)
+    assert list(one.stacks) == list(other.stacks)
+    for name, stack in one.stacks.items():
+        again = other.stacks[name]
+        assert (stack.layers, stack.heads_per_layer) == (again.layers, again.heads_per_layer)
+        assert (stack.query_tokens, stack.key_tokens) == (again.query_tokens, again.key_tokens)
+        assert (stack.normalized, stack.maximum) == (again.normalized, again.maximum)
+        assert (stack.causal, repr(stack)) == (again.causal, repr(again))
+        for layer in stack.layers:
+            # Vectors come back bit for bit; a product's last bit depends on where in memory they
+            # lie, on some processors.
+            weights = again.weights(layer=layer)
+            assert_allclose(weights, stack.weights(layer=layer), rtol=0, atol=1e-5)
+            assert stack.kept_heads(layer) == again.kept_heads(layer)
+            for head in stack.kept_heads(layer):
+                for vectors_of in ("queries", "keys"):
+                    found = [getattr(s, vectors_of)(layer=layer, head=head) for s in (stack, again)]
+                    assert_array_equal(*found)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import tempfile
+import tracemalloc
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,17 +18,19 @@ import safetensors.torch
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.images import PatchGrid
 from attnviz.masks import BandMask, PackedMask, compact_bias, compact_mask
 from attnviz.predictions import Candidate, Prediction
 from attnviz.record import AttentionRecord, AttentionStack, load
+from attnviz.spool import Spool
 from attnviz.storage import read_arrays, write_arrays, write_whole
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
+from models.counting import LiveTensors
 from unit.records import (
     HOSTILE,
+    assert_same,
     captured_record,
     encoder_decoder_record,
     given_record,
@@ -32,27 +38,6 @@ from unit.records import (
     vectors,
     words,
 )
-
-
-def assert_same(one: AttentionRecord, other: AttentionRecord) -> None:
-    """Two records answer alike in everything."""
-    assert (one.model, one.notes) == (other.model, other.notes)
-    assert list(one.stacks) == list(other.stacks)
-    for name, stack in one.stacks.items():
-        again = other.stacks[name]
-        assert (stack.layers, stack.heads_per_layer) == (again.layers, again.heads_per_layer)
-        assert (stack.query_tokens, stack.key_tokens) == (again.query_tokens, again.key_tokens)
-        assert (stack.normalized, stack.maximum) == (again.normalized, again.maximum)
-        assert (stack.causal, repr(stack)) == (again.causal, repr(again))
-        for layer in stack.layers:
-            # Vectors come back bit for bit; a product's last bit depends on where in memory they
-            # lie, on some processors.
-            weights = again.weights(layer=layer)
-            assert_allclose(weights, stack.weights(layer=layer), rtol=0, atol=1e-5)
-            for head in range(stack.attention(layer).num_heads):
-                for vectors_of in ("queries", "keys"):
-                    found = [getattr(s, vectors_of)(layer=layer, head=head) for s in (stack, again)]
-                    assert_array_equal(*found)
 
 
 @pytest.mark.parametrize("make", [given_record, captured_record, encoder_decoder_record])
@@ -252,6 +237,118 @@ def test_a_header_that_is_no_object_is_refused(
     path = write_arrays(tmp_path / "x.safetensors", {}, {"a": torch.zeros(1)})
     with pytest.raises(ValueError, match=r"path='.*x\.safetensors' .*damaged"):
         load(path)
+
+
+def test_numbers_of_large_files_are_summed_when_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    monkeypatch.setattr("attnviz.storage.ALWAYS_SUMMED", 100)
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    for place in (start, start + 999, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        load(path)
+        with pytest.raises(ValueError, match="is damaged: it is not what was written"):
+            load(path, verify=True)
+    # Tokens, names and shapes are always held against theirs.
+    for place in range(8, start, 131):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
+            load(path)
+
+
+@pytest.mark.parametrize("change", ["none", "one"])
+def test_files_of_the_first_days_are_read(change: str, tmp_path: Path) -> None:
+    record = captured_record()
+    header, arrays = read_arrays(record.save(tmp_path / "x.safetensors"))
+    # As the first version wrote them: one checksum of everything, and the library's own writer.
+    text = json.dumps(header)
+    code = zlib.crc32(text.encode())
+    for name in sorted(arrays):
+        code = zlib.crc32(f"{name} {arrays[name].dtype} {tuple(arrays[name].shape)}".encode(), code)
+        code = zlib.crc32(arrays[name].reshape(-1).view(torch.uint8).numpy().data, code)
+    if change == "one":
+        code ^= 1
+    separate = {name: array.clone() for name, array in arrays.items()}
+    metadata = {"attnviz": text, "crc32": f"{code:08x}"}
+    safetensors.torch.save_file(separate, tmp_path / "old.safetensors", metadata)
+    if change == "one":
+        with pytest.raises(ValueError, match="is damaged: it is not what was written"):
+            load(tmp_path / "old.safetensors")
+    else:
+        assert_same(record, load(tmp_path / "old.safetensors"))
+
+
+def large(tokens: int = 65_536) -> AttentionRecord:
+    """A record of 201 MB, the four query heads of which are the model's own and no block."""
+    whole = vectors(tokens, 6, 64)
+    by_head = whole.transpose(0, 1)
+    layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
+    return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words(tokens)))})
+
+
+def in_memory(path: Path) -> int:
+    """Bytes of a mapped file, or of all files of a folder, that are in this process's memory."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = str(path) in line
+        elif inside and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    if kind == "file":
+        large().save(path)
+        assert path.stat().st_size > 200e6
+    else:
+        spool = Spool(path)
+        spool.begin()
+        spool.finish(large())
+        assert sum(each.stat().st_size for each in path.iterdir()) > 200e6
+    record = load(path)
+    assert in_memory(path) < 1e6
+    stack = record.stack()
+    assert (stack.layers, stack.heads_per_layer) == ((0, 1), (4, 4))
+    stack.weights(layer=1, head=3, rows=slice(9, 10))
+    # The keys of one head, a query, and what the system reads ahead.
+    assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
+
+
+def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
+    record = large()
+    count = LiveTensors()
+    with count:
+        record.save(tmp_path / "x")
+    # Of vectors that lie between those of other heads one head is copied at a time.
+    assert count.peak <= 2 * 65_536 * 64 * 4
+    again, count = load(tmp_path / "x"), LiveTensors()
+    tracemalloc.start()
+    with count:
+        again.save(tmp_path / "y")
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # What lies in one piece is not copied at all; some copies are made of the header's text.
+    assert count.peak == 0
+    assert held < 20e6
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"x is torch\.complex64, which cannot be saved"):
+        write_arrays(tmp_path / "x", {}, {"x": torch.zeros(2, dtype=torch.complex64)})
+    with pytest.raises(ValueError, match=r"tokens and notes take 100,.* keep fewer tokens"):
+        write_arrays(tmp_path / "x", {"notes": "x" * 100_000_000}, {"x": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_somebody_elses_file_is_told_apart(tmp_path: Path) -> None:
