@@ -92,8 +92,9 @@ class Asked:
 
     def until_done(self, *where: Any, **options: Any) -> tuple[list[dict[str, Any]], Any]:
         headers = []
+        steps = options.pop("steps", 1)
         while True:
-            header, cells = self.once(*where, **options)
+            header, cells = self.once(*where, budget=for_steps(steps), **options)
             headers.append(header)
             if not header["waiting"]:
                 return headers, cells
@@ -106,7 +107,10 @@ class Asked:
             for tokens in (self.stack.query_tokens, self.stack.key_tokens)
         )
         return np.block(
-            [[self.until_done(level, row, column, pooled)[1] for column in columns] for row in rows]
+            [
+                [self.until_done(level, row, column, pooled, steps=500)[1] for column in columns]
+                for row in rows
+            ]
         )
 
 

@@ -157,6 +157,20 @@ export interface TileRequest {
   column: number;
   pooled: Pooled;
   precision: "uint8" | "float32";
+  /** false: of a large matrix an estimate is enough. */
+  exact?: boolean;
+}
+
+/** How far a tile of a large matrix is. */
+export interface TileWork {
+  /** Share of the work that is done; 1 where every cell is exact. */
+  progress: number;
+  /** How many queries its cells are made from so far, and how many they stand for. */
+  queries: [number, number];
+  /** Pairs of query and key that all of the work takes. */
+  pairs: number;
+  /** Whether asking again gives more. */
+  waiting: boolean;
 }
 
 /** A pattern's score of every head of a stack; null where it is not defined. */
@@ -173,6 +187,8 @@ export interface Piece {
   error: number;
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: number;
+  /** Only of a tile of a large matrix. */
+  work?: TileWork;
 }
 
 /** A file that was made for the reader. */
@@ -352,9 +368,19 @@ export class Source {
     return this.question("maps", request, readPiece, bytesOfPiece, signal);
   }
 
-  /** One tile of a matrix. */
+  /** One tile of a matrix; of a large one as far as it is known, and asked for again it is more. */
   async tile(request: TileRequest, signal?: AbortSignal): Promise<Piece> {
-    return this.question("tile", request, readPiece, bytesOfPiece, signal);
+    const key = JSON.stringify(["tile", { ...request, exact: undefined }]);
+    const known = this.#answers.get(key) as Piece | undefined;
+    if (known) return known;
+    const reply = await this.carrier.ask("tile", request, signal);
+    const piece = readPiece(reply);
+    const work = reply.header as Partial<TileWork>;
+    if (work.progress !== undefined) piece.work = work as TileWork;
+    if (!piece.work || piece.work.progress === 1) {
+      this.#answers.set(key, piece, bytesOfPiece(piece));
+    }
+    return piece;
   }
 
   /** A query, some keys, and how the query's weights come from them. */

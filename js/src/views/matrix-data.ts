@@ -172,6 +172,42 @@ export function tilesOf(plan: Plan, level = tileLevel(plan)): TileRequest[] {
   );
 }
 
+/** Pairs of query and key from which on a matrix of vectors is computed by and by. */
+const LARGE = 1 << 24;
+/** Pairs that are gone through without being asked to: minutes of a processor. */
+const MOST_UNASKED = 5e10;
+
+/** Whether the kernel needs more than a moment for the whole. */
+export function isLarge({ stack, queries, keys, heads }: Place): boolean {
+  return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
+}
+
+/** Whether what is in sight is computed to the end without being asked for. */
+export function goesOn({ stack, heads, keys, rows }: Plan): boolean {
+  const pairs = (rows.window[1] - rows.window[0]) * keys.text.length * heads.length;
+  return pairs / (stack.causal ? 2 : 1) <= MOST_UNASKED;
+}
+
+/**
+ * The tiles in sight, the nearest to the middle first.
+ *
+ * Of a large matrix one of everything comes before them: wherever the reader goes next, something
+ * is in hand to be seen until what is there has come.
+ */
+export function wantedTiles(plan: Plan, exact: boolean): TileRequest[] {
+  const tiles = tilesOf(plan);
+  if (!isLarge(plan)) return tiles;
+  const span = TILE * 2 ** tileLevel(plan);
+  const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
+  const [row, column] = [middle(plan.rows), middle(plan.columns)];
+  const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
+  tiles.sort((one, other) => away(one) - away(other));
+  const longest = Math.max(plan.queries.text.length, plan.keys.text.length);
+  const level = Math.ceil(Math.log2(longest / TILE));
+  const whole = { ...tileSetOf(plan), level, row: 0, column: 0, exact: false };
+  return [whole, ...tiles.map((tile) => ({ ...tile, exact }))];
+}
+
 /** The tokens that a cell stands for. */
 export function tokensOf(axis: Axis, cell: number): Range {
   const each = 2 ** axis.level;

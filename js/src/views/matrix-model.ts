@@ -10,6 +10,8 @@ import type { ViewContext } from "../ui/mount";
 import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign } from "../ui/state";
 import {
+  goesOn,
+  isLarge,
   isPooled,
   isWhole,
   type MatrixState,
@@ -17,7 +19,7 @@ import {
   type Plan,
   tileLevel,
   tileSetOf,
-  tilesOf,
+  wantedTiles,
   zoomed,
 } from "./matrix-data";
 import { type Layout, layOut } from "./matrix-layout";
@@ -46,6 +48,10 @@ export interface MatrixModel {
   summary: ReadonlySignal<string>;
   /** Whether what is drawn is what the state asks for, as fine as it should be. */
   current: ReadonlySignal<boolean>;
+  /** Whether what is in sight is being computed to the end. */
+  going: ReadonlySignal<boolean>;
+  /** Stops that, or goes on. */
+  go: (on: boolean) => void;
   hovered: Signal<CellAt | null>;
   cursor: Signal<TokensAt | null>;
   search: Signal<string>;
@@ -156,7 +162,15 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   });
   const plan = computed(() => layout.value?.plan ?? null);
 
-  const wanted = computed(() => plan.value && tilesOf(plan.value));
+  // What the reader wants of these heads; until he says so, what takes minutes waits for him.
+  const wish = signal<{ of: string; on: boolean } | null>(null);
+  const shownHeads = (now: Plan): string => JSON.stringify([now.stack.name, now.layer, now.heads]);
+  const going = computed(() => {
+    const now = plan.value;
+    if (!now) return false;
+    return wish.value?.of === shownHeads(now) ? wish.value.on : goesOn(now);
+  });
+  const wanted = computed(() => plan.value && wantedTiles(plan.value, going.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {
       arrivals.value++;
@@ -176,15 +190,22 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     return last;
   });
 
+  const lineable = (now: Plan, side: "query" | "key"): boolean => {
+    const grid = shown.value?.grid;
+    return side === "query" || !isLarge(now) || (grid?.fine === true && !grid.estimate);
+  };
   const lineOf = (side: "query" | "key") => {
     const question = computed<LineQuestion | null>(() => {
       const now = plan.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
+      // A key's weights take all that its queries' rows sum up to, which is known in the end.
+      if (!lineable(now, side)) return null;
       const axis = side === "query" ? now.columns : now.rows;
       const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
       // Whole where that is little, so that panning asks for nothing.
-      const window = valuesOf(axis.extent) <= WHOLE_LINE_VALUES ? axis.extent : axis.window;
+      const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
+      const window = whole ? axis.extent : axis.window;
       if (valuesOf(window) > MOST_LINE_VALUES) return null;
       const { stack, layer, heads } = now;
       return { stack: stack.name, layer, heads, token, side, window };
@@ -302,7 +323,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     // Bars are part of the picture.
     return (
       (now.layout.barsBelow === 0 || row.value !== null) &&
-      (now.layout.barsBeside === 0 || column.value !== null)
+      (now.layout.barsBeside === 0 || column.value !== null || !lineable(asked, "key"))
     );
   });
 
@@ -330,6 +351,11 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     said,
     summary: computed(() => (said.value ? summary(said.value) : "")),
     current,
+    going,
+    go: (on) => {
+      const now = plan.peek();
+      if (now) wish.value = { of: shownHeads(now), on };
+    },
     hovered,
     cursor,
     search,

@@ -1,6 +1,6 @@
 /** The matrix itself: two canvases, the pointer, the keyboard, and the number beside it. */
 
-import { useComputed, useSignal } from "@preact/signals";
+import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { toggleHead } from "../ui/head-strip";
 import { stepLayer } from "../ui/layers";
@@ -63,7 +63,7 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
       ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
       : value === 0
         ? `weight  ${nothingInWords(picture.grid)}`
-        : `weight  ${formatWeight(value, value < 0.00995 ? 4 : 3)}`;
+        : `weight  ${formatWeight(value, value < 0.00995 ? 4 : 3)}${picture.grid.estimate ? ", estimate" : ""}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };
@@ -85,6 +85,12 @@ export function MatrixPlot({ context, model }: PlotProps) {
   const place = useComputed(() => {
     const drawn = model.picture.value?.layout.plan;
     return model.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
+  });
+
+  useSignalEffect(() => {
+    const estimate = model.picture.value?.grid.estimate;
+    if (!estimate) context.root.removeAttribute("data-attnviz-estimate");
+    else context.root.setAttribute("data-attnviz-estimate", `${estimate.queries}/${estimate.of}`);
   });
 
   const positionOf = (event: MouseEvent): { x: number; y: number } => {

@@ -2,7 +2,7 @@
 
 import { type Pooled, TILE } from "../channel/pieces";
 import { Recent } from "../channel/recent";
-import type { Piece, Source, TileRequest } from "../channel/source";
+import type { Piece, Source, TileRequest, TileWork } from "../channel/source";
 import { type Plan, type TileSet, tileLevel, tileSetOf } from "./matrix-data";
 
 /** Cells of what is in sight. */
@@ -17,9 +17,23 @@ export interface Grid {
   /** Cells that show nothing yet, and whether all that are shown are as fine as they should be. */
   missing: number;
   fine: boolean;
+  /** The largest of the weights that codes are relative to, where that is less than `maximum`. */
+  largest?: number;
+  /** Where not all queries in sight have been gone through. */
+  estimate?: Estimate;
+}
+
+export interface Estimate {
+  /** How many queries cells are made from, and how many they stand for. */
+  queries: number;
+  of: number;
+  /** Share of the work that is done, 0 to 1. */
+  progress: number;
 }
 
 const KEPT_BYTES = 64_000_000;
+/** Requests under way at once: the next while one is answered, and room for others' questions. */
+const AT_ONCE = 2;
 /** Milliseconds in which tiles are drawn together. */
 const TOGETHER = 30;
 /** No text that fits into a machine needs more. */
@@ -39,7 +53,12 @@ export class Tiles {
     this.#source = source;
   }
 
-  /** Asks for tiles, and says when some have come. */
+  /**
+   * Asks for tiles, and says when some have come.
+   *
+   * Those of a large matrix come as estimates first. They are asked for again by turns until they
+   * are exact, or what `requests` want; who aborts loses nothing that the kernel has done.
+   */
   async load(
     requests: readonly TileRequest[],
     signal: AbortSignal,
@@ -47,22 +66,28 @@ export class Tiles {
   ): Promise<void> {
     // Several that come at once are drawn at once.
     let timer: ReturnType<typeof setTimeout> | undefined;
-    const arrived = (): void => {
-      timer ??= setTimeout(() => {
-        timer = undefined;
-        onArrival();
-      }, TOGETHER);
-    };
-    const load = async (request: TileRequest): Promise<void> => {
-      if (this.get(request, request.level, request.row, request.column)) return;
-      const piece = await this.#source.tile(request, signal);
-      this.#coarsest = Math.max(this.#coarsest, request.level);
-      const key = keyOf(request, request.level, request.row, request.column);
-      this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
-      arrived();
+    const queue = requests.filter((each) => {
+      const piece = this.get(each, each.level, each.row, each.column);
+      return !piece || isEstimate(piece);
+    });
+    const lane = async (): Promise<void> => {
+      for (let request = queue.shift(); request; request = queue.shift()) {
+        const piece = await this.#source.tile(request, signal);
+        const key = keyOf(request, request.level, request.row, request.column);
+        // Before any query is gone through there is nothing to see.
+        if (piece.work?.queries[0] !== 0) {
+          this.#coarsest = Math.max(this.#coarsest, request.level);
+          this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
+          timer ??= setTimeout(() => {
+            timer = undefined;
+            onArrival();
+          }, TOGETHER);
+        }
+        if (piece.work?.waiting) queue.push(request);
+      }
     };
     try {
-      await Promise.all(requests.map(load));
+      await Promise.all(Array.from({ length: AT_ONCE }, lane));
     } finally {
       clearTimeout(timer);
       onArrival();
@@ -82,6 +107,11 @@ export class Tiles {
     }
     return null;
   }
+}
+
+/** Whether some of a tile's queries have not been gone through. */
+export function isEstimate(piece: Piece): boolean {
+  return piece.work !== undefined && piece.work.progress < 1;
 }
 
 /** Where cells of `each` tokens begin, as tokens, with the end as the last entry. */
@@ -107,9 +137,12 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
     missing: 0,
     fine: true,
   };
+  let [known, done, pairs] = [0, 0, 0];
   // Block by block of cells that one tile of the finest level holds.
   const span = TILE * 2 ** base;
   for (const [top, bottom] of blocks(rowStarts, span)) {
+    // Tiles beside each other are made from the same queries.
+    const work: TileWork[] = [];
     for (const [left, right] of blocks(columnStarts, span)) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
@@ -120,11 +153,24 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
         continue;
       }
       const [piece, level] = found;
+      if (piece.work) {
+        work.push(piece.work);
+        grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
+      }
       grid.error = Math.max(grid.error, piece.error);
       if (level > base) grid.fine = false;
       const at = { top, bottom, left, right };
       fill(grid, at, rowStarts, columnStarts, piece, level, plan.pooled);
     }
+    const [least] = work.sort((one, other) => one.progress - other.progress);
+    const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
+    known += least ? (count * least.queries[0]) / least.queries[1] : count;
+    done += least ? least.progress * least.pairs : 0;
+    pairs += least?.pairs ?? 0;
+  }
+  if (done < pairs) {
+    const of = plan.rows.window[1] - plan.rows.window[0];
+    grid.estimate = { queries: Math.round(known), of, progress: done / pairs };
   }
   return grid;
 }

@@ -18,7 +18,7 @@ import { zerosInWords } from "../ui/zeros";
 import { LOG_FLOOR } from "./matrix-colors";
 import { type ColorScale, isPooled, isWhole, type Plan, tokensOf } from "./matrix-data";
 import type { Line } from "./matrix-marks";
-import type { Grid } from "./matrix-tiles";
+import type { Estimate, Grid } from "./matrix-tiles";
 
 /** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
 export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "kept" | "numHeads">): string {
@@ -179,7 +179,7 @@ export function sumInSight(plan: Plan, grid: Grid): number | null {
   const { rows, columns } = plan;
   // Rows that do not sum to one have a sum that nobody knows before all of it is in hand.
   if (!plan.stack.normalized || (isPooled(plan) && plan.pooled === "max")) return null;
-  if (grid.missing > 0) return null;
+  if (grid.missing > 0 || grid.estimate) return null;
   const numKeys = plan.keys.text.length;
   if (columns.window[1] - columns.window[0] === numKeys) return null;
   let sum = 0;
@@ -196,7 +196,7 @@ export function sumInSight(plan: Plan, grid: Grid): number | null {
 /** Queries whose whole row is in sight and holds no weight. */
 export function emptyQueries(plan: Plan, grid: Grid): number {
   const { columns, rows } = plan;
-  if (rows.level > 0 || grid.missing > 0) return 0;
+  if (rows.level > 0 || grid.missing > 0 || grid.estimate) return 0;
   if (columns.window[1] - columns.window[0] < plan.keys.text.length) return 0;
   let count = 0;
   for (let row = 0; row < grid.rows; row++) {
@@ -225,9 +225,15 @@ export function plainNumber(value: number): string {
 }
 
 /** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
-export function nothingInWords(grid: Pick<Grid, "error" | "maximum">): string {
+export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">): string {
   if (grid.error === 0) return "0";
-  return `less than ${plainNumber(roundedUp(grid.maximum * SMALLEST))}`;
+  return `less than ${plainNumber(roundedUp((grid.largest ?? grid.maximum) * SMALLEST))}`;
+}
+
+/** "Estimate from 2,048 of 131,072 queries" */
+export function estimateInWords({ queries, of }: Estimate): string {
+  const [some, all] = [queries, of].map((count) => count.toLocaleString("en-US"));
+  return `Estimate from ${some} of ${all} queries`;
 }
 
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */
@@ -238,6 +244,7 @@ export function coverage(
   const { plan, grid } = said;
   const { rows, columns } = plan;
   const parts: string[] = [];
+  if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
   const [numQueries, numKeys] = [plan.queries.text.length, plan.keys.text.length];
   const inWhole = rows.window[1] - rows.window[0] === numQueries;
   const whole = inWhole && columns.window[1] - columns.window[0] === numKeys;

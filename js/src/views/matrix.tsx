@@ -109,8 +109,29 @@ function MatrixFooter(props: {
   const words = coverage(said, { scale: picture.scale, end: picture.end, live: true });
   return (
     <Footer sentence={sentence(said)} coverage={props.busy ?? words}>
+      {said.grid.estimate && <Progress model={model} done={said.grid.estimate.progress} />}
       <ColorLegend model={model} picture={picture} />
     </Footer>
+  );
+}
+
+/** How much of what is in sight is exact, and the way to stop or to go on. */
+function Progress({ model, done }: { model: MatrixModel; done: number }) {
+  const going = model.going.value;
+  const percent = Math.floor(100 * done);
+  return (
+    <div class="av-progress">
+      <progress aria-label="Exact" max={1} value={done} />
+      <span>exact {percent}%</span>
+      <button
+        type="button"
+        class="av-chip"
+        title={going ? "Leave it at the estimate" : "Go through all queries"}
+        onClick={() => model.go(!going)}
+      >
+        {going ? "Stop" : "Go on"}
+      </button>
+    </div>
   );
 }
 

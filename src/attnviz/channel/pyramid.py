@@ -77,6 +77,8 @@ class PyramidTile:
         Share of the work that is done, 0 to 1; 1 only where every cell is exact.
     queries : tuple of int
         How many queries the cells are made from so far, and how many they stand for.
+    pairs : int
+        Pairs of query and key that all of the work takes.
     waiting : bool
         Whether asking again gives more.
     """
@@ -84,6 +86,7 @@ class PyramidTile:
     cells: NDArray[np.float32]
     progress: float
     queries: tuple[int, int]
+    pairs: int
     waiting: bool
 
 
@@ -203,6 +206,7 @@ class Pyramids:
             cells,
             held.progress(span, across),
             held.known(span, across),
+            int(held.pairs[span].sum()),
             waiting and held.progress(span, across) < 1,
         )
 

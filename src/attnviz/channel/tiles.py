@@ -122,7 +122,8 @@ def answered_tile(
     header : dict
         How to read the cells. Of a large matrix also ``progress``, the share of the work that is
         done (1 where all cells are exact), ``queries``, how many queries the cells are made from
-        and how many they stand for, and ``waiting``, whether asking again gives more.
+        and how many they stand for, ``pairs``, how many pairs of query and key all of the work
+        takes, and ``waiting``, whether asking again gives more.
     data : bytes
         The cells. Those of large matrices are written relative to the largest among them: means
         over a long text are far below the largest weight that there can be.
@@ -162,6 +163,7 @@ def answered_tile(
     header = tile.header() | {
         "progress": found.progress,
         "queries": list(found.queries),
+        "pairs": found.pairs,
         "waiting": found.waiting,
     }
     return header, tile.data
