@@ -167,11 +167,11 @@ describe("plans", () => {
     expect(planOf(placeOf(record, state), state).columns).toEqual([1000, 1064]);
   });
 
-  it("load whole rows where keys outside the window are left out", () => {
-    expect(planOf(placeOf(record, state), { ...state, leave_out: ["first"] }).columns).toEqual([
-      0, 2000,
-    ]);
-    expect(planOf(placeOf(record, state), { ...state, pair: "a-b" }).columns).toEqual([0, 2000]);
+  it("say that what leaves it is asked for by itself", () => {
+    const plan = planOf(placeOf(record, state), state);
+    expect([plan.windowed, plan.long]).toEqual([true, true]);
+    const whole = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    expect([whole.columns, whole.windowed, whole.long]).toEqual([[0, 2000], true, false]);
   });
 });
 
@@ -185,7 +185,15 @@ describe("windows", () => {
 });
 
 describe("sentences", () => {
-  const shares = { drawn: 0.71, leftOut: 0.2, otherPair: 0, outside: 0.05, rest: 0.04 };
+  const shares = {
+    drawn: 0.71,
+    leftOut: 0.2,
+    otherPair: 0,
+    away: 0,
+    far: 0,
+    outside: 0.05,
+    rest: 0.04,
+  };
   const drawn = {
     shares,
     topK: 3,
@@ -202,13 +210,13 @@ describe("sentences", () => {
   };
 
   it("say what is covered", () => {
-    expect(coverage({ ...drawn, shares: { ...shares, outside: 0 } })).toBe(
+    expect(coverage({ ...drawn, shares: { ...shares, away: 0, far: 0, outside: 0 } })).toBe(
       "Top 3 keys per query drawn: 71% of the weight.",
     );
   });
 
   it("call nothing all that leaves lines out for being faint", () => {
-    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, outside: 0 } };
+    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, away: 0, far: 0, outside: 0 } };
     expect(coverage({ ...faint, topK: null })).toBe(
       "Weights of 0.002 and more drawn: 71% of the weight.",
     );
@@ -216,7 +224,7 @@ describe("sentences", () => {
   });
 
   it("say that shares are of maxima where the strongest heads are drawn", () => {
-    const all = { ...drawn, topK: null, shares: { ...shares, outside: 0 } };
+    const all = { ...drawn, topK: null, shares: { ...shares, away: 0, far: 0, outside: 0 } };
     expect(coverage({ ...all, maxima: true })).toBe(
       "All lines drawn: 71% of the maxima over heads, summed.",
     );

@@ -42,6 +42,11 @@ export function formatWeight(weight: number, decimals = 2): string {
   return weight.toFixed(decimals);
 }
 
+/** A weight with two digits, however small: of a long text nearly all are. */
+export function formatSmall(weight: number): string {
+  return weight < 0.01 ? String(Number(weight.toPrecision(2))) : formatWeight(weight);
+}
+
 /** A probability with two decimals; never 1 nor 0 where it is not quite so. */
 export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);

@@ -9,6 +9,7 @@ import type { HeadState, Plan } from "./head-data";
 import type { Caption } from "./head-figure";
 import { FAINTEST } from "./head-lines";
 import { drawnValue, type Focus, focusOf, type Picture } from "./head-marks";
+import { strongestKeys } from "./head-strongest";
 import { coverage, type Said, sentence, summary } from "./head-words";
 
 /** The stack, its tokens and the precision. */
@@ -23,7 +24,7 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 
-function saidOf(plan: Plan, picture: Picture, focus: Focus): Said {
+function saidOf(plan: Plan, picture: Picture, focus: Focus, renormalize: boolean): Said {
   return {
     layer: plan.layer,
     lines: picture.lines,
@@ -32,6 +33,9 @@ function saidOf(plan: Plan, picture: Picture, focus: Focus): Said {
     keyTexts: plan.keys.text,
     predicting: (query) => predictingInWords(plan, query),
     value: (series, query, key) => drawnValue(picture, series, query, key),
+    ...(plan.windowed && {
+      strongest: (query) => strongestKeys(picture.strongest, query, renormalize),
+    }),
     keyWindow: plan.keyWindow,
     queryWindow: plan.queryWindow,
     leftOut: picture.leftOut,
@@ -39,9 +43,9 @@ function saidOf(plan: Plan, picture: Picture, focus: Focus): Said {
 }
 
 /** What a picture shows, for who cannot see it. The pointer changes nothing about it. */
-export function summaryOf(plan: Plan, picture: Picture): string {
+export function summaryOf(plan: Plan, picture: Picture, renormalize: boolean): string {
   const focus = focusOf({ ...picture, hovered: null });
-  return `${stackName(plan.stack.name)}. ${summary(saidOf(plan, picture, focus))}`;
+  return `${stackName(plan.stack.name)}. ${summary(saidOf(plan, picture, focus, renormalize))}`;
 }
 
 /**
@@ -77,7 +81,8 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
   return {
     title: "",
     subtitle: subtitleOf(plan, weights.error, state),
-    sentence: `${sentence(saidOf(plan, picture, focusOf(picture)))} ${absent}`.trim(),
+    sentence:
+      `${sentence(saidOf(plan, picture, focusOf(picture), state.renormalize))} ${absent}`.trim(),
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,
@@ -91,6 +96,8 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
       emptyQueries: lines.emptyQueries,
       zeros: zerosInWords(plan),
       wholeRows: lines.wholeRows,
+      spread: picture.spread,
+      awaited: lines.awaited,
       pinned,
       live,
     }),

@@ -9,6 +9,8 @@ import { assign } from "../ui/state";
 import { OrderControl, PairControl } from "../ui/view-frame";
 import { formatWeight, quoted } from "../ui/words";
 import type { HeadState, Plan } from "./head-data";
+import { nextMatch } from "./head-find";
+import type { Side } from "./head-layout";
 import type { LeaveOut } from "./head-lines";
 import type { HeadModel } from "./head-model";
 
@@ -193,6 +195,25 @@ export function revealed(
   return { query_window, key_window };
 }
 
+/** Moves windows so that a token comes into sight: on the keys' side the keys' alone. */
+export function leap(context: ViewContext<HeadState>, plan: Plan, side: Side, index: number): void {
+  const key = side === "key";
+  const moved = key
+    ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
+    : revealed(plan, index, side);
+  // Both are said, so that the other stays where it is.
+  if (moved.key_window || moved.query_window)
+    assign(context.state, { query_window: plan.queryWindow, ...moved });
+}
+
+/** To where the reader was before the last leap; another time, forth again. */
+export function goBack(context: ViewContext<HeadState>, model: HeadModel): void {
+  const before = model.before.peek();
+  if (!before) return;
+  model.leave();
+  assign(context.state, before);
+}
+
 const SIZES = [16, 32, 64, 100, 200, 400];
 
 function WindowControl(props: {
@@ -203,6 +224,10 @@ function WindowControl(props: {
 }) {
   const { label, window, count, onChange } = props;
   const size = window[1] - window[0];
+  const [first, last, of] = [window[0], window[1] - 1, count].map((each) =>
+    each.toLocaleString("en"),
+  );
+  const range = `${first}–${last} of ${of}`;
   const sizes = [...new Set([...SIZES.filter((each) => each < count), size])].sort((a, b) => a - b);
   return (
     <fieldset class="av-field av-window" aria-label={label}>
@@ -219,7 +244,7 @@ function WindowControl(props: {
       <input
         type="range"
         aria-label={`${label}: first in sight`}
-        aria-valuetext={`${window[0]} to ${window[1] - 1} of ${count}`}
+        aria-valuetext={range}
         min={0}
         max={Math.max(0, count - size)}
         value={window[0]}
@@ -236,9 +261,7 @@ function WindowControl(props: {
       >
         ›
       </button>
-      <output class="av-number">
-        {window[0]}–{window[1] - 1} of {count}
-      </output>
+      <output class="av-number">{range}</output>
       <select
         aria-label={`${label}: how many in sight`}
         value={String(size)}
@@ -257,7 +280,7 @@ function WindowControl(props: {
 }
 
 /** Which part of a long text is in sight. */
-export function WindowControls({ context, plan }: Omit<ControlProps, "model">) {
+export function WindowControls({ context, model, plan }: ControlProps) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -297,6 +320,16 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "model">) {
           />
         </>
       )}
+      {model.before.value && (
+        <button
+          type="button"
+          class="av-chip av-back"
+          title="To where you were before the last leap (b)"
+          onClick={() => goBack(context, model)}
+        >
+          ↩ back
+        </button>
+      )}
       {sameTokens && (
         <Switch
           label="move together"
@@ -311,32 +344,31 @@ export function WindowControls({ context, plan }: Omit<ControlProps, "model">) {
   );
 }
 
-/** Finds tokens by their text; Enter goes to the next. */
+/** Finds tokens by their text or number; Enter goes to the next. */
 function Search({ context, model, plan }: ControlProps) {
   const { state } = context;
   const at = useSignal(-1);
-  const wanted = model.search.value.toLowerCase();
-  const find = (texts: readonly string[]): number[] =>
-    wanted === ""
-      ? []
-      : texts.flatMap((text, index) => (text.toLowerCase().includes(wanted) ? [index] : []));
-  const inQueries = find(plan.queries.text);
-  // Tokens of the two sides are the same list, or each has its own matches.
-  const side = inQueries.length > 0 || plan.stack.key_tokens === null ? "query" : "key";
-  const matches = side === "query" ? inQueries : find(plan.keys.text);
+  const { side, indices } = model.matches.value ?? { side: "query", indices: [] };
   const jump = (by: number): void => {
-    if (matches.length === 0) return;
-    at.value = (at.value + by + matches.length) % matches.length;
-    const index = matches[at.value] as number;
+    const from = side === "query" ? plan.queryWindow[0] : plan.keyWindow[0];
+    const { length } = indices;
+    // The first time to the nearest of those that follow.
+    at.value =
+      at.value < 0 ? nextMatch(indices, from, by) : (at.value + by + length) % Math.max(1, length);
+    const index = indices[at.value];
+    if (index === undefined) return;
+    model.leave();
     assign(state, revealed(plan, index, side));
     model.cursor.value = { side, index };
   };
+  const count = indices.length.toLocaleString("en");
   return (
     <search class="av-field av-find">
       <input
         type="search"
         placeholder="Find token"
         aria-label="Find token"
+        title="A token's text, or # and its number; Enter and Shift-Enter: next, previous"
         value={model.search.value}
         onInput={(event) => {
           at.value = -1;
@@ -352,14 +384,26 @@ function Search({ context, model, plan }: ControlProps) {
           }
         }}
       />
+      {indices.length > 0 &&
+        ([-1, 1] as const).map((by) => (
+          <button
+            type="button"
+            class="av-step"
+            key={by}
+            aria-label={by < 0 ? "Previous match" : "Next match"}
+            onClick={() => jump(by)}
+          >
+            {by < 0 ? "‹" : "›"}
+          </button>
+        ))}
       <output class="av-number" aria-live="polite">
-        {wanted === ""
+        {model.search.value === ""
           ? ""
-          : matches.length === 0
+          : indices.length === 0
             ? "none"
             : at.value >= 0
-              ? `${at.value + 1} of ${matches.length}`
-              : `${matches.length} found`}
+              ? `${(at.value + 1).toLocaleString("en")} of ${count}`
+              : `${count} found`}
       </output>
     </search>
   );

@@ -36,6 +36,9 @@ export interface Plan extends Place {
   /** What is loaded: no less than the windows. */
   rows: Range;
   columns: Range;
+  /** Whether only a part of the keys is in sight, and whether rows are too long to be loaded whole. */
+  windowed: boolean;
+  long: boolean;
 }
 
 /** Weights of one plan, in hand. */
@@ -47,18 +50,11 @@ export interface Loaded {
 /** Values that are loaded at once so that what comes next is already there. */
 const SMALL = 1_000_000;
 const LARGE = 4_000_000;
-/** As much is loaded where the shares of keys outside the window are asked for, too. */
-const LARGEST = 32_000_000;
 /** Rows are loaded in whole runs of this many, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
 /** What of the state a plan depends on. */
-export type PlanState = Pick<HeadState, "query_window" | "key_window" | "leave_out" | "pair">;
-
-/** Whether it matters to which keys outside the window weight goes. */
-export function asksForKeys(state: Pick<HeadState, "leave_out" | "pair">): boolean {
-  return state.leave_out.length > 0 || state.pair !== "all";
-}
+export type PlanState = Pick<HeadState, "query_window" | "key_window">;
 
 /** What of a place is in sight, and what has to be loaded for it. */
 export function planOf(place: Place, state: PlanState): Plan {
@@ -74,15 +70,16 @@ export function planOf(place: Place, state: PlanState): Plan {
       Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
       Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
     ];
-    // Whole rows say exactly how much weight leaves the window; where they are too long,
-    // what is missing from one says it. But that does not say to which keys it goes.
-    const most = asksForKeys(state) ? LARGEST : LARGE;
-    if (heads.length * (rows[1] - rows[0]) * numKeys > most) {
+    // Whole rows say how much weight leaves the window and to which keys; where they are too
+    // long, that is asked for by itself.
+    if (heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
       rows = queryWindow;
       columns = keyWindow;
     }
   }
-  return { ...place, queryWindow, keyWindow, rows, columns };
+  const windowed = keyWindow[1] - keyWindow[0] < numKeys;
+  const long = windowed && columns[1] - columns[0] < numKeys;
+  return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };
 }
 
 /** Whether all heads are shown together because none is chosen: all may be chosen, too. */
@@ -123,6 +120,15 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
   };
 }
 
+/** A plan of which no weight is known yet. */
+export function unloaded(plan: Plan): Loaded {
+  const columns: Range = [plan.keyWindow[0], plan.keyWindow[0]];
+  const { maximum } = plan.stack;
+  const matrices = plan.heads.map(() => new Float32Array(0));
+  const piece = { matrices, rows: 0, columns: 0, maximum, error: 0 };
+  return { plan, weights: { ...weightsOf(plan, piece), columns } };
+}
+
 /** Loads what a plan needs. */
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const request = {
@@ -133,9 +139,11 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
   };
   const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
   // Where all heads fit into one reply they come at once, so that choosing another is instant.
-  const all = plan.kept.length * values <= SMALL;
+  const all = !plan.long && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
-  const piece = await source.block({ ...request, heads, precision: "uint8" }, signal);
+  // Of long rows only a few cells are in sight: they may as well be exact.
+  const precision = plan.long ? "float32" : "uint8";
+  const piece = await source.block({ ...request, heads, precision }, signal);
   const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)]);
   return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
 }

@@ -1,6 +1,7 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
 import type { Range, TokenList } from "../channel/source";
+import type { Strongest } from "../channel/strongest";
 import { allInWords } from "../ui/kept";
 import type { Place } from "../ui/record";
 
@@ -45,6 +46,7 @@ export interface Series {
   /** null for the mean or maximum over several. */
   head: number | null;
   name: string;
+  /** Behind so many follow lines to keys outside the window that are drawn for one query alone. */
   count: number;
   query: Int32Array;
   key: Int32Array;
@@ -53,15 +55,18 @@ export interface Series {
   matrix: Float32Array;
 }
 
-/** Shares of the weight of the queries in sight; they add up to one. */
+/** Shares of the weight of the queries in sight; but for `away` they add up to one. */
 export interface Shares {
   drawn: number;
   /** To keys that are left out. */
   leftOut: number;
   /** To keys that the sentence pair does not take. */
   otherPair: number;
-  /** To keys outside the window. */
+  /** To keys outside the window, and the part of it that is drawn all the same. */
   outside: number;
+  away: number;
+  /** How many lines are. */
+  far: number;
   /** In sight, but below the threshold or not among the strongest. */
   rest: number;
 }
@@ -77,10 +82,18 @@ export interface Lines {
   emptyQueries: number;
   /** Whether weights to keys outside the window are known, key by key. */
   wholeRows: boolean;
+  /** Queries of which nothing is known yet. */
+  awaited: number;
 }
 
 /** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
 export const FAINTEST = 0.002;
+/** So many lines at most end at keys outside the window, and so many of a query without top-k. */
+const MOST_AWAY = 32;
+/** So many of them to one place, of so many along the text: a sink would take them all. */
+const TO_ONE_PLACE = 12;
+const PLACES = 64;
+const AWAY_OF_ALL = 3;
 
 /** The mean or the maximum over matrices, cell by cell. */
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
@@ -136,26 +149,47 @@ export function leftOutKeys(keys: TokenList, leaveOut: readonly LeaveOut[]): Uin
   return out;
 }
 
-/** Lines and shares of what the options leave of the weights. */
+/** One line on its way to a key outside the window. */
+interface Away {
+  series: number;
+  query: number;
+  key: number;
+  weight: number;
+  /** Its share of the row. */
+  value: number;
+}
+
+/**
+ * Lines and shares of what the options leave of the weights.
+ *
+ * @param strongest of all keys, for each matrix and query; then lines leave the window, too.
+ */
 export function computeLines(
   weights: Weights,
   options: LineOptions,
   shown: { head: number | null; name: string; matrix: Float32Array }[],
+  strongest: Strongest | null = null,
 ): Lines {
   const rowsStart = weights.rows[0];
   const top = Math.max(rowsStart, options.queryWindow[0]);
   const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
   const [left, right] = weights.columns;
   const numColumns = right - left;
-  const wholeRows = numColumns === weights.numKeys;
+  const wholeRows = strongest !== null || numColumns === weights.numKeys;
   const first = Math.max(left, options.keyWindow[0]);
   const last = Math.min(right, options.keyWindow[1]);
   const faintest = FAINTEST * weights.maximum;
-  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, faint: 0 };
+  // The strongest of a long text are weak: what cannot be seen is measured by them.
+  const found = strongest?.matrices.flatMap((each) => [...each.weights]) ?? [];
+  const strong = found.reduce((most, value) => Math.max(most, value), 0);
+  const faintestFar = Math.min(faintest, FAINTEST * strong);
+  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, away: 0, faint: 0 };
+  const leaving: Away[] = [];
   let largest = 0;
   let emptyQueries = 0;
+  let awaited = 0;
 
-  const series = shown.map(({ head, name, matrix }) => {
+  const drawn = shown.map(({ head, name, matrix }, place) => {
     const query: number[] = [];
     const key: number[] = [];
     const weight: number[] = [];
@@ -178,13 +212,54 @@ export function computeLines(
         else if (column >= first && column < last) inSight += value;
       }
       // Without the whole row in hand what is missing from one has left the window.
-      const total = wholeRows || !weights.normalized ? sum : Math.max(sum, 1);
+      let total = wholeRows || !weights.normalized ? sum : Math.max(sum, 1);
+      const found = strongest?.matrices[place];
+      const at = strongest ? row - strongest.rows[0] : 0;
+      if (found) {
+        [total, leftOut, otherPair] = found.sums.subarray(3 * at, 3 * at + 3) as unknown as [
+          number,
+          number,
+          number,
+        ];
+        if (Number.isNaN(total)) {
+          awaited++;
+          continue;
+        }
+      }
       // Nothing in the window is not nothing at all.
-      if (sum === 0 && wholeRows) emptyQueries++;
+      if (total === 0 && wholeRows) emptyQueries++;
       const kept = total - leftOut - otherPair;
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
 
-      let found = 0;
+      if (found && strongest) {
+        // What is in the window is not in hand yet: at least so much is.
+        if (numColumns === 0) inSight = kept;
+        // Those in the window are drawn from here as well where only the strongest are.
+        const most = Math.min(strongest.k, options.topK ?? AWAY_OF_ALL);
+        for (let i = at * strongest.k; i < at * strongest.k + most; i++) {
+          const to = found.keys[i] as number;
+          const value = (found.weights[i] as number) * factor;
+          if (to < 0 || value < options.threshold || value < faintestFar) break;
+          const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
+          if (away)
+            leaving.push({
+              series: place,
+              query: row,
+              key: to,
+              weight: value,
+              value: value / factor,
+            });
+          else if (options.topK !== null) {
+            query.push(row);
+            key.push(to);
+            weight.push(value);
+            sums.drawn += value / factor;
+            if (value > largest) largest = value;
+          }
+        }
+      }
+      const chosen = found && options.topK !== null;
+      let count = 0;
       let faint = 0;
       for (let column = first; column < last; column++) {
         if (options.leftOut[column] || !options.pairKeys[column]) {
@@ -194,7 +269,7 @@ export function computeLines(
         const value = (matrix[offset + column] as number) * factor;
         if (options.renormalize) drawnMatrix[offset + column] = value;
         // Nothing is no line, also where the maximum is nothing.
-        if (value === 0 || value < options.threshold) continue;
+        if (chosen || value === 0 || value < options.threshold) continue;
         if (value < faintest) {
           faint += value / factor;
           continue;
@@ -207,19 +282,19 @@ export function computeLines(
           if (value > largest) largest = value;
           continue;
         }
-        if (found === bestKeys.length && value <= (bestWeights[found - 1] ?? Infinity)) continue;
-        if (found < bestKeys.length) found++;
-        let place = found - 1;
-        while (place > 0 && (bestWeights[place - 1] as number) < value) {
-          bestWeights[place] = bestWeights[place - 1] as number;
-          bestKeys[place] = bestKeys[place - 1] as number;
-          place--;
+        if (count === bestKeys.length && value <= (bestWeights[count - 1] ?? Infinity)) continue;
+        if (count < bestKeys.length) count++;
+        let rank = count - 1;
+        while (rank > 0 && (bestWeights[rank - 1] as number) < value) {
+          bestWeights[rank] = bestWeights[rank - 1] as number;
+          bestKeys[rank] = bestKeys[rank - 1] as number;
+          rank--;
         }
-        bestWeights[place] = value;
-        bestKeys[place] = column;
+        bestWeights[rank] = value;
+        bestKeys[rank] = column;
       }
-      if (options.topK === null || found < bestKeys.length) sums.faint += faint;
-      for (let i = 0; i < found; i++) {
+      if (options.topK === null || count < bestKeys.length) sums.faint += faint;
+      for (let i = 0; i < count; i++) {
         const value = bestWeights[i] as number;
         query.push(row);
         key.push(bestKeys[i] as number);
@@ -232,16 +307,39 @@ export function computeLines(
       sums.otherPair += otherPair;
       sums.outside += kept - inSight;
     }
-    return {
-      head,
-      name,
-      count: query.length,
-      query: Int32Array.from(query),
-      key: Int32Array.from(key),
-      weight: Float32Array.from(weight),
-      matrix: drawnMatrix,
-    };
+    return { head, name, query, key, weight, matrix: drawnMatrix };
   });
+  // Each its part, so that none looks as if it never left the window.
+  const most = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
+  leaving.sort((a, b) => b.weight - a.weight);
+  const starts = drawn.map((each) => each.query.length);
+  const counts = [...starts];
+  const ways = new Map<string, number>();
+  let far = 0;
+  for (const { series, query, key, weight, value } of leaving) {
+    const into = drawn[series] as (typeof drawn)[0];
+    const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
+    const taken = ways.get(way) ?? 0;
+    const fits = (counts[series] as number) < (starts[series] as number) + most;
+    // Those that are drawn stand before the others.
+    const at = fits && taken < TO_ONE_PLACE ? (counts[series] as number) : into.query.length;
+    into.query.splice(at, 0, query);
+    into.key.splice(at, 0, key);
+    into.weight.splice(at, 0, weight);
+    if (!fits || taken >= TO_ONE_PLACE) continue;
+    ways.set(way, taken + 1);
+    counts[series] = at + 1;
+    far++;
+    sums.away += value;
+    if (weight > largest) largest = weight;
+  }
+  const series = drawn.map((each, place) => ({
+    ...each,
+    count: counts[place] as number,
+    query: Int32Array.from(each.query),
+    key: Int32Array.from(each.key),
+    weight: Float32Array.from(each.weight),
+  }));
 
   const share = (sum: number): number =>
     sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
@@ -250,13 +348,16 @@ export function computeLines(
     leftOut: share(sums.leftOut),
     otherPair: share(sums.otherPair),
     outside: share(sums.outside),
+    away: share(sums.away),
+    far,
     rest: 0,
   };
   shares.rest = Math.max(
     0,
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
-  return { series, shares, faint: share(sums.faint), largest, emptyQueries, wholeRows };
+  const faint = share(sums.faint);
+  return { series, shares, faint, largest, emptyQueries, wholeRows, awaited };
 }
 
 /** The default window of a list of tokens: all up to a hundred, else the first 64. */
@@ -264,10 +365,14 @@ export function defaultWindow(count: number): Range {
   return count <= 100 ? [0, count] : [0, 64];
 }
 
+/** More tokens than this are never laid out at once. */
+const MOST_IN_SIGHT = 2000;
+
 /** A window that lies inside the list, whatever was asked for. */
 export function clipWindow(window: Range | null, count: number): Range {
   if (!window) return defaultWindow(count);
   const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
-  const stop = Math.max(start + 1, Math.min(Math.floor(window[1]), count));
+  const asked = Math.min(Math.floor(window[1]), count, start + MOST_IN_SIGHT);
+  const stop = Math.max(start + 1, asked);
   return [start, Math.min(stop, count)];
 }

@@ -1,12 +1,18 @@
 /** The marks of the head view: lines, tokens and bars, from a layout and the lines. */
 
 import type { TokenList } from "../channel/source";
+import type { Strongest } from "../channel/strongest";
+import { measureText } from "../draw/canvas";
 import type { CurvesMark, Mark, TextMark } from "../draw/marks";
 import type { Images } from "../ui/images";
-import { headColor, MOST_COLOURS, type Palette } from "../ui/palette";
+import { headColor, headTextColor, MOST_COLOURS, type Palette } from "../ui/palette";
+import { quoted } from "../ui/words";
 import { barMarks } from "./head-bars";
+import type { Plan } from "./head-data";
+import type { Matches } from "./head-find";
 import {
   along,
+  alongToken,
   type Column,
   type Layout,
   PARTED,
@@ -17,6 +23,7 @@ import {
 } from "./head-layout";
 import type { Lines, Series, Weights } from "./head-lines";
 import { patchMarks } from "./head-patches";
+import { type Spread, stripMarks } from "./head-strips";
 
 /** A token of one side. */
 export interface TokenAt {
@@ -56,6 +63,13 @@ export interface Picture {
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
+  /** Where the weight goes that leaves the window; null where all keys are in sight. */
+  spread: Spread | null;
+  /** The strongest keys of the queries in sight, wherever they lie; null likewise. */
+  strongest: Strongest | null;
+  /** The same pins, also where they are out of sight, and all that a search found. */
+  pins?: Pick<Plan, "token" | "key">;
+  matches?: Matches | null;
   /** Lower-cased text that is searched for; "" for none. */
   search: string;
 }
@@ -87,12 +101,17 @@ export function focusOf(picture: Pointing): Focus {
   return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
 }
 
-/** The value in a series' matrix as drawn; 0 for what is not in hand. */
+/** The weight in a series as drawn; NaN for what is not in hand. */
 export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
   const { rows, columns } = picture.weights;
-  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
+  const of = picture.lines.series[series];
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) {
+    // A line that leaves the window brings its weight.
+    const line = of?.key.findIndex((each, i) => each === key && of.query[i] === query) ?? -1;
+    return of?.weight[line] ?? Number.NaN;
+  }
   const width = columns[1] - columns[0];
-  return picture.lines.series[series]?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
+  return of?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
 }
 
 /** The colour of a series. */
@@ -104,6 +123,13 @@ export function seriesColor(picture: Picture, place: number): string {
   return headColor(picture.palette, place, series.length);
 }
 
+/** The same for text. */
+export function seriesTextColor(picture: Picture, place: number): string {
+  const { series } = picture.lines;
+  if (series[place]?.head == null) return picture.palette.neutral;
+  return headTextColor(picture.palette, place, series.length);
+}
+
 /** The distance by which the lines of several heads between two tokens are set apart. */
 function spreadOf(picture: Picture): number {
   const count = picture.lines.series.length;
@@ -113,6 +139,8 @@ function spreadOf(picture: Picture): number {
 
 /** Lines below this opacity are one pixel wide. */
 const WEAK = 0.12;
+/** Places of found tokens that are marked in a strip. */
+const MOST_MARKED = 200;
 
 /** Opacity and width of a line, by its weight. */
 export function strength(weight: number, scale: number): { opacity: number; width: number } {
@@ -126,11 +154,13 @@ function curvesOf(
   place: number,
   takes: (query: number, key: number) => boolean,
   wider: number,
+  all = false,
 ): CurvesMark | null {
   const { layout, scale } = picture;
   const series = picture.lines.series[place] as Series;
   const picked: number[] = [];
-  for (let i = 0; i < series.count; i++) {
+  const most = all ? series.query.length : series.count;
+  for (let i = 0; i < most; i++) {
     const query = series.query[i] as number;
     if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
     if (takes(query, series.key[i] as number)) picked.push(i);
@@ -143,9 +173,8 @@ function curvesOf(
   const opacity = new Float32Array(count);
   const width = new Float32Array(count);
   picked.forEach((line, i) => {
-    from[i] =
-      along(layout, (series.query[line] as number) - layout.query.window[0], layout.query) + shift;
-    to[i] = along(layout, (series.key[line] as number) - layout.key.window[0], layout.key) + shift;
+    from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
+    to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
     const look = strength(series.weight[line] as number, scale);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
@@ -207,7 +236,13 @@ function focusCurves(picture: Picture): Mark[] {
         picture.hoveredHead !== null && series.some((one) => one.head === picture.hoveredHead);
       if (!dimmed) {
         marks.push(
-          curvesOf(picture, place, (query, key) => query === focus.query || key === focus.key, 0.4),
+          curvesOf(
+            picture,
+            place,
+            (query, key) => query === focus.query || key === focus.key,
+            0.4,
+            true,
+          ),
         );
       }
     }
@@ -219,6 +254,7 @@ function focusCurves(picture: Picture): Mark[] {
       line.series,
       (query, key) => query === line.query && key === line.key,
       1.2,
+      true,
     );
     if (mark) {
       // A faint line that is pointed at must be seen to be the one that is spoken of.
@@ -408,11 +444,28 @@ function answerMarks(picture: Picture, column: Column): Mark[] {
   ];
 }
 
+/** The strips of a column, with the places of pins and of what was found. */
+function stripsOf(picture: Picture, column: Column): Mark[] {
+  const { palette, layout, spread } = picture;
+  const pin = column.side === "query" ? picture.pins?.token : picture.pins?.key;
+  const found = picture.matches?.side === column.side ? picture.matches.indices : [];
+  // Enough to see where they are.
+  const every = Math.ceil(found.length / MOST_MARKED);
+  const marked = found
+    .filter((_, i) => i % every === 0)
+    .map((index) => ({ index, color: palette.positive }));
+  if (typeof pin === "number") marked.push({ index: pin, color: palette.ink });
+  const pinned = quoted(picture.queries.text[picture.token ?? -1] ?? "");
+  return stripMarks({ layout, palette, spread, pinned, marked }, column, measureText);
+}
+
 /** What stands out, the tokens, and the bars of what stands out. */
 export function frontMarks(picture: Picture): Mark[] {
   return [
     ...focusCurves(picture),
     ...headingMarks(picture),
+    ...stripsOf(picture, picture.layout.query),
+    ...stripsOf(picture, picture.layout.key),
     ...columnMarks(picture, picture.layout.query),
     ...columnMarks(picture, picture.layout.key),
     ...barMarks(picture, focusOf(picture)),

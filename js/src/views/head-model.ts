@@ -1,6 +1,7 @@
 /** The head view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import type { Strongest } from "../channel/strongest";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import { shapesOf } from "../draw/patches";
@@ -22,8 +23,10 @@ import {
   partOf,
   planOf,
   samePicture,
+  unloaded,
 } from "./head-data";
 import type { Caption } from "./head-figure";
+import { findTokens, type Matches } from "./head-find";
 import { type Layout, layOut, type Side } from "./head-layout";
 import { computeLines, type Lines, leftOutKeys, shownMatrices } from "./head-lines";
 import {
@@ -34,11 +37,15 @@ import {
   type Picture,
   type TokenAt,
 } from "./head-marks";
+import { type Spread, spreadOf } from "./head-strips";
+import { makeStrongest, strongestHere } from "./head-strongest";
 
 export interface HeadModel {
   plan: ReadonlySignal<Plan | null>;
   loaded: ReadonlySignal<Loaded | null>;
   lines: ReadonlySignal<Lines | null>;
+  /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
+  listed: ReadonlySignal<Strongest | null>;
   /** What is drawn without pins and pointer, and with both. */
   ground: ReadonlySignal<Picture | null>;
   picture: ReadonlySignal<Picture | null>;
@@ -55,6 +62,11 @@ export interface HeadModel {
   hoveredHead: Signal<number | null>;
   cursor: Signal<TokenAt | null>;
   search: Signal<string>;
+  matches: ReadonlySignal<Matches | null>;
+  /** Windows and pins from before the last leap, to go back to. */
+  before: Signal<Partial<HeadState> | null>;
+  /** Keeps where the reader is, before a leap. */
+  leave: () => void;
   scaling: Signal<Scaling>;
   /** What is shown, for print: nothing that the pointer brought, and no room for it. */
   still: () => Picture | null;
@@ -73,32 +85,61 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const hoveredHead = signal<number | null>(null);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
+  const before = signal<Partial<HeadState> | null>(null);
   const scaling = signal<Scaling>("auto");
 
   const plan = computed<Plan | null>(() => {
     const place = record.place.value;
     if (!place) return null;
-    const { query_window, key_window, leave_out, pair } = state;
+    const { query_window, key_window } = state;
     return planOf(place, {
       query_window: query_window.value,
       key_window: key_window.value,
-      leave_out: leave_out.value,
-      pair: pairOf(place, pair.value),
     });
   });
 
   // Pins change what stands out and not what is loaded.
   const wanted = computed(() => plan.value && partOf(plan.value));
-  const answered = record.answer(wanted, (_, signal) =>
-    load(source, untracked(() => plan.value) as Plan, signal),
+  const answered = record.answer(wanted, async (_, signal) => {
+    const now = untracked(() => plan.value) as Plan;
+    return now.long ? unloaded(now) : load(source, now, signal);
+  });
+  const base = computed(() => answered.value?.answer ?? null);
+  const meant = computed(() => {
+    const drawn = base.value?.plan;
+    if (!drawn) return null;
+    const pair = pairOf(drawn, state.pair.value);
+    return {
+      leftOut: leftOutKeys(drawn.keys, state.leave_out.value),
+      pairQueries: pairMembers(drawn.queries, pair, "query"),
+      pairKeys: pairMembers(drawn.keys, pair, "key"),
+    };
+  });
+  const strongest = makeStrongest(
+    context,
+    computed(() => base.value?.plan ?? null),
+    computed(() => plan.value?.token ?? null),
+    meant,
   );
-  const loaded = computed(() => answered.value?.answer ?? null);
+  // A window's own weights cost little once its rows have been gone through.
+  const inWindow = record.answer(
+    computed(() => {
+      const now = base.value;
+      return now?.plan.long && strongest.ofAll.value?.done === 1 ? partOf(now.plan) : null;
+    }),
+    (_, signal) => load(source, (untracked(() => base.value) as Loaded).plan, signal),
+  );
+  const loaded = computed(() => {
+    const [now, window] = [base.value, inWindow.value?.answer];
+    return now?.plan.long && window && samePicture(window.plan, now.plan) ? window : now;
+  });
 
   // The layers beside this one, so that a step to them finds them there.
   record.live(() => {
     const now = loaded.value;
     const description = untracked(() => record.description.value);
-    if (!now || !description) return undefined;
+    // Of a long text another layer is seconds of the kernel's time.
+    if (!now || !description || now.plan.long) return undefined;
     const { layers } = now.plan.stack;
     const at = layers.indexOf(now.plan.layer);
     const controller = new AbortController();
@@ -129,27 +170,44 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
 
   const options = computed(() => {
     const drawn = loaded.value?.plan;
-    if (!drawn) return null;
-    const pair = pairOf(drawn, state.pair.value);
+    if (!drawn || !meant.value) return null;
     return {
       combine: state.combine.value,
       topK: state.top_k.value,
       threshold: state.threshold.value,
-      leftOut: leftOutKeys(drawn.keys, state.leave_out.value),
-      pairQueries: pairMembers(drawn.queries, pair, "query"),
-      pairKeys: pairMembers(drawn.keys, pair, "key"),
+      ...meant.value,
       renormalize: state.renormalize.value,
       queryWindow: drawn.queryWindow,
       keyWindow: drawn.keyWindow,
     };
   });
 
+  const shown = computed(() => {
+    const now = exact.value ?? loaded.value;
+    return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan), now.plan);
+  });
+
+  const far = computed<Strongest | null>(() => {
+    const drawn = loaded.value?.plan;
+    if (!drawn?.windowed || drawn.long) return strongest.ofAll.value;
+    const matrices = shown.value?.map((each) => each.matrix) ?? [];
+    return meant.value && strongestHere(drawn, matrices, state.top_k.value ?? 3, meant.value);
+  });
+
   const lines = computed<Lines | null>(() => {
     const now = exact.value ?? loaded.value;
-    if (!now || !options.value) return null;
-    const together = isTogether(now.plan);
-    const shown = shownMatrices(now.weights, options.value.combine, together, now.plan);
-    return computeLines(now.weights, options.value, shown);
+    if (!now || !options.value || !shown.value) return null;
+    return computeLines(now.weights, options.value, shown.value, far.value);
+  });
+
+  const spread = computed<Spread | null>(() => {
+    const [now, pinned] = [loaded.value, strongest.ofPinned.value];
+    const query = pinned && pinsInSight.value.token !== null ? pinned.rows[0] : null;
+    const matrices = shown.value?.map((each) => each.matrix) ?? [];
+    const whole = query !== null && pinned?.matrices.length === matrices.length;
+    const of = whole ? pinned : far.value;
+    if (!now || !options.value || !of) return null;
+    return spreadOf(of, now.weights, matrices, options.value, whole ? query : null);
   });
 
   const pinsInSight = computed(() => {
@@ -212,17 +270,32 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,
       pairKeys: options.value.pairKeys,
+      spread: spread.value,
+      strongest: far.value,
       search: "",
     };
   });
 
-  const base = computed<Picture | null>(
-    () =>
-      ground.value && { ...ground.value, ...pinsInSight.value, search: search.value.toLowerCase() },
-  );
+  const matches = computed(() => {
+    const place = record.place.value;
+    return place && findTokens(place, search.value.toLowerCase());
+  });
+
+  const ready = computed<Picture | null>(() => {
+    const { token = null, key = null } = plan.value ?? {};
+    return (
+      ground.value && {
+        ...ground.value,
+        ...pinsInSight.value,
+        pins: { token, key },
+        matches: matches.value,
+        search: search.value.toLowerCase(),
+      }
+    );
+  });
 
   const still = (): Picture | null => {
-    const now = base.peek();
+    const now = ready.peek();
     if (!now) return null;
     const barSides: Side[] = [];
     if (now.token !== null) barSides.push("key");
@@ -232,8 +305,8 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
 
   const picture = computed<Picture | null>(
     () =>
-      base.value && {
-        ...base.value,
+      ready.value && {
+        ...ready.value,
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
         hoveredHead: hoveredHead.value,
@@ -266,16 +339,21 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   });
 
   const summary = computed(() => {
-    const [now, drawn] = [base.value, loaded.value?.plan];
+    const [now, drawn] = [ready.value, loaded.value?.plan];
     const asked = plan.value;
     return now && drawn && asked
-      ? summaryOf({ ...drawn, ...pinsOf(asked) }, { ...now, cursor: cursor.value })
+      ? summaryOf(
+          { ...drawn, ...pinsOf(asked) },
+          { ...now, cursor: cursor.value },
+          state.renormalize.value,
+        )
       : "";
   });
 
   const current = computed(() => {
     const drawn = loaded.value?.plan;
-    const whole = imagesDrawn(context);
+    const empty = loaded.value?.weights.columns;
+    const whole = imagesDrawn(context) && empty?.[0] !== empty?.[1];
     return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value) && whole;
   });
 
@@ -283,6 +361,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     plan,
     loaded,
     lines,
+    listed: strongest.ofPinned,
     still,
     ground,
     picture,
@@ -296,6 +375,12 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     hoveredHead,
     cursor,
     search,
+    matches,
+    before,
+    leave: () => {
+      const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
+      before.value = { query_window, key_window, key: state.key.peek() };
+    },
     scaling,
   };
 }

@@ -9,7 +9,9 @@ import type { ViewContext } from "../ui/mount";
 import { type Hint, ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
 import { formatWeight, quoted } from "../ui/words";
+import { goBack, leap, revealed } from "./head-controls";
 import type { HeadState } from "./head-data";
+import { type Side, tokenIn } from "./head-layout";
 import {
   drawnValue,
   focusOf,
@@ -19,11 +21,27 @@ import {
   type TokenAt,
 } from "./head-marks";
 import { type HeadModel, togglePin } from "./head-model";
+import { stripWords } from "./head-strips";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
   model: HeadModel;
   onLeaveOut: (key: number) => void;
+}
+
+/** One of a column's strips. */
+interface StripAt {
+  side: Side;
+  before: boolean;
+}
+
+/** What is under the pointer, and where it is. */
+interface Under {
+  token: TokenAt | null;
+  line: LineAt | null;
+  strip: StripAt | null;
+  x: number;
+  y: number;
 }
 
 /** Heads whose numbers are listed in a hint: where there are more, the strongest. */
@@ -83,6 +101,7 @@ function hintOf(
 export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
+  const dragged = useRef<((to: Under) => void) | null>(null);
   const { state, root } = context;
   const place = useComputed(() => {
     const loaded = model.loaded.value;
@@ -91,33 +110,75 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
       : null;
   });
 
-  const at = (
-    event: PointerEvent | MouseEvent,
-  ): { token: TokenAt | null; line: LineAt | null; x: number; y: number } => {
+  const at = (event: PointerEvent | MouseEvent): Under => {
     const box = plot.current?.getBoundingClientRect();
     const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
     const y = event.clientY - (box?.top ?? 0);
     const scene = model.scene.peek();
-    if (!scene) return { token: null, line: null, x, y };
+    if (!scene) return { token: null, line: null, strip: null, x, y };
     // Where some lines stand out, the others are too faint to be meant.
     const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
     const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
     return {
       token: (meaning?.token as TokenAt | undefined) ?? null,
       line: (meaning?.line as LineAt | undefined) ?? null,
+      strip: (meaning?.strip as StripAt | undefined) ?? null,
       x,
       y,
     };
   };
 
+  /** A column's strip, and where along it a place is. */
+  const stripOf = ({ side, before }: StripAt, { x, y }: Under) => {
+    const layout = model.picture.peek()?.layout;
+    const column = layout?.[side];
+    const strip = column && (before ? column.before : column.after);
+    return strip && { strip, column, at: layout.orientation === "vertical" ? y : x };
+  };
+
+  const onPointerDown = (event: PointerEvent): void => {
+    const under = at(event);
+    const on = under.strip && stripOf(under.strip, under);
+    const plan = model.plan.peek();
+    if (!under.strip || !on || !plan || event.button !== 0) return;
+    // The strip as it was: it changes under the pointer with the window that it moves.
+    const { side } = under.strip;
+    const start = on.at;
+    dragged.current = (to) => {
+      const along = state.orientation.peek() === "vertical" ? to.y : to.x;
+      leap(context, plan, side, tokenIn(on.strip, along));
+    };
+    plot.current?.setPointerCapture?.(event.pointerId);
+    hint.value = null;
+    model.leave();
+    leap(context, plan, side, tokenIn(on.strip, start));
+  };
+
+  const onPointerUp = (event: PointerEvent): void => {
+    plot.current?.releasePointerCapture?.(event.pointerId);
+    // The click that follows is none.
+    setTimeout(() => {
+      dragged.current = null;
+    });
+  };
+
   const onPointerMove = (event: PointerEvent): void => {
-    const { token, line, x, y } = at(event);
+    const under = at(event);
+    if (dragged.current) {
+      dragged.current(under);
+      return;
+    }
+    const { token, line, x, y } = under;
     const before = model.hovered.peek();
     if (before?.side !== token?.side || before?.index !== token?.index) model.hovered.value = token;
     const lineBefore = model.hoveredLine.peek();
     if (JSON.stringify(lineBefore) !== JSON.stringify(line)) model.hoveredLine.value = line;
     const picture = model.picture.peek();
-    const said = picture && hintOf(picture, token, line);
+    const on = under.strip && stripOf(under.strip, under);
+    const said =
+      on && picture
+        ? { title: stripWords(on.strip, on.at, on.column, picture.spread), rows: [] }
+        : picture && hintOf(picture, token, line);
     // The box stands beside what scrolls sideways, not in it, where it would be cut off.
     hint.value = said ? { ...said, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
@@ -129,6 +190,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   };
 
   const onClick = (event: MouseEvent): void => {
+    if (dragged.current) return;
     const { token, line } = at(event);
     if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
     else if (token) togglePin(state, token);
@@ -149,7 +211,12 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
     const side = here?.side ?? "query";
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
     const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
-    model.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, from + by)) };
+    const { length } = (side === "query" ? plan.queries : plan.keys).text;
+    // A step leaves the window and takes it along; to its ends is another thing.
+    const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
+    const index = Math.max(first, Math.min(stop - 1, from + by));
+    model.cursor.value = { side, index };
+    assign(state, revealed(plan, index, side));
   };
 
   const toSide = (side: "query" | "key"): void => {
@@ -216,6 +283,21 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
       case "n":
         assign(state, { heads: [] });
         return true;
+      case "b":
+        goBack(context, model);
+        return model.before.peek() !== null;
+      case "<":
+      case ">": {
+        const side = cursor?.side ?? "query";
+        const keys = side === "key";
+        const window = keys ? plan.keyWindow : plan.queryWindow;
+        const { length } = (keys ? plan.keys : plan.queries).text;
+        const size = window[1] - window[0];
+        const middle = Math.floor((window[0] + window[1]) / 2) + (key === "<" ? -size : size);
+        leap(context, plan, side, Math.max(0, Math.min(length - 1, middle)));
+        model.cursor.value = null;
+        return true;
+      }
       case "f":
         root.querySelector<HTMLInputElement>(".av-find input")?.focus();
         return true;
@@ -239,7 +321,9 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
       hint={hint.value}
       width={context.width.value}
       events={{
+        onPointerDown,
         onPointerMove,
+        onPointerUp,
         onPointerLeave: leave,
         onClick,
         onKeyDown,

@@ -2,9 +2,18 @@
 
 import type { TokenList } from "../channel/source";
 import { keysInWords, type Pair } from "../ui/pairs";
-import { formatShare, formatWeight, headsInWords, quoted, quotedAt } from "../ui/words";
+import {
+  formatShare,
+  formatSmall,
+  formatWeight,
+  headsInWords,
+  quoted,
+  quotedAt,
+} from "../ui/words";
 import type { Lines, Shares } from "./head-lines";
 import type { Focus } from "./head-marks";
+import type { Spread } from "./head-strips";
+import type { StrongKey } from "./head-strongest";
 
 function listed(items: (string | number)[]): string {
   return items.join(", ");
@@ -28,6 +37,11 @@ export interface Said {
   predicting?: (query: number) => string;
   /** The weight in a series' matrix, as drawn. */
   value: (series: number, query: number, key: number) => number;
+  /**
+   * Where only a part of the keys is in sight: a query's strongest keys of all, null where they
+   * are not known yet.
+   */
+  strongest?: (query: number) => StrongKey[] | null;
   keyWindow: readonly [number, number];
   queryWindow: readonly [number, number];
   leftOut: Uint8Array;
@@ -68,6 +82,13 @@ export function sentence(said: Said): string {
     }
     return `${where} ${queryOf(said, focus.query)} attends to ${quotedAt(said.keyTexts, focus.key)}: ${listed(parts)}.`;
   }
+  if (focus.query !== null && said.strongest) {
+    const [first] = said.strongest(focus.query) ?? [];
+    if (!first) return where;
+    const [start, stop] = said.keyWindow;
+    const outside = first.key < start || first.key >= stop ? " outside the window" : "";
+    return `${where} ${queryOf(said, focus.query)} attends most to ${quotedAt(said.keyTexts, first.key)}${outside}: ${formatSmall(first.value)}${inSeries(lines, first.series)}.`;
+  }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
     if (value > best.value) best = { series, query, key, value };
@@ -85,8 +106,7 @@ export function sentence(said: Said): string {
     if (focus.query !== null) {
       const query = queryOf(said, focus.query);
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
-      const among = stop - start < said.keyTexts.length ? ", among the keys in sight," : "";
-      return `${where} ${query} attends${among} most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+      return `${where} ${query} attends most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
     }
     const key = quotedAt(said.keyTexts, focus.key as number);
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
@@ -126,6 +146,11 @@ export function summary(said: Said): string {
       }
     }
   });
+  const anywhere = focus.query !== null && focus.key === null && said.strongest?.(focus.query);
+  if (anywhere) {
+    all.length = 0;
+    for (const each of anywhere) all.push({ query: focus.query as number, ...each });
+  }
   all.sort((a, b) => b.value - a.value);
   const query = (index: number): string => quotedAt(said.queryTexts, index);
   const key = (index: number): string => quotedAt(said.keyTexts, index);
@@ -140,9 +165,11 @@ export function summary(said: Said): string {
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
     const between =
       focus.query === null ? `${query(each.query)} to ${key(each.key)}` : key(each.key);
-    return `${between} ${formatWeight(each.value)}${inSeries(lines, each.series)}`;
+    const value = anywhere ? formatSmall(each.value) : formatWeight(each.value);
+    return `${between} ${value}${inSeries(lines, each.series)}`;
   });
-  const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is shown.";
+  const which = anywhere ? "Strongest anywhere" : "Strongest";
+  const strongest = named.length > 0 ? `${which}: ${named.join("; ")}.` : "No weight is shown.";
   return [`Layer ${said.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
@@ -164,6 +191,10 @@ export interface Drawn {
   zeros?: string;
   /** Whether it is known to which keys outside the window weight goes. */
   wholeRows: boolean;
+  /** Of a text of which a part is in sight: where the weight goes that leaves it. */
+  spread?: Pick<Spread, "before" | "after" | "query" | "done"> | null;
+  /** Queries of which nothing is known yet. */
+  awaited?: number;
   pinned: string[];
   /** Whether keys can be pressed: not in a picture. */
   live: boolean;
@@ -186,7 +217,7 @@ export function coverage(drawn: Drawn): string {
         : `Weights of ${least} and more drawn`
       : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
   const whole = drawn.maxima ? "the maxima over heads, summed" : "the weight";
-  parts.push(`${what}: ${formatShare(shares.drawn)} of ${whole}.`);
+  parts.push(`${what}: ${formatShare(shares.drawn + shares.away)} of ${whole}.`);
   const keysOf = keysInWords(drawn.pair, drawn.queries);
   if (drawn.leaveOut.length > 0) {
     const where = drawn.wholeRows ? "" : " within the window";
@@ -198,7 +229,17 @@ export function coverage(drawn: Drawn): string {
     parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
   if (keysOf !== "") parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
-  if (shares.outside > 0.0005) parts.push(`Leaves the window: ${formatShare(shares.outside)}.`);
+  if (shares.outside > 0.0005) {
+    const { spread } = drawn;
+    const known = spread && spread.query === null && spread.done === 1;
+    const ways = known
+      ? ` (${formatShare(spread.before)} before, ${formatShare(spread.after)} after)`
+      : "";
+    const lines = `, of which the ${shares.far} strongest lines, ${formatShare(shares.away)}, end in the strips`;
+    const whole = `${formatShare(shares.outside)}${ways}${shares.far > 0 ? lines : ""}`;
+    parts.push(`${drawn.spread ? "Outside" : "Leaves"} the window: ${whole}.`);
+  }
+  if (drawn.awaited) parts.push(`${drawn.awaited} rows are still awaited.`);
   if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all.");
   if (drawn.zeros) parts.push(drawn.zeros);
   if (drawn.pinned.length > 0)

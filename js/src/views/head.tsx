@@ -20,6 +20,7 @@ import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./head-c
 import { HEAD_DEFAULTS, type HeadState } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
 import { makeHeadImage } from "./head-image";
+import { StrongestList } from "./head-list";
 import type { Picture } from "./head-marks";
 import { type HeadModel, makeHeadModel, pinsOf } from "./head-model";
 import { HeadPlot } from "./head-plot";
@@ -33,7 +34,9 @@ const KEYS = [
   ["0 … 9", "choose a head, or not"],
   ["n", "no head chosen: the mean"],
   ["x", "leave out the key, or take it back"],
-  ["f", "find a token"],
+  ["f", "find a token, or #number"],
+  ["< >", "previous, next tokens of a long text"],
+  ["b", "back to before the last leap"],
   ["double-click", "on a head: it alone, and back"],
   ["Alt-click", "on a key: leave it out"],
   ["?", "show or hide these keys"],
@@ -105,7 +108,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         plan && (
           <>
             <LineControls context={context} model={model} plan={plan} />
-            <WindowControls context={context} plan={plan} />
+            <WindowControls context={context} model={model} plan={plan} />
           </>
         )
       }
@@ -114,6 +117,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       <WithImage context={inner} panel={panel}>
         <HeadPlot context={inner} model={model} onLeaveOut={leaveOut} />
       </WithImage>
+      <StrongestList context={context} model={model} />
     </ViewFrame>
   );
 }

@@ -1,0 +1,163 @@
+/** What is asked of keys outside the window: the strongest of all, and where the weight lies. */
+
+import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import {
+  askStrongest,
+  type Meant,
+  type Strongest,
+  type StrongestRequest,
+  strongestOf,
+} from "../channel/strongest";
+import type { ViewContext } from "../ui/mount";
+import { pairOf } from "../ui/pairs";
+import { type HeadState, isTogether, type Plan } from "./head-data";
+import { combineMatrices } from "./head-lines";
+import { binSizeOf } from "./head-strips";
+
+/** Asked for each query, so that fewer lines are not asked for anew. */
+const MOST_KEYS = 10;
+/** Keys of a pinned query that are listed, for all matrices together. */
+const LISTED = 12;
+/** Matrices whose lists are read; of more there is no telling apart. */
+export const MOST_LISTS = 4;
+
+/** How the heads of a plan are put together. */
+function combineOf(plan: Plan, combine: HeadState["combine"]): StrongestRequest["combine"] {
+  if (plan.heads.length === 1) return "separate";
+  return combine === "separate" && isTogether(plan) ? "mean" : combine;
+}
+
+function requestOf(
+  plan: Plan,
+  state: Pick<HeadState, "combine" | "leave_out" | "pair">,
+  rows: Plan["rows"],
+  k: number,
+): StrongestRequest {
+  return {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    heads: plan.heads,
+    rows,
+    k,
+    bin_size: binSizeOf(plan.keys.text.length, plan.keyWindow),
+    combine: combineOf(plan, state.combine),
+    leave_out: state.leave_out,
+    pair: pairOf(plan, state.pair),
+  };
+}
+
+/** The strongest keys of the queries in sight, whose rows are at hand. */
+export function strongestHere(
+  plan: Plan,
+  matrices: readonly Float32Array[],
+  k: number,
+  meant: Meant,
+): Strongest {
+  const numKeys = plan.keys.text.length;
+  const [rows, bin_size] = [plan.queryWindow, binSizeOf(numKeys, plan.keyWindow)];
+  const skipped = (rows[0] - plan.rows[0]) * numKeys;
+  const found = matrices.map((matrix) =>
+    strongestOf(matrix.subarray(skipped), { rows, k, bin_size }, numKeys, meant),
+  );
+  return { rows, k: Math.min(k, numKeys), binSize: bin_size, matrices: found, done: 1 };
+}
+
+/** One of a query's strongest keys. */
+export interface StrongKey {
+  series: number;
+  key: number;
+  value: number;
+}
+
+/**
+ * The strongest keys of a query in all matrices together, the strongest first; null where they are
+ * not known.
+ */
+export function strongestKeys(
+  strongest: Strongest | null,
+  query: number,
+  renormalize: boolean,
+): StrongKey[] | null {
+  if (!strongest || query < strongest.rows[0] || query >= strongest.rows[1]) return null;
+  const { k } = strongest;
+  const at = query - strongest.rows[0];
+  const all: StrongKey[] = [];
+  for (const [series, { keys, weights, sums }] of strongest.matrices.entries()) {
+    const [total = Number.NaN, leftOut = 0, otherPair = 0] = sums.subarray(3 * at, 3 * at + 3);
+    if (Number.isNaN(total)) return null;
+    const whole = renormalize ? total - leftOut - otherPair || 1 : 1;
+    for (let i = at * k; i < at * k + k; i++) {
+      const key = keys[i] as number;
+      if (key >= 0) all.push({ series, key, value: (weights[i] as number) / whole });
+    }
+  }
+  return all.sort((a, b) => b.value - a.value);
+}
+
+/**
+ * The strongest keys of all queries of a long plan, as far as they have come, and those of the
+ * pinned query of any plan that shows a part of the keys.
+ */
+export function makeStrongest(
+  context: ViewContext<HeadState>,
+  plan: ReadonlySignal<Plan | null>,
+  pinned: ReadonlySignal<number | null>,
+  meant: ReadonlySignal<Meant | null>,
+): Record<"ofAll" | "ofPinned", ReadonlySignal<Strongest | null>> {
+  const { source, state, record } = context;
+  const traits = computed(() => ({
+    combine: state.combine.value,
+    leave_out: state.leave_out.value,
+    pair: state.pair.value,
+  }));
+
+  /** A page has whole rows at hand. */
+  const inPage = async (part: StrongestRequest, ended: AbortSignal) => {
+    const numKeys = plan.peek()?.keys.text.length ?? 0;
+    const { stack, layer, heads, rows, combine } = part;
+    const { matrices } = await source.block(
+      { stack, layer, heads, rows, columns: [0, numKeys], precision: "uint8" },
+      ended,
+    );
+    const shown = combine === "separate" ? matrices : [combineMatrices(matrices, combine)];
+    return shown.map((matrix) => strongestOf(matrix, part, numKeys, meant.peek() as Meant));
+  };
+
+  const asked = (wanted: ReadonlySignal<StrongestRequest | null>) => {
+    const known = signal<{ text: string; found: Strongest } | null>(null);
+    const text = computed(() => JSON.stringify(wanted.value));
+    record.answer(wanted, (request, ended) =>
+      askStrongest(
+        source,
+        request,
+        plan.peek()?.keys.text.length ?? 0,
+        source.carrier.makesPages ? null : inPage,
+        (found) => {
+          known.value = { text: JSON.stringify(request), found };
+        },
+        ended,
+      ),
+    );
+    return computed(() => (known.value?.text === text.value ? (known.value?.found ?? null) : null));
+  };
+
+  return {
+    ofAll: asked(
+      computed(() => {
+        const now = plan.value;
+        return now?.long ? requestOf(now, traits.value, now.queryWindow, MOST_KEYS) : null;
+      }),
+    ),
+    ofPinned: asked(
+      computed(() => {
+        const [now, token] = [plan.value, pinned.value];
+        if (!now?.windowed || token === null) return null;
+        const request = requestOf(now, traits.value, [token, token + 1], LISTED);
+        // Of one layer the pinned query's lists are short, and what is asked for soon answered.
+        return request.combine === "separate"
+          ? { ...request, heads: request.heads.slice(0, MOST_LISTS) }
+          : request;
+      }),
+    ),
+  };
+}
