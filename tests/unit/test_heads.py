@@ -30,9 +30,10 @@ from attnviz.analysis import (
 )
 from attnviz.masks import BandMask, PackedMask
 from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.sampled import sampled_queries
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
-from unit.records import given_record, shares, vectors
+from unit.records import captured_record, given_record, shares, vectors
 
 # Causal; the tokens are a b a b. Chosen so that every sum below can be done in the head.
 CAUSAL = np.array(
@@ -245,6 +246,42 @@ def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
     stack = AttentionStack("self", {0: layer}, tokens)
     assert stack.weights(layer=0).sum() < 0.5
     assert_allclose(head_entropy(stack), [[math.log(2)]], atol=1e-6)
+
+
+@pytest.mark.parametrize("record", [captured_record(), given_record(num_tokens=7)])
+def test_all_queries_of_a_sample_are_all_queries(record: AttentionRecord) -> None:
+    stack = record.stack()
+    for pattern in patterns_of(stack):
+        sampled = head_scores(stack, pattern, queries=1000)
+        for layer, scores in enumerate(head_scores(stack, pattern)):
+            assert_allclose(sampled[layer], scores, atol=2e-6, equal_nan=True)
+    for layer, entropies in enumerate(head_entropy(stack)):
+        assert_allclose(head_entropy(stack, queries=1000)[layer], entropies, atol=1e-6)
+
+
+def test_a_sample_is_measured_alone() -> None:
+    num_tokens, taken = 300, 20
+    layer = QueryKeyAttention(
+        vectors(4, num_tokens, 8), vectors(2, num_tokens, 8, seed=1), 0.5, mask=BandMask(None, 0)
+    )
+    tokens = Tokens.of([f"t{place % 11}" for place in range(num_tokens)])
+    stack = AttentionStack("self", {0: layer}, tokens)
+    rows = sampled_queries(num_tokens, taken)
+    weights = stack.weights(layer=0).astype(np.float64)[:, rows]
+    previous = weights[:, np.arange(taken), rows - 1].sum(1) / taken
+    assert_allclose(head_scores(stack, "previous token", queries=taken)[0], previous, atol=1e-6)
+    same = (np.arange(num_tokens) % 11 == rows[:, None] % 11) & (
+        np.arange(num_tokens) < rows[:, None]
+    )
+    expected = (weights * same).sum((1, 2)) / np.count_nonzero(same.any(1))
+    scores = all_head_scores(stack, queries=taken)
+    assert_allclose(scores["same token"][0], expected, atol=1e-6)
+    assert set(scores) == set(patterns_of(stack))
+    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+    entropy = -(weights * logarithms).sum(-1).mean(-1)
+    assert_allclose(head_entropy(stack, queries=taken)[0], entropy, atol=1e-5)
+    with pytest.raises(ValueError, match="queries=0 must be at least 1"):
+        head_scores(stack, "self", queries=0)
 
 
 @given(st.integers(0, 99), st.integers(1, 40))

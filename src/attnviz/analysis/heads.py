@@ -17,6 +17,7 @@ from attnviz.analysis.pairs import PATTERNS, codes_of, pairs_of
 
 if TYPE_CHECKING:
     from attnviz.stack import AttentionStack
+    from attnviz.weights import LayerAttention
 
 __all__ = ["PATTERNS", "all_head_scores", "head_entropy", "head_scores", "patterns_of"]
 
@@ -228,6 +229,10 @@ def scores_of_heads(
     counts = np.zeros((len(patterns), len(heads)), np.int64)
     for rows in _row_blocks(stack, queries):
         blocks = [pairs_of(name, rows, len(stack.key_tokens), codes) for name in patterns]
+        if queries is not None:
+            found, counted = _sampled(stack.attention(layer), heads, rows, blocks)
+            mass, counts = mass + found, counts + counted
+            continue
         for place, head in enumerate(heads):
             weights, allowed = _weights(stack, layer, head, rows)
             for number, pairs in enumerate(blocks):
@@ -235,6 +240,29 @@ def scores_of_heads(
                 counts[number, place] += np.count_nonzero((pairs & allowed).any(axis=1))
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
+
+
+def _sampled(
+    attention: LayerAttention,
+    heads: Sequence[int],
+    rows: NDArray[np.int64],
+    blocks: Sequence[NDArray[np.bool_]],
+) -> tuple[Scores, NDArray[np.int64]]:
+    """Weight on each pattern's pairs, looking at no other keys of a row; and rows with a pair."""
+    # torch comes with a record, and not with measures of arrays.
+    from attnviz.sampled_rows import rows_of_heads
+
+    mass = np.zeros((len(blocks), len(heads)))
+    counts = np.zeros((len(blocks), len(heads)), np.int64)
+    for places, group in rows_of_heads(attention, heads, rows):
+        for number, pairs in enumerate(blocks):
+            for at in np.flatnonzero(pairs.any(axis=1)).tolist():
+                keys = np.flatnonzero(pairs[at])
+                one, columns = slice(at, at + 1), slice(int(keys[0]), int(keys[-1]) + 1)
+                chosen = pairs[at, columns]
+                mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
+                counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
+    return mass, counts
 
 
 def _measured(

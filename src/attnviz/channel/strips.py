@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from attnviz.kept import KeptHeads, vectors_of_layer
-from attnviz.masks import BandMask, PackedMask
-from attnviz.sampled import SAMPLED_QUERIES, sampled_queries, weights_of_rows
+from attnviz.kept import vectors_of_layer
+from attnviz.masks import BandMask
+from attnviz.sampled import SAMPLED_QUERIES, sampled_queries
+from attnviz.sampled_rows import rows_of_heads
 from attnviz.stack import AttentionStack
-from attnviz.weights import LayerAttention, QueryKeyAttention, blocks
-from attnviz.windows import Rows, WindowMask
+from attnviz.weights import LayerAttention
+from attnviz.windows import WindowMask
 
 __all__ = ["NEAR", "PARTS", "Strips", "strips"]
 
@@ -38,8 +38,6 @@ NEAR = 64
 PARTS = ("first token", "elsewhere", "own window", "previous token", "no key")
 _FIRST, _ELSEWHERE, _WINDOW, _PREVIOUS, _NO_KEY = range(len(PARTS))
 
-# Neighbouring queries that are multiplied with keys at once: a causal text's early ones need few.
-_ROWS_AT_ONCE = 8
 # Less than this is what rounding leaves of weights that were given, and no sink's.
 _ROUNDING = 0.005
 
@@ -147,8 +145,7 @@ def strips(
         raise IndexError(f"head={missing[0]}: layer {layer} has {attention.kept_heads}")
     rows = sampled_queries(attention.num_queries, queries)
     window = _window(attention) if stack.key_tokens is stack.query_tokens else None
-    with torch.no_grad():
-        masses = _masses(attention, heads, rows, window)
+    masses = _masses(attention, heads, rows, window)
     if vectors_of_layer(attention) is None and stack.normalized:
         masses[..., _NO_KEY] = _lost(masses.sum(axis=-1))
     totals = masses.sum(axis=-1, keepdims=True)
@@ -197,39 +194,22 @@ def _masses(
     window: _Window | None,
 ) -> NDArray[np.float64]:
     """Weight in each of `PARTS`, (heads, rows, parts)."""
-    vectors = vectors_of_layer(attention)
-    if vectors is None:
-        return np.stack([_given_masses(attention, head, rows, window) for head in heads])
-    masses = np.empty((len(heads), len(rows), len(PARTS)))
-    places = [attention.place(h) if isinstance(attention, KeptHeads) else h for h in heads]
-    # Heads that read the same keys are multiplied with them at once.
-    groups: dict[int, list[int]] = {}
-    for number, place in enumerate(places):
-        groups.setdefault(vectors.key_head(place), []).append(number)
-    for key_head, numbers in groups.items():
-        group = _Group(vectors, key_head, [places[number] for number in numbers], rows)
-        masses[numbers] = group.masses(window)
-    return masses
-
-
-def _given_masses(
-    attention: LayerAttention, head: int, rows: NDArray[np.int64], window: _Window | None
-) -> NDArray[np.float64]:
-    weights = weights_of_rows(attention, head, rows)[0].astype(np.float64)
-    masses = np.zeros((len(rows), len(PARTS)))
-    masses[:, _FIRST] = weights[:, 0]
-    for number, row in enumerate(rows.tolist()):
+    masses = np.zeros((len(heads), len(rows), len(PARTS)))
+    for places, group in rows_of_heads(attention, heads, rows):
+        found = np.zeros((len(places), len(rows), len(PARTS)))
+        found[..., _FIRST] = group.weights(slice(None), slice(0, 1))[..., 0]
+        found[..., _NO_KEY] = group.sunk
         if window is not None:
-            keys = window.keys(row, attention.num_keys)
-            _add_near(masses[number], weights[number, keys], row, keys)
-    masses[:, _ELSEWHERE] = np.maximum(0, weights.sum(axis=1) - masses.sum(axis=1))
+            for number, row in enumerate(rows.tolist()):
+                keys = window.keys(row, attention.num_keys)
+                if keys.stop > keys.start:
+                    near = group.weights(slice(number, number + 1), keys)[:, 0]
+                    _add_near(found[:, number], near, row, keys)
+        rest = np.maximum(0, group.totals + group.sunk - found.sum(axis=-1))
+        # All that a mask's own window lets through lies in it.
+        found[..., _WINDOW if window is not None and window.own else _ELSEWHERE] += rest
+        masses[places] = found
     return masses
-
-
-def _lost(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What given shares of one lack of it, (heads, rows): a sink took it."""
-    lost = np.where(totals > 0, np.maximum(0, 1 - totals), 0)
-    return lost if lost.max(initial=0) > _ROUNDING else np.zeros_like(lost)
 
 
 def _add_near(
@@ -242,104 +222,10 @@ def _add_near(
     masses[..., _WINDOW] = weights[..., ~previous & (numbers > 0)].sum(axis=-1)
 
 
-class _Group:
-    """Some queries of heads that read the same keys, and those keys, as float32."""
-
-    def __init__(
-        self,
-        layer: QueryKeyAttention,
-        key_head: int,
-        places: list[int],
-        rows: NDArray[np.int64],
-    ) -> None:
-        self._layer = layer
-        self._places = places
-        self._rows = torch.from_numpy(rows)
-        self._queries = layer.queries[places][:, self._rows].float()
-        self._keys = layer.keys[key_head].float()
-
-    def masses(self, window: _Window | None) -> NDArray[np.float64]:
-        """Weight in each of `PARTS`, (heads, rows, parts)."""
-        sums = torch.cat(
-            [
-                self._log_sum_exp(slice(start, start + _ROWS_AT_ONCE))
-                for start in range(0, len(self._rows), _ROWS_AT_ONCE)
-            ],
-            dim=1,
-        )
-        masses = np.zeros((*sums.shape, len(PARTS)))
-        nothing = torch.isneginf(sums).cpu().numpy()
-        # Nothing allowed is minus infinity on both sides, which have no difference.
-        sums = sums.masked_fill(torch.isneginf(sums), torch.inf)
-        first = self._logits(slice(None), slice(0, 1))[..., 0]
-        masses[..., _FIRST] = torch.exp(first - sums).cpu().numpy()
-        if self._layer.sinks is not None:
-            sinks = self._layer.sinks[self._places].float().to(sums.device)
-            masses[..., _NO_KEY] = torch.exp(sinks[:, None] - sums).cpu().numpy()
-        if window is not None:
-            for number, row in enumerate(self._rows.tolist()):
-                keys = window.keys(row, self._layer.num_keys)
-                if keys.stop > keys.start:
-                    logits = self._logits(slice(number, number + 1), keys)
-                    weights = torch.exp(logits - sums[:, number, None, None])[:, 0]
-                    _add_near(masses[:, number], weights.double().cpu().numpy(), row, keys)
-        rest = np.where(nothing, 0, np.maximum(0, 1 - masses.sum(axis=-1)))
-        # All that a mask's own window lets through lies in it.
-        masses[..., _WINDOW if window is not None and window.own else _ELSEWHERE] += rest
-        return masses
-
-    def _logits(self, some: slice, columns: slice) -> torch.Tensor:
-        """Logits of some of the rows, float32, (heads, rows, columns)."""
-        layer, rows = self._layer, self._rows[some]
-        device = self._queries.device
-        with torch.autocast(device.type, enabled=False):
-            logits = torch.matmul(self._queries[:, some], self._keys[columns].T)
-        logits *= layer.scale
-        if layer.softcap is not None:
-            logits = torch.tanh(logits / layer.softcap) * layer.softcap
-        if layer.bias is not None:
-            for number, place in enumerate(self._places):
-                logits[number] += layer.bias.added(place, rows, columns, device)
-        for heads, flags in self._flags(rows, columns, device):
-            logits[heads] = logits[heads].masked_fill_(~flags, -torch.inf)
-        return logits
-
-    def _flags(
-        self, rows: Rows, columns: slice, device: torch.device
-    ) -> list[tuple[slice, torch.Tensor]]:
-        """What the mask lets through, by heads that it is the same for; none where that is all."""
-        mask = self._layer.mask
-        if mask is None or (isinstance(mask, BandMask) and mask.covers(rows, columns)):
-            return []
-        if not isinstance(mask, PackedMask) or len(mask.bits) == 1:
-            return [(slice(None), mask.allowed(0, rows, columns, device))]
-        return [
-            (slice(number, number + 1), mask.allowed(place, rows, columns, device))
-            for number, place in enumerate(self._places)
-        ]
-
-    def _log_sum_exp(self, some: slice) -> torch.Tensor:
-        """Logarithm of what the weights of some of the rows are divided by, (heads, rows).
-
-        As `QueryKeyAttention.log_sum_exp`, for all heads of the group with one product.
-        """
-        rows = self._rows[some]
-        shape = (len(self._places), len(rows))
-        device = self._queries.device
-        most = torch.full(shape, -torch.inf, device=device)
-        total = torch.zeros(shape, device=device)
-        if self._layer.sinks is not None:
-            sinks = self._layer.sinks[self._places].float().to(device)
-            most, total = sinks[:, None].expand(shape), torch.ones(shape, device=device)
-        for columns in blocks(self._layer.reach(rows), shape[0] * shape[1], device):
-            logits = self._logits(some, columns)
-            higher = torch.maximum(most, logits.amax(dim=-1))
-            # A row that has seen nothing yet is held against 0: infinities have no difference.
-            against = higher.masked_fill(torch.isneginf(higher), 0.0)
-            logits -= against[..., None]
-            total = total * torch.exp(most - against) + logits.exp_().sum(dim=-1)
-            most = higher
-        return most + torch.log(total)
+def _lost(totals: NDArray[np.float64]) -> NDArray[np.float64]:
+    """What given shares of one lack of it, (heads, rows): a sink took it."""
+    lost = np.where(totals > 0, np.maximum(0, 1 - totals), 0)
+    return lost if lost.max(initial=0) > _ROUNDING else np.zeros_like(lost)
 
 
 def _means(
