@@ -66,12 +66,13 @@ def tokens_from_header(fields: dict[str, Any]) -> Tokens:
         special=fields["special"],
         sequence=fields["sequence"],
         ids=fields["ids"],
-        # Files of the first days have none.
-        words=fields.get("words"),
     )
+    # Files of the first days have none.
+    words = fields.get("words")
     return replace(
         tokens,
         text=tuple(map(_with_parts, fields["text"])),
+        words=None if words is None else tuple(None if n is None else int(n) for n in words),
         grids=tuple(PatchGrid(**grid) for grid in fields.get("grids", [])),
         predictions=tuple(map(_prediction_from_header, fields.get("predictions", []))),
     )

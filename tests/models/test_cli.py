@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from attnviz import demos
+from attnviz import demos, load
 from attnviz.cli import main
 
 
@@ -140,6 +140,17 @@ def test_what_is_kept_can_be_limited(
             main(["head-view", *given, "--layers", wrong])
         assert ended.value.code == 2
         assert "is no list such as 0,5 or 0-3" in capsys.readouterr().err
+
+
+def test_queries_and_keys_are_spooled(
+    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--model", str(checkpoint_folder), "--text", "unbelievably tired"]
+    spool = ["--spool", str(tmp_path / "spool"), "-o", str(tmp_path / "x.html")]
+    assert main(["head-view", *given, *spool]) == 0
+    assert load(tmp_path / "spool").stack().num_layers == 6
+    assert main(["head-view", *given, *spool]) == 1
+    assert "holds a record already" in capsys.readouterr().err
 
 
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,425 @@
+"""Queries and keys written to a folder while a model runs: the same record, not in memory."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz.extraction.room
+from attnviz import AttentionRecord, extract, load
+from attnviz.arrays_file import write_safetensors
+from attnviz.kept import vectors_of_layer, weights_of_layer
+from models.tiny import built, picture
+from unit.records import assert_same
+
+pytestmark = pytest.mark.models
+
+IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8, 61, 17]])
+KINDS = "bert albert gpt2 llama mistral gpt_oss bart t5 vit bloom".split()
+
+
+def arguments_of(kind: str) -> dict[str, torch.Tensor]:
+    if kind == "vit":
+        return {"pixel_values": torch.ones(1, 3, 32, 32).cumsum(-1) / 32}
+    if kind in ("bart", "t5", "bigbird_pegasus"):
+        return {"input_ids": IDS, "decoder_input_ids": IDS[:, :6]}
+    return {"input_ids": IDS}
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+def num_layers(record: AttentionRecord) -> int:
+    return sum(stack.num_layers for stack in record.stacks.values())
+
+
+def assert_mapped(record: AttentionRecord, folder: Path) -> None:
+    """Everything that grows with the text lies in files of the folder."""
+    maps = Path("/proc/self/maps")
+    if not maps.exists():
+        pytest.skip("only Linux tells what is mapped")
+    spans = []
+    for line in maps.read_text(encoding="utf-8").splitlines():
+        if f" {folder}/" in line:
+            start, _, stop = line.split()[0].partition("-")
+            spans.append((int(start, 16), int(stop, 16)))
+    for stack in record.stacks.values():
+        for number in stack.layers:
+            layer = stack.attention(number)
+            vectors, weights = vectors_of_layer(layer), weights_of_layer(layer)
+            tensors = [vectors.queries, vectors.keys] if vectors is not None else [weights]
+            for tensor in tensors:
+                assert tensor is not None
+                assert any(start <= tensor.data_ptr() < stop for start, stop in spans)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_weights_are_the_models_own(
+    kind: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+    tmp_path: Path,
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    record = extract(model, arguments, spool=tmp_path / "x")
+    assert largest_error(record, reference(model, arguments)) < 1e-4
+    assert_mapped(record, tmp_path / "x")
+    names = names_in(tmp_path / "x")
+    files = [name for name in names if name.endswith(".safetensors") and "shared" not in name]
+    assert len(files) == num_layers(record)
+    assert set(names) - set(files) <= {"index.json", f"{len(files):04}-shared.safetensors"}
+    assert_same(extract(model, arguments), load(tmp_path / "x", verify=True))
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama", "gpt_oss", "bart", "t5", "bloom"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"layers": [1]},
+        {"heads": [1, 3], "dtype": "float16"},
+        {"heads": {0: [3], 1: [0]}, "dtype": "bfloat16"},
+        {"dtype": torch.float64},
+    ],
+)
+def test_what_is_kept_is_the_same_as_in_memory(
+    kind: str, options: dict[str, Any], make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model, arguments = make_model(kind), arguments_of(kind)
+    expected = extract(model, arguments, **options)
+    record = extract(model, arguments, spool=tmp_path / "x", **options)
+    assert_same(expected, record)
+    assert_mapped(record, tmp_path / "x")
+    names = [
+        name for name in names_in(tmp_path / "x") if "self_attn" in name or "attention" in name
+    ]
+    assert len(names) <= num_layers(record)
+
+
+def test_layers_are_written_while_the_model_runs(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model("llama")
+    seen: list[int] = []
+    for layer in model.model.layers:
+        layer.register_forward_hook(
+            lambda *_: seen.append(len(list((tmp_path / "x").glob("*.safetensors"))))
+        )
+    extract(model, IDS, spool=tmp_path / "x")
+    assert seen == [1, 2, 3]
+
+
+def test_windows_and_pictures_come_back(tmp_path: Path) -> None:
+    config = transformers.SwinConfig(
+        image_size=32, patch_size=4, embed_dim=16, depths=[2, 2], num_heads=[2, 4], window_size=4
+    )
+    model = built("SwinModel", config)
+    processor = transformers.ViTImageProcessor(size={"height": 32, "width": 32})
+    image = picture(32, 32)
+    expected = extract(model, image, processor=processor)
+    record = extract(model, image, processor=processor, spool=tmp_path / "x")
+    assert len(record.stacks) == 2
+    assert_same(expected, record)
+    np.testing.assert_array_equal(record.images[0], expected.images[0])
+    assert_mapped(record, tmp_path / "x")
+
+
+def test_a_generated_text_is_spooled(make_model: Callable[..., Any], tmp_path: Path) -> None:
+    for kind in ("gpt2", "bart"):
+        model = make_model(kind)
+        expected = extract(model, {"input_ids": IDS}, generate=5)
+        record = extract(model, {"input_ids": IDS}, generate=5, spool=tmp_path / kind)
+        assert_same(expected, record)
+        predictions = [each.query_tokens.predictions for each in record.stacks.values()]
+        assert predictions == [each.query_tokens.predictions for each in expected.stacks.values()]
+        assert any(predictions)
+
+
+def test_texts_and_rows_get_a_folder_each(
+    make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    model = make_model("gpt2")
+    texts = ["The cat sat.", "A dog", "it was too tired"]
+    given: dict[str, Any] = {"tokenizer": byte_tokenizer, "progress": False}
+    expected = extract(model, texts, **given)
+    records = extract(model, texts, spool=tmp_path / "texts", **given)
+    assert names_in(tmp_path / "texts") == ["0", "1", "2"]
+    byte_tokenizer.pad_token = "<pad>"
+    batch = byte_tokenizer(texts, padding=True, return_tensors="pt")
+    rows = extract(model, batch, spool=tmp_path / "rows", **given)
+    for number, one in enumerate(expected):
+        assert_same(one, records[number])
+        assert_same(one, load(tmp_path / "texts" / str(number)))
+        # Beside others, with padding: the last bits differ.
+        for layer in range(3):
+            np.testing.assert_allclose(
+                load(tmp_path / "rows" / str(number)).stack().weights(layer=layer),
+                one.stack().weights(layer=layer),
+                atol=1e-5,
+            )
+            assert_mapped(rows[number], tmp_path / "rows" / str(number))
+    # One text in a list gives a list.
+    (one,) = extract(model, texts[:1], spool=tmp_path / "single", **given)
+    assert_same(expected[0], load(tmp_path / "single" / "0"))
+
+
+def test_a_text_that_fails_leaves_those_before_it(
+    make_model: Callable[..., Any], byte_tokenizer: Any, tmp_path: Path
+) -> None:
+    model = make_model("gpt2")
+    texts = ["The cat sat.", "the dog " * 60]
+    with pytest.raises(ValueError, match="tokens are too many"):
+        extract(model, texts, tokenizer=byte_tokenizer, spool=tmp_path / "x", progress=False)
+    assert names_in(tmp_path / "x") == ["0"]
+    assert load(tmp_path / "x" / "0").stack().num_layers == 3
+
+
+def test_a_second_run_leaves_nothing_of_the_first(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model, arguments = make_model("bigbird_pegasus"), arguments_of("bigbird_pegasus")
+    runs: list[Any] = []
+    model.register_forward_pre_hook(lambda *_: runs.append(1))
+    expected = extract(model, arguments)
+    # Its encoder is looked into when the first run has shown nothing of it.
+    assert len(runs) == 2
+    record = extract(model, arguments, spool=tmp_path / "x")
+    assert_same(expected, record)
+    files = [name for name in names_in(tmp_path / "x") if "shared" not in name]
+    assert len(files) == num_layers(record) + 1
+
+
+def test_a_layer_whose_number_shows_later_is_spooled(tmp_path: Path) -> None:
+    from models.test_kept import Turns, weights_only
+
+    model = weights_only(Turns)
+    for layer in range(4):
+        expected = extract(model, IDS, layers=[layer], heads=[1])
+        record = extract(model, IDS, layers=[layer], heads=[1], spool=tmp_path / str(layer))
+        assert_same(expected, record)
+        assert len(names_in(tmp_path / str(layer))) == 2
+
+
+# What may go wrong.
+
+
+def failing(model: Any, error: BaseException) -> Any:
+    def fail(*_: Any) -> None:
+        raise error
+
+    return model.model.layers[2].register_forward_pre_hook(fail)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), RuntimeError("in the model")])
+def test_an_interrupt_or_error_leaves_nothing(
+    error: BaseException, make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    model = make_model("llama")
+    hook = failing(model, error)
+    (tmp_path / "there").mkdir()
+    for name in ("x", "there"):
+        with pytest.raises(type(error)):
+            extract(model, IDS, spool=tmp_path / name)
+    assert names_in(tmp_path) == ["there"]
+    assert names_in(tmp_path / "there") == []
+    hook.remove()
+    assert_same(extract(model, IDS), extract(model, IDS, spool=tmp_path / "there"))
+
+
+SCRIPT = """
+import resource, signal, sys
+import torch, transformers
+import attnviz as av
+torch.manual_seed(0)
+model = transformers.LlamaForCausalLM(transformers.LlamaConfig(
+    hidden_size=48, num_hidden_layers=3, num_attention_heads=4, intermediate_size=64, vocab_size=99
+)).eval()
+{}
+try:
+    av.extract(model, torch.arange(2000)[None] % 99, spool=sys.argv[1])
+except OSError as error:
+    print(error.errno, error)
+"""
+
+
+def run(lines: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", SCRIPT.format(lines), str(folder)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="only POSIX kills like that")
+def test_a_killed_process_leaves_what_is_no_record(
+    make_model: Callable[..., Any], tmp_path: Path
+) -> None:
+    kill = (
+        "import os\n"
+        "model.model.layers[2].register_forward_pre_hook("
+        "lambda *_: os.kill(os.getpid(), signal.SIGKILL))"
+    )
+    ended = run(kill, tmp_path / "x")
+    assert ended.returncode == -signal.SIGKILL
+    assert len(names_in(tmp_path / "x")) == 3
+    with pytest.raises(ValueError, match=r"holds a part of a record: .*again with spool='.*x'"):
+        load(tmp_path / "x")
+    # Somebody who put something beside it keeps it.
+    (tmp_path / "x" / "notes.txt").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"holds something else \(notes\.txt\)"):
+        extract(make_model("llama"), IDS, spool=tmp_path / "x")
+    (tmp_path / "x" / "notes.txt").unlink()
+    record = extract(make_model("llama"), IDS, spool=tmp_path / "x")
+    assert_same(record, load(tmp_path / "x"))
+    assert len(names_in(tmp_path / "x")) == 4
+
+
+def test_a_file_that_the_system_cuts_off_is_told_and_removed(tmp_path: Path) -> None:
+    pytest.importorskip("resource")
+    # Queries and keys of a layer are 768 kB.
+    ended = run("resource.setrlimit(resource.RLIMIT_FSIZE, (500_000, 500_000))", tmp_path / "x")
+    assert ended.stdout.startswith(f"{errno.EFBIG} ")
+    assert "cannot be written: File too large; what was written is removed." in ended.stdout
+    assert 'layers=, heads= or dtype="bfloat16"' in ended.stdout
+    assert names_in(tmp_path) == []
+
+
+def test_a_disk_that_fills_up_is_told_and_what_was_written_removed(
+    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written: list[int] = []
+
+    def until_full(*arguments: Any) -> str:
+        if len(written) == 2:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(1)
+        return write_safetensors(*arguments)
+
+    monkeypatch.setattr("attnviz.spool.write_safetensors", until_full)
+    with pytest.raises(OSError, match=r"spool='.*x' cannot be written: No space left on device;"):
+        extract(make_model("llama"), IDS, spool=tmp_path / "x")
+    assert len(written) == 2
+    assert names_in(tmp_path) == []
+
+
+def test_places_are_refused_before_the_model_runs(
+    make_model: Callable[..., Any], tmp_path: Path, byte_tokenizer: Any
+) -> None:
+    model = make_model("gpt2")
+    extract(model, IDS, spool=tmp_path / "record")
+    (tmp_path / "file").touch()
+    (tmp_path / "texts").mkdir()
+    shutil.copytree(tmp_path / "record", tmp_path / "texts" / "1")
+    before = sorted(tmp_path.rglob("*"))
+
+    def run_model(*_: Any) -> None:
+        raise AssertionError("the model ran")
+
+    hook = model.transformer.wte.register_forward_pre_hook(run_model)
+    for name, inputs, error, said in (
+        ("record", IDS, FileExistsError, "holds a record already"),
+        ("texts", IDS, FileExistsError, r"holds something else \(1\)"),
+        ("texts", ["a", "b"], FileExistsError, "texts/1' holds a record already"),
+        ("file", IDS, NotADirectoryError, "is a file"),
+        ("no/x", IDS, FileNotFoundError, "there is no folder to make it in"),
+    ):
+        with pytest.raises(error, match=said):
+            extract(model, inputs, tokenizer=byte_tokenizer, spool=tmp_path / name, progress=False)
+    with pytest.raises(TypeError, match="spool must be the path of a folder"):
+        extract(model, IDS, spool=7)  # type: ignore[call-overload]
+    with pytest.raises(ValueError, match="device=None and spool='x' name two places"):
+        extract(model, IDS, spool="x", device=None)
+    hook.remove()
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+# Room.
+
+
+def test_a_disk_without_room_is_told_before_the_model_runs(
+    make_model: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = make_model("llama")
+    # 4 heads and 2 key heads of 12 numbers for 10 tokens, in 3 layers.
+    needed = 3 * 6 * 12 * 10 * 4
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: 0)
+    monkeypatch.setattr(attnviz.extraction.room, "free_disk", lambda _: needed)
+    # Memory is not asked for.
+    extract(model, IDS, spool=tmp_path / "x")
+    monkeypatch.setattr(attnviz.extraction.room, "free_disk", lambda _: needed - 1)
+
+    def run_model(*_: Any) -> None:
+        raise AssertionError("the model ran")
+
+    hook = model.model.embed_tokens.register_forward_pre_hook(run_model)
+    with pytest.raises(
+        OSError, match=r"spool: the queries and keys of 3 layers for 10 tokens take 8\.6 kB"
+    ) as raised:
+        extract(model, IDS, spool=tmp_path / "y")
+    assert raised.value.errno == errno.ENOSPC
+    assert 'dtype="bfloat16", layers=[0, 1] or a text of up to 9 tokens would fit' in str(
+        raised.value
+    )
+    hook.remove()
+    assert names_in(tmp_path) == ["x"]
+    extract(model, IDS, spool=tmp_path / "y", layers=[0, 1])
+
+
+def test_memory_that_would_not_do_names_the_spool(
+    make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnviz.extraction.room, "free_memory", lambda _: 100)
+    with pytest.raises(MemoryError, match=r'spool="folder" \(on disk\) would fit'):
+        extract(make_model("llama"), IDS)
+    monkeypatch.setattr(attnviz.extraction.room, "free_disk", lambda _: 100)
+    with pytest.raises(MemoryError) as raised:
+        extract(make_model("llama"), IDS)
+    assert "spool" not in str(raised.value)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+@pytest.mark.parametrize("spool", [False, True])
+def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
+    kind: str,
+    spool: bool,
+    make_model: Callable[..., Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model = make_model(kind)
+    record = extract(model, {"input_ids": IDS}, generate={"min_new_tokens": 8, "max_new_tokens": 8})
+    needed = 0
+    for stack in record.stacks.values():
+        for number in stack.layers:
+            layer = vectors_of_layer(stack.attention(number))
+            assert layer is not None
+            needed += layer.queries.nbytes + layer.keys.nbytes
+    runs: list[Any] = []
+    hooks = [
+        module.register_forward_pre_hook(lambda *_: runs.append(1)) for module in model.modules()
+    ]
+    options: dict[str, Any] = {"spool": tmp_path / "x"} if spool else {}
+    where = "free_disk" if spool else "free_memory"
+    monkeypatch.setattr(attnviz.extraction.room, where, lambda _: needed - 1)
+    with pytest.raises(OSError if spool else MemoryError, match="queries and keys of"):
+        extract(model, {"input_ids": IDS}, generate=8, **options)
+    assert not runs
+    monkeypatch.setattr(attnviz.extraction.room, where, lambda _: needed)
+    extract(model, {"input_ids": IDS}, generate=8, **options)
+    assert runs
+    for hook in hooks:
+        hook.remove()
