@@ -3,6 +3,7 @@
 import { type CarriedVectors, VectorCarrier } from "./carried";
 import { fromBase64, inflate, type PieceHeader } from "./codec";
 import { type CarriedBlock, CarriedLayers } from "./layers";
+import { pageStrongest } from "./page-strongest";
 import type { ImageHeader } from "./picture";
 import { type Pooled, parts, pooledMean, runs, type Starts, tileRange } from "./pieces";
 import type { CarriedPiece, Rows } from "./rows";
@@ -17,6 +18,8 @@ import type {
   Scores,
   TileRequest,
 } from "./source";
+import type { StripsHeader, StripsRequest } from "./strips";
+import type { StrongestRequest } from "./strongest";
 import type { VectorsRequest } from "./vectors";
 
 /** What an exported page carries. */
@@ -34,6 +37,8 @@ export interface PageData {
   maps: CarriedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
+  /** Where the weight of heads goes, of texts too long for maps: base64 of deflated floats. */
+  strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
   vectors?: CarriedVectors;
   /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
@@ -42,6 +47,14 @@ export interface PageData {
 
 /** A layer of at most so many weights is pooled here to maps that are finer than the carried ones. */
 const POOLED_WEIGHTS = 4_000_000;
+
+/** Scores of all heads, or of some of a layer. */
+interface ScoresRequest {
+  stack: string;
+  pattern: string;
+  layer?: number;
+  heads?: number[];
+}
 
 type Answer = (args: object) => Reply | Promise<Reply>;
 
@@ -66,7 +79,9 @@ export class PageCarrier implements Carrier {
       block: (args) => this.#block(args as BlockRequest),
       maps: (args) => this.#maps(args as MapsRequest),
       tile: (args) => this.#tile(args as TileRequest),
-      scores: (args) => this.#scores(args as { stack: string; pattern: string }),
+      scores: (args) => this.#scores(args as ScoresRequest),
+      strips: (args) => this.#strips(args as StripsRequest),
+      strongest: (args) => this.#strongest(args as StrongestRequest),
       vectors: (args) => vectors.reply(args as VectorsRequest),
       image: (args) => this.#image(args as { index: number }),
     };
@@ -131,12 +146,38 @@ export class PageCarrier implements Carrier {
     return pooledReply(rows, [heads], starts, request.pooled);
   }
 
-  #scores(request: { stack: string; pattern: string }): Reply {
+  #scores(request: ScoresRequest): Reply {
     const found = this.#data.scores?.find(
       (each) => each.stack === request.stack && each.pattern === request.pattern,
     );
     if (!found) throw new Error(`This page does not carry scores for "${request.pattern}".`);
-    return { header: found, data: null };
+    const { heads, layer, stack } = request;
+    if (!heads) return { header: found, data: null };
+    const layers = this.#data.description.stacks.find((each) => each.name === stack)?.layers ?? [];
+    const row = found.scores[layers.indexOf(layer as number)];
+    return { header: { scores: [heads.map((head) => row?.[head] ?? null)] }, data: null };
+  }
+
+  async #strips(request: StripsRequest): Promise<Reply> {
+    const { stack, layer, heads } = request;
+    const found = this.#data.strips?.find((each) => each.stack === stack && each.layer === layer);
+    if (!found) throw new Error(`This page carries no strips of layer ${layer} of "${stack}".`);
+    const { data, ...header } = found;
+    const bytes = await inflate(fromBase64(data));
+    // A share and its error, as floats.
+    const each = 8 * header.parts.length;
+    const strips = new Uint8Array(heads.length * each);
+    this.#layers.places(request, heads).forEach((place, i) => {
+      strips.set(bytes.subarray(place * each, (place + 1) * each), i * each);
+    });
+    return { header, data: strips };
+  }
+
+  async #strongest(request: StrongestRequest): Promise<Reply> {
+    const stack = this.#data.description.stacks.find((each) => each.name === request.stack);
+    const rows = await this.#layers.rows(request);
+    const places = this.#layers.places(request, request.heads);
+    return pageStrongest(rows, places, request, stack as StackDescription);
   }
 
   async #image({ index }: { index: number }): Promise<Reply> {

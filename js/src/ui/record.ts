@@ -23,6 +23,7 @@ import {
   type StackDescription,
   type TokenList,
 } from "../channel/source";
+import { scoresOf } from "../channel/strips";
 import { withPatchNames } from "../draw/patches";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
@@ -182,6 +183,8 @@ export interface RecordModel {
   wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
   scores: ReadonlySignal<Scores | null>;
+  /** Heads of a long text that have their scores, of how many; null where none are awaited. */
+  scoring: ReadonlySignal<[number, number] | null>;
   /** The layer's heads as they are offered. */
   order: ReadonlySignal<HeadOrder>;
   /** Runs an effect until the view ends. */
@@ -329,10 +332,14 @@ export function makeRecordModel(
     const given = state.scores.value[name]?.[stack.name] ?? null;
     return given || stack.patterns.includes(name) ? { stack: stack.name, name, given } : null;
   });
-  const scored = answer(
-    ordered,
-    async ({ stack, name, given }, signal) => given ?? source.scores(stack, name, signal),
-  );
+  const scoring = signal<[number, number] | null>(null);
+  const scored = answer(ordered, async ({ stack, name, given }, signal) => {
+    const found = place.peek()?.stack;
+    if (given || !found) return given ?? source.scores(stack, name, signal);
+    return scoresOf(source, found, name, signal, (done, of) => {
+      scoring.value = done < of ? [done, of] : null;
+    });
+  });
   const scores = computed(() => {
     const wanted = ordered.value;
     const had = scored.value;
@@ -358,6 +365,7 @@ export function makeRecordModel(
       mapsWanted.value = true;
     },
     scores,
+    scoring: computed(() => (ordered.value && !scores.value ? scoring.value : null)),
     order,
     live,
     fail,

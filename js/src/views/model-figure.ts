@@ -1,14 +1,31 @@
 /** The whole grid as a figure for a paper, and every head as a row of a table. */
 
-import type { Source } from "../channel/source";
-import { composeFigure, rampBox, textMark, type Words } from "../draw/figure";
+import type { Source, StackDescription } from "../channel/source";
+import { type Box, composeFigure, rampBox, textMark, type Words } from "../draw/figure";
 import type { Mark, Scene } from "../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { headColor, type Palette, rgbOf } from "../ui/palette";
 import type { Place } from "../ui/record";
-import { byLayer, type Cell, type Grid, type Layout, type ModelState } from "./model-data";
-import { covered, type HeadMap, HeadMaps, type MapSet, type Part, strongest } from "./model-maps";
+import {
+  byLayer,
+  type Cell,
+  type Grid,
+  type Layout,
+  type ModelState,
+  type ScoredCell,
+} from "./model-data";
+import {
+  covered,
+  type HeadMap,
+  HeadMaps,
+  isStrip,
+  type MapSet,
+  type Part,
+  strongest,
+  type Thumb,
+} from "./model-maps";
 import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./model-marks";
+import { PARTS, stripLegend, stripMarks } from "./model-strips";
 import { captionLines } from "./model-words";
 
 export interface FigureParts {
@@ -18,27 +35,33 @@ export interface FigureParts {
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
   words: Words;
-  map: (cell: Cell) => HeadMap | undefined;
+  thumb: (cell: Cell) => Thumb | undefined;
   /** The row that is outlined on each heat-map. */
   walked?: [number, number] | null;
 }
 
-/** The maps of all cells of a grid, also of those that are not in sight. */
+/**
+ * The maps or strips of all cells of a grid, also of those that are not in sight.
+ *
+ * @param told hears how many have come.
+ */
 export async function loadAll(
   source: Source,
   grid: Grid,
   set: MapSet,
-  numHeads: (layer: number) => number,
-): Promise<(cell: Cell) => HeadMap | undefined> {
+  stack: StackDescription,
+  told: (done: number) => void,
+): Promise<(cell: Cell) => Thumb | undefined> {
   // A store of its own: what is asked for here must not depend on what is scrolled to.
-  const maps = new HeadMaps(source, (_, layer) => numHeads(layer));
-  const all = new Map<string, HeadMap>();
+  const maps = new HeadMaps(source, () => stack);
+  const all = new Map<string, Thumb>();
   for (const [layer, heads] of byLayer(grid.rows.flat())) {
     await maps.load({ ...set, layers: [[layer, heads]] });
     for (const head of heads) {
       const map = maps.get(set, layer, head);
       if (map) all.set(`${layer} ${head}`, map);
     }
+    told(all.size);
   }
   return ({ layer, head }) => all.get(`${layer} ${head}`);
 }
@@ -82,18 +105,22 @@ export function figure(parts: FigureParts): Scene {
   const front: Mark[] = labels(parts);
   const lines: [HeadMap, Square][] = [];
   let maximum = 1;
+  let parted: readonly string[] = [];
   grid.rows.forEach((row, at) => {
     row.forEach((cell, column) => {
-      const map = cell && parts.map(cell);
+      const map = cell && parts.thumb(cell);
       if (!cell || !map) return;
-      maximum = map.maximum;
       const square = {
         x: layout.left + column * layout.across,
         y: layout.top + at * layout.down,
         side: layout.cell,
       };
-      if (thumbnails === "lines") lines.push([map, square]);
+      if (isStrip(map)) {
+        parted = map.parts.length > parted.length ? map.parts : parted;
+        back.push(...stripMarks(map, square, palette, 1));
+      } else if (thumbnails === "lines") lines.push([map, square]);
       else {
+        maximum = map.maximum;
         back.push(heatMark(map, square, palette.neutral));
         if (parts.walked) front.push(rowMark(square, parts.walked, palette));
       }
@@ -113,10 +140,15 @@ export function figure(parts: FigureParts): Scene {
   if (thumbnails === "lines") back.push(...lineMarks(lines, palette.neutral));
   const [red, green, blue] = rgbOf(palette.neutral);
   const straight = thumbnails === "lines";
+  const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
+  if (parted.length > 0) {
+    const legend = (width: number): Box => stripLegend(parted, palette, width);
+    return composeFigure({ palette, words, picture, legend });
+  }
   return composeFigure({
     palette,
     words,
-    picture: { width: layout.width, height: layout.height, back, backOpacity: 1, front },
+    picture,
     scale: rampBox(
       palette,
       (share) => [red, green, blue, 255 * (straight ? share : inkOf(share, 1))],
@@ -129,17 +161,7 @@ export function figure(parts: FigureParts): Scene {
   });
 }
 
-const COLUMNS = [
-  "stack",
-  "layer",
-  "head",
-  "strongest_weight",
-  "query",
-  "query_token",
-  "key",
-  "key_token",
-  "largest_error",
-];
+const COLUMNS = ["strongest_weight", "query", "query_token", "key", "key_token", "largest_error"];
 
 /** Requests on their way at once. */
 const AT_ONCE = 4;
@@ -157,9 +179,10 @@ async function findStrongest(
   place: Place,
   part: Part,
   cell: Cell,
-  map: HeadMap | undefined,
+  map: Thumb | undefined,
 ): Promise<Strongest | null> {
-  const best = map && strongest(map);
+  if (!map || isStrip(map)) return null;
+  const best = strongest(map);
   if (!best) return null;
   const rows = covered(best.row, map.rows, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
@@ -184,15 +207,28 @@ async function findStrongest(
   };
 }
 
+/** Columns of scores and of a head's name, and what a head has there. */
+function named(grid: Grid, columns: readonly string[]): string[] {
+  // A name of scores is the reader's own: it may hold anything.
+  const score = grid.score === null ? [] : [`"score: ${grid.score.replaceAll('"', '""')}"`];
+  return ["stack", "layer", "head", ...score, ...columns];
+}
+
+function nameOf(grid: Grid, cell: ScoredCell): (string | number | null)[] {
+  const score = grid.score === null ? [] : [cell.score];
+  return [grid.stack, cell.layer, cell.head, ...score];
+}
+
 /** Every head that is shown with its strongest weight, one a row. */
 export async function headsCsv(
   source: Source,
   grid: Grid,
   place: Place,
   part: Part,
-  map: (cell: Cell) => HeadMap | undefined,
+  map: (cell: Cell) => Thumb | undefined,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
+  if (cells.some((cell) => isStrip(map(cell)))) return stripsCsv(grid, cells, map);
   const found: (Strongest | null)[] = new Array(cells.length).fill(null);
   let next = 0;
   const work = async (): Promise<void> => {
@@ -206,21 +242,47 @@ export async function headsCsv(
   const rows = cells.map((cell, at) => {
     const best = found[at] ?? null;
     return [
-      grid.stack,
-      cell.layer,
-      cell.head,
-      ...(grid.score === null ? [] : [cell.score]),
+      ...nameOf(grid, cell),
       best ? roundedTo(best.weight, best.error) : 0,
       best?.query ?? null,
       best ? (place.queries.text[best.query] ?? "") : null,
       best?.key ?? null,
       best ? (place.keys.text[best.key] ?? "") : null,
       // A weight that is too small for its code is drawn as none, and may be there.
-      roundedUp(best?.error ?? map(cell)?.error ?? 0),
+      roundedUp(best?.error ?? (map(cell) as HeadMap | undefined)?.error ?? 0),
     ];
   });
-  const columns = [...COLUMNS];
-  // A name of scores is the reader's own: it may hold anything.
-  if (grid.score !== null) columns.splice(3, 0, `"score: ${grid.score.replaceAll('"', '""')}"`);
-  return csvText(columns, rows);
+  return csvText(named(grid, COLUMNS), rows);
+}
+
+/** Every head that is shown with the shares of its strip, one a row. */
+function stripsCsv(
+  grid: Grid,
+  cells: ScoredCell[],
+  thumb: (cell: Cell) => Thumb | undefined,
+): string {
+  const rows = cells.map((cell) => {
+    const found = thumb(cell);
+    const strip = isStrip(found) ? found : null;
+    const numbers = PARTS.flatMap((part) => {
+      const at = strip?.parts.indexOf(part) ?? -1;
+      const pair = at < 0 ? [] : [strip?.shares[at], strip?.errors[at]];
+      return [0, 1].map((i) => (Number.isFinite(pair[i]) ? roundedTo(pair[i] as number, 1) : null));
+    });
+    const [before, after] = strip?.window ?? [null, null];
+    return [
+      ...nameOf(grid, cell),
+      ...numbers,
+      before,
+      after,
+      strip?.queries ?? null,
+      strip?.of ?? null,
+    ];
+  });
+  const shares = PARTS.flatMap((part) => {
+    const name = part.replaceAll(" ", "_");
+    return [name, `${name}_standard_error`];
+  });
+  const of = ["window_before", "window_after", "queries_taken", "queries"];
+  return csvText(named(grid, [...shares, ...of]), rows);
 }

@@ -22,7 +22,7 @@ import {
 } from "./model-data";
 import type { ModelModel } from "./model-model";
 import { Painter } from "./model-painter";
-import { captionLines, cellName, hintOf } from "./model-words";
+import { captionLines, cellName, hintOf, spokenName } from "./model-words";
 
 export interface GridProps {
   context: ViewContext<ModelState>;
@@ -35,7 +35,7 @@ export interface GridProps {
 let instances = 0;
 
 export function ModelGrid(props: GridProps) {
-  const { model, box } = props;
+  const { context, model, box } = props;
   const hint = useSignal<Hint | null>(null);
   const place = useRef<HTMLDivElement>(null);
   // Names in the page must not meet those of another view.
@@ -60,7 +60,7 @@ export function ModelGrid(props: GridProps) {
   const onPointerMove = (event: PointerEvent): void => {
     const cell = cellAt(event);
     const bounds = place.current?.getBoundingClientRect();
-    const said = cell && bounds ? hintOf(model, cell, grid) : null;
+    const said = cell && bounds ? hintOf(model, cell, grid, context.palette.peek()) : null;
     hint.value =
       said && bounds
         ? { ...said, x: event.clientX - bounds.left, y: event.clientY - bounds.top }
@@ -296,7 +296,7 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
             class={`av-model-cell${at ? " av-model-cursor" : ""}`}
             // Cells beside each other count on from the first.
             aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
-            aria-label={cellName(cell, grid.score)}
+            aria-label={at ? spokenName(model, cell, grid) : cellName(cell, grid.score)}
             aria-selected={chosen >= 0 || undefined}
             style={`left:${layout.left + column * layout.across - 1}px${
               chosen < 0 ? "" : `;--av-chosen:${headColor(palette, chosen, chosenCount)}`

@@ -1,9 +1,17 @@
-/** Maps of single heads: those in sight are asked for, and those that left it no longer. */
+/** Maps or strips of single heads: those in sight are asked for, those that left it no longer. */
 
 import { type Signal, signal } from "@preact/signals";
 import { Recent } from "../channel/recent";
-import { LARGEST_REPLY, type Range, type Source } from "../channel/source";
+import {
+  keptHeads,
+  LARGEST_REPLY,
+  type Range,
+  type Source,
+  type StackDescription,
+} from "../channel/source";
+import { askStrips, headsAtOnce, type Strip } from "../channel/strips";
 import { same } from "../ui/state";
+import { windowInWords } from "./model-strips";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
 export interface HeadMap {
@@ -23,11 +31,18 @@ export interface Part {
   columns: Range;
 }
 
-/** What maps are of, and how fine they are. */
+/** What maps are of, and how fine they are; strips, of a text too long for maps, are of all of it. */
 export interface MapSet {
   stack: string;
   size: number;
   part: Part | null;
+}
+
+/** What is drawn of a head: a text is too long for all maps, or it is not. */
+export type Thumb = HeadMap | Strip;
+
+export function isStrip(thumb: Thumb | null | undefined): thumb is Strip {
+  return thumb !== undefined && thumb !== null && "shares" in thumb;
 }
 
 /** Which maps are wanted. */
@@ -41,6 +56,13 @@ export interface Sample extends Omit<HeadMap, "values"> {
   stack: string;
 }
 
+/** What strips of a stack have: all parts that any of them has, and their windows in words. */
+export interface StripSample {
+  stack: string;
+  parts: readonly string[];
+  windows: readonly string[];
+}
+
 interface Asked {
   keys: Set<string>;
   answered: Promise<void>;
@@ -49,6 +71,9 @@ interface Asked {
 
 /** Bytes of maps that are kept: some 4,000 heads at 32 x 32. */
 const KEPT_BYTES = 64_000_000;
+const STRIP_BYTES = 200;
+/** Weights of maps that a kernel computes in some tenths of a second. */
+const WEIGHTS_AT_ONCE = 1 << 24;
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
   const of = part ? `${part.rows} ${part.columns}` : "";
@@ -60,18 +85,19 @@ export class HeadMaps {
   readonly arrivals: Signal<number> = signal(0);
   /** Of the maps that came last. */
   readonly sample: Signal<Sample | null> = signal(null);
+  /** Of the strips that have come. */
+  readonly strips: Signal<StripSample | null> = signal(null);
   readonly #source: Source;
-  readonly #kept = new Recent<HeadMap>(KEPT_BYTES);
+  readonly #kept = new Recent<Thumb>(KEPT_BYTES);
   readonly #asked = new Set<Asked>();
-  /** How many heads were kept of a layer: all of them are asked for by no list. */
-  readonly #numHeads: (stack: string, layer: number) => number;
+  readonly #stackOf: (name: string) => StackDescription | undefined;
 
-  constructor(source: Source, numHeads: (stack: string, layer: number) => number) {
+  constructor(source: Source, stackOf: (name: string) => StackDescription | undefined) {
     this.#source = source;
-    this.#numHeads = numHeads;
+    this.#stackOf = stackOf;
   }
 
-  get(set: MapSet, layer: number, head: number): HeadMap | undefined {
+  get(set: MapSet, layer: number, head: number): Thumb | undefined {
     return this.#kept.get(keyOf(set, layer, head));
   }
 
@@ -89,29 +115,40 @@ export class HeadMaps {
         const key = keyOf(wanted, layer, head);
         return !onTheWay.has(key) && this.#kept.get(key) === undefined;
       });
-      const atOnce = Math.max(1, Math.floor(LARGEST_REPLY / wanted.size ** 2));
+      const atOnce = this.#atOnce(wanted);
       for (let from = 0; from < missing.length; from += atOnce)
         coming.push(this.#ask(wanted, layer, missing.slice(from, from + atOnce)));
     }
     await Promise.all(coming.map((asked) => asked.answered));
   }
 
+  #atOnce({ stack, size, part }: Wanted): number {
+    const found = this.#stackOf(stack);
+    if (!found) return 1;
+    const queries = found.query_tokens.text.length;
+    const keys = (found.key_tokens ?? found.query_tokens).text.length;
+    if (found.sampled !== undefined) return headsAtOnce(found.sampled, keys);
+    const [rows, columns] = part
+      ? [part.rows, part.columns]
+      : [
+          [0, queries],
+          [0, keys],
+        ];
+    const weights =
+      ((rows[1] as number) - (rows[0] as number)) *
+      ((columns[1] as number) - (columns[0] as number));
+    const most = Math.min(LARGEST_REPLY / size ** 2, WEIGHTS_AT_ONCE / weights);
+    return Math.max(1, Math.floor(most));
+  }
+
   #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
-    const { stack, size, part } = wanted;
     const controller = new AbortController();
-    const every = heads.length === this.#numHeads(stack, layer);
-    const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
-    const answered = this.#source
-      .maps(request, controller.signal)
-      .then((piece) => {
-        const { rows, columns, maximum, error } = piece;
-        heads.forEach((head, i) => {
-          const values = piece.matrices[i] as Float32Array;
-          const map = { values, rows, columns, maximum, error };
-          this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
-        });
-        const sample = { stack, rows, columns, maximum, error };
-        if (!same(this.sample.peek(), sample)) this.sample.value = sample;
+    const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
+    const coming = strips
+      ? this.#askStrips(wanted, layer, heads, controller.signal)
+      : this.#askMaps(wanted, layer, heads, controller.signal);
+    const answered = coming
+      .then(() => {
         this.arrivals.value += 1;
       })
       .finally(() => this.#asked.delete(asked));
@@ -122,6 +159,42 @@ export class HeadMaps {
     };
     this.#asked.add(asked);
     return asked;
+  }
+
+  async #askMaps(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
+    const { stack, size, part } = wanted;
+    const found = this.#stackOf(stack);
+    // All that were kept are asked for by no list.
+    const every = found && heads.length === keptHeads(found, layer).length;
+    const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
+    const { matrices, ...piece } = await this.#source.maps(request, ended);
+    const { rows, columns, maximum, error } = piece;
+    heads.forEach((head, i) => {
+      const values = matrices[i] as Float32Array;
+      const map = { values, rows, columns, maximum, error };
+      this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
+    });
+    const sample = { stack, rows, columns, maximum, error };
+    if (!same(this.sample.peek(), sample)) this.sample.value = sample;
+  }
+
+  async #askStrips(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
+    const { stack } = wanted;
+    const strips = await askStrips(this.#source, { stack, layer, heads }, ended);
+    const had = this.strips.peek();
+    const before = had?.stack === stack ? had : { stack, parts: [], windows: [] };
+    const now = {
+      stack,
+      parts: strips.reduce(
+        (most, { parts }) => (parts.length > most.length ? parts : most),
+        before.parts,
+      ),
+      windows: [...new Set([...before.windows, ...strips.map(windowInWords)])].filter(Boolean),
+    };
+    if (!same(had, now)) this.strips.value = now;
+    strips.forEach((strip, i) => {
+      this.#kept.set(keyOf(wanted, layer, heads[i] as number), strip, STRIP_BYTES);
+    });
   }
 
   /** Gives up on everything. */

@@ -1,7 +1,7 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import { keptHeads } from "../channel/source";
+import type { Strip } from "../channel/strips";
 import type { ViewContext } from "../ui/mount";
 import { pairOf, pairRange } from "../ui/pairs";
 import type { Place } from "../ui/record";
@@ -27,7 +27,16 @@ import {
   sightOf,
   stepCell,
 } from "./model-data";
-import { type HeadMap, HeadMaps, type MapSet, type Part, type Sample } from "./model-maps";
+import {
+  type HeadMap,
+  HeadMaps,
+  isStrip,
+  type MapSet,
+  type Part,
+  type Sample,
+  type StripSample,
+  type Thumb,
+} from "./model-maps";
 import { rowOnMap } from "./model-marks";
 
 export interface ModelModel {
@@ -48,9 +57,16 @@ export interface ModelModel {
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
+  thumb: (cell: Cell) => Thumb | undefined;
   map: (cell: Cell) => HeadMap | undefined;
+  strip: (cell: Cell) => Strip | undefined;
+  /** Whether the text is too long for maps, so that there are strips. */
+  strips: ReadonlySignal<boolean>;
+  /** How many heads in sight wait for theirs. */
+  waiting: ReadonlySignal<number>;
   /** What all maps in sight have in common; null until one has come. */
   sample: ReadonlySignal<Sample | null>;
+  stripSample: ReadonlySignal<StripSample | null>;
   /** The head that is shown in detail. */
   opened: ReadonlySignal<Cell | null>;
   /** Whether it is: a view among others leaves it to them. */
@@ -91,6 +107,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   const hovered = signal<Cell | null>(null);
 
   const stack = computed(() => record.place.value?.stack ?? null);
+  const strips = computed(() => stack.value?.sampled !== undefined);
   const offered = computed(() =>
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );
@@ -158,8 +175,8 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   const setText = computed(() => {
     const place = record.place.value;
     const ratio = globalThis.devicePixelRatio || 1;
-    const size = mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value);
-    const whole = !place || pairOf(place, state.pair.value) === "all";
+    const size = strips.value ? 0 : mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value);
+    const whole = !place || strips.value || pairOf(place, state.pair.value) === "all";
     const set = { stack: place?.stack.name ?? "", size, part: whole ? null : part.value };
     return JSON.stringify(set);
   });
@@ -172,10 +189,9 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     return given !== undefined || stack.value.patterns.includes(name);
   });
 
-  const maps = new HeadMaps(source, (name, layer) => {
-    const found = record.description.peek()?.stacks.find((each) => each.name === name);
-    return found ? keptHeads(found, layer).length : 0;
-  });
+  const maps = new HeadMaps(source, (name) =>
+    record.description.peek()?.stacks.find((each) => each.name === name),
+  );
   context.ended.addEventListener("abort", () => maps.end());
 
   const wanted = computed(() => {
@@ -188,6 +204,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     return { ...mapSet.value, layers: byLayer(cells) };
   });
   record.answer(wanted, (each) => maps.load(each));
+  const thumb = ({ layer, head }: Cell): Thumb | undefined => maps.get(mapSet.peek(), layer, head);
 
   const open = (cell: Cell): void => {
     cursor.value = cell;
@@ -229,7 +246,9 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     reordering,
     part,
     walked: computed(() =>
-      state.prediction.value === null ? null : rowOnMap(part.value.rows, state.token.value),
+      state.prediction.value === null || strips.value
+        ? null
+        : rowOnMap(part.value.rows, state.token.value),
     ),
     mapSet,
     maps,
@@ -237,7 +256,27 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
       const sample = maps.sample.value;
       return sample?.stack === stack.value?.name ? sample : null;
     }),
-    map: ({ layer, head }) => maps.get(mapSet.peek(), layer, head),
+    stripSample: computed(() => {
+      const sample = maps.strips.value;
+      return sample?.stack === stack.value?.name ? sample : null;
+    }),
+    strips,
+    waiting: computed(() => {
+      maps.arrivals.value;
+      const cells = wanted.value?.layers ?? [];
+      return cells
+        .flatMap(([layer, heads]) => heads.map((head) => ({ layer, head })))
+        .filter((cell) => thumb(cell) === undefined).length;
+    }),
+    thumb,
+    map: (cell) => {
+      const found = thumb(cell);
+      return isStrip(found) ? undefined : found;
+    },
+    strip: (cell) => {
+      const found = thumb(cell);
+      return isStrip(found) ? found : undefined;
+    },
     opened,
     showsDetail,
     beside,

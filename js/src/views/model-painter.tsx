@@ -5,8 +5,9 @@ import { paintMarks, prepare } from "../draw/canvas";
 import type { Palette } from "../ui/palette";
 import { chunkOf, type Layout, type ModelState } from "./model-data";
 import type { GridProps } from "./model-grid";
-import type { HeadMap } from "./model-maps";
+import { type HeadMap, isStrip, type Thumb } from "./model-maps";
 import { lineMarks, paintHeat, rowMark, type Square } from "./model-marks";
+import { stripMarks } from "./model-strips";
 
 /** Strips with a map missing are drawn without it after so long. */
 const LATE_MS = 120;
@@ -30,7 +31,7 @@ export function Painter({ context, model, drawn, box }: GridProps) {
     for (const canvas of box.current.querySelectorAll("canvas")) {
       const row = grid.rows[Number(canvas.dataset.row)] ?? [];
       const cells = chunkOf(row, Number(canvas.dataset.chunk));
-      const maps = cells.map((cell) => (cell ? model.map(cell) : null));
+      const maps = cells.map((cell) => (cell ? model.thumb(cell) : null));
       if (maps.includes(undefined)) {
         complete = false;
         if (!partly) continue;
@@ -58,7 +59,7 @@ export function Painter({ context, model, drawn, box }: GridProps) {
 /** Some cells of one row side by side; undefined is still to come, null is no head. */
 function paintStrip(
   canvas: HTMLCanvasElement,
-  maps: (HeadMap | null | undefined)[],
+  thumbs: (Thumb | null | undefined)[],
   layout: Layout,
   thumbnails: ModelState["thumbnails"],
   palette: Palette,
@@ -67,10 +68,17 @@ function paintStrip(
   const { cell, across } = layout;
   const ink = palette.neutral;
   const scale = globalThis.devicePixelRatio || 1;
-  const context = prepare(canvas, (maps.length - 1) * across + cell, cell, scale);
+  const context = prepare(canvas, (thumbs.length - 1) * across + cell, cell, scale);
   if (!context) return;
-  const there = maps.flatMap((map, i): [HeadMap, number][] => (map ? [[map, i * across]] : []));
-  if (thumbnails === "lines") {
+  const there: [HeadMap, number][] = [];
+  const strips = thumbs.flatMap((thumb, i) => {
+    if (isStrip(thumb))
+      return stripMarks(thumb, { x: i * across, y: 0, side: cell }, palette, scale);
+    if (thumb) there.push([thumb, i * across]);
+    return [];
+  });
+  if (strips.length > 0) paintMarks(context, strips);
+  else if (thumbnails === "lines") {
     const squares = there.map(([map, x]): [HeadMap, Square] => [map, { x, y: 0, side: cell }]);
     paintMarks(context, lineMarks(squares, ink));
   } else {
@@ -83,8 +91,8 @@ function paintStrip(
       );
   }
   context.fillStyle = palette.raised;
-  maps.forEach((map, i) => {
-    if (map === undefined) context.fillRect(i * across, 0, cell, cell);
+  thumbs.forEach((thumb, i) => {
+    if (thumb === undefined) context.fillRect(i * across, 0, cell, cell);
   });
 }
 

@@ -2,6 +2,7 @@
 
 import type { StackDescription } from "../channel/source";
 import { scoreText } from "../ui/head-strip";
+import type { Palette } from "../ui/palette";
 import type { Hint } from "../ui/plot";
 import type { Place } from "../ui/record";
 import { predictingInWords } from "../ui/walking";
@@ -10,6 +11,7 @@ import { type Cell, countKept, type Grid, type ModelState, type ScoredCell } fro
 import { covered, type HeadMap, type Part, type Sample, strongest } from "./model-maps";
 import { FAINTEST_LINE, mostLines } from "./model-marks";
 import type { ModelModel } from "./model-model";
+import { partColor, sharesInWords, stripInWords, takenInWords } from "./model-strips";
 
 /** "6 layers of 12 heads", "5 layers of 2 to 12 heads", or "6 layers of 12 heads, 4 of 72 kept". */
 export function layersInWords(stack: StackDescription): string {
@@ -31,14 +33,28 @@ export function subtitleOf(place: Place, grid: Grid, error: number | null): stri
     layersInWords(stack),
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
+    ...estimateInWords(place),
     ...(error === null ? [] : [precision(error)]),
   ].join(" · ");
+}
+
+/** "estimate from 64 of 32,768 queries", where a text is too long for whole maps. */
+export function estimateInWords({ stack, queries }: Place): string[] {
+  if (stack.sampled === undefined) return [];
+  return [`estimate from ${takenInWords(stack.sampled, queries.text.length)}`];
 }
 
 /** "Layer 3, head 1", with its score where heads are ordered by one. */
 export function cellName(cell: Cell & { score?: number | null }, score: string | null): string {
   const name = `Layer ${cell.layer}, head ${cell.head}`;
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
+}
+
+/** What is read out of the head that the keyboard is at. */
+export function spokenName(model: ModelModel, cell: ScoredCell, grid: Grid): string {
+  const strip = model.strip(cell);
+  const name = cellName(cell, grid.score);
+  return strip ? `${name}: ${stripInWords(strip)}` : name;
 }
 
 /** The two lines below a gallery's thumbnail. */
@@ -76,20 +92,35 @@ export function hintOf(
   model: ModelModel,
   cell: Cell,
   grid: Grid,
+  palette: Palette,
 ): Pick<Hint, "title" | "rows"> | null {
   const place = model.place.peek();
   if (!place) return null;
   const map = model.map(cell);
+  const strip = model.strip(cell);
   const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
-  const rows = map
+  const rows = strip
     ? [
+        ...sharesInWords(strip).map(({ part, text }) => ({
+          color: partColor(palette, part),
+          meant: false,
+          text,
+        })),
         {
           color: "",
           meant: false,
-          text: `strongest: ${strongestInWords(map, place, model.part.peek())}`,
+          text: `${takenInWords(strip.queries, strip.of)}, ± standard error`,
         },
       ]
-    : [];
+    : map
+      ? [
+          {
+            color: "",
+            meant: false,
+            text: `strongest: ${strongestInWords(map, place, model.part.peek())}`,
+          },
+        ]
+      : [];
   return { title: cellName(scored, grid.score), rows };
 }
 
@@ -98,13 +129,14 @@ function isSame(one: Cell, other: Cell): boolean {
 }
 
 /** How many heads are shown, and by what they are ordered. */
-export function orderInWords(grid: Grid, least: number | null): string {
+export function orderInWords(grid: Grid, least: number | null, estimated = false): string {
   if (grid.score === null) return "";
   const which =
     least === null
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))} on`;
-  return `By ${grid.score}, strongest first: ${which}.`;
+  const by = `By ${grid.score}${estimated ? " (estimates)" : ""}`;
+  return `${by}, strongest first: ${which}.`;
 }
 
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
@@ -134,6 +166,20 @@ export function thumbnailsInWords(
   return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
 }
 
+/** What strips show, and from how many queries. */
+export function stripsInWords(model: ModelModel, place: Place, live: boolean): string {
+  const sample = model.stripSample.value;
+  const windows = sample?.windows.join("; or ") ?? "";
+  const waiting = model.waiting.value;
+  return [
+    `Where each head's weight goes, from the start of the text, above, to the query, below: ${estimateInWords(place)[0]}, one from each part of the text.`,
+    windows && `Own window: ${windows}.`,
+    live && waiting > 0 ? `${waiting} heads in sight are still to come.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
 /** The one sentence: what is open, or what there is. */
 export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: boolean): string {
   const opened = model.opened.value;
@@ -148,7 +194,8 @@ export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: bo
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  const map = model.map(opened);
+  const [map, strip] = [model.map(opened), model.strip(opened)];
+  if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
   const said = map ? ` Strongest: ${strongestInWords(map, place, model.part.peek())}.` : "";
   return `Layer ${opened.layer}, head ${opened.head}.${said}`;
 }

@@ -3,9 +3,8 @@
  * detail.
  */
 
-import { effect, type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
+import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { keptHeads } from "../channel/source";
 import { useExports } from "../ui/exports";
 import { Choice } from "../ui/frame";
 import { defineView, type ViewContext } from "../ui/mount";
@@ -26,13 +25,15 @@ import {
 import { Detail, type Said } from "./model-detail";
 import { figure, headsCsv, loadAll } from "./model-figure";
 import { ModelGrid } from "./model-grid";
-import type { HeadMap } from "./model-maps";
+import { isStrip, type Thumb } from "./model-maps";
 import { inkOf } from "./model-marks";
 import { type ModelModel, makeModelModel } from "./model-model";
+import { stripColors } from "./model-strips";
 import {
   layersInWords,
   orderInWords,
   sentenceOf,
+  stripsInWords,
   subtitleOf,
   thumbnailsInWords,
 } from "./model-words";
@@ -68,12 +69,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     name: "model-view",
     figure: async () => {
       const { grid, layout, place } = shown(model);
-      const map = await loadWhole(context, model);
+      const thumb = await loadWhole(context, model, busy);
       const words = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
         sentence: said.peek()?.sentence ?? sentenceOf(model, place, grid, false),
-        coverage: coverageOf(context, model, grid, firstMap(grid, map)),
+        coverage: coverageOf(context, model, grid, firstThumb(grid, thumb)),
       };
       const scene = figure({
         grid,
@@ -82,14 +83,15 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         palette: context.palette.peek(),
         thumbnails: state.thumbnails.peek(),
         words,
-        map,
+        thumb,
         walked: model.walked.peek(),
       });
       return { scene, title: `${words.title}, ${layersInWords(place.stack)}. ${words.sentence}` };
     },
     csv: async () => {
       const { grid, place } = shown(model);
-      return headsCsv(source, grid, place, model.part.peek(), await loadWhole(context, model));
+      const thumb = await loadWhole(context, model, busy);
+      return headsCsv(source, grid, place, model.part.peek(), thumb);
     },
     csvLabel: "Heads, CSV",
   });
@@ -159,16 +161,21 @@ function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } 
 }
 
 /** All maps of the grid, as large as those in sight unless there are too many. */
-function loadWhole(context: ViewContext<ModelState>, model: ModelModel) {
+async function loadWhole(
+  context: ViewContext<ModelState>,
+  model: ModelModel,
+  busy: Signal<string | null>,
+) {
   const { grid, place } = shown(model);
   const set = model.mapSet.peek();
   const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
-  return loadAll(
-    context.source,
-    grid,
-    { ...set, size },
-    (layer) => keptHeads(place.stack, layer).length,
-  );
+  try {
+    return await loadAll(context.source, grid, { ...set, size }, place.stack, (done) => {
+      busy.value = `${done} of ${grid.shown} heads …`;
+    });
+  } finally {
+    busy.value = null;
+  }
 }
 
 /** Thumbnails, their size and their order. */
@@ -176,15 +183,17 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
   const { state } = context;
   return (
     <div class="av-row av-options">
-      <Choice
-        label="Thumbnails"
-        value={state.thumbnails.value}
-        options={[
-          ["heat-map", "heat maps"],
-          ["lines", "lines"],
-        ]}
-        onChange={(thumbnails) => assign(state, { thumbnails })}
-      />
+      {!model.strips.value && (
+        <Choice
+          label="Thumbnails"
+          value={state.thumbnails.value}
+          options={[
+            ["heat-map", "heat maps"],
+            ["lines", "lines"],
+          ]}
+          onChange={(thumbnails) => assign(state, { thumbnails })}
+        />
+      )}
       <Choice
         label="Size"
         value={model.size.value}
@@ -196,7 +205,7 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
       {!context.embedded && (
         <>
           <OrderControl context={context} />
-          <PairControl context={context} />
+          {!model.strips.value && <PairControl context={context} />}
         </>
       )}
     </div>
@@ -204,9 +213,9 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
 }
 
 /** A map of a figure: what it says of pooling holds for all. */
-function firstMap(grid: Grid, map: (cell: Cell) => HeadMap | undefined): HeadMap | null {
+function firstThumb(grid: Grid, thumb: (cell: Cell) => Thumb | undefined): Thumb | null {
   const cell = grid.rows.flat().find((each) => each !== null);
-  return (cell && map(cell)) ?? null;
+  return (cell && thumb(cell)) ?? null;
 }
 
 /**
@@ -218,18 +227,28 @@ function coverageOf(
   context: ViewContext<ModelState>,
   model: ModelModel,
   grid: Grid,
-  drawn?: HeadMap | null,
+  drawn?: Thumb | null,
 ): string {
-  const { thumbnails, least_score } = context.state;
+  const { thumbnails, least_score, scores } = context.state;
   const cell = model.layout.value?.cell ?? 0;
   const place = context.record.place.value;
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
+  const scoring = context.record.scoring.value;
+  if (model.strips.value && place) {
+    return [
+      scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
+      orderInWords(grid, least_score.value, !(String(grid.score) in scores.value)),
+      stripsInWords(model, place, drawn === undefined),
+    ]
+      .filter(Boolean)
+      .join(" ");
+  }
   return [
     orderInWords(grid, least_score.value),
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
       model.part.value,
-      drawn ?? model.sample.value,
+      drawn && !isStrip(drawn) ? drawn : model.sample.value,
       cell,
       thumbnails.value,
       drawn === undefined,
@@ -254,12 +273,31 @@ function ModelFooter(props: {
       sentence={props.said.value?.sentence ?? sentenceOf(model, place, grid, true)}
       coverage={props.busy ?? coverageOf(context, model, grid)}
     >
-      <InkLegend
-        straight={context.state.thumbnails.value === "lines"}
-        maximum={model.sample.value?.maximum ?? place.stack.maximum}
-        color={context.palette.value.neutral}
-      />
+      {model.strips.value ? (
+        <StripLegend context={context} model={model} />
+      ) : (
+        <InkLegend
+          straight={context.state.thumbnails.value === "lines"}
+          maximum={model.sample.value?.maximum ?? place.stack.maximum}
+          color={context.palette.value.neutral}
+        />
+      )}
     </Footer>
+  );
+}
+
+/** What the bands of strips are, in the order of the pile. */
+function StripLegend({ context, model }: { context: ViewContext<ModelState>; model: ModelModel }) {
+  const colors = stripColors(model.stripSample.value?.parts ?? [], context.palette.value);
+  return (
+    <div class="av-strip-legend">
+      {colors.map(({ name, color }) => (
+        <span key={name}>
+          <i style={{ background: color }} />
+          {name}
+        </span>
+      ))}
+    </div>
   );
 }
 

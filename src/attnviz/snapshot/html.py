@@ -6,7 +6,7 @@ import base64
 import hashlib
 import html
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any, Literal
 
 import numpy as np
@@ -18,7 +18,9 @@ from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.channel.maps import encoded_maps
 from attnviz.channel.pictures import encoded_image
 from attnviz.channel.server import finite_scores
-from attnviz.record import AttentionRecord
+from attnviz.channel.strips import strips
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.sampled import SAMPLED_QUERIES
 from attnviz.snapshot.choice import MAP_SIZE, carried_weights
 from attnviz.snapshot.limits import PagePrecision, check_options, count_weights
 from attnviz.snapshot.vectors import carried_vectors
@@ -124,7 +126,10 @@ def make_page(
     vectors = carried_vectors(stacks, exact=exact) if "vectors" in carries else None
     description = describe(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
-    scores = _carried_scores(record) if few else []
+    # Estimates in live views are estimates in pages.
+    estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
+    sampled = [stack for stack in stacks if stack.name in estimated]
+    scores = _carried_scores(stacks if few else sampled, sampled)
     carried = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
@@ -138,6 +143,8 @@ def make_page(
         "maps": [],
         "scores": scores,
     }
+    if sampled:
+        data["strips"] = [_carried_strips(stack, n) for stack in sampled for n in stack.layers]
     if vectors is not None:
         data |= {"vectors": vectors, "maps": _carried_maps(record)}
     if "weights" in carries:
@@ -178,17 +185,27 @@ def _document(
         else "",
         # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-        bundle=packed(bundle(view).encode()),
+        bundle=packed(bundle(view, "page").encode()),
         loader=_LOADER,
     )
 
 
-def _carried_scores(record: AttentionRecord) -> list[dict[str, Any]]:
+def _carried_scores(
+    stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
+) -> list[dict[str, Any]]:
     return [
         {"stack": stack.name, "pattern": pattern, "scores": finite_scores(scores)}
-        for stack in record.stacks.values()
-        for pattern, scores in all_head_scores(stack).items()
+        for stack in stacks
+        for pattern, scores in all_head_scores(
+            stack, queries=SAMPLED_QUERIES if stack in sampled else None
+        ).items()
     ]
+
+
+def _carried_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
+    found = strips(stack, layer)
+    place = {"stack": stack.name, "layer": layer}
+    return place | found.header() | {"data": packed(found.data)}
 
 
 def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
