@@ -5,6 +5,7 @@ import { attentionRow } from "../src/channel/attention";
 import { type CarriedLayer, fromHalf, readFloats } from "../src/channel/carried";
 import { PageCarrier, type PageData } from "../src/channel/page";
 import { Source } from "../src/channel/source";
+import { askVectors } from "../src/channel/vectors";
 
 interface Case {
   name: string;
@@ -47,7 +48,7 @@ describe("attention of a page", () => {
     const source = sourceOf(layer, arrays);
     expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
     for (const { head, token, logits, weights, sink_weight } of rows) {
-      const found = await source.vectors({
+      const found = await askVectors(source, {
         stack: "self",
         layer: 3,
         head,
@@ -73,10 +74,28 @@ describe("attention of a page", () => {
     }
   });
 
+  it.each(cases)("is drawn where no weights are carried: $name", async (given) => {
+    const { layer, arrays, rows } = given;
+    const source = sourceOf(layer, arrays);
+    const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
+    const heads = Array.from({ length: count }, (_, head) => head);
+    const at = { stack: "self", layer: 3, heads, precision: "uint8" as const };
+    const block = await source.block({ ...at, rows: [0, queries], columns: [1, keys] });
+    for (const { head, token, weights } of rows) {
+      weights.slice(1).forEach((weight, i) => {
+        const found = block.matrices[head]?.[token * (keys - 1) + i];
+        expect(found, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
+      });
+    }
+    const tile = await source.tile({ ...at, level: 8, row: 0, column: 0, pooled: "mean" });
+    const sum = rows.flatMap(({ weights }) => weights).reduce((total, each) => total + each, 0);
+    expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
+  });
+
   it.each(cases)("adds up, key by key: $name", async ({ layer, arrays, rows }) => {
     const source = sourceOf(layer, arrays);
     for (const { head, token } of rows) {
-      const found = await source.vectors({
+      const found = await askVectors(source, {
         stack: "self",
         layer: 3,
         head,
@@ -126,7 +145,7 @@ describe("attention of a page", () => {
       token: 0,
       keys: [0, 1] as [number, number],
     };
-    await expect(source.vectors(request)).rejects.toThrow(/layer 9 of "self"/);
+    await expect(askVectors(source, request)).rejects.toThrow(/layer 9 of "self"/);
   });
 });
 

@@ -1,14 +1,13 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { TokenList } from "../src/channel/source";
-import { pairMembers } from "../src/ui/pairs";
+import { leftOutKeys, pairMembers } from "../src/channel/strongest";
 import {
   clipWindow,
   computeLines,
   defaultWindow,
   type LineOptions,
   type Lines,
-  leftOutKeys,
   shownMatrices,
   type Weights,
 } from "../src/views/head-lines";

@@ -26,7 +26,7 @@ const ROWS = [
   [0.125, 0, 0.5, 0.25, 0, 0.125],
   [0, 0, 0, 0, 0, 1],
 ];
-const MATRIX = Float32Array.from(ROWS.flat());
+const rowAt = (row: number): Float32Array => Float32Array.from(ROWS[row] ?? []);
 
 const request: StrongestRequest = {
   stack: "self",
@@ -53,8 +53,7 @@ function meant(more: Partial<Meant> = {}, keys = 6): Meant {
 function replyOf(part: StrongestRequest): Reply {
   const [top, bottom] = part.rows;
   const found = part.heads.map(() => {
-    const rows = Float32Array.from(ROWS.slice(top, bottom).flat());
-    return strongestOf(rows, { ...part, bin_size: 2 }, 6, meant());
+    return strongestOf(rowAt, { ...part, bin_size: 2 }, 6, meant());
   });
   const buffers = [
     ...found.map((each) => each.keys),
@@ -75,7 +74,7 @@ function replyOf(part: StrongestRequest): Reply {
 
 describe("the strongest keys", () => {
   it("are found in whole rows, with all sums", () => {
-    const found = strongestOf(MATRIX, request, 6, meant());
+    const found = strongestOf(rowAt, request, 6, meant());
     expect([...found.keys]).toEqual([0, 1, 2, 3, 5, -1]);
     expect([...found.weights]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
     expect([...found.sums]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
@@ -86,7 +85,7 @@ describe("the strongest keys", () => {
     const leftOut = Uint8Array.from([1, 0, 0, 0, 0, 0]);
     const pairKeys = Uint8Array.from([1, 1, 1, 1, 0, 1]);
     const pairQueries = Uint8Array.from([1, 1, 0, 1, 1, 1]);
-    const found = strongestOf(MATRIX, request, 6, meant({ leftOut, pairKeys, pairQueries }));
+    const found = strongestOf(rowAt, request, 6, meant({ leftOut, pairKeys, pairQueries }));
     expect([...found.keys]).toEqual([1, -1, 2, 3, 5, -1]);
     expect([...found.sums]).toEqual([1, 0.5, 0.25, 1, 0.125, 0, 1, 0, 0]);
     // Of the two queries that are taken.
@@ -144,7 +143,6 @@ describe("the strongest keys", () => {
       new Source(carrier),
       long,
       numKeys,
-      null,
       (found) => {
         seen.push(found.done);
         last = found;
@@ -158,13 +156,8 @@ describe("the strongest keys", () => {
   });
 
   it("of one query are put in order over all heads, and null until they are known", () => {
-    const found = strongestOf(MATRIX, request, 6, meant());
-    const weaker = strongestOf(
-      MATRIX.map((value) => value / 2),
-      request,
-      6,
-      meant(),
-    );
+    const found = strongestOf(rowAt, request, 6, meant());
+    const weaker = strongestOf((row) => rowAt(row).map((value) => value / 2), request, 6, meant());
     const all: Strongest = { rows: [0, 3], k: 2, binSize: 2, matrices: [weaker, found], done: 1 };
     expect(strongestKeys(all, 0, false)?.map(({ series, key }) => [series, key])).toEqual([
       [1, 0],
@@ -202,7 +195,7 @@ const inWindow: Weights = {
 
 function found(options: Partial<LineOptions> = {}, k = 2): Strongest {
   const all = { ...window_, ...options };
-  const one = strongestOf(MATRIX, { ...request, k }, 6, all);
+  const one = strongestOf(rowAt, { ...request, k }, 6, all);
   return { rows: [0, 3], k, binSize: 2, matrices: [one], done: 1 };
 }
 
@@ -241,15 +234,18 @@ describe("lines of a part of a text", () => {
 
   it("are few to one place, but for the query that is looked at", () => {
     const numRows = 64;
-    const matrix = new Float32Array(numRows * LONG);
-    for (let row = 0; row < numRows; row++) matrix[row * LONG] = 0.5 + row / 1000;
+    const sink = (row: number): Float32Array => {
+      const values = new Float32Array(LONG);
+      values[0] = 0.5 + row / 1000;
+      return values;
+    };
     const options: LineOptions = {
       ...window_,
       ...meant({}, LONG),
       queryWindow: [0, numRows],
       keyWindow: [70_000, 70_064],
     };
-    const one = strongestOf(matrix, { rows: [0, numRows], k: 3, bin_size: 64 }, LONG, options);
+    const one = strongestOf(sink, { rows: [0, numRows], k: 3, bin_size: 64 }, LONG, options);
     const far: Strongest = { rows: [0, 64], k: 3, binSize: 64, matrices: [one], done: 1 };
     const none: Weights = {
       ...inWindow,

@@ -5,6 +5,7 @@ import { describe, expect, it } from "vitest";
 import type { CarriedLayer } from "../src/channel/carried";
 import { PageCarrier, type PageData } from "../src/channel/page";
 import { keptHeads, Source, type StackDescription } from "../src/channel/source";
+import { askVectors } from "../src/channel/vectors";
 import { absentInWords, allInWords, between } from "../src/ui/kept";
 import { orderHeads, placeOf } from "../src/ui/record";
 import { partOf, planOf, samePicture } from "../src/views/head-data";
@@ -230,7 +231,7 @@ describe("queries and keys of them", () => {
     const place = { stack: layer.stack, layer: layer.layer };
     const keys: [number, number] = [0, layer.num_keys];
     for (const { head, token, weights } of rows.filter((each) => heads.includes(each.head))) {
-      const found = await source.vectors({ ...place, head, token, keys });
+      const found = await askVectors(source, { ...place, head, token, keys });
       for (const [key, weight] of weights.entries())
         expect(found.weights[key]).toBeCloseTo(weight, 5);
       expect(found.header).toMatchObject({
@@ -241,7 +242,7 @@ describe("queries and keys of them", () => {
       });
     }
     if (layer.num_heads > 2) {
-      const asked = source.vectors({ ...place, head: 1, token: 0, keys });
+      const asked = askVectors(source, { ...place, head: 1, token: 0, keys });
       await expect(asked).rejects.toThrow("Head 1 of layer");
     }
   });

@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { hasPair, pairMembers, pairOf, pairRange } from "../src/ui/pairs";
+import { pairMembers } from "../src/channel/strongest";
+import { hasPair, pairOf, pairRange } from "../src/ui/pairs";
 
 const pair = {
   text: ["[CLS]", "a", "b", "[SEP]", "c", "[SEP]"],

@@ -16,6 +16,7 @@ import type {
   MapsRequest,
   Reply,
   Scores,
+  StackDescription,
   TileRequest,
 } from "./source";
 import type { StripsHeader, StripsRequest } from "./strips";

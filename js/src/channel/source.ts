@@ -9,14 +9,6 @@ import { bytesPerValue, decode, type Encoding, inflate, type PieceHeader } from 
 import { type RecordImage, readImage } from "./picture";
 import type { Pooled } from "./pieces";
 import { Recent } from "./recent";
-import {
-  bytesOfVectors,
-  joinVectors,
-  readVectors,
-  splitVectors,
-  type Vectors,
-  type VectorsRequest,
-} from "./vectors";
 
 /** A run of tokens that are the patches of one image, row by row from the top left. */
 export interface PatchGrid {
@@ -220,9 +212,6 @@ export interface Carrier {
 /** Replies carry at most this many bytes: what every host that was tried passes on. */
 export const LARGEST_REPLY = 1_000_000;
 
-/** Dimensions that a head is taken to have when a request for its vectors is cut. */
-const MOST_DIMENSIONS = 1024;
-
 /** Bytes of decoded weights that are kept: over twenty layers of 12 heads at 256 tokens. */
 const KEPT_BYTES = 64_000_000;
 
@@ -381,19 +370,6 @@ export class Source {
       this.#answers.set(key, piece, bytesOfPiece(piece));
     }
     return piece;
-  }
-
-  /** A query, some keys, and how the query's weights come from them. */
-  async vectors(request: VectorsRequest, signal?: AbortSignal): Promise<Vectors> {
-    return this.#once("vectors", request, bytesOfVectors, async () =>
-      joinVectors(
-        await Promise.all(
-          splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map(async (part) =>
-            readVectors(await this.carrier.ask("vectors", part, signal), part.keys),
-          ),
-        ),
-      ),
-    );
   }
 
   /** A pattern's score of every head of a stack, layer by layer. */

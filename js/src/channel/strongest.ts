@@ -6,7 +6,7 @@
  */
 
 import { asBytes } from "./codec";
-import type { Range, Reply, Source } from "./source";
+import type { Range, Reply, Source, TokenList } from "./source";
 
 export interface StrongestRequest {
   stack: string;
@@ -87,6 +87,8 @@ function nothing(numRows: number, k: number, bins: number): Found {
 
 /** Reads a reply. */
 export function readStrongest(reply: Reply): Found[] {
+  // A page hands over what it has found.
+  if (!reply.data) return (reply.header as { found: Found[] }).found;
   const { shape } = reply.header as { shape: [number, number, number, number] };
   const [matrices, rows, k, bins] = shape;
   // A copy, because a view of a message need not start at a multiple of four bytes.
@@ -122,7 +124,7 @@ function bytesOf(found: Found[]): number {
 
 /** The same from whole rows of one matrix. */
 export function strongestOf(
-  matrix: Float32Array,
+  rowAt: (row: number) => Float32Array,
   request: Pick<StrongestRequest, "rows" | "k" | "bin_size">,
   numKeys: number,
   meant: Meant,
@@ -131,11 +133,11 @@ export function strongestOf(
   const k = Math.min(request.k, numKeys);
   const found = nothing(bottom - top, k, Math.ceil(numKeys / request.bin_size));
   for (let row = top; row < bottom; row++) {
-    const place = row - top;
-    const first = place * k;
+    const values = rowAt(row);
+    const first = (row - top) * k;
     const sums = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
-      const value = matrix[place * numKeys + key] as number;
+      const value = values[key] as number;
       sums[0] = (sums[0] as number) + value;
       const aside = meant.leftOut[key] ? 1 : meant.pairKeys[key] ? 0 : 2;
       if (aside) {
@@ -156,22 +158,53 @@ export function strongestOf(
       found.weights[at] = value;
       found.keys[at] = key;
     }
-    found.sums.set(sums, 3 * place);
+    found.sums.set(sums, 3 * (row - top));
   }
   return found;
+}
+
+/** For each key, whether it is left out. */
+export function leftOutKeys(keys: TokenList, leaveOut: readonly (string | number)[]): Uint8Array {
+  const out = new Uint8Array(keys.text.length);
+  for (const each of leaveOut) {
+    if (each === "special") for (const index of keys.special) out[index] = 1;
+    else if (each === "first") out[0] = 1;
+    else if (typeof each === "number" && each >= 0 && each < out.length) out[each] = 1;
+  }
+  return out;
+}
+
+/** For each token, whether it is of the text that `side` of a pair names. */
+export function pairMembers(tokens: TokenList, pair: string, side: "query" | "key"): Uint8Array {
+  const out = new Uint8Array(tokens.text.length).fill(1);
+  if (pair === "all") return out;
+  const wanted = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
+  for (let i = 0; i < out.length; i++) out[i] = tokens.sequence[i] === wanted ? 1 : 0;
+  return out;
+}
+
+/** Which queries and keys are meant by what is left out and by a pair. */
+export function meantBy(
+  { queries, keys }: { queries: TokenList; keys: TokenList },
+  leaveOut: readonly (string | number)[],
+  pair: string,
+): Meant {
+  return {
+    leftOut: leftOutKeys(keys, leaveOut),
+    pairQueries: pairMembers(queries, pair, "query"),
+    pairKeys: pairMembers(keys, pair, "key"),
+  };
 }
 
 /**
  * Asks part by part.
  *
- * @param answer finds a part's answer where no kernel is asked.
  * @param onPart is told what is known so far.
  */
 export async function askStrongest(
   source: Source,
   request: StrongestRequest,
   numKeys: number,
-  answer: ((part: StrongestRequest, signal: AbortSignal) => Promise<Found[]>) | null,
   onPart: (found: Strongest) => void,
   signal: AbortSignal,
 ): Promise<void> {
@@ -184,9 +217,7 @@ export async function askStrongest(
   let done = 0;
   await Promise.all(
     parts.map(async (part) => {
-      const found = answer
-        ? await answer(part, signal)
-        : await source.question("strongest", part, readStrongest, bytesOf, signal);
+      const found = await source.question("strongest", part, readStrongest, bytesOf, signal);
       const first = count === 1 ? 0 : request.heads.indexOf(part.heads[0] as number);
       const row = part.rows[0] - top;
       found.forEach((each, i) => {

@@ -1,7 +1,7 @@
 /** A query, its keys and how its weights come from them: the request and its answer. */
 
 import { asBytes } from "./codec";
-import type { Range, Reply } from "./source";
+import { LARGEST_REPLY, type Range, type Reply, type Source } from "./source";
 
 /** Which row of which head, and which of its keys. */
 export interface VectorsRequest {
@@ -151,4 +151,20 @@ export function joinVectors(parts: Vectors[]): Vectors {
 /** Bytes that an answer takes. */
 export function bytesOfVectors(vectors: Vectors): number {
   return 4 * (vectors.query.length + vectors.keyVectors.length + 4 * vectors.weights.length);
+}
+
+/** Dimensions that a head is taken to have when a request for its vectors is cut. */
+const MOST_DIMENSIONS = 1024;
+
+/** A query, some keys, and how the query's weights come from them. */
+export async function askVectors(
+  source: Source,
+  request: VectorsRequest,
+  signal?: AbortSignal,
+): Promise<Vectors> {
+  const parts = splitVectors(request, MOST_DIMENSIONS, LARGEST_REPLY).map((part) => {
+    const read = (reply: Reply): Vectors => readVectors(reply, part.keys);
+    return source.question("vectors", part, read, bytesOfVectors, signal);
+  });
+  return joinVectors(await Promise.all(parts));
 }

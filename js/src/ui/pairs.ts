@@ -50,24 +50,11 @@ export function pairOf(sides: Sides, pair: Pair): Pair {
   return pair === "all" || hasPair(sides) ? pair : "all";
 }
 
-function wantedText(pair: Pair, side: "query" | "key"): number {
-  return pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
-}
-
-/** For each token, whether it is of the text that `side` of the pair names. */
-export function pairMembers(tokens: TokenList, pair: Pair, side: "query" | "key"): Uint8Array {
-  const out = new Uint8Array(tokens.text.length).fill(1);
-  if (pair === "all") return out;
-  const wanted = wantedText(pair, side);
-  for (let i = 0; i < out.length; i++) out[i] = tokens.sequence[i] === wanted ? 1 : 0;
-  return out;
-}
-
 /** The tokens, from first to last, of the text that `side` of the pair names; all for "all". */
 export function pairRange(tokens: TokenList, pair: Pair, side: "query" | "key"): Range {
   const whole: Range = [0, tokens.text.length];
   if (pair === "all") return whole;
-  const wanted = wantedText(pair, side);
+  const wanted = pair[side === "query" ? 0 : 2] === "a" ? 0 : 1;
   const first = tokens.sequence.indexOf(wanted);
   return first < 0 ? whole : [first, tokens.sequence.lastIndexOf(wanted) + 1];
 }

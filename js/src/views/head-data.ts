@@ -129,6 +129,11 @@ export function unloaded(plan: Plan): Loaded {
   return { plan, weights: { ...weightsOf(plan, piece), columns } };
 }
 
+/** Whether any weight is known. */
+export function isLoaded({ weights }: Loaded): boolean {
+  return weights.columns[1] > weights.columns[0];
+}
+
 /** Loads what a plan needs. */
 export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
   const request = {

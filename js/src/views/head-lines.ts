@@ -1,6 +1,6 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
-import type { Range, TokenList } from "../channel/source";
+import type { Range } from "../channel/source";
 import type { Strongest } from "../channel/strongest";
 import { allInWords } from "../ui/kept";
 import type { Place } from "../ui/record";
@@ -136,17 +136,6 @@ export function shownMatrices(
   const all = heads.length === place.kept.length;
   const name = combinedName(how, all ? allInWords(place) : `${heads.length} heads`);
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
-}
-
-/** For each key, whether it is left out. */
-export function leftOutKeys(keys: TokenList, leaveOut: readonly LeaveOut[]): Uint8Array {
-  const out = new Uint8Array(keys.text.length);
-  for (const each of leaveOut) {
-    if (each === "special") for (const index of keys.special) out[index] = 1;
-    else if (each === "first") out[0] = 1;
-    else if (each >= 0 && each < out.length) out[each] = 1;
-  }
-  return out;
 }
 
 /** One line on its way to a key outside the window. */

@@ -1,13 +1,13 @@
 /** The head view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import type { Strongest } from "../channel/strongest";
+import { meantBy, type Strongest } from "../channel/strongest";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import { shapesOf } from "../draw/patches";
 import { imagesDrawn } from "../ui/images";
 import type { ViewContext } from "../ui/mount";
-import { pairMembers, pairOf } from "../ui/pairs";
+import { pairOf } from "../ui/pairs";
 import { placeOf } from "../ui/record";
 import { type Scaling, scaleEnd } from "../ui/scale";
 import { assign, follow, valuesOf } from "../ui/state";
@@ -15,6 +15,7 @@ import { answerStart } from "../ui/walking";
 import { captionOf, summaryOf } from "./head-caption";
 import {
   type HeadState,
+  isLoaded,
   isTogether,
   type Loaded,
   load,
@@ -28,7 +29,7 @@ import {
 import type { Caption } from "./head-figure";
 import { findTokens, type Matches } from "./head-find";
 import { type Layout, layOut, type Side } from "./head-layout";
-import { computeLines, type Lines, leftOutKeys, shownMatrices } from "./head-lines";
+import { computeLines, type Lines, shownMatrices } from "./head-lines";
 import {
   backMarks,
   backOpacity,
@@ -108,18 +109,12 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const meant = computed(() => {
     const drawn = base.value?.plan;
     if (!drawn) return null;
-    const pair = pairOf(drawn, state.pair.value);
-    return {
-      leftOut: leftOutKeys(drawn.keys, state.leave_out.value),
-      pairQueries: pairMembers(drawn.queries, pair, "query"),
-      pairKeys: pairMembers(drawn.keys, pair, "key"),
-    };
+    return meantBy(drawn, state.leave_out.value, pairOf(drawn, state.pair.value));
   });
   const strongest = makeStrongest(
     context,
     computed(() => base.value?.plan ?? null),
     computed(() => plan.value?.token ?? null),
-    meant,
   );
   // A window's own weights cost little once its rows have been gone through.
   const inWindow = record.answer(
@@ -352,8 +347,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
 
   const current = computed(() => {
     const drawn = loaded.value?.plan;
-    const empty = loaded.value?.weights.columns;
-    const whole = imagesDrawn(context) && empty?.[0] !== empty?.[1];
+    const whole = imagesDrawn(context) && loaded.value !== null && isLoaded(loaded.value);
     return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value) && whole;
   });
 

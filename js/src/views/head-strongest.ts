@@ -11,7 +11,6 @@ import {
 import type { ViewContext } from "../ui/mount";
 import { pairOf } from "../ui/pairs";
 import { type HeadState, isTogether, type Plan } from "./head-data";
-import { combineMatrices } from "./head-lines";
 import { binSizeOf } from "./head-strips";
 
 /** Asked for each query, so that fewer lines are not asked for anew. */
@@ -55,10 +54,11 @@ export function strongestHere(
 ): Strongest {
   const numKeys = plan.keys.text.length;
   const [rows, bin_size] = [plan.queryWindow, binSizeOf(numKeys, plan.keyWindow)];
-  const skipped = (rows[0] - plan.rows[0]) * numKeys;
-  const found = matrices.map((matrix) =>
-    strongestOf(matrix.subarray(skipped), { rows, k, bin_size }, numKeys, meant),
-  );
+  const found = matrices.map((matrix) => {
+    const start = (row: number): number => (row - plan.rows[0]) * numKeys;
+    const rowAt = (row: number) => matrix.subarray(start(row), start(row + 1));
+    return strongestOf(rowAt, { rows, k, bin_size }, numKeys, meant);
+  });
   return { rows, k: Math.min(k, numKeys), binSize: bin_size, matrices: found, done: 1 };
 }
 
@@ -102,7 +102,6 @@ export function makeStrongest(
   context: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
   pinned: ReadonlySignal<number | null>,
-  meant: ReadonlySignal<Meant | null>,
 ): Record<"ofAll" | "ofPinned", ReadonlySignal<Strongest | null>> {
   const { source, state, record } = context;
   const traits = computed(() => ({
@@ -110,18 +109,6 @@ export function makeStrongest(
     leave_out: state.leave_out.value,
     pair: state.pair.value,
   }));
-
-  /** A page has whole rows at hand. */
-  const inPage = async (part: StrongestRequest, ended: AbortSignal) => {
-    const numKeys = plan.peek()?.keys.text.length ?? 0;
-    const { stack, layer, heads, rows, combine } = part;
-    const { matrices } = await source.block(
-      { stack, layer, heads, rows, columns: [0, numKeys], precision: "uint8" },
-      ended,
-    );
-    const shown = combine === "separate" ? matrices : [combineMatrices(matrices, combine)];
-    return shown.map((matrix) => strongestOf(matrix, part, numKeys, meant.peek() as Meant));
-  };
 
   const asked = (wanted: ReadonlySignal<StrongestRequest | null>) => {
     const known = signal<{ text: string; found: Strongest } | null>(null);
@@ -131,7 +118,6 @@ export function makeStrongest(
         source,
         request,
         plan.peek()?.keys.text.length ?? 0,
-        source.carrier.makesPages ? null : inPage,
         (found) => {
           known.value = { text: JSON.stringify(request), found };
         },

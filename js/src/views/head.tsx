@@ -17,7 +17,7 @@ import { assign, follow, valuesOf } from "../ui/state";
 import { Footer, ViewFrame } from "../ui/view-frame";
 import { captionOf, subtitleOf } from "./head-caption";
 import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./head-controls";
-import { HEAD_DEFAULTS, type HeadState } from "./head-data";
+import { HEAD_DEFAULTS, type HeadState, isLoaded } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
 import { makeHeadImage } from "./head-image";
 import { StrongestList } from "./head-list";
@@ -90,7 +90,15 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
     <ViewFrame
       context={context}
       name="Head view"
-      subtitle={plan ? subtitleOf(plan, loaded?.weights.error ?? null, follow(state)) : ""}
+      subtitle={
+        plan
+          ? subtitleOf(
+              plan,
+              loaded && isLoaded(loaded) ? loaded.weights.error : null,
+              follow(state),
+            )
+          : ""
+      }
       summary={summary}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}

@@ -1,7 +1,7 @@
 /** What the neuron view's state asks of a record, and the loading of it. */
 
 import type { Range, Source } from "../channel/source";
-import type { Vectors } from "../channel/vectors";
+import { askVectors, type Vectors } from "../channel/vectors";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../ui/record";
 
 /** The neuron view's traits; the names are Python's. */
@@ -78,7 +78,7 @@ export async function load(
 ): Promise<Vectors> {
   const { stack, layer, head, token, numKeys } = question;
   const ask = (keys: Range): Promise<Vectors> =>
-    source.vectors({ stack, layer, head, token, keys }, signal);
+    askVectors(source, { stack, layer, head, token, keys }, signal);
   if (question.keys) return ask(question.keys);
   const first = await ask(windowFrom(0, numKeys));
   const strongest = first.header.strongest[0]?.[0] ?? 0;
