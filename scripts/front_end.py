@@ -34,10 +34,10 @@ class FrontEndError(Exception):
 
 
 def bundles() -> list[Path]:
-    """The files that a build makes: one for each view."""
+    """The files that a build makes: for each view one for widgets and one for exported pages."""
     # head-plot.tsx is a part of head.tsx, and no view.
     views = sorted(path.stem for path in VIEWS.glob("*.tsx") if "-" not in path.stem)
-    return [STATIC / f"{view}.js" for view in views]
+    return [STATIC / f"{view}{use}.js" for view in views for use in ("", "-page")]
 
 
 def is_out_of_date() -> bool:

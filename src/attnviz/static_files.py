@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 __all__ = ["bundle"]
 
 _FOLDER = Path(__file__).parent / "static"
 
 
-def bundle(view: str) -> str:
+def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
     """The JavaScript of a view.
 
     Parameters
     ----------
     view : str
         Name of the view, ``"head"`` for instance.
+    use : {"widget", "page"}
+        For a widget, which asks its kernel, or for a page, which carries what it shows. They share
+        all but that.
 
     Returns
     -------
@@ -27,7 +31,7 @@ def bundle(view: str) -> str:
     FileNotFoundError
         If the front-end was not built; says how to.
     """
-    path = _FOLDER / f"{view}.js"
+    path = _FOLDER / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError:

@@ -174,14 +174,14 @@ def test_the_page_names_no_address() -> None:
     assert "sourceMappingURL" not in text
 
 
-def test_the_page_carries_the_same_bundle_as_the_widget() -> None:
+def test_the_page_carries_the_bundle_of_its_view() -> None:
     page = Page(HeadView(given_record()).to_html())
-    assert unpacked(page.scripts[1]).decode() == bundle("head")
+    assert unpacked(page.scripts[1]).decode() == bundle("head", "page")
 
 
 def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
     code = 'const a = "</script><script>alert(1)</script><!--", b = "</SCRIPT >";'
-    monkeypatch.setattr(attnviz.snapshot.html, "bundle", lambda _: code)
+    monkeypatch.setattr(attnviz.snapshot.html, "bundle", lambda *_: code)
     page = Page(attnviz.snapshot.html.make_page(given_record(), "head", {}))
     assert [tag for tag, _ in page.tags] == TAGS
     assert unpacked(page.scripts[1]).decode() == code

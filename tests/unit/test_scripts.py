@@ -28,6 +28,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "js/tsconfig.json": 100,
         "js/package-lock.json": 100,
         "static/head.js": 200,
+        "static/head-page.js": 200,
     }.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -41,7 +42,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_fresh_bundle_is_left_alone(project: Path) -> None:
-    assert front_end.bundles() == [project / "static" / "head.js"]
+    static = project / "static"
+    assert front_end.bundles() == [static / "head.js", static / "head-page.js"]
     assert not front_end.is_out_of_date()
 
 

@@ -81,6 +81,12 @@ interface Widget {
   render(props: Props & { el: HTMLElement }): () => void;
 }
 
+/**
+ * What a bundle is for: the build makes one for each, and leaves out of it what the other needs.
+ * Tests have both in one.
+ */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
 /** Left and right of a view's content, as frame.css has it. */
 const PADDING = 48;
 
@@ -172,6 +178,24 @@ function open<S extends RecordState>(
   });
 }
 
+/** What asks a kernel; not in a page's bundle. */
+function fromKernel(model: MessageModel, ended: AbortSignal): Source {
+  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page"
+    ? noSource()
+    : new Source(new KernelChannel(model, ended));
+}
+
+/** What reads a page's data; not in a widget's bundle. */
+function fromPage(data: PageData): Source {
+  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+    ? noSource()
+    : new Source(new PageCarrier(data));
+}
+
+function noSource(): never {
+  throw new Error("A widget and an exported page take bundles of their own.");
+}
+
 /** A signal that ends with `outer`, and the function that ends it before. */
 function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
   const controller = new AbortController();
@@ -190,12 +214,12 @@ export function defineView<S extends RecordState>(
     return {
       initialize({ model, signal: outer }) {
         const [ended, end] = endable(outer);
-        shared = new Source(new KernelChannel(model, ended));
+        shared = fromKernel(model, ended);
         return end;
       },
       render({ model, el, signal: outer }) {
         const [ended, end] = endable(outer);
-        const source = shared ?? new Source(new KernelChannel(model, ended));
+        const source = shared ?? fromKernel(model, ended);
         const state = makeSignals<S>(definition.defaults);
         bindModel(model, state, ended);
         const root = document.createElement("div");
@@ -213,7 +237,7 @@ export function defineView<S extends RecordState>(
     const state = makeSignals<S>(definition.defaults);
     assign(state, data.state as Partial<S>);
     bindHash(state, definition.hash, ended);
-    open(definition, root, new Source(new PageCarrier(data)), state, ended);
+    open(definition, root, fromPage(data), state, ended);
   };
   return { widget, openPage };
 }

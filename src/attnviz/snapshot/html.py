@@ -21,7 +21,7 @@ from attnviz.channel.server import finite_scores
 from attnviz.channel.strips import strips
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.sampled import SAMPLED_QUERIES
-from attnviz.snapshot.choice import MAP_SIZE, carried_weights
+from attnviz.snapshot.choice import MAP_SIZE, carried_weights, check_record
 from attnviz.snapshot.limits import PagePrecision, check_options, count_weights
 from attnviz.snapshot.vectors import carried_vectors
 from attnviz.snapshot.whole import packed
@@ -120,6 +120,8 @@ def make_page(
         If an option makes no sense, or the record is too large for a page; says how to make it fit.
     """
     max_bytes = check_options(precision, max_mb)
+    if "weights" in carries:
+        check_record(record, precision)
     # Before the scores, so that what is too large is refused before minutes of computing.
     stacks = record.stacks.values()
     exact = precision == "exact"
