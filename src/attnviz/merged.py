@@ -10,6 +10,7 @@ tokens, attention from a word is the mean of its tokens'. Rows that sum to 1 sta
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,9 +18,11 @@ from numpy.typing import NDArray
 
 from attnviz.kept import vectors_of_layer
 from attnviz.masks import BandMask
+from attnviz.tokens import Tokens
 from attnviz.weights import LayerAttention, tiles
+from attnviz.words import merged_tokens, word_starts
 
-__all__ = ["MERGED_NOTE", "MergedWeights"]
+__all__ = ["MERGED_NOTE", "MergedWeights", "merged_layers"]
 
 MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
@@ -186,3 +189,43 @@ def _words_of(
     first = int(np.searchsorted(starts, begin, side="right")) - 1
     last = int(np.searchsorted(starts, end, side="left"))
     return slice(first, last), np.maximum(starts[first:last] - begin, 0)
+
+
+def merged_layers(
+    name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
+) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
+    """Merge the tokens of a stack into words.
+
+    Parameters
+    ----------
+    name : str
+        The stack's, for errors.
+    layers : mapping of int to LayerAttention
+        Its layers.
+    query_tokens, key_tokens : Tokens
+        The rows and the columns, the same object where they are the same tokens.
+
+    Returns
+    -------
+    (dict, Tokens, Tokens or None), or None
+        Layers, queries and keys of the merged stack, keys None where they are the queries; None as
+        a whole where every token is a word.
+
+    Raises
+    ------
+    ValueError
+        If nothing tells which tokens are one word.
+    """
+    one_text = key_tokens is query_tokens
+    queries = word_starts(query_tokens, f"query_tokens of stack {name!r}")
+    keys = queries if one_text else word_starts(key_tokens, f"key_tokens of stack {name!r}")
+    if (len(queries), len(keys)) == (len(query_tokens), len(key_tokens)):
+        return None
+    # The same arrays for all layers: they are saved once.
+    rows = np.array(queries, np.int64)
+    columns = rows if one_text else np.array(keys, np.int64)
+    return (
+        {number: MergedWeights(attention, rows, columns) for number, attention in layers.items()},
+        merged_tokens(query_tokens, queries),
+        None if one_text else merged_tokens(key_tokens, keys),
+    )

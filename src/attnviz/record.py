@@ -19,7 +19,8 @@ from numpy.typing import NDArray
 from attnviz.elsewhere import FromElsewhere
 from attnviz.images import checked_image
 from attnviz.merged import MERGED_NOTE
-from attnviz.stack import AttentionStack, spans
+from attnviz.spans import spans
+from attnviz.stack import AttentionStack
 from attnviz.tokens import Tokens
 
 if TYPE_CHECKING:

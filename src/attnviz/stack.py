@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.kept import vectors_of_head, vectors_of_layer
-from attnviz.merged import MergedWeights
+from attnviz.merged import merged_layers
+from attnviz.spans import full_slice, spans
 from attnviz.tokens import Tokens
 from attnviz.weights import LayerAttention
-from attnviz.words import merged_tokens, word_starts
 from attnviz.zeros import ZeroCount, count_zeros
 
-__all__ = ["AttentionStack", "spans"]
+__all__ = ["AttentionStack"]
 
 
 class AttentionStack:
@@ -205,8 +205,8 @@ class AttentionStack:
             If `rows` or `columns` is no slice or has a step.
         """
         attention = self.attention(layer)
-        row_slice = _full_slice("rows", rows, attention.num_queries)
-        column_slice = _full_slice("columns", columns, attention.num_keys)
+        row_slice = full_slice("rows", rows, attention.num_queries)
+        column_slice = full_slice("columns", columns, attention.num_keys)
         if head is not None:
             return attention.weights(self._head(layer, head), row_slice, column_slice)
         return np.stack(
@@ -246,8 +246,8 @@ class AttentionStack:
         attention = self.attention(layer)
         return attention.allowed(
             self._head(layer, head),
-            _full_slice("rows", rows, attention.num_queries),
-            _full_slice("columns", columns, attention.num_keys),
+            full_slice("rows", rows, attention.num_queries),
+            full_slice("columns", columns, attention.num_keys),
         )
 
     def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
@@ -363,23 +363,10 @@ class AttentionStack:
         --------
         AttentionRecord.merge_words : what words are, with an example.
         """
-        one_text = self.key_tokens is self.query_tokens
-        queries = word_starts(self.query_tokens, f"query_tokens of stack {self.name!r}")
-        keys = queries
-        if not one_text:
-            keys = word_starts(self.key_tokens, f"key_tokens of stack {self.name!r}")
-        if (len(queries), len(keys)) == (len(self.query_tokens), len(self.key_tokens)):
+        merged = merged_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
+        if merged is None:
             return self
-        # The same arrays for all layers: they are saved once.
-        rows = np.array(queries, np.int64)
-        columns = rows if one_text else np.array(keys, np.int64)
-        return AttentionStack(
-            self.name,
-            {n: MergedWeights(attention, rows, columns) for n, attention in self._layers.items()},
-            merged_tokens(self.query_tokens, queries),
-            None if one_text else merged_tokens(self.key_tokens, keys),
-            normalized=self.normalized,
-        )
+        return AttentionStack(self.name, *merged, normalized=self.normalized)
 
     def _head(self, layer: int, head: int) -> int:
         num_heads = self.attention(layer).num_heads
@@ -411,32 +398,3 @@ class AttentionStack:
             f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
             f"head{'s' if per_layer != '1' else ''} each, {size}>"
         )
-
-
-def _full_slice(argument: str, wanted: slice | None, size: int) -> slice:
-    if wanted is None:
-        return slice(0, size)
-    if not isinstance(wanted, slice):
-        raise TypeError(f"{argument} must be a slice such as slice(0, 64); got {wanted!r}")
-    start, stop, step = wanted.indices(size)
-    if step != 1:
-        raise ValueError(f"{argument}={wanted!r} has a step; take every row and pick from those")
-    return slice(start, max(start, stop))
-
-
-def spans(numbers: Sequence[int]) -> str:
-    """Numbers as a reader would say them.
-
-    Parameters
-    ----------
-    numbers : sequence of int
-        Ascending.
-
-    Returns
-    -------
-    str
-        ``"0 to 5"`` or ``"0, 4, 8"``.
-    """
-    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
-        return f"{numbers[0]} to {numbers[-1]}"
-    return ", ".join(map(str, numbers))

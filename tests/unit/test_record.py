@@ -12,7 +12,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.masks import BandMask, PackedMask
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.stack import spans
+from attnviz.spans import spans
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
 from unit.records import (

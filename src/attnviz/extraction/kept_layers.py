@@ -11,7 +11,7 @@ from attnviz.extraction.collect import Run
 from attnviz.extraction.copying import SAMPLED, Copier
 from attnviz.extraction.keeping import Keeping
 from attnviz.extraction.layers import StackLayers
-from attnviz.stack import spans
+from attnviz.spans import spans
 from attnviz.weights import GivenWeights
 
 __all__ = ["kept_layers", "notes_of_kept"]
