@@ -12,6 +12,7 @@ There are three, from the most exact to the smallest:
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -28,7 +29,7 @@ from attnviz.snapshot.vectors import carried_vectors, size_of_vectors
 from attnviz.snapshot.whole import packed, whole_layer
 from attnviz.stack import AttentionStack
 
-__all__ = ["MAP_SIZE", "CarriedWeights", "carried_weights"]
+__all__ = ["MAP_SIZE", "CarriedWeights", "carried_weights", "check_record"]
 
 #: A page of strongest keys has this share of the weight, where there is room.
 COVERED = 0.95
@@ -41,6 +42,8 @@ _POOLED_WEIGHTS = 1_000_000
 _WEIGHTS_PER_BYTE = 25
 # The page computes a layer's weights from its vectors within a second.
 _COMPUTED_PAIRS = 16_000_000
+# At most so many characters are said of a layer beside its data.
+_SAID = 500
 # base64.
 _TEXT = 4 / 3
 
@@ -72,15 +75,56 @@ class CarriedWeights:
 
     @property
     def size(self) -> int:
-        """About the bytes that it adds to a page."""
-        arrays = [] if self.vectors is None else self.vectors["arrays"]
-        texts = [each["data"] for each in (*self.blocks, *self.maps)] + arrays
-        # And what is said beside each.
-        return sum(len(text) + 300 for text in texts)
+        """Bytes that it adds to a page."""
+        vectors = self.vectors or {"arrays": [], "layers": []}
+        texts = [each["data"] for each in (*self.blocks, *self.maps)] + vectors["arrays"]
+        said = [each | {"data": ""} for each in (*self.blocks, *self.maps)] + vectors["layers"]
+        return sum(map(len, texts)) + len(json.dumps(said)) + 4 * len(texts)
 
     def summary(self) -> dict[str, Any]:
         """What a page says about how exact it is, fit for JSON."""
         return {"form": self.form, "covered": self.covered, "error": self.error}
+
+
+def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
+    """Refuse a record of which no page can be made, before anything is computed.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        The record.
+    precision : {"auto", "exact"}
+        As `carried_weights` takes it.
+
+    Raises
+    ------
+    ValueError
+        If there are too many weights; says how many would do.
+    """
+    count = limits.count_weights(record)
+    if precision == "exact":
+        if count > limits.MAX_WEIGHTS and not _can_compute(record):
+            raise ValueError(_too_many(count, f"at most {limits.MAX_WEIGHTS:,}"))
+        return
+    if count <= limits.MAX_LOOKED_AT:
+        return
+    layers = [
+        (len(stack.kept_heads(layer)), len(stack.query_tokens) * len(stack.key_tokens))
+        for stack in record.stacks.values()
+        for layer in stack.layers
+    ]
+    most = limits.MAX_LOOKED_AT // max(heads * pairs for heads, pairs in layers)
+    heads = limits.MAX_LOOKED_AT // max(pairs for _, pairs in layers)
+    ways = ["take a shorter text"]
+    if most:
+        ways.insert(0, f"choose layers with include_layers=[...], up to {most} of {len(layers)}")
+    elif heads:
+        ways.insert(0, f"keep up to {heads} of one layer's heads with extract(..., heads=...)")
+    raise ValueError(
+        f"a page would be made from {count:,} weights, which takes too long to compute (at most "
+        f"{limits.MAX_LOOKED_AT:,}): {', or '.join(ways)}. Views in a notebook need no page, and "
+        "show texts of any length"
+    )
 
 
 def carried_weights(
@@ -119,7 +163,6 @@ def carried_weights(
         everything = _all(record, full)
         if everything is not None:
             return everything
-    _refuse_hours(record)
     sample = Sample(record)
     limit = max_bytes or limits.default_limit(record, sample.causal)
     wanted = sample.size(COVERED) * _TEXT
@@ -161,17 +204,17 @@ def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Carried
         everything = _all(record, room if smallest is None else min(room, smallest.size))
         smallest = everything or smallest
     if smallest is None or smallest.size > room:
-        limit = (
-            f"at most {limits.MAX_WEIGHTS:,}"
-            if max_bytes is None
-            else f"max_mb={max_bytes / 1e6:g}"
-        )
-        raise ValueError(
-            f'precision="exact": a page with all {count:,} weights would be too large ({limit}); '
-            "choose layers with include_layers=[...], take a shorter text, or let the page carry "
-            'the strongest with precision="auto"'
-        )
+        most = f"max_mb={max_bytes / 1e6:g}" if max_bytes else f"at most {limits.MAX_WEIGHTS:,}"
+        raise ValueError(_too_many(count, most))
     return smallest
+
+
+def _too_many(count: int, most: str) -> str:
+    return (
+        f'precision="exact": a page with all {count:,} weights would be too large ({most}); '
+        "choose layers with include_layers=[...], take a shorter text, or let the page carry the "
+        'strongest with precision="auto"'
+    )
 
 
 def _vectors(record: AttentionRecord, *, exact: bool = False) -> CarriedWeights:
@@ -202,7 +245,7 @@ def _strongest(record: AttentionRecord, sample: Sample, limit: int, rest: int) -
         carried.maps.append(_small(stack, layer, maps))
         layers.append((stack, layer, joined(parts)))
     search = Search(layers, threshold)
-    room = limit - rest - carried.size
+    room = limit - rest - carried.size - _SAID * len(layers)
     carried.blocks, carried.covered, carried.error = search.smallest(COVERED, room)
     if carried.size + rest > limit:
         raise ValueError(
@@ -221,28 +264,6 @@ def _can_compute(record: AttentionRecord) -> bool:
         <= _COMPUTED_PAIRS
         for stack in stacks
         for layer in stack.layers
-    )
-
-
-def _refuse_hours(record: AttentionRecord) -> None:
-    count = limits.count_weights(record)
-    if count <= limits.MAX_LOOKED_AT:
-        return
-    layers = [
-        len(stack.kept_heads(layer)) * len(stack.query_tokens) * len(stack.key_tokens)
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    ]
-    fitting = limits.MAX_LOOKED_AT // max(layers)
-    way = (
-        f"choose layers with include_layers=[...] (up to {fitting} of {len(layers)})"
-        if fitting
-        else "keep fewer heads of one layer with extract(..., layers=[...], heads=[...])"
-    )
-    raise ValueError(
-        f"a page would be made from {count:,} weights, which takes too long to compute (at most "
-        f"{limits.MAX_LOOKED_AT:,}): {way}, or take a shorter text. Views in a notebook show a "
-        "record of any length"
     )
 
 

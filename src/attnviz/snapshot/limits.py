@@ -26,7 +26,7 @@ FULL_BYTES = 6_000_000
 #: Pages of all weights have at most so many: above, a browser tab struggles.
 MAX_WEIGHTS = 200_000_000
 #: So many weights are looked at to find the strongest: minutes on two cores.
-MAX_LOOKED_AT = 4_000_000_000
+MAX_LOOKED_AT = 5_000_000_000
 #: No browser takes a longer text.
 MAX_MEGABYTES = 400
 
