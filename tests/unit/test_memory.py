@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import errno
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from attnviz.extraction import foresight, keeping, memory
 from attnviz.extraction.estimate import LayerSize, needed_memory
 from attnviz.extraction.keeping import Keeping, read_keeping
 from attnviz.extraction.memory import free_memory, in_words
-from attnviz.extraction.room import check_memory
+from attnviz.extraction.room import check_disk, check_memory, free_disk
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -182,6 +183,40 @@ def test_the_error_says_how_much_and_what_would_fit() -> None:
     )
     # 40 heads x 128 dimensions x 4 bytes x 32 layers a token.
     assert 60 * 10**9 // (40 * 128 * 4 * 32) == 91_552
+
+
+@pytest.mark.parametrize(("lacking", "named"), [(0, True), (1, False), (None, False)])
+def test_the_disk_is_named_where_it_has_room(lacking: int | None, named: bool) -> None:
+    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    free = None if lacking is None else needed - lacking
+    with pytest.raises(MemoryError) as raised:
+        check_memory(layers(), Keeping(CPU), {CPU: 60 * 10**9}.get, lambda _: free)
+    said = 'a text of up to 91,552 tokens or spool="folder" (on disk) would fit'
+    assert str(raised.value).endswith(said) == named
+
+
+def test_a_disk_that_is_too_small_is_told_with_what_would_fit(tmp_path: Path) -> None:
+    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: needed)
+    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: None)
+    with pytest.raises(OSError, match="spool: the queries and keys") as raised:
+        check_disk(layers(), Keeping(CPU), tmp_path, lambda _: 60 * 10**9)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
+    assert raised.value.strerror == (
+        "spool: the queries and keys of 32 layers for 131,072 tokens take 86 GB, and 60 GB are "
+        'free on that disk; dtype="bfloat16", layers=range(22) or a text of up to 91,552 tokens '
+        "would fit"
+    )
+
+
+def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
+    free = free_disk(tmp_path)
+    assert free is not None
+    assert free > 0
+    # Also of one that is yet to be made; the disk is in use meanwhile.
+    later = free_disk(tmp_path / "no" / "such")
+    assert later is not None
+    assert abs(later - free) < 10**9
 
 
 def test_nothing_is_said_where_it_fits_or_nobody_knows() -> None:
