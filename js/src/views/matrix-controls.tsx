@@ -118,6 +118,7 @@ function WindowField(props: {
   const field = (name: string, value: number, change: (value: number) => void) => (
     <input
       class="av-from"
+      style={{ width: `${34 + 8 * Math.max(4, String(count).length)}px` }}
       type="number"
       aria-label={`${label}: ${name} in sight`}
       min={extent[0]}

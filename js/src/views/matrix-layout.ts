@@ -81,8 +81,15 @@ function sizeOf(step: number): number {
 }
 
 const widths = new WeakMap<TokenList, Map<string, number>>();
-/** Tokens that are measured at most: of a long text a part says how long its labels are. */
+/** Tokens that are measured at most: of a long text those of most characters. */
 const MEASURED = 2000;
+
+function longestOf(texts: readonly string[]): readonly number[] {
+  const all = texts.map((_, token) => token);
+  if (texts.length <= MEASURED) return all;
+  const lengths = texts.map((text) => text.length);
+  return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MEASURED);
+}
 
 /** The widest label of a side, kept: it must not change while the matrix is panned. */
 function widest(
@@ -98,10 +105,11 @@ function widest(
   let found = known.get(key);
   if (found === undefined) {
     const font = fontOf({ size, font: "token" });
-    found = tokens.text
-      .slice(0, MEASURED)
-      .filter((_, token) => (shapeOf?.(token) ?? null) === null)
-      .reduce((most, text) => Math.max(most, fitLabel(text, limit, font, measure).width), 0);
+    const width = (token: number): number =>
+      fitLabel(tokens.text[token] as string, limit, font, measure).width;
+    found = longestOf(tokens.text)
+      .filter((token) => (shapeOf?.(token) ?? null) === null)
+      .reduce((most, token) => Math.max(most, width(token)), 0);
     known.set(key, found);
   }
   return found;

@@ -7,7 +7,7 @@ import { stepLayer } from "../ui/layers";
 import type { ViewContext } from "../ui/mount";
 import { type Hint, ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
-import { formatWeight, quoted } from "../ui/words";
+import { formatSmall, formatWeight, quoted } from "../ui/words";
 import { cellOf, type MatrixState, movedBy, type Plan, tokensOf } from "./matrix-data";
 import { cellAt } from "./matrix-layout";
 import type { CellAt, Picture } from "./matrix-marks";
@@ -36,6 +36,7 @@ function tokensInWords(plan: Plan, side: "query" | "key", cell: number): string 
 
 /** A weight with as many decimals as it is exact to. */
 function told(exact: Exact): string {
+  if (exact.error === 0 && exact.weight < 5e-4) return formatSmall(exact.weight);
   return formatWeight(exact.weight, exact.error > 0 ? 3 : 5);
 }
 
@@ -63,7 +64,7 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
       ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
       : value === 0
         ? `weight  ${nothingInWords(picture.grid)}`
-        : `weight  ${formatWeight(value, value < 0.00995 ? 4 : 3)}${picture.grid.estimate ? ", estimate" : ""}`;
+        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${picture.grid.estimate ? ", estimate" : ""}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };

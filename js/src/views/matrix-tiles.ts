@@ -143,6 +143,7 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
   for (const [top, bottom] of blocks(rowStarts, span)) {
     // Tiles beside each other are made from the same queries.
     const work: TileWork[] = [];
+    const missing = grid.missing;
     for (const [left, right] of blocks(columnStarts, span)) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
@@ -164,7 +165,8 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
     }
     const [least] = work.sort((one, other) => one.progress - other.progress);
     const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
-    known += least ? (count * least.queries[0]) / least.queries[1] : count;
+    const share = least ? least.queries[0] / least.queries[1] : 1;
+    known += grid.missing > missing ? 0 : count * share;
     done += least ? least.progress * least.pairs : 0;
     pairs += least?.pairs ?? 0;
   }

@@ -6,6 +6,7 @@ import { absentInWords, allInWords } from "../ui/kept";
 import { pairInWords } from "../ui/pairs";
 import { predictingInWords } from "../ui/walking";
 import {
+  formatSmall,
   formatWeight,
   headsInWords,
   precision,
@@ -99,6 +100,13 @@ export interface Said {
   column: Line | null;
 }
 
+/** From so many keys on nearly all weights are less than a hundredth. */
+const MANY_KEYS = 1000;
+
+function weightInWords(plan: Plan, weight: number): string {
+  return plan.keys.text.length < MANY_KEYS ? formatWeight(weight) : formatSmall(weight);
+}
+
 function whereOf(plan: Plan): string {
   const pair = pairInWords(plan.pair, plan.queries);
   return `Layer ${plan.layer}, ${whatInWords(plan)}${pair === "" ? "" : `, ${pair}`}.`;
@@ -110,7 +118,7 @@ function strongInWords(said: Said, cell: Strong): string {
   const from = cellInWords(plan, "query", cell.row);
   const to = cellInWords(plan, "key", cell.column);
   const what = pooledInWords(plan, cell.row, cell.column);
-  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${formatWeight(cell.weight)}`;
+  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(plan, cell.weight)}`;
 }
 
 /** The one sentence: where we are, and what stands out. */
@@ -125,17 +133,18 @@ export function sentence(said: Said): string {
   if (said.token !== null && said.key !== null && row?.token === said.token) {
     const at = said.key - row.window[0];
     const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
-    if (weight !== null) return `${where} ${query} attends to ${key}: ${formatWeight(weight)}.`;
+    if (weight !== null)
+      return `${where} ${query} attends to ${key}: ${weightInWords(plan, weight)}.`;
   }
   if (said.token !== null && said.key === null && row?.token === said.token) {
     const best = strongestOf(row);
     if (!best) return `${where} ${query} attends to no key in sight.`;
-    return `${where} ${query} attends most to ${quotedAt(plan.keys.text, best.index)}: ${formatWeight(best.weight)}.`;
+    return `${where} ${query} attends most to ${quotedAt(plan.keys.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
   }
   if (said.key !== null && said.token === null && column?.token === said.key) {
     const best = strongestOf(column);
     if (!best) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${formatWeight(best.weight)}.`;
+    return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
   }
   const [best] = strongestCells(said.grid, 1);
   if (!best) return `${where} No weight is in sight.`;
@@ -163,7 +172,7 @@ export function summary(said: Said): string {
       .filter(({ weight }) => weight > 0)
       .sort((a, b) => b.weight - a.weight)
       .slice(0, MOST_IN_SUMMARY)
-      .map(({ weight, index }) => `${name(index)} ${formatWeight(weight)}`);
+      .map(({ weight, index }) => `${name(index)} ${weightInWords(plan, weight)}`);
   const named =
     row !== null
       ? ofLine(row, key)

@@ -118,7 +118,8 @@ function MatrixFooter(props: {
 /** How much of what is in sight is exact, and the way to stop or to go on. */
 function Progress({ model, done }: { model: MatrixModel; done: number }) {
   const going = model.going.value;
-  const percent = Math.floor(100 * done);
+  // Of a whole that takes minutes the first tenth is watched most closely.
+  const percent = (Math.floor(1000 * done) / 10).toFixed(done < 0.1 ? 1 : 0);
   return (
     <div class="av-progress">
       <progress aria-label="Exact" max={1} value={done} />

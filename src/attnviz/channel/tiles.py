@@ -158,8 +158,7 @@ def answered_tile(
         exact=exact,
         budget=budget,
     )
-    largest = float(found.cells.max()) or stack.maximum
-    tile = encode(found.cells[None], precision, largest)
+    tile = encode(found.cells[None], precision, float(found.cells.max()))
     header = tile.header() | {
         "progress": found.progress,
         "queries": list(found.queries),
