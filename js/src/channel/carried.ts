@@ -168,15 +168,17 @@ export class VectorCarrier {
     const known = new Map<number, Float32Array>();
     return {
       ...{ shape, maximum: 1, error: layer.error, bytes },
-      add: (head, row, left, line) => {
-        const place = head * numQueries + row;
-        let weights = known.get(place);
-        if (!weights) {
-          weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
-          known.set(place, weights);
-        }
-        for (let x = 0; x < line.length; x++) {
-          line[x] = (line[x] as number) + (weights[left + x] as number);
+      add: (heads, row, left, line) => {
+        for (const head of heads) {
+          const place = head * numQueries + row;
+          let weights = known.get(place);
+          if (!weights) {
+            weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
+            known.set(place, weights);
+          }
+          for (let x = 0; x < line.length; x++) {
+            line[x] = (line[x] as number) + (weights[left + x] as number);
+          }
         }
       },
     };

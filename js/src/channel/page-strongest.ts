@@ -27,10 +27,10 @@ export function pageStrongest(
       line.fill(0);
       for (const head of heads) {
         if (request.combine !== "max") {
-          rows.add(head, row, 0, line);
+          rows.add([head], row, 0, line);
           continue;
         }
-        rows.add(head, row, 0, one.fill(0));
+        rows.add([head], row, 0, one.fill(0));
         one.forEach((value, key) => {
           line[key] = Math.max(line[key] as number, value);
         });

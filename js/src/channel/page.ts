@@ -109,7 +109,7 @@ export class PageCarrier implements Carrier {
     let offset = 0;
     for (const head of this.#layers.places(request, request.heads)) {
       for (let row = top; row < bottom; row++) {
-        rows.add(head, row, left, values.subarray(offset, offset + width));
+        rows.add([head], row, left, values.subarray(offset, offset + width));
         offset += width;
       }
     }

@@ -37,24 +37,23 @@ export function pooledMean(
     const [top, bottom] = [starts.rows[r] as number, starts.rows[r + 1] as number];
     for (let row = top; row < bottom; row++) {
       line.fill(0);
-      for (const head of heads) from.add(head, row, left, line);
+      from.add(heads, row, left, line);
       for (let c = 0; c < numColumns; c++) {
         const begin = (starts.columns[c] as number) - left;
         const end = (starts.columns[c + 1] as number) - left;
         const cell = r * numColumns + c;
         let value = out[cell] as number;
         for (let x = begin; x < end; x++) {
-          const weight = (line[x] as number) / heads.length;
+          const weight = line[x] as number;
           value = pooled === "max" ? Math.max(value, weight) : value + weight;
         }
         out[cell] = value;
       }
     }
-    if (pooled === "max") continue;
     for (let c = 0; c < numColumns; c++) {
-      const cells =
-        (bottom - top) * ((starts.columns[c + 1] as number) - (starts.columns[c] as number));
-      out[r * numColumns + c] = (out[r * numColumns + c] as number) / cells;
+      const width = (starts.columns[c + 1] as number) - (starts.columns[c] as number);
+      const cells = pooled === "max" ? 1 : (bottom - top) * width;
+      out[r * numColumns + c] = (out[r * numColumns + c] as number) / (cells * heads.length);
     }
   }
   return out;

@@ -11,8 +11,8 @@ export interface Rows {
   error: number;
   /** Bytes that it takes to keep them. */
   bytes: number;
-  /** Adds a row's weights, from the key `left` on, to the numbers in `line`. */
-  add: (head: number, row: number, left: number, line: Float32Array) => void;
+  /** Adds some heads' weights of a row, from the key `left` on, to the numbers in `line`. */
+  add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
 }
 
 /** Every weight of all kept heads of a layer; also its small maps, where they are carried. */
@@ -35,7 +35,7 @@ export interface CarriedPiece {
 /** @throws Error where the bytes are not those of the shape. */
 export async function wholeRows(piece: CarriedPiece): Promise<Rows> {
   const { shape, encoding, maximum, error } = piece;
-  const [heads, rows, columns] = shape;
+  const [count, rows, columns] = shape;
   const bytes = await inflate(fromBase64(piece.data));
   const ends = new Float64Array(rows + 1);
   for (let row = 0; row < rows; row++) {
@@ -44,9 +44,9 @@ export async function wholeRows(piece: CarriedPiece): Promise<Rows> {
   }
   const each = ends[rows] as number;
   const size = encoding === "float32" ? 4 : 1;
-  if (bytes.length !== heads * each * size) {
+  if (bytes.length !== count * each * size) {
     throw new Error(
-      `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${heads * each * size}.`,
+      `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
     );
   }
   const exact = encoding === "float32";
@@ -54,12 +54,14 @@ export async function wholeRows(piece: CarriedPiece): Promise<Rows> {
   const values = codeValues(maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },
-    add: (head, row, left, line) => {
-      const start = head * each + (ends[row] as number) + left;
-      const stop = Math.min(line.length, head * each + (ends[row + 1] as number) - start);
-      for (let x = 0; x < stop; x++) {
-        const code = codes[start + x] as number;
-        line[x] = (line[x] as number) + (exact ? code : (values[code] as number));
+    add: (heads, row, left, line) => {
+      for (const head of heads) {
+        const start = head * each + (ends[row] as number) + left;
+        const stop = Math.min(line.length, head * each + (ends[row + 1] as number) - start);
+        for (let x = 0; x < stop; x++) {
+          const code = codes[start + x] as number;
+          line[x] = (line[x] as number) + (exact ? code : (values[code] as number));
+        }
       }
     },
   };

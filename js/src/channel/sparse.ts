@@ -80,18 +80,31 @@ export async function sparseRows(piece: CarriedKeys): Promise<Rows> {
   const values = codeValues(maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * keys.length },
-    add: (head, row, left, line) => {
-      const at = head * numRows + row;
-      const each = spread[at] as number;
-      const stop = Math.min(line.length, (ends[at] as number) - left);
-      for (let x = Math.max(0, (firsts[at] as number) - left); each > 0 && x < stop; x++) {
-        line[x] = (line[x] as number) + each;
+    add: (places, row, left, line) => {
+      const length = line.length;
+      let [rest, from, to] = [0, 0, 0];
+      const spreadRest = (): void => {
+        for (let x = from; rest > 0 && x < to; x++) line[x] = (line[x] as number) + rest;
+      };
+      for (const head of places) {
+        const at = head * numRows + row;
+        const each = spread[at] as number;
+        const begin = Math.max(0, (firsts[at] as number) - left);
+        const stop = Math.min(length, (ends[at] as number) - left);
+        // Most heads have weight on the same keys, over which the rest is then spread at once.
+        if (begin !== from || stop !== to) {
+          spreadRest();
+          [rest, from, to] = [0, begin, stop];
+        }
+        rest += each;
+        const last = starts[at + 1] as number;
+        for (let i = starts[at] as number; i < last; i++) {
+          const x = (keys[i] as number) - left;
+          if (x < 0 || x >= length) continue;
+          line[x] = (line[x] as number) - each + (values[codes[i] as number] as number);
+        }
       }
-      for (let i = starts[at] as number; i < (starts[at + 1] as number); i++) {
-        const x = (keys[i] as number) - left;
-        if (x < 0 || x >= line.length) continue;
-        line[x] = (line[x] as number) - each + (values[codes[i] as number] as number);
-      }
+      spreadRest();
     },
   };
 }
