@@ -8,6 +8,8 @@
 #   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
+#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: twenty minutes, docs/benchmarks.md
+#   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
 #
@@ -20,10 +22,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest coverage lab watch tutorial format package clean environment test-environment front-end
+.PHONY: help demo test oldest coverage bench bench-quick counts lab watch tutorial format package clean environment test-environment front-end
 
 help:
-	@sed -n '3,13s/^# *//p' Makefile
+	@sed -n '3,15s/^# *//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -62,6 +64,25 @@ coverage: test-environment
 	cd tests && ../$(VENV_PYTHON) -m model_types
 	$(VENV_PYTHON) -m pytest tests/model_types/of_all_types.py --junitxml=test-results/coverage.xml
 
+# The other tools beside the packages, which stay as they are.
+.bench: constraints-bench.txt
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .bench \
+		-r constraints-bench.txt
+	@touch .bench
+
+bench: test-environment .bench
+	@$(VENV_PYTHON) scripts/find_browser.py --install
+	cd tests && ../$(VENV_PYTHON) -m benchmarks --write-docs
+
+# The small cases, two minutes; writes test-results/benchmarks.json alone.
+bench-quick: test-environment .bench
+	@$(VENV_PYTHON) scripts/find_browser.py --install
+	cd tests && ../$(VENV_PYTHON) -m benchmarks --quick
+
+counts: test-environment
+	@$(VENV_PYTHON) scripts/find_browser.py --install
+	cd tests && ../$(VENV_PYTHON) -m benchmarks.counts --renew
+
 lab: test-environment
 	.venv/bin/jupyter lab notebooks
 
@@ -81,5 +102,5 @@ package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
 
 clean:
-	rm -rf .venv .oldest js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .venv .oldest .bench js/node_modules src/attnviz/static dist build test-results head_view.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

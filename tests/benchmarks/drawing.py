@@ -1,19 +1,16 @@
-"""Measure how fast views draw once their data are in the browser, and from the kernel.
+"""How fast the head view draws once its data are in the browser.
 
-    .venv/bin/python tests/benchmarks/drawing.py              as a table
-    .venv/bin/python tests/benchmarks/drawing.py --json FILE  and as JSON
+    cd tests && python -m benchmarks.drawing 64 256 1024
 
-Head view, 12 layers of 12 heads, default lines: a change of layer (neighbouring layers are fetched
-ahead: warm; to a layer that was not: cold) and hovering over tokens, from the input event to the
-last draw call, median of 30. Model view, 32 layers of 32 heads at 64 tokens: from opening the page
-to the last draw call, median of 5. Nothing here is a test: machines are noisy.
+12 layers of 12 heads: a change of layer (neighbouring layers are fetched ahead: warm; to one that
+was not: cold) and hovering over tokens, from the input event to the last draw call, medians: as the
+view opens (the mean of the heads, its strongest lines, a window of the tokens), with all heads
+chosen, and with all tokens as well. Nothing here is a test: machines are noisy.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
 import statistics
 import sys
 import tempfile
@@ -24,9 +21,12 @@ import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
-from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.snapshot.browser import find_browser
+from benchmarks.inputs import texts, weights
+from benchmarks.opening import CHROMIUM_FLAGS
 
-REPEATS = 30
+REPEATS = 20
+LAYERS = 12
 
 # Clicks a layer and waits for the sign of being drawn, which is set after the last draw call.
 CHANGE_LAYER = """async (layer) => {
@@ -53,106 +53,63 @@ HOVER = """([x, y]) => {
   plot.dispatchEvent(new PointerEvent("pointermove", at));
   return performance.now() - start;
 }"""
-SETTLE_MS = 400
+SETTLE_MS = 500
 
 
-def weights(layers: int, heads: int, tokens: int) -> torch.Tensor:
-    """Causal weights with a sink and a neighbourhood, like a language model's."""
-    generator = torch.Generator().manual_seed(0)
-    positions = torch.arange(tokens)
-    distance = (positions[:, None] - positions).float()
-    logits = 2 * torch.randn((layers, heads, tokens, tokens), generator=generator) - distance / 8
-    logits[..., 0] += 4
-    return torch.softmax(logits.masked_fill(distance < 0, -torch.inf), dim=-1)
-
-
-def record_of(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
-    """A record with those weights."""
-    texts = [f"token{place}" for place in range(tokens)]
-    return av.AttentionRecord.from_weights(weights(layers, heads, tokens), texts)
-
-
-def opened(browser: Browser, view: Any, folder: Path) -> Page:
-    """The view's page, drawn."""
-    path = view.save(folder / "page.html")
+def opened(browser: Browser, path: Path) -> Page:
+    """The page, drawn."""
     page = browser.new_page(viewport={"width": 1000, "height": 900})
     page.goto(path.as_uri())
     page.wait_for_selector("[data-attnviz-drawn]")
+    # So long that the neighbours have come.
+    page.wait_for_timeout(SETTLE_MS)
     return page
 
 
-def head_view(browser: Browser, tokens: int, folder: Path) -> dict[str, float]:
+def figures(browser: Browser, path: Path) -> dict[str, float]:
     """Milliseconds of a change of layer, warm and cold, and of hovering."""
-    page = opened(browser, av.HeadView(record_of(12, 12, tokens)), folder)
-    warm, cold = [], []
+    page = opened(browser, path)
+    warm = []
     for turn in range(REPEATS):
-        # So long that the neighbours have come.
+        warm.append(page.evaluate(CHANGE_LAYER, 1 - turn % 2))
         page.wait_for_timeout(SETTLE_MS)
-        warm.append(page.evaluate(CHANGE_LAYER, 1 if turn % 2 == 0 else 0))
-    page.close()
-    for layer in (3, 6, 9, 11):
-        # Each page anew: what was drawn once is kept.
-        page = opened(browser, av.HeadView(record_of(12, 12, tokens)), folder)
-        cold.append(page.evaluate(CHANGE_LAYER, layer))
-        page.close()
-    page = opened(browser, av.HeadView(record_of(12, 12, tokens)), folder)
     places = [[320, 60 + 26 * (turn % 20)] for turn in range(REPEATS)]
     hover = [page.evaluate(HOVER, place) for place in places]
+    # Far from each other and from the neighbours, and each for the first time.
+    cold = [page.evaluate(CHANGE_LAYER, layer) for layer in (4, 7, 10)]
     page.close()
     return {
-        "layer_warm_ms": statistics.median(warm),
+        "layer_warm_ms": statistics.median(warm[1:]),
         "layer_cold_ms": statistics.median(cold),
-        "hover_ms": statistics.median(hover),
+        "hover_ms": statistics.median(hover[1:]),
+        "hover_worst_ms": max(hover[1:]),
     }
 
 
-def model_view(browser: Browser, folder: Path) -> dict[str, float]:
-    """Milliseconds from the navigation to the picture, DOM nodes and megabytes."""
-    path = av.ModelView(record_of(32, 32, 64)).save(folder / "page.html")
-    watch = """window.drawn = new Promise((resolve) => {
-      new MutationObserver((_, watch) => {
-        if (!document.querySelector("[data-attnviz-drawn]")) return;
-        watch.disconnect();
-        resolve(performance.now());
-      }).observe(document, { subtree: true, childList: true, attributes: true });
-    });"""
-    times = []
-    nodes = 0
-    for _ in range(5):
-        page = browser.new_page(viewport={"width": 1000, "height": 900})
-        page.add_init_script(watch)
-        page.goto(path.as_uri(), wait_until="commit")
-        times.append(page.evaluate("() => window.drawn"))
-        nodes = page.evaluate("() => document.querySelectorAll('*').length")
-        page.close()
-    return {
-        "drawn_ms": statistics.median(times),
-        "dom_nodes": nodes,
-        "megabytes": path.stat().st_size / 1e6,
-    }
-
-
-def main() -> None:
-    """Print the figures."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write them there, too")
-    options = parser.parse_args()
-    browser_path = find_browser()
-    if browser_path is None:
-        sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
-    with tempfile.TemporaryDirectory() as name, sync_playwright() as playwright:
-        flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
-        browser = playwright.chromium.launch(executable_path=browser_path, args=flags)
-        folder = Path(name)
-        figures: dict[str, Any] = {"cores": os.cpu_count(), "chromium": browser.version}
-        for tokens in (64, 256):
-            figures[f"head view, n={tokens}"] = head_view(browser, tokens, folder)
-        figures["model view, 32 x 32 heads, n=64"] = model_view(browser, folder)
+def main(lengths: list[int]) -> None:
+    """Write them, a line of JSON a case."""
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=find_browser(), args=list(CHROMIUM_FLAGS)
+        )
+        for tokens in lengths:
+            record = av.AttentionRecord.from_weights(weights(LAYERS, LAYERS, tokens), texts(tokens))
+            heads = list(range(LAYERS))
+            window = [0, tokens]
+            everything: dict[str, Any] = {"query_window": window, "key_window": window}
+            cases: dict[str, dict[str, Any]] = {
+                "as it opens": {},
+                "all heads chosen": {"heads": heads},
+                "all heads and tokens": {"heads": heads, **everything},
+            }
+            for case, options in cases.items():
+                path = av.HeadView(record, **options).save(Path(folder) / "page.html")
+                said = {f"{tokens:,}, {case}": figures(browser, path)}
+                sys.stdout.write(json.dumps(said) + "\n")
+                sys.stdout.flush()
         browser.close()
-    sys.stdout.write(json.dumps(figures, indent=2) + "\n")
-    if options.json:
-        options.json.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main()
+    main([int(argument) for argument in sys.argv[1:]] or [64, 256, 1024])

@@ -1,0 +1,191 @@
+"""Measure attnviz beside BertViz, CircuitsVis and inspectus, in one run.
+
+make bench                                          everything, some twenty minutes
+cd tests && python -m benchmarks --quick            its small cases, two minutes
+cd tests && python -m benchmarks --write-docs       and docs/benchmarks.md, docs/benchmarks.json
+
+Every page is made and opened in processes of its own, one after the other, under a limit of time
+and memory: what hangs or eats memory is told as such. Prints tables; asserts nothing, as machines
+differ and are noisy. `benchmarks.counts` compares what does not depend on the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
+from benchmarks.extracting import WAYS
+from benchmarks.guarded import PEERS, ROOT, Limits, guarded
+from benchmarks.machine import machine
+from benchmarks.opening import PACKAGES
+from benchmarks.report import Results, Row, document, tables
+from benchmarks.tools import VIEWS
+
+LAYERS = 12
+DRAWN_LENGTHS = (64, 256, 1024)
+# What takes less is measured twice more, for a median.
+_QUICK_S = 10.0
+_DRAWING_LIMITS = Limits(120, 12 << 30, more_seconds=600)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is measured."""
+
+    lengths: tuple[int, ...]
+    long: tuple[int, ...]
+    grids: tuple[int, ...]
+    extracted: tuple[int, ...]
+    repeats: int
+    limits: Limits
+
+
+FULL = Plan(
+    lengths=(64, 128, 256, 512, 1024),
+    long=(2048, 4096, 8192),
+    grids=(12, 32),
+    extracted=(256, 1024),
+    repeats=3,
+    limits=Limits(120, 12 << 30),
+)
+QUICK = Plan((64,), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=15))
+
+
+class Run:
+    """One run: its folder, its browser, and what was measured until now."""
+
+    def __init__(self, plan: Plan, folder: Path, browser: str) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._browser = browser
+        self.results = Results(machine(browser), plan.limits.words, [], {}, {})
+
+    def pages(self) -> None:
+        """Head views, longer and longer, and grids of all heads."""
+        for view, layers, tokens in self._cases():
+            given = self._weights(layers, tokens) if view != "long" else ""
+            for tool in VIEWS[view]:
+                if self._is_worth_trying(view, tool):
+                    self._add(self._measured(view, tool, layers, tokens, given))
+            if given:
+                Path(given).unlink()
+
+    def extraction(self) -> None:
+        """Time and memory of a forward."""
+        for tokens in self._plan.extracted:
+            figures: dict[str, float] = {}
+            for what in ("time", *WAYS):
+                done = guarded("benchmarks.extracting", what, str(tokens), limits=self._plan.limits)
+                _say(f"extraction, n={tokens}, {what}: {done.fault or done.figures}")
+                figures.update(done.figures)
+            self.results.extraction[str(tokens)] = figures
+
+    def drawing(self) -> None:
+        """How fast attnviz's views draw once their data are in the browser."""
+        lengths = [str(tokens) for tokens in DRAWN_LENGTHS if tokens in self._plan.lengths]
+        done = guarded("benchmarks.drawing", *lengths, limits=_DRAWING_LIMITS)
+        _say(f"drawing: {done.fault or 'done'}")
+        self.results.drawing.update(done.figures)
+
+    def _cases(self) -> Iterator[tuple[str, int, int]]:
+        yield from (("head", LAYERS, tokens) for tokens in self._plan.lengths)
+        yield from (("long", LAYERS, tokens) for tokens in self._plan.long)
+        yield from (("model", layers, 64) for layers in self._plan.grids)
+
+    def _is_worth_trying(self, view: str, tool: str) -> bool:
+        """Not what is larger than what did not open."""
+        before = [row for row in self.results.rows if (row.view, row.tool) == (view, tool)]
+        return not any(row.fault for row in before)
+
+    def _weights(self, layers: int, tokens: int) -> str:
+        path = self._folder / "weights.npy"
+        arguments = (str(layers), str(tokens), str(path))
+        done = guarded("benchmarks.inputs", *arguments, limits=self._plan.limits)
+        if done.fault:
+            sys.exit(f"{layers} layers of weights of {tokens} tokens were not made: {done.fault}")
+        return str(path)
+
+    def _measured(self, view: str, tool: str, layers: int, tokens: int, given: str) -> Row:
+        row = self._once(view, tool, layers, tokens, given)
+        seconds = row.figures.get("build_s", 0) + row.figures.get("drawn_s", 0)
+        if row.fault or seconds > _QUICK_S:
+            return row
+        again = [
+            self._once(view, tool, layers, tokens, given) for _ in range(self._plan.repeats - 1)
+        ]
+        rows = [row, *(each for each in again if not each.fault)]
+        figures = {
+            name: statistics.median(each.figures[name] for each in rows if name in each.figures)
+            for name in row.figures
+        }
+        return Row(view, tool, layers, tokens, figures, runs=len(rows))
+
+    def _once(self, view: str, tool: str, layers: int, tokens: int, given: str) -> Row:
+        page = self._folder / "page.html"
+        sizes = (str(layers), str(tokens), str(page), given)
+        made = guarded("benchmarks.building", view, tool, *sizes, limits=self._plan.limits)
+        figures, fault = made.figures, made.fault and f"building: {made.fault}"
+        if not fault:
+            opened = guarded(
+                "benchmarks.opening",
+                *(view, tool, str(page), str(self._folder), self._browser),
+                limits=self._plan.limits,
+            )
+            figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
+            # One that was drawn has opened, though it may have answered to nothing after that.
+            if "drawn_s" not in figures:
+                fault = f"opening: {opened.fault}"
+        page.unlink(missing_ok=True)
+        return Row(view, tool, layers, tokens, figures, fault)
+
+    def _add(self, row: Row) -> None:
+        self.results.rows.append(row)
+        figures = {name: round(value, 3) for name, value in row.figures.items()}
+        _say(f"{row.name}, {row.layers} layers, n={row.tokens}: {row.fault or figures}")
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def main() -> None:
+    """Measure, print, write."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--quick", action="store_true", help="the small cases, two minutes")
+    results = ROOT / "test-results" / "benchmarks.json"
+    parser.add_argument("--json", type=Path, default=results, help="where the figures go")
+    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.*, too")
+    options = parser.parse_args()
+    browser = find_browser()
+    if browser is None:
+        sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
+    if not PEERS.is_dir():
+        sys.exit("the other tools are not installed: `make bench` does that and runs this")
+    with tempfile.TemporaryDirectory() as folder:
+        command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
+        subprocess.run(command, cwd=folder, check=True)
+        run = Run(QUICK if options.quick else FULL, Path(folder), browser)
+        run.pages()
+        run.extraction()
+        run.drawing()
+    sys.stdout.write(tables(run.results))
+    written = json.dumps(run.results.to_json(), indent=1) + "\n"
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(written, encoding="utf-8")
+    if options.write_docs:
+        (ROOT / "docs" / "benchmarks.json").write_text(written, encoding="utf-8")
+        (ROOT / "docs" / "benchmarks.md").write_text(document(run.results), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,68 @@
+"""Makes one page in a process of its own: how long it takes, and how much memory.
+
+cd tests && python -m benchmarks.building VIEW TOOL LAYERS TOKENS PAGE.html [WEIGHTS.npy]
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import resource
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import torch
+
+from benchmarks.inputs import texts
+from benchmarks.tools import VIEWS
+
+Made = TypeVar("Made")
+
+
+def measured(make: Callable[[], Made]) -> tuple[Made, float, float]:
+    """What it makes, seconds, and by how many bytes the process was at most larger than before."""
+    with contextlib.suppress(OSError):
+        # Linux forgets what the largest size was until now.
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    before = _largest_size()
+    start = time.perf_counter()
+    made = make()
+    seconds = time.perf_counter() - start
+    return made, seconds, _largest_size() - before
+
+
+def _largest_size() -> int:
+    """The bytes that the process had in memory at most."""
+    try:
+        status = Path("/proc/self/status").read_text(encoding="ascii")
+    except OSError:
+        # Kilobytes, but on macOS.
+        unit = 1 if sys.platform == "darwin" else 1024
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
+    # Linux's ru_maxrss may be the size of the process that started this one.
+    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024
+
+
+def main(arguments: list[str]) -> None:
+    """Make it twice, the first time small: that loads what the tool loads when first used."""
+    view, name, layers, tokens, page, given = [*arguments, ""][:6]
+    torch.set_num_threads(1)
+    tool = VIEWS[view][name]
+    count = int(layers)
+    tool.build(torch.full((count, count, 2, 2), 0.5), texts(2))
+    weights = torch.empty(count, count, 0, 0)
+    if given:
+        weights = torch.from_numpy(np.load(given))
+    html, seconds, memory = measured(lambda: tool.build(weights, texts(int(tokens))))
+    written = Path(page).write_bytes(html.encode())
+    answer = {"build_s": seconds, "build_bytes": memory, "html_bytes": written}
+    sys.stdout.write(json.dumps(answer) + "\n")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

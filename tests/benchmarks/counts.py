@@ -1,0 +1,159 @@
+"""Counts that do not depend on the machine: bytes, DOM nodes, requests, logits, bytes held.
+
+make counts                                        renew the baseline, tests/benchmarks/counts.json
+cd tests && python -m benchmarks.counts            how the counts differ from it
+
+`tests/browser/test_counts.py` holds them against the baseline. Whoever changes them on purpose
+renews it in the same commit, where everybody can read by how much.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from playwright.sync_api import Browser, sync_playwright
+from transformers import GPT2Config, GPT2Model
+
+import attnviz as av
+from attnviz import static_files
+from attnviz.record import AttentionRecord
+from attnviz.views.base import AttentionView
+from attnviz.weights import QueryKeyAttention
+from benchmarks.inputs import texts, weights
+from benchmarks.live import LiveView, logits_computed
+from benchmarks.opening import VIEWPORT
+from browser.chromium import launch
+from unit.long_records import long_record
+
+BASELINE = Path(__file__).with_name("counts.json")
+#: By how much a count may differ from the baseline: versions of packages move some of them a bit.
+TOLERANCE = 0.03
+HOW_TO_RENEW = "if that is meant, renew tests/benchmarks/counts.json with `make counts`"
+
+Counts = dict[str, int]
+
+
+def _bundles() -> Iterator[tuple[str, int]]:
+    folder = Path(static_files.__file__).parent / "static"
+    for path in sorted(folder.glob("*.js")):
+        yield f"bundle {path.stem}: bytes", path.stat().st_size
+
+
+def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
+    """Pages of the same weights that the benchmark uses."""
+    short = AttentionRecord.from_weights(weights(12, 12, 64), texts(64))
+    longer = AttentionRecord.from_weights(weights(12, 12, 256), texts(256))
+    wide = AttentionRecord.from_weights(weights(32, 32, 64), texts(64))
+    views: dict[str, AttentionView] = {
+        "head view, 12 x 12, n=64": av.HeadView(short),
+        "head view, 12 x 12, n=256": av.HeadView(longer),
+        "matrix view, 12 x 12, n=256": av.MatrixView(longer),
+        "model view, 12 x 12, n=64": av.ModelView(short),
+        "model view, 32 x 32, n=64": av.ModelView(wide),
+    }
+    for name, view in views.items():
+        path = view.save(folder / "page.html")
+        page = browser.new_page(viewport=VIEWPORT)
+        page.goto(path.as_uri())
+        page.wait_for_selector("[data-attnviz-drawn]", state="attached")
+        yield f"page {name}: bytes", path.stat().st_size
+        yield f"page {name}: DOM nodes", page.evaluate("document.querySelectorAll('*').length")
+        page.close()
+
+
+def _live(browser: Browser) -> Iterator[tuple[str, int]]:
+    """What views ask for when they open, and the head view when its layer changes."""
+    record = long_record(96, layers=12, heads=12, key_heads=12)
+    views: dict[str, AttentionView] = {
+        "head view, 12 x 12, n=96": av.HeadView(record),
+        "matrix view, 12 x 12, n=96": av.MatrixView(record),
+        "model view, 12 x 12, n=96": av.ModelView(record),
+        "neuron view, 12 x 12, n=96": av.NeuronView(record),
+        "head view, 1 x 4, n=4096": av.HeadView(long_record(4096)),
+    }
+    for name, view in views.items():
+        page = browser.new_page(viewport=VIEWPORT)
+        with logits_computed() as counted:
+            live = LiveView(page, view)
+        for what, count in live.count().items():
+            yield f"live {name}: {what}", count
+        yield f"live {name}: logits computed", counted["logits"]
+        yield f"live {name}: bytes held by the kernel", live.bytes_held
+        if name == "head view, 12 x 12, n=96":
+            page.get_by_role("button", name="Layer 1", exact=True).click()
+            live.rest()
+            for what, count in live.count().items():
+                yield f"live {name}, to layer 1: {what}", count
+        page.close()
+
+
+def _extraction() -> Iterator[tuple[str, int]]:
+    torch.manual_seed(0)
+    model: Any = GPT2Model(GPT2Config(n_embd=48, n_layer=3, n_head=4)).eval()
+    record = av.extract(model, {"input_ids": torch.arange(64)[None]}, progress=False)
+    held = 0
+    for stack in record.stacks.values():
+        for layer in stack.layers:
+            attention = stack.attention(layer)
+            assert isinstance(attention, QueryKeyAttention)
+            held += attention.queries.nbytes + attention.keys.nbytes
+    yield "record of GPT-2, 3 x 4, n=64: bytes of queries and keys", held
+
+
+def counted(browser: Browser, folder: Path) -> Counts:
+    """All of them.
+
+    Parameters
+    ----------
+    browser : Browser
+        A Chromium.
+    folder : Path
+        For pages.
+
+    Returns
+    -------
+    dict of str to int
+        What is counted, in words, and the count.
+    """
+    return dict(
+        (*_bundles(), *_pages(browser, folder), *_live(browser), *_extraction()),
+    )
+
+
+def differences(before: Mapping[str, int], now: Mapping[str, int]) -> list[str]:
+    """What differs by more than the tolerance, in words: worse or better, both are news."""
+    said = []
+    for name in sorted({*before, *now}):
+        old, new = before.get(name), now.get(name)
+        if old is None or new is None:
+            said.append(f"{name}: {f'gone, was {old:,}' if new is None else f'new, {new:,}'}")
+        elif abs(new - old) > TOLERANCE * old:
+            share = f", {(new - old) / old:+.0%}" if old else ""
+            said.append(f"{name}: {old:,} -> {new:,}{share}")
+    return said
+
+
+def main() -> None:
+    """Compare, or renew."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.counts")
+    parser.add_argument("--renew", action="store_true", help="write them as the new baseline")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        browser = launch(playwright)
+        now = counted(browser, Path(folder))
+        browser.close()
+    before = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
+    sys.stdout.writelines(f"{line}\n" for line in differences(before, now))
+    if options.renew:
+        BASELINE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""A live view without a notebook: its own bundle in a page, answered by the record's own server.
+
+What crosses is counted: requests, the bytes of their answers, and the logits computed for them.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+from unittest import mock
+
+from playwright.sync_api import Page
+
+from attnviz.channel.kernel import KernelChannel
+from attnviz.channel.server import RecordServer
+from attnviz.views.base import AttentionView
+from attnviz.weights import QueryKeyAttention
+
+# The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
+# is at rest when it is drawn and nothing has been asked or answered for a while.
+_HOST = """async ([bundle, state]) => {
+  const listeners = [];
+  const tell = (event, ...args) => {
+    for (const [name, listener] of [...listeners]) if (name === event) listener(...args);
+  };
+  let last = performance.now();
+  let waiting = 0;
+  const model = {
+    get: (name) => state[name],
+    set: (name, value) => {
+      state[name] = value;
+      tell(`change:${name}`);
+    },
+    save_changes: () => {},
+    on: (name, listener) => listeners.push([name, listener]),
+    off: () => {},
+    send: async (message) => {
+      last = performance.now();
+      waiting++;
+      for (const [answer, data] of await window.answers(message)) {
+        const bytes = data === null ? null : Uint8Array.fromBase64(data);
+        tell("msg:custom", answer, bytes ? [new DataView(bytes.buffer)] : []);
+      }
+      waiting--;
+      last = performance.now();
+    },
+  };
+  const drawn = () => document.querySelector("[data-attnviz-drawn]") !== null;
+  window.rested = () => drawn() && waiting === 0 && performance.now() - last > 500;
+  const address = URL.createObjectURL(new Blob([bundle], { type: "text/javascript" }));
+  const widget = (await import(address)).default();
+  widget.initialize({ model });
+  widget.render({ model, el: document.body });
+}"""
+
+
+class LiveView:
+    """A view at work in a page.
+
+    Parameters
+    ----------
+    page : Page
+        An empty page. It must not have held a live view before.
+    view : AttentionView
+        What is shown.
+    """
+
+    def __init__(self, page: Page, view: AttentionView) -> None:
+        self._page = page
+        self.requests: Counter[str] = Counter()
+        self.bytes = 0
+        self._said: list[tuple[dict[str, Any], list[bytes]]] = []
+        self._server = RecordServer(view.record)
+        self._channel = KernelChannel(self._server, lambda *answer: self._said.append(answer))
+        page.expose_function("answers", self._answers)
+        # Only what is JSON already; the rest is of the host, not of the view.
+        traits = {
+            name: value
+            for name, value in view.get_state().items()
+            if not name.startswith("_") and name != "layout"
+        }
+        page.goto("about:blank")
+        page.evaluate(_HOST, [view._esm, traits])
+        self.rest()
+
+    def rest(self) -> None:
+        """Wait until it is drawn and all that it asked for has come."""
+        self._page.wait_for_function("() => window.rested()")
+
+    def count(self) -> dict[str, int]:
+        """What was asked since the last count, by name, and the bytes of the answers."""
+        counted = {f"requests {name}": times for name, times in sorted(self.requests.items())}
+        counted["bytes received"] = self.bytes
+        self.requests.clear()
+        self.bytes = 0
+        return counted
+
+    @property
+    def bytes_held(self) -> int:
+        """What the kernel keeps of its answers' making."""
+        return self._server._row_sums.num_bytes + self._server._pyramids.num_bytes
+
+    def _answers(self, message: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
+        self._said.clear()
+        if message.get("attnviz") == "request":
+            self.requests[message["name"]] += 1
+        self._channel.receive(message)
+        answers: list[tuple[dict[str, Any], str | None]] = []
+        for answer, buffers in self._said:
+            data = buffers[0] if buffers else None
+            # An id is of random length.
+            plain = {name: value for name, value in answer.items() if name != "id"}
+            self.bytes += len(json.dumps(plain)) + len(data or b"")
+            answers.append((answer, None if data is None else base64.b64encode(data).decode()))
+        return answers
+
+
+@contextmanager
+def logits_computed() -> Iterator[Counter[str]]:
+    """Count the logits that are computed from queries and keys meanwhile, under "logits"."""
+    counted: Counter[str] = Counter()
+    compute = QueryKeyAttention.logits
+
+    def counting(self: QueryKeyAttention, *arguments: Any, **options: Any) -> Any:
+        logits = compute(self, *arguments, **options)
+        counted["logits"] += logits.numel()
+        return logits
+
+    with mock.patch.object(QueryKeyAttention, "logits", counting):
+        yield counted

@@ -1,0 +1,133 @@
+"""Opens one page in a Chromium of its own: when it is drawn, how quickly it answers.
+
+    cd tests && python -m benchmarks.opening VIEW TOOL PAGE.html FOLDER_OF_SCRIPTS CHROMIUM
+
+Writes a line of JSON for every figure as soon as it is there, so that who ends a page that hangs
+keeps what was measured until then.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import time
+from pathlib import Path
+
+from playwright.sync_api import Error, Page, Route, ViewportSize, sync_playwright
+
+from benchmarks.tools import VIEWS
+
+CHROMIUM_FLAGS = ("--no-sandbox", "--disable-gpu", "--disable-background-networking")
+VIEWPORT: ViewportSize = {"width": 1000, "height": 800}
+
+# BertViz's pages ask a CDN for them; jQuery 2.2.4 stands for 2.0.0, which npm does not have.
+SCRIPTS = {
+    "require": "requirejs/require.js",
+    "d3": "d3/dist/d3.min.js",
+    "jquery": "jquery/dist/jquery.min.js",
+}
+PACKAGES = ("requirejs@2.3.6", "d3@5.7.0", "jquery@2.2.4")
+
+# `drawn` looks once a frame, and takes the time when the callbacks of the next frame run: then the
+# picture is on the screen. `answered` acts at the start of a frame and takes the time when the
+# browser has run the handlers, laid the page out and painted: a message that is sent from a
+# frame's callback comes after that. So it is not rounded up to whole frames.
+_WATCH = """
+window.drawn = (done) => new Promise((resolve) => {
+  const look = () => {
+    if (done()) requestAnimationFrame(() => resolve(performance.now()));
+    else requestAnimationFrame(look);
+  };
+  requestAnimationFrame(look);
+});
+window.answered = (act, done) => new Promise((resolve) => {
+  let start;
+  let seen = false;
+  const channel = new MessageChannel();
+  const frame = () => {
+    if (start === undefined) {
+      start = performance.now();
+      act();
+    }
+    seen = done();
+    channel.port2.postMessage(null);
+  };
+  channel.port1.onmessage = () => {
+    if (seen) resolve(performance.now() - start);
+    else requestAnimationFrame(frame);
+  };
+  requestAnimationFrame(frame);
+});
+"""
+# Resolves when the picture is there, and is rejected by what the page's scripts throw.
+_FIRST = """
+window.first = Promise.race([
+  window.drawn(() => DRAWN),
+  new Promise((_, reject) => addEventListener("error", ({ message }) => reject(message))),
+]);
+"""
+_SETTLE_MS = 600
+# Of each: as many as come within the time.
+_MOST_CHANGES, _MOST_HOVERS = 11, 15
+_MOST_SECONDS = 12.0
+
+
+def _say(**figures: float) -> None:
+    sys.stdout.write(json.dumps(figures) + "\n")
+    sys.stdout.flush()
+
+
+def _serve(route: Route, scripts: Path) -> None:
+    path = route.request.url.rpartition("libs")[2]
+    name = next(name for name in SCRIPTS if f"/{name}" in path)
+    route.fulfill(path=scripts / "node_modules" / SCRIPTS[name])
+
+
+def _answers(page: Page, act: str, done: str, places: list[int]) -> list[float]:
+    """Seconds of each, as many as come within the time, and at least one."""
+    seconds: list[float] = []
+    start = time.perf_counter()
+    for place in places:
+        page.wait_for_timeout(_SETTLE_MS)
+        code = f"(i) => window.answered(() => {{ {act} }}, () => {done})"
+        seconds.append(page.evaluate(code, place) / 1e3)
+        if time.perf_counter() - start > _MOST_SECONDS:
+            break
+    return seconds
+
+
+def _typical(seconds: list[float]) -> float:
+    """The median without the first, in which code is run for the first time."""
+    return statistics.median(seconds[1:] or seconds)
+
+
+def main(view: str, name: str, path: str, scripts: str, browser_path: str) -> None:
+    """Open the page, change its layer, move the pointer over it."""
+    tool = VIEWS[view][name]
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=browser_path, args=list(CHROMIUM_FLAGS)
+        )
+        page = browser.new_page(viewport=VIEWPORT)
+        # Whoever started this ends it when it takes too long.
+        page.set_default_timeout(0)
+        page.route("https://cdnjs.cloudflare.com/**", lambda route: _serve(route, Path(scripts)))
+        page.add_init_script(_WATCH + _FIRST.replace("DRAWN", tool.drawn))
+        page.goto(Path(path).as_uri(), wait_until="commit")
+        # On performance.now()'s own clock, which begins with the navigation.
+        _say(drawn_s=page.evaluate("() => window.first") / 1e3)
+        _say(nodes=page.evaluate("() => document.querySelectorAll('*').length"))
+        if tool.layer:
+            places = [1 - turn % 2 for turn in range(_MOST_CHANGES)]
+            _say(layer_s=_typical(_answers(page, tool.layer, tool.changed, places)))
+        if tool.hover:
+            _say(hover_s=_typical(_answers(page, tool.hover, tool.lit, [*range(_MOST_HOVERS)])))
+        browser.close()
+
+
+if __name__ == "__main__":
+    try:
+        main(*sys.argv[1:])
+    except Error as error:
+        sys.exit(error.message.splitlines()[0])

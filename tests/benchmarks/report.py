@@ -1,0 +1,236 @@
+"""The tables of a run, for the terminal and for docs/benchmarks.md."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from benchmarks.extracting import WAYS
+from benchmarks.tools import VIEWS
+
+
+@dataclass(frozen=True)
+class Row:
+    """One tool at one size: what was measured, or why nothing could be."""
+
+    view: str
+    tool: str
+    layers: int
+    tokens: int
+    figures: dict[str, float]
+    fault: str | None = None
+    runs: int = 1
+
+    @property
+    def name(self) -> str:
+        """The tool's name."""
+        return VIEWS[self.view][self.tool].name
+
+
+@dataclass(frozen=True)
+class Results:
+    """All of a run."""
+
+    machine: dict[str, str]
+    limits: str
+    rows: list[Row]
+    extraction: dict[str, dict[str, float]]
+    drawing: dict[str, Any]
+
+    def to_json(self) -> dict[str, Any]:
+        """The same, fit for JSON."""
+        rows = [{"name": row.name, **asdict(row)} for row in self.rows]
+        return {**asdict(self), "rows": rows}
+
+
+def _seconds(value: float) -> str:
+    if value < 1:
+        return f"{value * 1e3:.0f} ms"
+    return f"{value:.1f} s" if value < 100 else f"{value:.0f} s"
+
+
+def _bytes(value: float) -> str:
+    if value < 1e8:
+        return f"{value / 1e6:.1f} MB"
+    return f"{value / 1e6:.0f} MB" if value < 1e9 else f"{value / 1e9:.1f} GB"
+
+
+def _count(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+@dataclass(frozen=True)
+class Column:
+    """A figure: its heading and how it is written."""
+
+    figure: str
+    heading: str
+    words: Callable[[float], str]
+
+
+_COLUMNS = (
+    Column("build_s", "build", _seconds),
+    Column("build_bytes", "memory of it", _bytes),
+    Column("html_bytes", "HTML", _bytes),
+    Column("drawn_s", "drawn", _seconds),
+    Column("layer_s", "change of layer", _seconds),
+    Column("hover_s", "hover", _seconds),
+    Column("nodes", "DOM nodes", _count),
+    Column("tab_bytes", "memory of the tab", _bytes),
+)
+# Whose figures the others are divided by.
+_OURS = {"head": "head", "model": "maps"}
+
+
+def _cell(column: Column, row: Row, ours: Row | None) -> str:
+    value = row.figures.get(column.figure)
+    if value is None:
+        return "–"
+    words = column.words(value)
+    base = ours.figures.get(column.figure) if ours else None
+    if ours is None or row.tool in _ours_too(row.view) or not base or value <= 0:
+        return words
+    times = value / base
+    return f"{words} ({times:,.0f}x)" if times >= 10 else f"{words} ({times:.1f}x)"
+
+
+def _ours_too(view: str) -> set[str]:
+    return {tool for tool, each in VIEWS[view].items() if each.name.startswith("attnviz")}
+
+
+def _table(lines: list[list[str]]) -> str:
+    head, *body = lines
+    rule = ["---"] * len(head)
+    return "".join(f"| {' | '.join(line)} |\n" for line in (head, rule, *body))
+
+
+def _view_table(results: Results, view: str, first: str, size: Callable[[Row], str]) -> str:
+    rows = [row for row in results.rows if row.view == view]
+    lines = [[first, "", *(column.heading for column in _COLUMNS)]]
+    for row in rows:
+        ours = next(
+            (
+                each
+                for each in rows
+                if each.tool == _OURS[view]
+                and (each.layers, each.tokens) == (row.layers, row.tokens)
+            ),
+            None,
+        )
+        cells = [_cell(column, row, ours) for column in _COLUMNS]
+        if row.fault:
+            cells = [f"did not open: {row.fault}", *[""] * (len(_COLUMNS) - 1)]
+        lines.append([size(row), row.name, *cells])
+    return _table(lines)
+
+
+def _longest(results: Results) -> str:
+    """For every tool the longest text that opened, and the shortest that did not."""
+    lines = [["", "longest that opened", "drawn", "shortest that did not"]]
+    for view in ("head", "long"):
+        for tool, each in VIEWS[view].items():
+            rows = [row for row in results.rows if (row.view, row.tool) == (view, tool)]
+            opened = [row for row in rows if not row.fault]
+            failed = [row for row in rows if row.fault]
+            if not rows:
+                continue
+            last = opened[-1] if opened else None
+            words = f"{failed[0].tokens:,}: {failed[0].fault}" if failed else "none was tried"
+            length = f"{last.tokens:,} tokens" if last else "none"
+            drawn = _seconds(last.figures["drawn_s"]) if last else "–"
+            lines.append([each.name, length, drawn, words])
+    return _table(lines)
+
+
+def _extraction(results: Results) -> str:
+    lines = [["n", "", "time", "memory"]]
+    for tokens, figures in results.extraction.items():
+        for way, words in WAYS.items():
+            cells = []
+            for unit, write in (("s", _seconds), ("bytes", _bytes)):
+                value, base = figures.get(f"{way}_{unit}"), figures.get(f"plain_{unit}")
+                if value is None:
+                    cells.append("–")
+                elif way == "plain" or not base:
+                    cells.append(write(value))
+                else:
+                    cells.append(f"{write(value)} ({value / base:.2f}x)")
+            lines.append([f"{int(tokens):,}", words, *cells])
+    return _table(lines)
+
+
+def _drawing(drawing: Mapping[str, Mapping[str, float]]) -> str:
+    lines = [["n", "lines", "change of layer", "to a layer that was not fetched", "hover"]]
+    for case, figures in drawing.items():
+        tokens, _, what = case.partition(", ")
+        times = (figures["layer_warm_ms"], figures["layer_cold_ms"], figures["hover_ms"])
+        lines.append([tokens, what, *(f"{each:.1f} ms" for each in times)])
+    return _table(lines)
+
+
+def _sections(results: Results) -> Iterator[tuple[str, str]]:
+    head = _view_table(results, "head", "n", lambda row: f"{row.tokens:,}")
+    yield "Head views", head
+    yield "Longest text", _longest(results)
+    grid = _view_table(results, "model", "heads", lambda row: f"{row.layers} x {row.layers}")
+    yield "All heads at once", grid
+    yield "Extraction", _extraction(results)
+    if results.drawing:
+        yield "Drawing", _drawing(results.drawing)
+
+
+def tables(results: Results) -> str:
+    """All tables, each under its heading."""
+    return "".join(f"\n{title}\n\n{table}" for title, table in _sections(results))
+
+
+_WORDS = {
+    "Head views": """12 layers of 12 heads, the same causal weights, n tokens long. CircuitsVis
+has no layers: its figures are for the 12 heads of one. inspectus draws one matrix, the mean of what
+is chosen, and answers to clicks, not to the pointer. A head view of attnviz opens with the mean of
+the heads, three lines a token and, above 100 tokens, the first 64 of them; one row draws every line
+that BertViz draws. In parentheses: times the figure of attnviz's head view as it opens.""",
+    "Longest text": """Lengths are doubled until a page does not open; what is longer is then not
+tried. Above 1,024 tokens there is no tensor of weights to give to the others (9.7 GB at 4,096):
+attnviz makes these pages from queries and keys, of which an extracted record consists anyway. A
+live view in a notebook has no such limit: it asks for what is in sight.""",
+    "All heads at once": """n = 64. In parentheses: times the figure of attnviz's model view as it
+opens. inspectus has no such view.""",
+    "Extraction": """A model of GPT-2 small's size (12 layers of 12 heads, 768 wide, random
+weights, without the head for words), one thread, one text of n tokens. Memory is what the process
+grew by at most. In parentheses: times the figure of the plain forward.""",
+    "Drawing": """attnviz's head view alone: from the event to the last draw call, once the data
+are in the browser. Neighbouring layers are fetched ahead; a change to one that was not has a column
+of its own.""",
+}
+
+
+def document(results: Results) -> str:
+    """docs/benchmarks.md."""
+    machine = results.machine
+    parts = [
+        f"""# Beside BertViz, CircuitsVis and inspectus
+
+Written by `make bench`; every figure as it was measured is in
+[benchmarks.json](benchmarks.json).
+All of one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
+{machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
+{machine["date"]}. Where the machine had other work to do the seconds are high and noisy: the ratios
+are what counts.
+
+- **build**: from the weights to the HTML, by a tool that has made a small page before; **memory
+  of it**: what the process grew by at most.
+- **drawn**: from the navigation to the frame after the one with the picture. BertViz's three
+  scripts come from the same disk, and CircuitsVis is shown as it is without a network, with its
+  script in the page: no network is in the figures.
+- **change of layer**, **hover**: from the event until the browser has run the handlers, laid out
+  and painted, medians, without the first. Pictures that were drawn have rested for 0.6 s.
+- **memory of the tab**: the largest process of the browser.
+- Medians of three, single runs where build and drawing take over ten seconds. Each page is made and
+  opened in processes of its own, which are ended at {results.limits}.
+"""
+    ]
+    for title, table in _sections(results):
+        parts.append(f"## {title}\n\n{_WORDS[title]}\n\n{table}")
+    return "\n".join(parts)

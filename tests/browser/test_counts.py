@@ -1,0 +1,36 @@
+"""What views cost that does not depend on the machine: bytes, nodes, requests, logits."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from benchmarks.counts import BASELINE, HOW_TO_RENEW, counted, differences
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser
+
+
+def test_differences_are_told_in_words() -> None:
+    before = {"page: bytes": 1000, "requests": 3, "nodes": 100, "gone": 7}
+    now = {"page: bytes": 1031, "requests": 4, "nodes": 97, "fresh": 2000}
+    assert differences(before, now) == [
+        "fresh: new, 2,000",
+        "gone: gone, was 7",
+        "page: bytes: 1,000 -> 1,031, +3%",
+        "requests: 3 -> 4, +33%",
+    ]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(240)
+def test_nothing_costs_more_or_less_than_the_baseline_says(
+    chromium: Browser, tmp_path: Path
+) -> None:
+    before = json.loads(BASELINE.read_text(encoding="utf-8"))
+    said = differences(before, counted(chromium, tmp_path))
+    assert not said, "\n".join(["what views cost has changed:", *said, HOW_TO_RENEW])
