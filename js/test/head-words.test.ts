@@ -41,7 +41,7 @@ describe("numbers", () => {
   });
 
   it("say a precision that is kept", () => {
-    expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map(precision)).toEqual([
+    expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map((error) => precision(error))).toEqual([
       "exact",
       "exact to 0.004",
       "exact to 0.02",

@@ -3,9 +3,9 @@ import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../src/channel/page";
-import { Source } from "../src/channel/source";
+import { Source, type StackDescription } from "../src/channel/source";
 import type { CarriedKeys } from "../src/channel/sparse";
-import { carriedInWords } from "../src/ui/words";
+import { carriedInWords, precision } from "../src/ui/words";
 
 interface Case {
   name: string;
@@ -20,6 +20,19 @@ const { cases } = JSON.parse(
   readFileSync(new URL("../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
 ) as { cases: Case[] };
 
+const STACK: StackDescription = {
+  name: "self",
+  layers: [3],
+  heads_per_layer: [2],
+  query_tokens: { text: [], special: [], sequence: [] },
+  key_tokens: null,
+  normalized: true,
+  maximum: 1,
+  causal: false,
+  vectors: false,
+  patterns: [],
+};
+
 function sourceOf({ header, data }: Pick<Case, "header" | "data">): Source {
   const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
   const block = { stack: "self", layer: 3, error: 0.01, ...header, data: deflated };
@@ -27,7 +40,7 @@ function sourceOf({ header, data }: Pick<Case, "header" | "data">): Source {
     format: 2,
     view: "head",
     state: {},
-    description: { model: "m", notes: [], stacks: [] },
+    description: { model: "m", notes: [], stacks: [STACK] },
     blocks: [block],
     maps: [],
     carried: { form: "strongest", covered: 0.9521, error: 0.0041 },
@@ -104,8 +117,10 @@ describe("the strongest keys of a page", () => {
 
   it("says how much of the weight they are, and rounds nothing up", async () => {
     const source = sourceOf(cases[0] as Case);
-    const { carried } = await source.describe();
-    expect(carried).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
+    const { stacks } = await source.describe();
+    expect(stacks[0]?.carried).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
+    expect(precision(0.0021, stacks[0]?.carried)).toBe("95.2% of the weight, exact to 0.003");
+    expect(precision(0, { form: "vectors", covered: 1, error: 0 })).toBe("exact");
     expect(carriedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
       "This page carries each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
         "What is left of a query is spread evenly over its other keys.",

@@ -76,7 +76,7 @@ export class PageCarrier implements Carrier {
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
     this.#layers = new CarriedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
-      describe: () => ({ header: carried ? { ...description, carried } : description, data: null }),
+      describe: () => ({ header: saidOf(description, carried), data: null }),
       block: (args) => this.#block(args as BlockRequest),
       maps: (args) => this.#maps(args as MapsRequest),
       tile: (args) => this.#tile(args as TileRequest),
@@ -186,6 +186,13 @@ export class PageCarrier implements Carrier {
     if (!image) throw new Error(`This page does not carry image ${index}.`);
     return { header: image, data: await inflate(fromBase64(image.data)) };
   }
+}
+
+/** A description with what the page leaves out of the record. */
+function saidOf(description: Description, carried?: CarriedShare): Description {
+  if (!carried) return description;
+  const stacks = description.stacks.map((stack) => ({ ...stack, carried }));
+  return { ...description, stacks };
 }
 
 /** Floats, no less exact than what they come from. */

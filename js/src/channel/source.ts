@@ -77,6 +77,8 @@ export interface StackDescription {
   sampled?: number;
   /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
   zeros?: [number, number][][];
+  /** How much of its weights an exported page carries; left out where there is a kernel. */
+  carried?: CarriedShare;
 }
 
 /** Numbers of a layer's heads whose weights are known, ascending. */
@@ -105,8 +107,6 @@ export interface Description {
   notes: string[];
   /** Sizes of the pictures that the model saw; left out where there are none. */
   images?: { height: number; width: number }[];
-  /** Only in an exported page. */
-  carried?: CarriedShare;
   stacks: StackDescription[];
 }
 

@@ -44,7 +44,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context } = props;
   const { record } = context;
   const description = record.description.value;
-  const carried = description?.carried ? carriedInWords(description.carried) : null;
+  const share = description?.stacks[0]?.carried;
+  const carried = share ? carriedInWords(share) : null;
   const place = record.place.value;
   useRevealed(context, props.onReveal);
   const body = (

@@ -59,22 +59,27 @@ export function formatShare(share: number): string {
   return `${Math.round(share * 100)}%`;
 }
 
-/** "exact to 0.004", or "exact" for weights as they are. */
-export function precision(error: number): string {
-  return error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+/** "exact to 0.004", or "exact" for weights as they are; of a page also how much it carries. */
+export function precision(error: number, carried?: CarriedShare): string {
+  const exact = error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+  return carried?.form === "strongest" ? `${shareOf(carried)} of the weight, ${exact}` : exact;
+}
+
+/** Rounded down, so that no more is promised than there is. */
+function shareOf({ covered }: CarriedShare): string {
+  return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
 }
 
 /** What an exported page says where it does not carry every weight; null where it does. */
-export function carriedInWords({ form, covered, error }: CarriedShare): string | null {
+export function carriedInWords(carried: CarriedShare): string | null {
+  const { form, error } = carried;
   if (form === "all") return null;
   const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
   if (form === "vectors") {
     return `This page carries queries and keys, and computes the weights from them: ${largest}.`;
   }
-  // Down, so that no more is promised than there is.
-  const share = (Math.floor(covered * 1000) / 10).toFixed(1);
   return (
-    `This page carries each query’s strongest keys: ${share}% of the weight, ${largest}. ` +
+    `This page carries each query’s strongest keys: ${shareOf(carried)} of the weight, ${largest}. ` +
     "What is left of a query is spread evenly over its other keys."
   );
 }

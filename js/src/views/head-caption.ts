@@ -20,7 +20,10 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   // What is divided by less than one is off by more than it was.
   const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
   const divided = state.renormalize && parted && (error ?? 0) > 0;
-  const exact = error === null ? [] : [precision(error) + (divided ? " before renormalising" : "")];
+  const exact =
+    error === null
+      ? []
+      : [precision(error, plan.stack.carried) + (divided ? " before renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 

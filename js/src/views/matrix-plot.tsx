@@ -2,6 +2,7 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
+import { roundedUp } from "../ui/csv";
 import { toggleHead } from "../ui/head-strip";
 import { stepLayer } from "../ui/layers";
 import type { ViewContext } from "../ui/mount";
@@ -40,6 +41,11 @@ function told(exact: Exact): string {
   return formatWeight(exact.weight, exact.error > 0 ? 3 : 5);
 }
 
+/** How far off a number may be: what an exported page carries is rounded, or spread evenly. */
+function within(error: number): string {
+  return error > 0 ? ` ± ${roundedUp(error)}` : "";
+}
+
 /** What is said about the cell or the label under the pointer. */
 export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
   const { plan } = picture.layout;
@@ -64,7 +70,7 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
       ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
       : value === 0
         ? `weight  ${nothingInWords(picture.grid)}`
-        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${picture.grid.estimate ? ", estimate" : ""}`;
+        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(picture.grid.error)}${picture.grid.estimate ? ", estimate" : ""}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };

@@ -34,7 +34,7 @@ export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "kept" | "numH
 export function subtitleOf(plan: Plan, error: number | null): string {
   const same = plan.stack.key_tokens === null;
   const tokens = tokensInWords(plan.queries.text.length, plan.keys.text.length, same);
-  const exact = error === null ? [] : [precision(error)];
+  const exact = error === null ? [] : [precision(error, plan.stack.carried)];
   return [stackName(plan.stack.name), tokens, whatInWords(plan), ...exact].join(" · ");
 }
 

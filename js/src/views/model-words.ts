@@ -34,7 +34,7 @@ export function subtitleOf(place: Place, grid: Grid, error: number | null): stri
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
     ...estimateInWords(place),
-    ...(error === null ? [] : [precision(error)]),
+    ...(error === null ? [] : [precision(error, stack.carried)]),
   ].join(" · ");
 }
 
