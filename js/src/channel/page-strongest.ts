@@ -25,17 +25,17 @@ export function pageStrongest(
     const one = new Float32Array(numKeys);
     const rowAt = (row: number): Float32Array => {
       line.fill(0);
+      if (request.combine !== "max") {
+        rows.add(heads, row, 0, line);
+        return heads.length > 1 ? line.map((value) => value / heads.length) : line;
+      }
       for (const head of heads) {
-        if (request.combine !== "max") {
-          rows.add([head], row, 0, line);
-          continue;
-        }
         rows.add([head], row, 0, one.fill(0));
         one.forEach((value, key) => {
           line[key] = Math.max(line[key] as number, value);
         });
       }
-      return request.combine === "mean" ? line.map((value) => value / heads.length) : line;
+      return line;
     };
     return strongestOf(rowAt, request, numKeys, meant);
   });

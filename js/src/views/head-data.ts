@@ -50,6 +50,8 @@ export interface Loaded {
 /** Values that are loaded at once so that what comes next is already there. */
 const SMALL = 1_000_000;
 const LARGE = 4_000_000;
+/** Of longer rows the least weights, which a byte cannot tell from none, are too much together. */
+const MOST_KEYS = 2048;
 /** Rows are loaded in whole runs of this many, so that a window can move without a request. */
 const ROWS_AT_ONCE = 64;
 
@@ -65,19 +67,20 @@ export function planOf(place: Place, state: PlanState): Plan {
   const keyWindow = clipWindow(state.key_window, numKeys);
   let rows: Range = [0, numQueries];
   let columns: Range = [0, numKeys];
-  if (kept.length * numQueries * numKeys > SMALL) {
+  const windowed = keyWindow[1] - keyWindow[0] < numKeys;
+  const tooLong = windowed && numKeys > MOST_KEYS;
+  if (tooLong || kept.length * numQueries * numKeys > SMALL) {
     rows = [
       Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
       Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
     ];
     // Whole rows say how much weight leaves the window and to which keys; where they are too
     // long, that is asked for by itself.
-    if (heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+    if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
       rows = queryWindow;
       columns = keyWindow;
     }
   }
-  const windowed = keyWindow[1] - keyWindow[0] < numKeys;
   const long = windowed && columns[1] - columns[0] < numKeys;
   return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };
 }

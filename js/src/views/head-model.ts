@@ -205,15 +205,22 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     return spreadOf(of, now.weights, matrices, options.value, whole ? query : null);
   });
 
-  const pinsInSight = computed(() => {
+  const isInSight = (side: Side, index: number | null): index is number => {
     const drawn = loaded.value?.plan;
+    const window = side === "query" ? drawn?.queryWindow : drawn?.keyWindow;
+    return index !== null && window !== undefined && index >= window[0] && index < window[1];
+  };
+  const pinsInSight = computed(() => {
     const { token = null, key = null } = plan.value ?? {};
-    const inside = (
-      index: number | null,
-      window: readonly [number, number] | undefined,
-    ): number | null =>
-      index !== null && window && index >= window[0] && index < window[1] ? index : null;
-    return { token: inside(token, drawn?.queryWindow), key: inside(key, drawn?.keyWindow) };
+    return {
+      token: isInSight("query", token) ? token : null,
+      key: isInSight("key", key) ? key : null,
+    };
+  });
+  // A window may have been moved away from under it.
+  const cursorInSight = computed(() => {
+    const at = cursor.value;
+    return at && isInSight(at.side, at.index) ? at : null;
   });
 
   const barSide = computed(() =>
@@ -305,7 +312,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
         hoveredHead: hoveredHead.value,
-        cursor: cursor.value,
+        cursor: cursorInSight.value,
       },
   );
 
@@ -339,7 +346,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     return now && drawn && asked
       ? summaryOf(
           { ...drawn, ...pinsOf(asked) },
-          { ...now, cursor: cursor.value },
+          { ...now, cursor: cursorInSight.value },
           state.renormalize.value,
         )
       : "";

@@ -30,6 +30,9 @@ export function binSizeOf(numKeys: number, window: readonly [number, number]): n
   return Math.min(atMost, 2 ** Math.max(0, Math.ceil(Math.log2(numKeys / 2048))));
 }
 
+/** Of a float's sum so much may be rounding. */
+const ROUNDED = 1e-5;
+
 /**
  * The shares of the weight along the keys outside the window.
  *
@@ -69,10 +72,13 @@ export function spreadOf(
   // Only the two bins that the window cuts are looked at key by key.
   for (const bin of new Set([first, last])) {
     const end = Math.min(stop, (bin + 1) * binSize);
+    const whole = bins[bin] as number;
+    let rest = whole;
     for (let key = Math.max(start, bin * binSize); key < end; key++) {
-      for (const matrix of matrices)
-        bins[bin] = Math.max(0, (bins[bin] as number) - inside(matrix, key));
+      for (const matrix of matrices) rest -= inside(matrix, key);
     }
+    // What is left of numbers that were rounded is nothing.
+    bins[bin] = rest > ROUNDED * whole ? rest : 0;
   }
   bins.fill(0, first + (start % binSize ? 1 : 0), last);
   let [before, after] = [0, 0];

@@ -1,0 +1,280 @@
+"""The head view of long texts, live: what leaves the window, and every way to get there."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.test_head_view_lab import becomes, drawn, view_in
+from unit.long_records import NEEDLE, long_record
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator, Page
+
+    from browser.jupyter import JupyterLab, Notebook
+
+TOKENS = 20_000
+LONGEST = 131_072
+QUERY, KEY = (int(share * TOKENS) for share in NEEDLE)
+WINDOW = (QUERY - 30, QUERY + 34)
+
+SETUP = f"""
+import sys
+sys.path.insert(0, {str(Path(__file__).parents[1])!r})
+import torch
+import attnviz as av
+from attnviz.channel.server import RecordServer
+from unit.long_records import long_record
+torch.set_num_threads(1)
+asked = []
+answer = RecordServer.reply
+
+def counted(self, name, arguments):
+    reply = answer(self, name, arguments)
+    asked.append((name, len(reply.data or b"")))
+    return reply
+
+RecordServer.reply = counted
+"""
+SHOW = f"""
+view = av.HeadView(
+    long_record({TOKENS}), heads=[0], query_window={list(WINDOW)}, key_window={list(WINDOW)}
+)
+view
+"""
+LONG = f"""
+longest = av.HeadView(long_record({LONGEST}, heads=8))
+longest
+"""
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    lab.page.set_viewport_size({"width": 1300, "height": 2000})
+    notebook = lab.open([SETUP, SHOW, LONG])
+    notebook.run_all()
+    return notebook
+
+
+@pytest.fixture
+def view(notebook: Notebook) -> Locator:
+    """The view as it was made, whatever the last test did."""
+    notebook.execute(
+        f"view.token = view.key = None; view.leave_out = []; view.heads = [0]\n"
+        f"view.query_window = view.key_window = {list(WINDOW)}\n"
+    )
+    found = view_in(notebook, 1)
+    found.scroll_into_view_if_needed()
+    drawn(found, "head:self:0")
+    expect(found).to_contain_text(f"{WINDOW[0]:,}–{WINDOW[1] - 1:,} of {TOKENS:,}")
+    return found
+
+
+def shares() -> tuple[float, float]:
+    """Weight of the queries in sight to keys before and behind the window, key by key."""
+    rows = slice(*WINDOW)
+    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=rows).astype("float64")
+    before, after = weights[:, : WINDOW[0]].sum(), weights[:, WINDOW[1] :].sum()
+    return before / weights.sum(), after / weights.sum()
+
+
+def percent(share: float) -> str:
+    return "<1%" if 0 < share < 0.005 else f"{100 * share:.0f}%"
+
+
+def in_strip(page: Page, view: Locator, side: str) -> tuple[float, float]:
+    """A place on the strip before a column's window, found by what is said there."""
+    plot = view.locator(".av-plot")
+    plot.scroll_into_view_if_needed()
+    box = plot.bounding_box()
+    assert box
+    # Below the headings and what is written above the strip.
+    for across in range(40, int(box["width"]), 8):
+        page.mouse.move(box["x"] + across, box["y"] + 90)
+        hint = view.locator(".av-hint")
+        if hint.count() and re.match(rf"{side} [\d,]+(–[\d,]+)?(:|$)", hint.inner_text()):
+            return box["x"] + across, box["y"] + 90
+    raise AssertionError(f"there is no strip for the side of the {side}")
+
+
+def test_what_leaves_the_window_is_said(view: Locator) -> None:
+    before, after = shares()
+    whole = percent(before + after)
+    expect(view).to_contain_text(
+        f"Outside the window: {whole} ({percent(before)} before, {percent(after)} after)"
+    )
+
+
+def test_a_click_on_a_strip_moves_the_keys_there(notebook: Notebook, view: Locator) -> None:
+    page = notebook.lab.page
+    place = in_strip(page, view, "key")
+    page.mouse.click(*place)
+    drawn(view, "head:self:0")
+    start = int(view.get_by_label("Keys: first in sight").input_value())
+    assert start + 64 < WINDOW[0]
+    becomes(notebook, "view.key_window", [start, start + 64])
+    becomes(notebook, "view.query_window", list(WINDOW))
+    view.get_by_role("button", name="↩ back").click()
+    becomes(notebook, "view.key_window", list(WINDOW))
+
+
+def test_dragging_along_the_strip_of_the_queries_moves_both(
+    notebook: Notebook, view: Locator
+) -> None:
+    page = notebook.lab.page
+    x, y = in_strip(page, view, "query")
+    page.mouse.move(x, y)
+    page.mouse.down()
+    page.mouse.move(x, y - 10, steps=4)
+    page.mouse.move(x, y - 300, steps=4)
+    page.mouse.up()
+    becomes(notebook, "view.query_window", [0, 64])
+    becomes(notebook, "view.key_window", [0, 64])
+    drawn(view, "head:self:0")
+    assert notebook.evaluate("view.token") is None
+
+
+def test_tokens_are_found_anywhere_and_stepped_through(notebook: Notebook, view: Locator) -> None:
+    box = view.get_by_label("Find token", exact=True)
+    box.fill("word1999")
+    # word1999 and word19990 to word19999.
+    expect(view.locator(".av-find")).to_contain_text("11 found")
+    box.press("Enter")
+    expect(view.locator(".av-find")).to_contain_text("2 of 11")
+    drawn(view, "head:self:0")
+    start, stop = notebook.evaluate("view.query_window")
+    assert start <= 19_990 < stop
+    view.get_by_role("button", name="Previous match").click()
+    expect(view.locator(".av-find")).to_contain_text("1 of 11")
+    drawn(view, "head:self:0")
+    start, stop = notebook.evaluate("view.query_window")
+    assert start <= 1999 < stop
+    box.fill("#12345")
+    box.press("Enter")
+    drawn(view, "head:self:0")
+    start, stop = notebook.evaluate("view.query_window")
+    assert start <= 12_345 < stop
+    box.fill("nowhere")
+    expect(view.locator(".av-find")).to_contain_text("none")
+    box.fill("")
+
+
+def test_the_strongest_keys_anywhere_are_listed_and_lead_there(
+    notebook: Notebook, view: Locator
+) -> None:
+    notebook.execute(f"view.token = {QUERY}")
+    strongest = view.get_by_role("region", name="Strongest keys anywhere")
+    first = strongest.get_by_role("button").first
+    weight = (
+        long_record(TOKENS).stack().weights(layer=0, head=0, rows=slice(QUERY, QUERY + 1))[0, KEY]
+    )
+    expect(first).to_have_text(f"“word{KEY}” {KEY} {weight:.2f}")
+    expect(view).to_contain_text(
+        f"“word{QUERY}” attends most to “word{KEY}” outside the window: {weight:.2f}."
+    )
+    summary = view.locator(".av-summary")
+    expect(summary).to_contain_text(f"Strongest anywhere: “word{KEY}” {weight:.2f}")
+    first.focus()
+    notebook.lab.page.keyboard.press("Enter")
+    becomes(notebook, "view.key", KEY)
+    start, stop = notebook.evaluate("view.key_window")
+    assert start <= KEY < stop
+    becomes(notebook, "view.query_window", list(WINDOW))
+    expect(view).to_contain_text(f"“word{QUERY}” attends to “word{KEY}”: {weight:.2f}.")
+    view.locator(".av-plot").focus()
+    notebook.lab.page.keyboard.press("b")
+    becomes(notebook, "view.key_window", list(WINDOW))
+
+
+def test_the_keyboard_leaves_the_window(notebook: Notebook, view: Locator) -> None:
+    press = notebook.lab.page.keyboard.press
+    view.locator(".av-plot").focus()
+    press("Home")
+    press("ArrowUp")
+    expect(view).to_contain_text(f"“word{WINDOW[0] - 1}”")
+    drawn(view, "head:self:0")
+    start, stop = notebook.evaluate("view.query_window")
+    assert start < WINDOW[0] <= stop
+    for key, by in ((">", 64), ("<", -64), ("<", -64)):
+        before = notebook.evaluate("view.query_window")
+        press(key)
+        becomes(notebook, "view.query_window", [end + by for end in before])
+
+
+def test_what_is_left_out_is_taken_out_of_all_the_text(notebook: Notebook, view: Locator) -> None:
+    rows = slice(*WINDOW)
+    weights = long_record(TOKENS).stack().weights(layer=0, head=0, rows=rows).astype("float64")
+    share = weights[:, 0].sum() / weights.sum()
+    notebook.execute("view.leave_out = ['first']")
+    expect(view).to_contain_text(f"Left out: first token, {percent(share)}.")
+    before, after = shares()
+    expect(view).to_contain_text(f"({percent(before - share)} before, {percent(after)} after)")
+
+
+def lines_of(view: Locator) -> list[dict[str, str]]:
+    text = view.evaluate("root => root.attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(text)))
+
+
+def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
+    """Counted: what is asked for, sent, drawn and put into the page."""
+    view = view_in(notebook, 2)
+    view.scroll_into_view_if_needed()
+    drawn(view, "head:self:0", timeout=120_000)
+    expect(view).to_contain_text("131,072 tokens")
+    expect(view).to_contain_text("mean of 8 heads")
+    notebook.execute("asked.clear(); longest.heads = [3]")
+    expect(view).to_contain_text("Layer 0, head 3.")
+    drawn(view, "head:self:0", timeout=60_000)
+    notebook.execute("asked.clear()\nlongest.query_window = longest.key_window = [65500, 65564]")
+    expect(view).to_contain_text("65,500–65,563 of 131,072")
+    drawn(view, "head:self:0", timeout=60_000)
+    asked: list[tuple[str, int]] = notebook.evaluate("asked")
+    # The strongest keys and the spread, then the window's own weights.
+    assert [name for name, _ in asked] == ["strongest", "block"]
+    assert sum(size for _, size in asked) < 40_000
+    lines = lines_of(view)
+    assert 0 < len(lines) <= 3 * 64
+    away = [line for line in lines if not 65_500 <= int(line["key"]) < 65_564]
+    assert 0 < len(away) <= 32
+    assert view.locator("*").count() < 250
+    notebook.execute("asked.clear(); longest.token = 65530")
+    expect(view.get_by_role("region", name="Strongest keys anywhere")).to_be_visible()
+    assert [name for name, _ in notebook.evaluate("asked")] == ["strongest"]
+    # Whatever the pointer is on, nothing is asked for.
+    notebook.execute("asked.clear()")
+    box = view.locator(".av-plot").bounding_box()
+    assert box
+    for step in range(20):
+        notebook.lab.page.mouse.move(box["x"] + 150, box["y"] + 150 + 13 * step)
+    assert notebook.evaluate("asked") == []
+
+
+def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None:
+    """No row of a page of many heads fits whole: it is gone through row by row."""
+    record = long_record(2000, heads=40, key_heads=1, head_dim=16)
+    window = [1500, 1564]
+    view = av.HeadView(record, query_window=window, key_window=window, token=1500)
+    page.goto(view.save(tmp_path / "long.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0", timeout=60_000)
+    expect(root).to_contain_text("“word1500” attends most to “word400” outside the window")
+    expect(root.get_by_role("button", name="Key 400,")).to_be_visible()
+
+
+def figures(svg: str) -> list[str]:
+    return re.findall(r">([^<>]*(?:before|after)[^<>]*)<", svg)
+
+
+def test_the_figure_has_its_strips(view: Locator) -> None:
+    svg: Any = view.evaluate("root => root.attnviz.svg()")
+    words = figures(svg)
+    assert f"{WINDOW[0]:,} before" in words
+    assert any(re.fullmatch(rf"\d+% before, {WINDOW[0]:,} keys", each) for each in words)
