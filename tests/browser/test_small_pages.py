@@ -1,0 +1,139 @@
+"""Exported pages that do not carry every weight: what they say of it, and what they show."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+TOKENS = 90
+STRONGEST = "This page carries each query’s strongest keys: "
+
+
+def attention() -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
+    """Two layers of three causal heads with a sink and a neighbourhood."""
+    generator = torch.Generator().manual_seed(3)
+    ahead = torch.arange(TOKENS) - torch.arange(TOKENS)[:, None]
+    logits = 2 * torch.randn((2, 3, TOKENS, TOKENS), generator=generator) + ahead / 6
+    logits[..., 0] += 6
+    return list(torch.softmax(logits.masked_fill(ahead > 0, -torch.inf), -1).numpy())
+
+
+WEIGHTS = attention()
+RECORD = av.AttentionRecord.from_weights(WEIGHTS, [f"w{place}" for place in range(TOKENS)])
+# So much less than all weights take.
+LESS = 5_000
+
+
+def opened(page: Page, view: av.HeadView | av.MatrixView | av.ModelView, folder: Path) -> Locator:
+    most = len(view.to_html().encode()) - LESS
+    path = view.save(folder / "view.html", max_mb=most / 1e6)
+    assert path.stat().st_size <= most
+    page.goto(path.as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(f"^{view.name}:"))
+    return root
+
+
+def said(root: Locator) -> tuple[float, float]:
+    """The share and the error that the page speaks of."""
+    note = root.locator(".av-note").filter(has_text=STRONGEST)
+    expect(note).to_have_count(1)
+    found = re.search(r"keys: ([\d.]+)% of the weight, largest error ([\d.]+)\.", note.inner_text())
+    assert found is not None
+    return float(found[1]) / 100, float(found[2])
+
+
+@pytest.mark.parametrize("kind", [av.HeadView, av.MatrixView, av.ModelView])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_a_page_says_what_it_leaves_out(
+    kind: type[av.HeadView | av.MatrixView | av.ModelView],
+    theme: str,
+    page: Page,
+    tmp_path: Path,
+) -> None:
+    root = opened(page, kind(RECORD, theme=theme), tmp_path)
+    share, error = said(root)
+    assert 0.5 < share < 1
+    assert 0 < error < 0.1
+    subtitle = re.compile(rf"{share:.1%} of the weight, exact to 0\.\d+")
+    expect(root.locator(".av-subtitle")).to_contain_text(subtitle)
+    # And in a picture that is taken from it.
+    svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
+    assert subtitle.search(svg) is not None
+
+
+def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.MatrixView(RECORD, layer=1, heads=[2]), tmp_path)
+    share, error = said(root)
+    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    found = np.zeros((TOKENS, TOKENS))
+    for row in csv.DictReader(io.StringIO(table)):
+        place = int(row["query"]), int(row["key"])
+        found[place] = float(row["weight"])
+        assert float(row["largest_error"]) <= error
+    exact = WEIGHTS[1][2]
+    assert np.abs(found - exact).max() <= error + 5e-5
+    # Rows still sum to 1: what is not carried is spread over the row.
+    np.testing.assert_allclose(found.sum(axis=1), 1, atol=0.02)
+    assert (np.triu(found, 1) == 0).all()
+    assert share < 1
+
+
+def test_every_layer_is_there_and_the_pointer_tells_the_error(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.MatrixView(RECORD), tmp_path)
+    _, error = said(root)
+    root.get_by_label("Layer 1").click()
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile(":1$"))
+    box = page.locator(".av-plot").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + box["width"] * 0.4, box["y"] + box["height"] * 0.6)
+    expect(root.locator(".av-hint")).to_contain_text("±")
+    found = re.search(r"weight {2}[\d.]+ ± ([\d.]+)", root.locator(".av-hint").inner_text())
+    assert found is not None
+    # The layer's own, which the page's is the largest of.
+    assert 0 < float(found[1]) <= error
+
+
+def test_a_page_of_every_weight_says_nothing_of_it(page: Page, tmp_path: Path) -> None:
+    page.goto(av.HeadView(RECORD).save(tmp_path / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
+    expect(root).to_contain_text("exact to 0.004")
+    expect(root).not_to_contain_text("This page carries")
+
+
+def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Path) -> None:
+    generator = torch.Generator().manual_seed(0)
+    sides = torch.randn((2, 6, 200, 2), generator=generator)
+    names = [f"w{place}" for place in range(200)]
+    record = av.AttentionRecord.from_qk([sides[0]], [sides[1]], names, causal=True)
+    view = av.MatrixView(record, heads=[4])
+    most = len(view.to_html().encode()) - 5 * LESS
+    path = view.save(tmp_path / "view.html", max_mb=most / 1e6)
+    page.goto(path.as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
+    expect(root.locator(".av-note")).to_have_text(
+        "This page carries queries and keys, and computes the weights from them: exact."
+    )
+    table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    exact = record.stack().weights(layer=0, head=4)
+    rows = list(csv.DictReader(io.StringIO(table)))
+    assert len(rows) > 1000
+    for row in rows:
+        place = int(row["query"]), int(row["key"])
+        assert float(row["weight"]) == pytest.approx(exact[place], abs=1e-6)
