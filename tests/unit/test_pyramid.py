@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 import attnviz as av
 import attnviz.channel.cells
+import attnviz.channel.head_mean
 import attnviz.channel.pyramid
 import attnviz.channel.tiles
 import attnviz.weights
@@ -37,7 +38,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attnviz.channel.pyramid, "LARGE", 0)
     monkeypatch.setattr(attnviz.channel.tiles, "TILE", TILE)
     monkeypatch.setattr(attnviz.channel.cells, "_ROWS_AT_ONCE", 8)
-    monkeypatch.setattr(attnviz.channel.cells, "_ROWS_A_STEP", 4)
+    monkeypatch.setattr(attnviz.channel.head_mean, "_ROWS_A_STEP", 4)
     monkeypatch.setattr(attnviz.channel.cells, "_SAMPLES_AT_ONCE", 4)
     monkeypatch.setattr(attnviz.channel.cells, "_FEWEST_SAMPLES", 2)
     monkeypatch.setattr(attnviz.channel.cells, "_SAMPLED_FROM", 0)

@@ -7,25 +7,20 @@ until then one of them stands for all.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from functools import partial
+from collections.abc import Generator
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.channel.row_sums import RowSums
-from attnviz.kept import vectors_of_head
-from attnviz.stack import AttentionStack
-from attnviz.weights import QueryKeyAttention, blocks, normalized
+from attnviz.channel.head_mean import HeadMean
+from attnviz.weights import blocks, normalized, powers
 from attnviz.windows import Rows
 
-__all__ = ["CellRows", "HeadMean"]
+__all__ = ["CellRows"]
 
 # Queries that are gone through together: a matrix product of fewer is slow.
 _ROWS_AT_ONCE = 256
-# Of so many queries the sums are computed before somebody else has a turn.
-_ROWS_A_STEP = 128
 # Queries that are sampled together, shared by the heads.
 _SAMPLES_AT_ONCE = 64
 _FEWEST_SAMPLES = 16
@@ -38,128 +33,6 @@ _SAMPLED_FROM = 1 << 26
 _UNKNOWN, _SAMPLED, _EXACT = 0, 1, 2
 
 Steps = Generator[None, None, None]
-
-
-class HeadMean:
-    """One head's weights, or the mean of several heads', from their queries and keys.
-
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int
-        Its heads.
-    sums : RowSums
-        Where sums over rows are kept.
-
-    Attributes
-    ----------
-    attention : QueryKeyAttention
-        Queries and keys of the layer.
-
-    Raises
-    ------
-    IndexError
-        If the layer or a head does not exist.
-    ValueError
-        If its weights are given.
-    """
-
-    def __init__(
-        self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
-    ) -> None:
-        known = []
-        for head in heads:
-            # Weights of nothing, for the words of an error where the head does not exist.
-            stack.weights(layer=layer, head=head, rows=slice(0, 0))
-            vectors = vectors_of_head(stack.attention(layer), head)
-            if vectors is None:
-                raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
-            known.append(vectors)
-        self.attention: QueryKeyAttention = known[0][0]
-        self.name = (stack.name, layer, tuple(heads))
-        self.words = (
-            f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
-        )
-        self._places = {head: place for head, (_, place) in zip(heads, known, strict=True)}
-        self._sums = {head: partial(sums.of, stack, layer, head) for head in heads}
-
-    @property
-    def heads(self) -> tuple[int, ...]:
-        """The model's numbers of the heads."""
-        return tuple(self._places)
-
-    def log_sum_exp(self, head: int, rows: Rows) -> Generator[None, None, torch.Tensor]:
-        """A head's logarithms of sums; those that are not known are computed step by step.
-
-        Parameters
-        ----------
-        head : int
-            The model's number of it.
-        rows : slice or Tensor
-            Queries.
-
-        Returns
-        -------
-        Tensor
-            float32, (rows,), where the queries lie.
-
-        Raises
-        ------
-        ValueError
-            If one is NaN or infinite: a weight would be.
-        """
-        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        # Gathered here: what is kept may be dropped while others have their turn.
-        gathered = torch.empty(len(numbers))
-        for start in range(0, len(numbers), _ROWS_A_STEP):
-            part = numbers[start : start + _ROWS_A_STEP]
-            found = self._sums[head]()[part]
-            if bool(torch.isnan(found).any()):
-                asked: Rows = part
-                if isinstance(rows, slice):
-                    asked = slice(int(part[0]), int(part[-1]) + 1)
-                found = self.attention.log_sum_exp(self._places[head], asked).cpu()
-                wrong = torch.nonzero(torch.isnan(found) | torch.isposinf(found)).flatten()
-                if len(wrong):
-                    raise ValueError(
-                        f"{self.words}: some weights are NaN or infinite (the first found is of "
-                        f"head {head}, query {int(part[wrong[0]])}); the model's own queries or "
-                        "keys are, or the record was changed. Run the model in float32, or leave "
-                        "the layer out with include_layers=[...]"
-                    )
-                self._sums[head]()[part] = found
-                yield
-            gathered[start : start + len(part)] = found
-        return gathered.to(self.attention.queries.device)
-
-    def weights(self, rows: Rows, columns: slice, divided: list[torch.Tensor]) -> torch.Tensor:
-        """Weights of a block, the mean over the heads.
-
-        Parameters
-        ----------
-        rows : slice or Tensor
-            Queries.
-        columns : slice
-            Keys.
-        divided : list of Tensor
-            (rows,) each: the heads' logarithms of sums.
-
-        Returns
-        -------
-        Tensor
-            float32, (rows, columns).
-        """
-        weights = (
-            normalized(self.attention.logits(place, rows, columns), sums)
-            for place, sums in zip(self._places.values(), divided, strict=True)
-        )
-        total = next(weights)
-        for each in weights:
-            total += each
-        return total.div_(len(self._places)) if len(self._places) > 1 else total
 
 
 class CellRows:
@@ -370,6 +243,9 @@ class CellRows:
     ) -> Steps:
         """Add queries' weights to rows of cells, `each` neighbours to the same."""
         heads = self.heads
+        if len(heads.heads) == 1 and self.columns == slice(0, heads.attention.num_keys):
+            yield from self._pool_at_once(rows, each, sums, maxima)
+            return
         divided: list[torch.Tensor] = []
         for head in heads.heads:
             divided += [(yield from heads.log_sum_exp(head, rows))]
@@ -386,6 +262,58 @@ class CellRows:
             sums[cells] += total.cpu().numpy()
             np.maximum(maxima[cells], most.cpu().numpy(), out=maxima[cells])
             yield
+
+    def _pool_at_once(
+        self, rows: Rows, each: int, sums: NDArray[np.float32], maxima: NDArray[np.float32]
+    ) -> Steps:
+        """The same for all keys of one head, without going through them twice.
+
+        Until all keys are known each query's cells are held against their own largest logit; what
+        the rows are divided by is then known from the cells.
+        """
+        heads, wide = self.heads, self._each
+        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        reach = heads.attention.reach(rows)
+        first = reach.start >> self.level
+        shape = (len(numbers), -(-reach.stop >> self.level) - first)
+        device = heads.attention.queries.device
+        most = torch.full(shape, -torch.inf, device=device)
+        total = torch.zeros(shape, device=device)
+        for columns in blocks(
+            slice(first << self.level, reach.stop), len(numbers), device, least=wide
+        ):
+            with torch.no_grad():
+                logits = heads.logits(rows, columns)
+                if logits.shape[1] % wide:
+                    missing = (0, -logits.shape[1] % wide)
+                    logits = torch.nn.functional.pad(logits, missing, value=-torch.inf)
+                each_cell = logits.view(len(numbers), -1, wide)
+                largest = each_cell.amax(dim=2)
+                each_cell -= _finite(largest)[..., None]
+                at = (columns.start >> self.level) - first
+                cells = np.s_[:, at : at + largest.shape[1]]
+                total[cells] = powers(each_cell).sum(dim=2)
+                most[cells] = largest
+            yield
+        with torch.no_grad():
+            divided = torch.logsumexp(most + torch.log(total), dim=1)
+            sink = heads.sink()
+            if sink is not None:
+                divided = torch.logaddexp(divided, sink.expand_as(divided))
+            heads.keep(heads.heads[0], numbers, divided.cpu())
+            # The largest weight of a query's cell, and by it the sum of them all.
+            weights = normalized(most, divided)
+            total *= weights
+            total, _ = _pooled(total, each, 1)
+            _, weights = _pooled(weights, each, 1)
+        whole = np.s_[: total.shape[0], first : first + shape[1]]
+        sums[whole] += total.cpu().numpy()
+        np.maximum(maxima[whole], weights.cpu().numpy(), out=maxima[whole])
+
+
+def _finite(largest: torch.Tensor) -> torch.Tensor:
+    """The same, and 0 where nothing is allowed: infinities have no difference."""
+    return largest.masked_fill(torch.isneginf(largest), 0.0)
 
 
 def _pooled(weights: torch.Tensor, high: int, wide: int) -> tuple[torch.Tensor, torch.Tensor]:

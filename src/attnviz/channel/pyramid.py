@@ -26,7 +26,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.channel.cells import CellRows, HeadMean
+from attnviz.channel.cells import CellRows
+from attnviz.channel.head_mean import HeadMean
 from attnviz.channel.row_sums import RowSums
 from attnviz.kept import vectors_of_layer
 from attnviz.stack import AttentionStack
