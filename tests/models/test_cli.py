@@ -153,6 +153,24 @@ def test_queries_and_keys_are_spooled(
     assert "holds a record already" in capsys.readouterr().err
 
 
+def test_a_page_is_as_large_as_it_may_be(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "x.html"
+    assert main(["demo", "-o", str(file), "--exact"]) == 0
+    page = file.read_text(encoding="utf-8")
+    assert main(["demo", "-o", str(file), "--max-mb", "2"]) == 0
+    assert file.read_text(encoding="utf-8") == page
+    capsys.readouterr()
+    assert main(["demo", "-o", str(file), "--max-mb", "0.05"]) == 1
+    assert "at most 0.05 MB has no room for this record" in capsys.readouterr().err
+    assert main(["demo", "-o", str(file), "--exact", "--max-mb", "0.05"]) == 1
+    assert 'attnviz: precision="exact": a page with all ' in capsys.readouterr().err
+    assert file.read_text(encoding="utf-8") == page
+    assert main(["demo", "-o", str(file), "--max-mb", "-1"]) == 1
+    assert "attnviz: max_mb=-1.0 must lie above 0" in capsys.readouterr().err
+
+
 def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
     for arguments in (["--help"], ["head-view", "--help"], ["demo", "--help"]):
         with pytest.raises(SystemExit) as ended:

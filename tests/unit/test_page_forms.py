@@ -276,6 +276,27 @@ def test_minutes_of_computing_are_refused_at_once() -> None:
         view.to_html(precision="exact")
 
 
+def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Scores are made of short texts alone.
+    monkeypatch.setattr("attnviz.snapshot.html._MAX_SCORED_WEIGHTS", 0)
+    monkeypatch.setattr(limits, "FULL_BYTES", 200_000)
+    largest = 0
+    weights = QueryKeyAttention.weights
+
+    def counted(self: QueryKeyAttention, head: int, rows: slice, columns: slice) -> Any:
+        nonlocal largest
+        found = weights(self, head, rows, columns)
+        largest = max(largest, found.size)
+        return found
+
+    monkeypatch.setattr(QueryKeyAttention, "weights", counted)
+    record = long_record(3000, heads=2)
+    data = data_of(HeadView(record).to_html())
+    assert data["carried"]["form"] == "strongest"
+    assert 0 < largest <= 1 << 22
+    assert data["maps"][0]["shape"] == [2, 32, 32]
+
+
 def test_an_interrupt_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     record = given_record((2, 2), 6)
     reached = []
