@@ -224,7 +224,7 @@ def scores_of_heads(
     ndarray of float64, (patterns, heads)
         As `head_scores` gives them.
     """
-    codes = _codes(stack) if _one_text(stack) else None
+    codes = _codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
     for rows in _row_blocks(stack, queries):
