@@ -197,10 +197,12 @@ export function stripMarks(drawn: Drawn, column: Column, measure: Measure): Mark
       const room = key ? layout.width - column.edge : column.edge;
       const whole = words.join(", ");
       const fits = measure(whole, fontOf(look)) <= room;
+      const said = fits ? whole : (words[0] as string);
+      const wide = measure(said, fontOf(look));
       const text: TextMark = {
         ...(key ? bold : look),
-        text: fits ? whole : (words[0] as string),
-        x: column.edge,
+        text: said,
+        x: key ? Math.min(column.edge, layout.width - wide) : Math.max(column.edge, wide),
         y: before ? strip.start - 10 : strip.stop + 10,
         align: key ? "start" : "end",
       };

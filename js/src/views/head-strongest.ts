@@ -17,6 +17,9 @@ import { binSizeOf } from "./head-strips";
 const MOST_KEYS = 10;
 /** Keys of a pinned query that are listed, for all matrices together. */
 const LISTED = 12;
+/** Questions that follow so soon after another wait so long for the next. */
+const HASTE_MS = 400;
+const REST_MS = 150;
 /** Matrices whose lists are read; of more there is no telling apart. */
 export const MOST_LISTS = 4;
 
@@ -113,17 +116,20 @@ export function makeStrongest(
   const asked = (wanted: ReadonlySignal<StrongestRequest | null>) => {
     const known = signal<{ text: string; found: Strongest } | null>(null);
     const text = computed(() => JSON.stringify(wanted.value));
-    record.answer(wanted, (request, ended) =>
-      askStrongest(
-        source,
-        request,
-        plan.peek()?.keys.text.length ?? 0,
-        (found) => {
-          known.value = { text: JSON.stringify(request), found };
-        },
-        ended,
-      ),
-    );
+    let asked = 0;
+    record.answer(wanted, async (request, ended) => {
+      const since = performance.now() - asked;
+      asked = performance.now();
+      // A kernel answers in turn, also what nobody waits for any more: while a window is dragged
+      // nothing is asked.
+      if (since < HASTE_MS) await new Promise((resolve) => setTimeout(resolve, REST_MS));
+      if (ended.aborted) return;
+      const numKeys = plan.peek()?.keys.text.length ?? 0;
+      const onPart = (found: Strongest): void => {
+        known.value = { text: JSON.stringify(request), found };
+      };
+      await askStrongest(source, request, numKeys, onPart, ended);
+    });
     return computed(() => (known.value?.text === text.value ? (known.value?.found ?? null) : null));
   };
 
