@@ -89,7 +89,7 @@ export function captionOf(plan: Plan, picture: Picture, state: HeadState, live: 
     coverage: coverage({
       shares: lines.shares,
       maxima: state.combine === "max" && plan.heads.length > 1,
-      topK: state.top_k,
+      topK: state.top_k && Math.min(state.top_k, picture.strongest?.k ?? state.top_k),
       threshold: state.threshold,
       faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
       leaveOut,

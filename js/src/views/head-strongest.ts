@@ -13,8 +13,9 @@ import { pairOf } from "../ui/pairs";
 import { type HeadState, isTogether, type Plan } from "./head-data";
 import { binSizeOf } from "./head-strips";
 
-/** Asked for each query, so that fewer lines are not asked for anew. */
-const MOST_KEYS = 10;
+/** Asked for each query, so that fewer lines are not asked for anew; and of all together no more. */
+const LEAST_KEYS = 10;
+const MOST_KEYS = 100_000;
 /** Keys of a pinned query that are listed, for all matrices together. */
 const LISTED = 12;
 /** Questions that follow so soon after another wait so long for the next. */
@@ -137,7 +138,11 @@ export function makeStrongest(
     ofAll: asked(
       computed(() => {
         const now = plan.value;
-        return now?.long ? requestOf(now, traits.value, now.queryWindow, MOST_KEYS) : null;
+        if (!now?.long) return null;
+        const [first, stop] = now.queryWindow;
+        const wanted = Math.max(LEAST_KEYS, state.top_k.value ?? 0);
+        const k = Math.min(wanted, Math.floor(MOST_KEYS / (stop - first)));
+        return requestOf(now, traits.value, now.queryWindow, k);
       }),
     ),
     ofPinned: asked(

@@ -38,7 +38,8 @@ class HeadView(WindowedView):
         Chosen heads each in its colour, or put together. With no head chosen all are meant, and
         ``"separate"`` shows their mean.
     top_k : int or None
-        Draw only each query's k strongest keys; None draws all. By default 3 above 32 tokens.
+        Draw only each query's k strongest keys of the whole text; None draws all in sight. By
+        default 3 above 32 tokens.
     threshold : float
         Draw only weights of at least this: 0 to the largest weight that can occur, usually 1.
     leave_out : list of ("special", "first" or int)
@@ -47,8 +48,10 @@ class HeadView(WindowedView):
     renormalize : bool
         Divide what is not left out by its sum.
     query_window, key_window : list of two int, or None
-        Tokens from start to before stop that are shown; None is the view's default (all up to 100
-        tokens, otherwise the first 64).
+        Tokens from start to before stop that are shown, 2,000 at most; None is the view's default
+        (all up to 100 tokens, otherwise the first 64). Strips stand for the tokens before and
+        behind them: they say how much weight goes there, the strongest lines to keys out of sight
+        end there, and a click moves the window.
     orientation : {"vertical", "horizontal"}
         Two columns, or two rows.
 
