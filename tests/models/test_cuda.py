@@ -12,7 +12,7 @@ import pytest
 import torch
 import transformers
 
-from attnviz import AttentionRecord, extract
+from attnviz import AttentionRecord, AttentionStack, extract
 from attnviz.weights import QueryKeyAttention
 
 pytestmark = pytest.mark.gpu
@@ -162,3 +162,35 @@ def test_weights_of_few_bits(make_model: Callable[..., Any], tmp_path: Path, bit
     found = extract(model, IDS).to_numpy("self")
     for layer, weights in zip(own, found, strict=True):
         assert np.abs(layer[0].float().cpu().numpy() - weights).max() < 2e-2
+
+
+@pytest.mark.parametrize("level", [0, 2, 6])
+def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
+    from attnviz.channel.pyramid import Budget
+    from attnviz.channel.server import RecordServer
+    from attnviz.channel.tiles import answered_tile
+    from unit.long_records import long_record
+
+    record = long_record(8192, heads=2, key_heads=1)
+    own = record.stack().attention(0)
+    assert isinstance(own, QueryKeyAttention)
+    moved = QueryKeyAttention(own.queries.cuda(), own.keys.cuda(), own.scale, own.mask)
+    stack = AttentionStack("self", {0: moved}, record.stack().query_tokens)
+    cells = []
+    for each in (record.stack(), stack):
+        for heads in ([0], [0, 1]):
+            header, data = answered_tile(
+                each,
+                RecordServer(record)._pyramids,
+                layer=0,
+                heads=heads,
+                level=level,
+                place=(8192 // 256 - 1 >> level, 0),
+                pooled="mean",
+                precision="float32",
+                budget=Budget(3600),
+            )
+            assert header["progress"] == 1
+            cells.append(np.frombuffer(data, "<f4"))
+    np.testing.assert_allclose(cells[2], cells[0], rtol=1e-4, atol=1e-7)
+    np.testing.assert_allclose(cells[3], cells[1], rtol=1e-4, atol=1e-7)

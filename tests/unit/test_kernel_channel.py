@@ -101,6 +101,23 @@ def test_errors_of_any_kind_are_said(error: Exception, said: str) -> None:
     assert browser.error().startswith(said)
 
 
+def test_an_interrupt_is_said_and_the_next_request_answered() -> None:
+    class Interrupted(RecordServer):
+        interrupts = 1
+
+        def reply(self, name: str, arguments: Any) -> Reply:
+            if self.interrupts:
+                self.interrupts -= 1
+                raise KeyboardInterrupt
+            return super().reply(name, arguments)
+
+    browser = Browser(Interrupted(given_record()))
+    browser.ask("1", "block", BLOCK)
+    assert browser.error().startswith("The kernel was interrupted; what had been computed")
+    browser.ask("2", "block", BLOCK)
+    assert browser.received[1][0]["attnviz"] == "reply"
+
+
 def test_a_cancelled_request_is_not_answered() -> None:
     browser = Browser()
     browser.channel.receive({"attnviz": "cancel", "id": "tab-1"})

@@ -34,8 +34,9 @@ export interface Estimate {
 const KEPT_BYTES = 64_000_000;
 /** Requests under way at once: the next while one is answered, and room for others' questions. */
 const AT_ONCE = 2;
-/** Milliseconds in which tiles are drawn together. */
+/** Milliseconds in which tiles are drawn together; those that only become better, less often. */
 const TOGETHER = 30;
+const BETTER = 400;
 /** No text that fits into a machine needs more. */
 const COARSEST = 24;
 
@@ -66,6 +67,7 @@ export class Tiles {
   ): Promise<void> {
     // Several that come at once are drawn at once.
     let timer: ReturnType<typeof setTimeout> | undefined;
+    let slow = false;
     const queue = requests.filter((each) => {
       const piece = this.get(each, each.level, each.row, each.column);
       return !piece || isEstimate(piece);
@@ -76,12 +78,20 @@ export class Tiles {
         const key = keyOf(request, request.level, request.row, request.column);
         // Before any query is gone through there is nothing to see.
         if (piece.work?.queries[0] !== 0) {
+          const better = isEstimate(piece) && this.#kept.get(key) !== undefined;
           this.#coarsest = Math.max(this.#coarsest, request.level);
           this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
-          timer ??= setTimeout(() => {
-            timer = undefined;
-            onArrival();
-          }, TOGETHER);
+          if (timer === undefined || (slow && !better)) {
+            clearTimeout(timer);
+            slow = better;
+            timer = setTimeout(
+              () => {
+                timer = undefined;
+                onArrival();
+              },
+              better ? BETTER : TOGETHER,
+            );
+          }
         }
         if (piece.work?.waiting) queue.push(request);
       }

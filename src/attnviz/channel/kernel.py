@@ -66,6 +66,11 @@ class KernelChannel:
             return
         try:
             reply = self._server.reply(str(message.get("name")), message.get("arguments") or {})
+        # Nobody else would say that the reader's interrupt met a view and not a cell.
+        except KeyboardInterrupt:
+            said = "The kernel was interrupted; what had been computed before is kept."
+            self._send({"attnviz": "error", "id": identifier, "message": said}, [])
+            return
         # Whatever went wrong, the view must hear of it.
         except Exception as error:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
