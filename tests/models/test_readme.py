@@ -45,6 +45,7 @@ def test_the_lines_of_python_run(
         "docs/from-bertviz.md",
         "docs/from-elsewhere.md",
         "docs/kinds.md",
+        "docs/long-texts.md",
         "docs/where-it-runs.md",
     ],
 )
