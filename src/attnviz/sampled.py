@@ -125,7 +125,9 @@ def weights_of_rows(
     known = vectors_of_head(attention, head)
     if known is None:
         columns = slice(0, attention.num_keys)
-        each = [slice(int(row), int(row) + 1) for row in rows]
+        # Neighbours at once: of a short text, all.
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        each = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
         return (
             np.concatenate([attention.weights(head, row, columns) for row in each]),
             np.concatenate([attention.allowed(head, row, columns) for row in each]),

@@ -32,6 +32,7 @@ __all__ = ["Carried", "make_page"]
 Carried = Literal["weights", "vectors"]
 
 _FORMAT = 2
+_SCORE_DIGITS = 6
 # Scoring every head by every pattern goes over all weights many times: above this it would take
 # longer than all else, and pages are made without.
 _MAX_SCORED_WEIGHTS = 30_000_000
@@ -196,7 +197,7 @@ def _carried_scores(
     stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
 ) -> list[dict[str, Any]]:
     return [
-        {"stack": stack.name, "pattern": pattern, "scores": finite_scores(scores)}
+        {"stack": stack.name, "pattern": pattern, "scores": finite_scores(_rounded(scores))}
         for stack in stacks
         for pattern, scores in all_head_scores(
             stack, queries=SAMPLED_QUERIES if stack in sampled else None
@@ -208,6 +209,11 @@ def _carried_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
     found = strips(stack, layer)
     place = {"stack": stack.name, "layer": layer}
     return place | found.header() | {"data": packed(found.data)}
+
+
+def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Scores with more digits than a view shows, and no more."""
+    return [each.round(_SCORE_DIGITS) for each in scores]
 
 
 def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
