@@ -121,6 +121,15 @@ def test_bands_are_as_high_as_the_shares(
     assert len(set(colors)) == 4
 
 
+def test_heads_that_are_not_offered_have_no_strip(
+    page: Page, tmp_path: Path, record: AttentionRecord
+) -> None:
+    root = opened(page, ModelView(record, include_heads={3: [1, 2]}), tmp_path)
+    assert root.get_by_role("gridcell").count() == 2
+    expect(root).to_contain_text("2 of 8 heads offered")
+    expect(cell(root, 3, 2)).to_have_count(1)
+
+
 def test_no_control_offers_what_strips_do_not_have(
     page: Page, tmp_path: Path, record: AttentionRecord
 ) -> None:
@@ -133,7 +142,7 @@ def test_heads_are_ordered_by_scores_of_the_same_queries(
     page: Page, tmp_path: Path, record: AttentionRecord
 ) -> None:
     root = opened(page, ModelView(record, order="first token"), tmp_path)
-    expect(root.locator("footer")).to_contain_text("By first token (estimates), strongest first")
+    expect(root.locator("footer")).to_contain_text("By first token, estimated from those queries")
     shown = [
         re.match(r"Layer (\d+), head (\d+), first token ([\d.]+)", name or "")
         for name in root.get_by_role("gridcell").evaluate_all(

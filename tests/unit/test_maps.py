@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
+from numpy.testing import assert_allclose
 
 from attnviz import sampled
-from attnviz.channel.codec import decode
-from attnviz.channel.maps import encoded_maps
+from attnviz.channel.codec import decode, pool_max
+from attnviz.channel.maps import encoded_maps, pooled_where_it_lies
 from attnviz.channel.server import RecordServer
+from attnviz.kept import vectors_of_head
+from attnviz.record import AttentionStack
+from attnviz.weights import QueryKeyAttention
 from unit.long_records import long_record
+from unit.records import captured_record
 
 TOKENS, SIZE = 600, 8
 
@@ -48,3 +55,30 @@ def test_a_reply_says_how_many_queries_stand_for_all() -> None:
     assert server.reply("maps", request).header["sampled"] == SIZE
     part = request | {"rows": [0, 100], "columns": [0, 100]}
     assert "sampled" not in server.reply("maps", part).header
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+@pytest.mark.parametrize("layer", captured_record().stack().layers)
+def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
+    # The code that runs on a device, tried where there may be none.
+    stack = captured_record().stack()
+    for head in range(4):
+        known = vectors_of_head(stack.attention(layer), head)
+        assert known is not None
+        for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
+            found = pooled_where_it_lies(*known, rows, columns, size)
+            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+            assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_a_device_s_maps_leave_it_pooled() -> None:
+    record = long_record(6000, heads=2, key_heads=1, head_dim=16)
+    layer = record.stack().attention(0)
+    assert isinstance(layer, QueryKeyAttention)
+    there = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
+    stack = AttentionStack("self", {0: there}, record.stack().query_tokens)
+    maps, sampled = encoded_maps(stack, 0, 32, heads=[1])
+    assert sampled is None
+    weights = record.stack().weights(layer=0, head=1)
+    assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header()["error"])

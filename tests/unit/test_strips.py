@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import math
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,11 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+import attnviz as av
+from attnviz import sampled
+from attnviz.channel.description import describe
+from attnviz.channel.server import RecordServer
 from attnviz.channel.strips import NEAR, Strips, strips
 from attnviz.kept import KeptHeads
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.merged import MergedWeights
-from attnviz.record import AttentionStack
+from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.sampled import sampled_queries, weights_of_rows
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
@@ -291,3 +298,48 @@ def test_what_is_sent_is_small() -> None:
         "window": [NEAR, 0],
         "own_window": False,
     }
+
+
+def long_stack(monkeypatch: pytest.MonkeyPatch) -> AttentionStack:
+    """A stack whose text passes for a long one."""
+    monkeypatch.setattr(sampled, "_CELLS", TOKENS**2 - 1)
+    return stack_of(layer_of(mask=CAUSAL))
+
+
+def test_a_view_is_told_where_there_are_strips(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = long_stack(monkeypatch)
+    (told,) = describe(AttentionRecord({"self": stack}))["stacks"]
+    assert told["sampled"] == 64
+    monkeypatch.setattr(sampled, "_CELLS", TOKENS**2)
+    (told,) = describe(AttentionRecord({"self": stack}))["stacks"]
+    assert "sampled" not in told
+
+
+def test_a_view_asks_for_strips_and_for_scores_of_some_heads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stack = long_stack(monkeypatch)
+    server = RecordServer(AttentionRecord({"self": stack}))
+    asked = {"stack": "self", "layer": 3, "heads": [3, 1]}
+    reply = server.reply("strips", asked)
+    found = strips(stack, 3)
+    assert reply.header == found.header()
+    numbers = np.frombuffer(reply.data or b"", "<f4").reshape(2, 4, 2)
+    np.testing.assert_allclose(numbers[..., 0], found.shares[[3, 1]], atol=1e-6)
+    reply = server.reply("scores", asked | {"pattern": "first token", "queries": 64})
+    scores = av.analysis.head_scores(stack, "first token", queries=64)[0]
+    np.testing.assert_allclose(reply.header["scores"], [scores[[3, 1]]], atol=1e-9)
+
+
+def test_a_page_carries_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+    stack = long_stack(monkeypatch)
+    page = av.ModelView(AttentionRecord({"self": stack})).to_html()
+    data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    (carried,) = data["strips"]
+    found = strips(stack, 3)
+    assert {name: carried[name] for name in found.header()} == found.header()
+    assert (carried["stack"], carried["layer"]) == ("self", 3)
+    assert zlib.decompress(base64.b64decode(carried["data"])) == found.data
+    by_pattern = {each["pattern"]: each["scores"] for each in data["scores"]}
+    scores = av.analysis.head_scores(stack, "previous token", queries=64)
+    np.testing.assert_allclose(by_pattern["previous token"], scores, atol=1e-6)

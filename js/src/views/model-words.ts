@@ -135,7 +135,9 @@ export function orderInWords(grid: Grid, least: number | null, estimated = false
     least === null
       ? `all ${grid.shown} heads`
       : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))} on`;
-  const by = `By ${grid.score}${estimated ? " (estimates)" : ""}`;
+  // A mask may hide a pattern's keys from most queries: only the others count in a score.
+  const from = estimated ? ", estimated from those queries that may attend there" : "";
+  const by = `By ${grid.score}${from}`;
   return `${by}, strongest first: ${which}.`;
 }
 
@@ -171,7 +173,10 @@ export function stripsInWords(model: ModelModel, place: Place, live: boolean): s
   const sample = model.stripSample.value;
   const windows = sample?.windows.join("; or ") ?? "";
   const waiting = model.waiting.value;
+  const opened = model.showsDetail.value ? model.opened.value : null;
+  const strip = opened && model.strip(opened);
   return [
+    strip ? `${cellName(opened, null)}: ${stripInWords(strip)}.` : "",
     `Where each head's weight goes, from the start of the text, above, to the query, below: ${estimateInWords(place)[0]}, one from each part of the text.`,
     windows && `Own window: ${windows}.`,
     live && waiting > 0 ? `${waiting} heads in sight are still to come.` : "",

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from attnviz.channel.codec import Encoded, encode, pool_max
 from attnviz.channel.limits import MAX_REPLY_BYTES
+from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.sampled import affords_maps, sampled_queries, weights_of_rows
 from attnviz.stack import AttentionStack
+from attnviz.weights import QueryKeyAttention, normalized, tiles
 
-__all__ = ["encoded_maps"]
+__all__ = ["encoded_maps", "pooled_where_it_lies"]
 
 
 def encoded_maps(
@@ -72,22 +76,65 @@ def encoded_maps(
     queries = None
     if not affords_maps([stack.attention(layer)], pairs):
         queries = rows.start + sampled_queries(rows.stop - rows.start, size)
-    maps = [
-        pool_max(_weights(stack, layer, head, rows, columns, queries)[None], size) for head in heads
-    ]
+    attention = stack.attention(layer)
+    vectors = vectors_of_layer(attention)
+    maps = []
+    for head in heads:
+        if queries is not None:
+            weights = weights_of_rows(attention, head, queries)[0][:, columns]
+        elif vectors is not None and vectors.queries.is_cuda:
+            place = attention.place(head) if isinstance(attention, KeptHeads) else head
+            weights = pooled_where_it_lies(vectors, place, rows, columns, size)
+        else:
+            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+        maps.append(pool_max(weights[None], size))
     of = f"stack {stack.name!r}, layer {layer}"
     encoded = encode(np.concatenate(maps), "uint8", stack.maximum, of=of)
     return encoded, None if queries is None else len(queries)
 
 
-def _weights(
-    stack: AttentionStack,
-    layer: int,
-    head: int,
-    rows: slice,
-    columns: slice,
-    queries: NDArray[np.int64] | None,
+def pooled_where_it_lies(
+    vectors: QueryKeyAttention, place: int, rows: slice, columns: slice, size: int
 ) -> NDArray[np.float32]:
-    if queries is None:
-        return stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-    return weights_of_rows(stack.attention(layer), head, queries)[0][:, columns]
+    """A head's map, pooled by the maximum on the device where its queries and keys lie.
+
+    Nothing but the map leaves the device, and no more than one of its rows is there at once: the
+    weights of 32,768 queries and keys are four gigabytes.
+
+    Parameters
+    ----------
+    vectors : QueryKeyAttention
+        The layer's queries and keys.
+    place : int
+        Which of its heads.
+    rows, columns : slice
+        Queries and keys wanted, start and stop given.
+    size : int
+        Largest number of rows and columns of the map.
+
+    Returns
+    -------
+    ndarray
+        float32, the cells of `attnviz.channel.codec.pool_max`.
+    """
+    tops, lefts = _edges(rows, size), _edges(columns, size)
+    found = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
+    with torch.no_grad():
+        for cell, (top, bottom) in enumerate(pairwise(tops)):
+            for part in tiles(slice(top, bottom), vectors.num_keys):
+                sums = vectors.log_sum_exp(place, part)
+                weights = normalized(vectors.logits(place, part, columns), sums).amax(dim=0)
+                pieces = [
+                    weights[left - columns.start : right - columns.start].amax()
+                    for left, right in pairwise(lefts)
+                ]
+                found[cell] = torch.maximum(found[cell], torch.stack(pieces))
+    pooled: NDArray[np.float32] = found.cpu().numpy()
+    return pooled
+
+
+def _edges(side: slice, size: int) -> list[int]:
+    """Where the cells of a map begin, and where the last of them ends."""
+    count = side.stop - side.start
+    cells = min(count, size)
+    return [side.start + cell * count // cells for cell in range(cells + 1)]

@@ -30,6 +30,13 @@ class ModelView(WindowedView):
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
 
+    Where whole maps of all heads would take hours (above 4,096 tokens, or 32,768 where queries and
+    keys lie on a device) there is a strip for each head instead: the shares of its weight that
+    fall on the first token, on the previous token, in its window (the model's own, otherwise the
+    64 tokens before the query, and after it where queries look ahead) and elsewhere. They are
+    estimates from 64 queries (`attnviz.sampled.sampled_queries`), whose weights are exact; scores
+    that heads are ordered by are estimated from the same ones. Only heads in sight are asked for.
+
     Parameters
     ----------
     record : AttentionRecord
@@ -47,7 +54,7 @@ class ModelView(WindowedView):
     ----------
     thumbnails : {"heat-map", "lines"}
         A small matrix for each head, queries downwards, keys to the right; or small lines from
-        queries on the left to keys on the right.
+        queries on the left to keys on the right. Strips of a long text are neither.
     include_heads : iterable of int, mapping of int to iterable of int, or None
         Heads to offer: the same in every layer that has them, or layer by layer, by the model's
         numbers. Layers that a mapping does not name are not offered. None offers all.
