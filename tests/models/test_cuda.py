@@ -52,6 +52,17 @@ def test_weights_on_a_device(make_model: Callable[..., Any], kind: str, device: 
     assert attention.queries.device.type == ("cuda" if device is None else "cpu")
 
 
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+def test_a_spool_takes_them_from_the_device(
+    make_model: Callable[..., Any], dtype: str | None, tmp_path: Path
+) -> None:
+    model = make_model("llama").cuda()
+    record = extract(model, IDS, spool=tmp_path / "x", dtype=dtype)
+    expected = extract(model, IDS, dtype=dtype)
+    for one, other in zip(record.to_numpy(), expected.to_numpy(), strict=True):
+        np.testing.assert_allclose(one, other, rtol=0, atol=1e-5)
+
+
 def test_queries_and_keys_leave_the_device_layer_by_layer(
     make_model: Callable[..., Any],
 ) -> None:

@@ -391,10 +391,20 @@ def test_memory_that_would_not_do_names_the_spool(
     assert "spool" not in str(raised.value)
 
 
-@pytest.mark.parametrize("kind", ["gpt2", "bart"])
+@pytest.mark.parametrize(
+    ("kind", "bound"),
+    [
+        ("gpt2", {"max_new_tokens": 8}),
+        ("gpt2", {"max_length": 18}),
+        ("bart", {"max_new_tokens": 8}),
+        ("bart", {"max_length": 9}),
+    ],
+)
 @pytest.mark.parametrize("spool", [False, True])
 def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
     kind: str,
+    bound: dict[str, int],
+    *,
     spool: bool,
     make_model: Callable[..., Any],
     tmp_path: Path,
@@ -416,10 +426,10 @@ def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
     where = "free_disk" if spool else "free_memory"
     monkeypatch.setattr(attnviz.extraction.room, where, lambda _: needed - 1)
     with pytest.raises(OSError if spool else MemoryError, match="queries and keys of"):
-        extract(model, {"input_ids": IDS}, generate=8, **options)
+        extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert not runs
     monkeypatch.setattr(attnviz.extraction.room, where, lambda _: needed)
-    extract(model, {"input_ids": IDS}, generate=8, **options)
+    extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert runs
     for hook in hooks:
         hook.remove()

@@ -220,16 +220,15 @@ def extract(
         if settings is not None:
             batches = one_by_one(batch)
             for each in batches:
-                if settings.max_new_tokens is not None:
-                    # An hour of generating must not end in too little memory.
-                    check_generation(
-                        loaded,
-                        each,
-                        settings.max_new_tokens,
-                        encoder_decoder=encoder.encoder_decoder,
-                        keeping=keeping,
-                        folder=None if spool is None else Path(spool),
-                    )
+                # An hour of generating must not end in too little memory.
+                check_generation(
+                    loaded,
+                    each,
+                    settings.longest,
+                    encoder_decoder=encoder.encoder_decoder,
+                    keeping=keeping,
+                    folder=None if spool is None else Path(spool),
+                )
                 came = generate_text(loaded.model, each, settings, progress=progress)
                 encoder.add_generated(each, came, settings.manner)
         return [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ __all__ = ["check_generation", "run_forward"]
 def check_generation(
     loaded: Loaded,
     batch: Batch,
-    count: int,
+    longest: Callable[[int], int],
     *,
     encoder_decoder: bool,
     keeping: Keeping,
@@ -42,8 +42,8 @@ def check_generation(
         The model.
     batch : Batch
         One example, which it is to go on with.
-    count : int
-        How many tokens may come.
+    longest : callable
+        Gives, for as many tokens as there are, how many there may be in the end.
     encoder_decoder, keeping
         As for `run_forward`.
     folder : Path, optional
@@ -58,7 +58,7 @@ def check_generation(
     name = "decoder" if encoder_decoder else "input"
     before = sides[name].length if name in sides else 1
     # What a decoder produces last is predicted and not read.
-    sides[name] = Side(before + count - encoder_decoder, [None])
+    sides[name] = Side(longest(before) - encoder_decoder, [None])
     collector = _collector(
         loaded, batch, encoder_decoder=encoder_decoder, keeping=keeping, spools=(), trace_all=False
     )

@@ -63,12 +63,31 @@ class Settings:
     quiet : bool
         Whether only a number was given, so that what transformers says of settings concerns
         nobody.
+    max_length : int or None
+        The most tokens that there may be in all; None where only those that may come are bounded.
     """
 
     options: dict[str, Any]
     max_new_tokens: int | None
     manner: str
     quiet: bool
+    max_length: int | None = None
+
+    def longest(self, before: int) -> int:
+        """The most tokens that there may be in the end.
+
+        Parameters
+        ----------
+        before : int
+            How many there are: the prompt, or what the decoder begins with.
+
+        Returns
+        -------
+        int
+        """
+        if self.max_new_tokens is not None:
+            return before + self.max_new_tokens
+        return max(before + 1, self.max_length or 0)
 
 
 @dataclass
@@ -142,7 +161,11 @@ def read_settings(given: Any, model: PreTrainedModel) -> Settings:
     if (setting("num_beams") or 1) > 1:
         manner = f"by a search with {setting('num_beams')} beams"
     return Settings(
-        options, None if limit is None else int(limit), manner, quiet=isinstance(given, Integral)
+        options,
+        None if limit is None else int(limit),
+        manner,
+        quiet=isinstance(given, Integral),
+        max_length=setting("max_length"),
     )
 
 
