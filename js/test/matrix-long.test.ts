@@ -6,7 +6,7 @@ import { type Carrier, Source, type TileRequest, type TileWork } from "../src/ch
 import { goesOn, tileLevel, tilesOf, wantedTiles } from "../src/views/matrix-data";
 import { ticks } from "../src/views/matrix-layout";
 import { composeGrid, Tiles } from "../src/views/matrix-tiles";
-import { coverage, nothingInWords, sumInSight } from "../src/views/matrix-words";
+import { coverage, nothingInWords, sentence, sumInSight } from "../src/views/matrix-words";
 import { plan } from "./matrix-plans";
 
 const COUNT = 131_072;
@@ -168,6 +168,9 @@ describe("tiles of a long matrix", () => {
     const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);
+    // Cells that stand in for finer ones are not what is strongest.
+    const said = { plan: moved, grid, token: null, key: null, row: null, column: null };
+    expect(sentence(said)).toBe("Layer 0, head 1. Finer cells are on their way.");
   });
 });
 

@@ -146,6 +146,7 @@ export function sentence(said: Said): string {
     if (!best) return `${where} No query in sight attends to ${key}.`;
     return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
   }
+  if (!said.grid.fine) return `${where} Finer cells are on their way.`;
   const [best] = strongestCells(said.grid, 1);
   if (!best) return `${where} No weight is in sight.`;
   const inSight = isWhole(plan) ? "Strongest" : "Strongest in sight";

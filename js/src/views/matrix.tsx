@@ -21,6 +21,7 @@ import { makeMatrixImage } from "./matrix-image";
 import type { Picture } from "./matrix-marks";
 import { type MatrixModel, makeMatrixModel } from "./matrix-model";
 import { MatrixPlot } from "./matrix-plot";
+import type { Grid } from "./matrix-tiles";
 import { coverage, sentence, subtitleOf } from "./matrix-words";
 
 const KEYS = [
@@ -38,6 +39,11 @@ const KEYS = [
   ["f", "find a token"],
   ["?", "show or hide these keys"],
 ] as const;
+
+/** How exact cells are; null where that is not known, as of an estimate. */
+function exactness(grid: Grid | undefined): number | null {
+  return !grid || grid.estimate ? null : grid.error;
+}
 
 /** What is drawn now; an error before anything is. */
 function drawn(model: MatrixModel): Picture {
@@ -61,7 +67,7 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
       if (!said) throw new Error("Nothing is drawn yet, so there is no picture to take.");
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(plan, picture.grid.error),
+        subtitle: subtitleOf(plan, exactness(picture.grid)),
         sentence: sentence(said),
         coverage: coverage(said, { scale: picture.scale, end: picture.end, live: false }),
       };
@@ -79,7 +85,7 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
     <ViewFrame
       context={context}
       name="Matrix view"
-      subtitle={plan ? subtitleOf(plan, model.said.value?.grid.error ?? null) : ""}
+      subtitle={plan ? subtitleOf(plan, exactness(model.said.value?.grid)) : ""}
       summary={spoken}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
@@ -119,7 +125,7 @@ function MatrixFooter(props: {
 function Progress({ model, done }: { model: MatrixModel; done: number }) {
   const going = model.going.value;
   // Of a whole that takes minutes the first tenth is watched most closely.
-  const percent = (Math.floor(1000 * done) / 10).toFixed(done < 0.1 ? 1 : 0);
+  const percent = (Math.floor(1000 * done) / 10).toFixed(done > 0 && done < 0.1 ? 1 : 0);
   return (
     <div class="av-progress">
       <progress aria-label="Exact" max={1} value={done} />
