@@ -315,6 +315,8 @@ export function makeRecordModel(
   });
   const maps = answer(at, async ({ heads, together, ...where }, signal): Promise<HeadMaps> => {
     const size = MAP_SIZE;
+    // Of a long text they take a while, and a kernel answers in turn: what the view is of, first.
+    if (place.peek()?.stack.sampled) await new Promise((resolve) => setTimeout(resolve, 50));
     if (heads.length <= together)
       return { heads, ...(await source.maps({ ...where, size }, signal)) };
     const some = heads.flatMap((_, i) => (i % together ? [] : [heads.slice(i, i + together)]));

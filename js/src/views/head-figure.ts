@@ -26,6 +26,7 @@ export function figure(
     hoveredLine: null,
     hoveredHead: null,
     cursor: null,
+    matches: null,
     search: "",
   };
   const { palette, layout } = picture;

@@ -1,7 +1,7 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
 import type { Range } from "../channel/source";
-import type { Strongest } from "../channel/strongest";
+import { type Strongest, strongestOf } from "../channel/strongest";
 import { allInWords } from "../ui/kept";
 import type { Place } from "../ui/record";
 
@@ -164,132 +164,100 @@ export function computeLines(
   const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
   const [left, right] = weights.columns;
   const numColumns = right - left;
-  const wholeRows = strongest !== null || numColumns === weights.numKeys;
+  const { numKeys } = weights;
+  const wholeRows = strongest !== null || numColumns === numKeys;
   const first = Math.max(left, options.keyWindow[0]);
   const last = Math.min(right, options.keyWindow[1]);
+  const { topK } = options;
+  const k = strongest?.k ?? Math.min(topK ?? 0, numKeys);
+  const most = Math.min(k, topK ?? AWAY_OF_ALL);
+  const start = strongest?.rows[0] ?? top;
+  const founds = shown.map(({ matrix }, place) => {
+    if (strongest || topK === null || !wholeRows) return strongest?.matrices[place] ?? null;
+    const rowAt = (row: number): Float32Array =>
+      matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
+    return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
+  });
+  // Then there is nothing to find out about single weights.
+  const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
   const faintest = FAINTEST * weights.maximum;
   // The strongest of a long text are weak: what cannot be seen is measured by them.
-  const found = strongest?.matrices.flatMap((each) => [...each.weights]) ?? [];
-  const strong = found.reduce((most, value) => Math.max(most, value), 0);
-  const faintestFar = Math.min(faintest, FAINTEST * strong);
+  let strong = 0;
+  for (const found of founds) {
+    for (const value of found?.weights ?? []) strong = Math.max(strong, value);
+  }
+  const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
   const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, away: 0, faint: 0 };
   const leaving: Away[] = [];
   let largest = 0;
   let emptyQueries = 0;
   let awaited = 0;
 
-  const drawn = shown.map(({ head, name, matrix }, place) => {
+  const drawn = shown.map(({ head, name, matrix }, series) => {
     const query: number[] = [];
     const key: number[] = [];
     const weight: number[] = [];
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
-    const k = options.topK ?? numColumns;
-    const bestKeys = new Int32Array(Math.min(k, numColumns));
-    const bestWeights = new Float32Array(bestKeys.length);
+    const found = founds[series];
+    const draw = (from: number, to: number, value: number, share: number): void => {
+      query.push(from);
+      key.push(to);
+      weight.push(value);
+      sums.drawn += share;
+      if (value > largest) largest = value;
+    };
     for (let row = top; row < bottom; row++) {
       if (!options.pairQueries[row]) continue;
       const offset = (row - rowsStart) * numColumns - left;
-      let sum = 0;
-      let leftOut = 0;
-      let otherPair = 0;
-      let inSight = 0;
-      for (let column = left; column < right; column++) {
-        const value = matrix[offset + column] as number;
-        sum += value;
-        if (options.leftOut[column]) leftOut += value;
-        else if (!options.pairKeys[column]) otherPair += value;
-        else if (column >= first && column < last) inSight += value;
-      }
-      // Without the whole row in hand what is missing from one has left the window.
-      let total = wholeRows || !weights.normalized ? sum : Math.max(sum, 1);
-      const found = strongest?.matrices[place];
-      const at = strongest ? row - strongest.rows[0] : 0;
+      const at = row - start;
+      let [total, leftOut, otherPair] = [0, 0, 0];
       if (found) {
-        [total, leftOut, otherPair] = found.sums.subarray(3 * at, 3 * at + 3) as unknown as [
-          number,
-          number,
-          number,
-        ];
+        total = found.sums[3 * at] as number;
+        leftOut = found.sums[3 * at + 1] as number;
+        otherPair = found.sums[3 * at + 2] as number;
         if (Number.isNaN(total)) {
           awaited++;
           continue;
         }
+      } else {
+        for (let column = left; column < right; column++) {
+          const value = matrix[offset + column] as number;
+          total += value;
+          if (options.leftOut[column]) leftOut += value;
+          else if (!options.pairKeys[column]) otherPair += value;
+        }
+        // Without the whole row in hand what is missing from one has left the window.
+        if (!wholeRows && weights.normalized) total = Math.max(total, 1);
       }
       // Nothing in the window is not nothing at all.
       if (total === 0 && wholeRows) emptyQueries++;
       const kept = total - leftOut - otherPair;
       const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
-
-      if (found && strongest) {
-        // What is in the window is not in hand yet: at least so much is.
-        if (numColumns === 0) inSight = kept;
-        // Those in the window are drawn from here as well where only the strongest are.
-        const most = Math.min(strongest.k, options.topK ?? AWAY_OF_ALL);
-        for (let i = at * strongest.k; i < at * strongest.k + most; i++) {
-          const to = found.keys[i] as number;
-          const value = (found.weights[i] as number) * factor;
-          if (to < 0 || value < options.threshold || value < faintestFar) break;
-          const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
-          if (away)
-            leaving.push({
-              series: place,
-              query: row,
-              key: to,
-              weight: value,
-              value: value / factor,
-            });
-          else if (options.topK !== null) {
-            query.push(row);
-            key.push(to);
-            weight.push(value);
-            sums.drawn += value / factor;
-            if (value > largest) largest = value;
-          }
-        }
+      for (let i = at * k; found && i < at * k + most; i++) {
+        const to = found.keys[i] as number;
+        const share = found.weights[i] as number;
+        const value = share * factor;
+        if (to < 0 || value < options.threshold) break;
+        const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
+        if (value < faintestFound) sums.faint += away ? 0 : share;
+        else if (away) leaving.push({ series, query: row, key: to, weight: value, value: share });
+        else if (topK !== null) draw(row, to, value, share);
       }
-      const chosen = found && options.topK !== null;
-      let count = 0;
-      let faint = 0;
-      for (let column = first; column < last; column++) {
+      // What is in the window may not be in hand yet: at least so much is.
+      let inSight = numColumns === 0 || noneAside ? kept : 0;
+      for (let column = noneAside ? last : first; column < last; column++) {
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
           continue;
         }
-        const value = (matrix[offset + column] as number) * factor;
+        const share = matrix[offset + column] as number;
+        const value = share * factor;
+        inSight += share;
         if (options.renormalize) drawnMatrix[offset + column] = value;
         // Nothing is no line, also where the maximum is nothing.
-        if (chosen || value === 0 || value < options.threshold) continue;
-        if (value < faintest) {
-          faint += value / factor;
-          continue;
-        }
-        if (options.topK === null) {
-          query.push(row);
-          key.push(column);
-          weight.push(value);
-          sums.drawn += value / factor;
-          if (value > largest) largest = value;
-          continue;
-        }
-        if (count === bestKeys.length && value <= (bestWeights[count - 1] ?? Infinity)) continue;
-        if (count < bestKeys.length) count++;
-        let rank = count - 1;
-        while (rank > 0 && (bestWeights[rank - 1] as number) < value) {
-          bestWeights[rank] = bestWeights[rank - 1] as number;
-          bestKeys[rank] = bestKeys[rank - 1] as number;
-          rank--;
-        }
-        bestWeights[rank] = value;
-        bestKeys[rank] = column;
-      }
-      if (options.topK === null || count < bestKeys.length) sums.faint += faint;
-      for (let i = 0; i < count; i++) {
-        const value = bestWeights[i] as number;
-        query.push(row);
-        key.push(bestKeys[i] as number);
-        weight.push(value);
-        sums.drawn += value / factor;
-        if (value > largest) largest = value;
+        if (topK !== null || value === 0 || value < options.threshold) continue;
+        if (value < faintest) sums.faint += share;
+        else draw(row, column, value, share);
       }
       sums.total += total;
       sums.leftOut += leftOut;
@@ -299,7 +267,7 @@ export function computeLines(
     return { head, name, query, key, weight, matrix: drawnMatrix };
   });
   // Each its part, so that none looks as if it never left the window.
-  const most = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
+  const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
   leaving.sort((a, b) => b.weight - a.weight);
   const starts = drawn.map((each) => each.query.length);
   const counts = [...starts];
@@ -309,7 +277,7 @@ export function computeLines(
     const into = drawn[series] as (typeof drawn)[0];
     const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
     const taken = ways.get(way) ?? 0;
-    const fits = (counts[series] as number) < (starts[series] as number) + most;
+    const fits = (counts[series] as number) < (starts[series] as number) + each;
     // Those that are drawn stand before the others.
     const at = fits && taken < TO_ONE_PLACE ? (counts[series] as number) : into.query.length;
     into.query.splice(at, 0, query);
