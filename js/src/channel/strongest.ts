@@ -135,18 +135,24 @@ export function strongestOf(
   for (let row = top; row < bottom; row++) {
     const values = rowAt(row);
     const first = (row - top) * k;
-    const sums = [0, 0, 0];
+    const spread = meant.pairQueries[row] ? found.spread : null;
+    let [sum, leftOut, otherPair] = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
       const value = values[key] as number;
-      sums[0] = (sums[0] as number) + value;
-      const aside = meant.leftOut[key] ? 1 : meant.pairKeys[key] ? 0 : 2;
-      if (aside) {
-        sums[aside] = (sums[aside] as number) + value;
+      // Half of the keys of a causal text, and of what a page carries most, have nothing.
+      if (value === 0) continue;
+      sum += value;
+      if (meant.leftOut[key]) {
+        leftOut += value;
         continue;
       }
-      if (meant.pairQueries[row]) {
+      if (!meant.pairKeys[key]) {
+        otherPair += value;
+        continue;
+      }
+      if (spread) {
         const bin = Math.floor(key / request.bin_size);
-        found.spread[bin] = (found.spread[bin] as number) + value;
+        spread[bin] = (spread[bin] as number) + value;
       }
       let at = first + k - 1;
       if (value <= (found.weights[at] as number)) continue;
@@ -158,7 +164,7 @@ export function strongestOf(
       found.weights[at] = value;
       found.keys[at] = key;
     }
-    found.sums.set(sums, 3 * (row - top));
+    found.sums.set([sum, leftOut, otherPair], 3 * (row - top));
   }
   return found;
 }
