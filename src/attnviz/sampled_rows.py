@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.masks import BandMask, PackedMask
+from attnviz.merged import MergedWeights
 from attnviz.sampled import weights_of_rows
 from attnviz.weights import LayerAttention, QueryKeyAttention, blocks
 from attnviz.windows import Rows
@@ -78,6 +79,11 @@ def rows_of_heads(
     >>> found.weights(slice(0, 1), slice(0, 1)).tolist()
     [[[0.25]]]
     """
+    if isinstance(attention, MergedWeights):
+        words = _Words(attention, rows)
+        for numbers, tokens in rows_of_heads(attention.base, heads, words.rows):
+            yield numbers, _MergedRows(tokens, words)
+        return
     vectors = vectors_of_layer(attention)
     if vectors is None:
         for number, head in enumerate(heads):
@@ -105,6 +111,53 @@ class _WholeRows:
 
     def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
         return self._allowed[:, some, columns]
+
+
+class _Words:
+    """Which tokens some words that are queries, and any that are keys, are made of."""
+
+    def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
+        starts = np.append(attention.query_starts, attention.base.num_queries)
+        self._keys = np.append(attention.key_starts, attention.base.num_keys)
+        self.lengths = (starts[1:] - starts[:-1])[words]
+        # Where each word begins among the tokens of all of them, and where the last one ends.
+        self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
+
+    def tokens(self, some: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Rows of some of the words, and where each word begins in them."""
+        start, stop, _ = some.indices(len(self.lengths))
+        begin, end = int(self._firsts[start]), int(self._firsts[stop])
+        return slice(begin, end), self._firsts[start:stop] - begin
+
+    def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Keys of some words, and where each word begins in them."""
+        begin, end = int(self._keys[words.start]), int(self._keys[words.stop])
+        return slice(begin, end), self._keys[words] - begin
+
+
+class _MergedRows:
+    """Rows of words, from those of their tokens: keys are summed, queries averaged."""
+
+    def __init__(self, tokens: RowsOfHeads, words: _Words) -> None:
+        self._tokens = tokens
+        self._words = words
+        _, firsts = words.tokens(slice(None))
+        self.totals = np.add.reduceat(tokens.totals, firsts, axis=1) / words.lengths
+        self.sunk = np.add.reduceat(tokens.sunk, firsts, axis=1) / words.lengths
+
+    def weights(self, some: slice, columns: slice) -> Numbers:
+        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
+        summed = np.add.reduceat(self._tokens.weights(rows, keys), first_keys, axis=2)
+        lengths = self._words.lengths[some][:, None]
+        merged: Numbers = np.add.reduceat(summed, firsts, axis=1) / lengths
+        return merged
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
+        flags = np.logical_or.reduceat(self._tokens.allowed(rows, keys), first_keys, axis=2)
+        merged: NDArray[np.bool_] = np.logical_or.reduceat(flags, firsts, axis=1)
+        return merged
 
 
 class _SharedKeys:

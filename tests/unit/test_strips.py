@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import base64
+import doctest
 import json
 import math
 import zlib
 from collections.abc import Sequence
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +19,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import attnviz as av
-from attnviz import sampled
+from attnviz import sampled, sampled_rows
+from attnviz.channel import strips as channel_strips
 from attnviz.channel.description import describe
 from attnviz.channel.server import RecordServer
 from attnviz.channel.strips import NEAR, Strips, strips
@@ -26,6 +29,7 @@ from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.merged import MergedWeights
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.sampled import sampled_queries, weights_of_rows
+from attnviz.sampled_rows import rows_of_heads
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.windows import WindowMask
@@ -238,6 +242,39 @@ def test_merged_words_are_words() -> None:
     np.testing.assert_allclose(found.shares.sum(1), 1)
 
 
+@pytest.mark.parametrize("base", ["vectors", "weights", "kept heads"])
+def test_words_of_any_number_of_tokens(base: str) -> None:
+    of_vectors = layer_of(mask=CAUSAL, sinks=SINKS)
+    of_weights = GivenWeights(torch.from_numpy(stack_of(of_vectors).weights(layer=3)))
+    layers: dict[str, LayerAttention] = {
+        "vectors": of_vectors,
+        "weights": of_weights,
+        "kept heads": KeptHeads(of_weights, (0, 2, 5, 6), num_heads=8),
+    }
+    layer = layers[base]
+    starts = np.sort(np.random.default_rng(0).choice(np.arange(1, TOKENS), 99, replace=False))
+    starts = np.concatenate([[0], starts])
+    stack = stack_of(MergedWeights(layer, starts, starts))
+    rows = sampled_queries(100, 40)
+    weights = stack.weights(layer=3).astype(np.float64)[:, rows]
+    found = strips(stack, 3, queries=40)
+    np.testing.assert_allclose(found.shares[:, 0], weights[:, :, 0].mean(1), atol=1e-5)
+    before = weights[:, np.arange(40), rows - 1] * (rows > 1)
+    np.testing.assert_allclose(found.shares[:, 3], before.mean(1), atol=1e-5)
+    np.testing.assert_allclose(found.shares[:, 4], 1 - weights.sum(2).mean(1), atol=1e-5)
+    for (places, group), head in zip(
+        rows_of_heads(stack.attention(3), stack.kept_heads(3)[1:2], rows), [1], strict=True
+    ):
+        assert places == [0]
+        some, columns = slice(3, 9), slice(5, 60)
+        np.testing.assert_allclose(
+            group.weights(some, columns)[0], weights[head, 3:9, 5:60], atol=1e-6
+        )
+        allowed = stack.allowed(layer=3, head=stack.kept_heads(3)[head])[rows][3:9, 5:60]
+        assert (group.allowed(some, columns)[0] == allowed).all()
+        np.testing.assert_allclose(group.totals[0], weights[head].sum(1), atol=1e-6)
+
+
 def test_merged_words_lack_what_a_sink_took() -> None:
     starts = np.arange(0, TOKENS, 3)
     stack = stack_of(MergedWeights(layer_of(mask=CAUSAL, sinks=SINKS), starts, starts))
@@ -343,3 +380,10 @@ def test_a_page_carries_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPa
     by_pattern = {each["pattern"]: each["scores"] for each in data["scores"]}
     scores = av.analysis.head_scores(stack, "previous token", queries=64)
     np.testing.assert_allclose(by_pattern["previous token"], scores, atol=1e-6)
+
+
+@pytest.mark.parametrize("module", [sampled, sampled_rows, channel_strips])
+def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
+    failures, tried = doctest.testmod(module)
+    assert failures == 0
+    assert tried >= 1

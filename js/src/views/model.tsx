@@ -238,6 +238,7 @@ function coverageOf(
     return [
       scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
       orderInWords(grid, least_score.value, !(String(grid.score) in scores.value)),
+      pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
       stripsInWords(model, place, drawn === undefined),
     ]
       .filter(Boolean)

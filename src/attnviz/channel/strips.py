@@ -146,8 +146,8 @@ def strips(
     rows = sampled_queries(attention.num_queries, queries)
     window = _window(attention) if stack.key_tokens is stack.query_tokens else None
     masses = _masses(attention, heads, rows, window)
-    if vectors_of_layer(attention) is None and stack.normalized:
-        masses[..., _NO_KEY] = _lost(masses.sum(axis=-1))
+    if stack.normalized:
+        masses[..., _NO_KEY] += _lost(masses.sum(axis=-1))
     totals = masses.sum(axis=-1, keepdims=True)
     # Weights are not always shares: of what was given, only its part of the row can be said.
     parted = np.divide(masses, totals, out=np.zeros_like(masses), where=totals > 0)
@@ -223,7 +223,7 @@ def _add_near(
 
 
 def _lost(totals: NDArray[np.float64]) -> NDArray[np.float64]:
-    """What given shares of one lack of it, (heads, rows): a sink took it."""
+    """What shares of one lack of it where they were given, (heads, rows): a sink took it."""
     lost = np.where(totals > 0, np.maximum(0, 1 - totals), 0)
     return lost if lost.max(initial=0) > _ROUNDING else np.zeros_like(lost)
 
