@@ -160,11 +160,30 @@ describe("tiles of a long matrix", () => {
     expect(kernel.asked.length).toBeLessThanOrEqual(count + 1);
   });
 
+  it("end with the first that fails, and go on when asked again", async () => {
+    const kernel = new Kernel();
+    const tiles = new Tiles(new Source(kernel));
+    const ask = kernel.ask.bind(kernel);
+    kernel.ask = async (...request) => {
+      const reply = await ask(...request);
+      if (kernel.asked.length === 6) throw new Error("The kernel was interrupted.");
+      return reply;
+    };
+    const loading = tiles.load(tilesOf(long()), nobody(), () => undefined);
+    await expect(loading).rejects.toThrow("interrupted");
+    await new Promise((resolve) => setTimeout(resolve, 20));
+    expect(kernel.asked.length).toBeLessThanOrEqual(7);
+    await tiles.load(tilesOf(long()), nobody(), () => undefined);
+    expect(composeGrid(long(), tiles).estimate).toBeUndefined();
+  });
+
   it("hold a moved window's place with the coarsest, for mean and maximum alike", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));
     const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
     await tiles.load(wantedTiles(near, true), nobody(), () => undefined);
+    // Nothing at all the first time, and then an estimate, which is enough to stand in.
+    expect(kernel.asked.filter(({ level }) => level === 9)).toHaveLength(2);
     const moved = long({ query_window: [100_000, 100_400], key_window: [9_000, 9_400] });
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);

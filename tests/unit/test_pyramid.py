@@ -137,6 +137,7 @@ ATTENTIONS: dict[str, dict[str, Any]] = {
     "causal": {"mask": BandMask(None, 0, offset=48)},
     "a window": {"mask": BandMask(9, 0, offset=20)},
     "both ways": {"mask": BandMask(12, 5, offset=10)},
+    "a window that begins late": {"mask": BandMask(9, -4)},
     "any mask": {"mask": PackedMask.pack(FLAGS)},
     "biases": {"bias": DistanceBias(vectors(4, 153, seed=3), 53)},
     "biases of keys": {"bias": DenseBias(vectors(1, 1, 101, seed=3)), "softcap": 4.0},

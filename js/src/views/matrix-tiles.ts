@@ -68,12 +68,15 @@ export class Tiles {
     // Several that come at once are drawn at once.
     let timer: ReturnType<typeof setTimeout> | undefined;
     let slow = false;
+    let failed = false;
+    // Coarser ones only stand in: any estimate of them will do.
+    const finest = Math.min(...requests.map(({ level }) => level));
     const queue = requests.filter((each) => {
       const piece = this.get(each, each.level, each.row, each.column);
-      return !piece || isEstimate(piece);
+      return !piece || (isEstimate(piece) && each.level === finest);
     });
     const lane = async (): Promise<void> => {
-      for (let request = queue.shift(); request; request = queue.shift()) {
+      for (let request = queue.shift(); request && !failed; request = queue.shift()) {
         const piece = await this.#source.tile(request, signal);
         const key = keyOf(request, request.level, request.row, request.column);
         // Before any query is gone through there is nothing to see.
@@ -93,11 +96,15 @@ export class Tiles {
             );
           }
         }
-        if (piece.work?.waiting) queue.push(request);
+        const known = (piece.work?.queries[0] ?? 0) > 0;
+        if (piece.work?.waiting && !(known && request.level > finest)) queue.push(request);
       }
     };
     try {
       await Promise.all(Array.from({ length: AT_ONCE }, lane));
+    } catch (error) {
+      failed = true;
+      throw error;
     } finally {
       clearTimeout(timer);
       onArrival();
