@@ -64,6 +64,9 @@ def sent(record: av.AttentionRecord, name: str, arguments: Any) -> tuple[dict[st
 
 WHOLE = {"stack": "self", "layer": 95, "rows": [0, 1000], "columns": [0, 1000]}
 TILE = {"stack": "self", "layer": 0, "row": 0, "column": 0, "pooled": "max"}
+# As many as a window of the most tokens has, with the finest bins.
+STRONGEST = {"stack": "self", "layer": 95, "rows": [0, 1000], "k": 100, "bin_size": 1}
+STRONGEST |= {"combine": "mean", "leave_out": ["first"], "pair": "all"}
 REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("describe", {}),
     ("block", WHOLE | {"heads": [0], "precision": "uint8"}),
@@ -74,6 +77,8 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
         | {"heads": [*range(64)], "rows": [0, 125], "columns": [0, 125]}
         | {"precision": "uint8"},
     ),
+    ("strongest", STRONGEST | {"heads": [0, 1, 2]}),
+    ("strips", {"stack": "self", "layer": 0, "heads": [*range(64)]}),
     ("maps", {"stack": "self", "layer": 0, "size": 64}),
     ("maps", {"stack": "self", "layer": 0, "size": 1000, "heads": [0]}),
     ("tile", TILE | {"heads": [0], "level": 0, "precision": "float32"}),
@@ -107,6 +112,7 @@ def test_scores_of_many_heads_are_small() -> None:
         ("block", WHOLE | {"heads": [0, 1], "precision": "uint8"}),
         ("block", WHOLE | {"heads": [0], "precision": "float32"}),
         ("maps", {"stack": "self", "layer": 0, "size": 1000}),
+        ("strongest", STRONGEST | {"heads": [0, 1], "combine": "separate"}),
         ("block", WHOLE | {"heads": [0], "precision": "uint8", "layer": 96}),
         ("block", WHOLE | {"heads": [0], "precision": "uint8", "stack": "x" * 2_000}),
     ],
