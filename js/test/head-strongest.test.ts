@@ -104,12 +104,25 @@ describe("the strongest keys", () => {
   it("are asked for in parts of which none takes long", () => {
     const heads = Array.from({ length: 32 }, (_, head) => head);
     for (const combine of ["separate", "mean"] as const) {
-      for (const numKeys of [6, 5000, LONG]) {
-        const parts = splitStrongest({ ...request, heads, rows: [100, 164], combine }, numKeys);
+      for (const [numKeys, k] of [
+        [6, 6],
+        [5000, 10],
+        [5000, 1500],
+        [LONG, 10],
+        [LONG, 1500],
+      ] as const) {
+        const asked = { ...request, heads, rows: [100, 164] as [number, number], combine };
+        const parts = splitStrongest({ ...asked, k, bin_size: 64 }, numKeys);
         const cells = parts.map(
           (part) => part.heads.length * (part.rows[1] - part.rows[0]) * numKeys,
         );
         expect(Math.max(...cells)).toBeLessThanOrEqual(1 << 23);
+        for (const part of parts) {
+          const numRows = part.rows[1] - part.rows[0];
+          const matrices = combine === "mean" ? 1 : part.heads.length;
+          const bytes = matrices * (numRows * (8 * k + 12) + 4 * Math.ceil(numKeys / 64));
+          expect(bytes).toBeLessThanOrEqual(1_000_000);
+        }
         const pairs = parts.flatMap((part) =>
           part.heads.flatMap((head) =>
             Array.from(

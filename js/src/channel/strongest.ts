@@ -6,7 +6,7 @@
  */
 
 import { asBytes } from "./codec";
-import type { Range, Reply, Source, TokenList } from "./source";
+import { LARGEST_REPLY, type Range, type Reply, type Source, type TokenList } from "./source";
 
 export interface StrongestRequest {
   stack: string;
@@ -55,14 +55,24 @@ export interface Meant {
 /** Weights that one request looks at: a tenth of a second of a kernel's time, two on a busy machine. */
 const ENTRIES = 1 << 23;
 
-/** Cuts a request into requests that are answered soon: by heads, then by rows. */
+/** Cuts a request into requests that are answered soon, and whose replies fit: by heads, then rows. */
 export function splitStrongest(request: StrongestRequest, numKeys: number): StrongestRequest[] {
   const { heads, rows } = request;
   const separate = request.combine === "separate";
   const numRows = rows[1] - rows[0];
-  const fitting = Math.max(1, Math.floor(ENTRIES / (numRows * numKeys)));
-  const headsEach = separate ? Math.min(heads.length, fitting) : heads.length;
-  const rowsEach = Math.max(1, Math.floor(ENTRIES / (headsEach * numKeys)));
+  const rowBytes = 8 * request.k + 12;
+  const room = LARGEST_REPLY - 4 * Math.ceil(numKeys / request.bin_size);
+  const fitting = Math.min(
+    ENTRIES / (numRows * numKeys),
+    LARGEST_REPLY / (numRows * rowBytes + LARGEST_REPLY - room),
+  );
+  const headsEach = separate
+    ? Math.min(heads.length, Math.max(1, Math.floor(fitting)))
+    : heads.length;
+  const rowsEach =
+    headsEach > 1 && separate
+      ? numRows
+      : Math.max(1, Math.floor(Math.min(ENTRIES / (headsEach * numKeys), room / rowBytes)));
   const parts: StrongestRequest[] = [];
   for (let head = 0; head < heads.length; head += headsEach) {
     for (let row = rows[0]; row < rows[1]; row += rowsEach) {

@@ -154,8 +154,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
     leap(context, plan, side, tokenIn(on.strip, start));
   };
 
-  const onPointerUp = (event: PointerEvent): void => {
-    plot.current?.releasePointerCapture?.(event.pointerId);
+  const onPointerUp = (): void => {
     // The click that follows is none.
     setTimeout(() => {
       dragged.current = null;
@@ -324,6 +323,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         onPointerDown,
         onPointerMove,
         onPointerUp,
+        onPointerCancel: onPointerUp,
         onPointerLeave: leave,
         onClick,
         onKeyDown,
