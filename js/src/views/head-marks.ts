@@ -142,11 +142,19 @@ const WEAK = 0.12;
 /** Places of found tokens that are marked in a strip. */
 const MOST_MARKED = 200;
 
+/** Where tokens are nearer to each other, so are lines: wide ones would cover their neighbours. */
+const NARROW_STEP = 6;
+
 /** Opacity and width of a line, by its weight. */
-export function strength(weight: number, scale: number): { opacity: number; width: number } {
+export function strength(
+  weight: number,
+  scale: number,
+  step: number,
+): { opacity: number; width: number } {
   const opacity = Math.min(1, weight / scale);
   // Browsers paint lines of just one pixel several times faster, and most lines are weak.
-  return { opacity, width: opacity < WEAK ? 1 : 0.9 + 1.7 * opacity };
+  const thin = opacity < WEAK || step < NARROW_STEP;
+  return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
 }
 
 function curvesOf(
@@ -175,7 +183,7 @@ function curvesOf(
   picked.forEach((line, i) => {
     from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
     to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
-    const look = strength(series.weight[line] as number, scale);
+    const look = strength(series.weight[line] as number, scale, layout.step);
     opacity[i] = look.opacity;
     width[i] = look.width + wider;
   });
