@@ -122,6 +122,15 @@ def test_pan_and_zoom_always_have_something_to_show(notebook: Notebook, view: Lo
     exact(view)
 
 
+def test_a_pinned_key_has_its_bars_once_all_is_exact(notebook: Notebook, view: Locator) -> None:
+    notebook.execute("view.heads, view.token, view.key = [1], 15000, 4000")
+    exact(view)
+    expect(view).to_contain_text("“word15000” attends to “word4000”:")
+    expect(view).to_contain_text("Pinned: query “word15000”, exact, key “word4000”, exact")
+    notebook.execute("view.token, view.key = None, None")
+    exact(view)
+
+
 def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
     notebook.execute("view.heads = [2]")
     stop = view.get_by_role("button", name="Stop")

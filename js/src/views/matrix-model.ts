@@ -1,7 +1,7 @@
 /** The matrix view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import type { Range, Source } from "../channel/source";
+import type { Range, Source, TileRequest } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 import { shapesOf } from "../draw/patches";
@@ -19,6 +19,7 @@ import {
   type Plan,
   tileLevel,
   tileSetOf,
+  tilesOf,
   wantedTiles,
   zoomed,
 } from "./matrix-data";
@@ -170,7 +171,10 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     if (!now) return false;
     return wish.value?.of === shownHeads(now) ? wish.value.on : goesOn(now);
   });
-  const wanted = computed(() => plan.value && wantedTiles(plan.value, going.value));
+  // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
+  const tilesIn = (now: Plan): TileRequest[] =>
+    source.carrier.makesPages ? wantedTiles(now, going.value) : tilesOf(now);
+  const wanted = computed(() => plan.value && tilesIn(plan.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {
       arrivals.value++;
