@@ -111,6 +111,20 @@ describe("the request channel", () => {
     expect(() => host.reply(id, {})).not.toThrow();
   });
 
+  it("sends none of many that are given up at once, but what is wanted instead", async () => {
+    const many = Array.from({ length: 40 }, (_, i) => {
+      const controller = new AbortController();
+      const answer = channel.ask("block", { i }, controller.signal);
+      answer.catch(() => undefined);
+      return controller;
+    });
+    for (const each of many) each.abort();
+    void channel.ask("block", { i: "new" });
+    await Promise.resolve();
+    const sent = host.requests().map((each) => (each.arguments as { i: unknown }).i);
+    expect(sent).toEqual([0, 1, 2, 3, "new"]);
+  });
+
   it("rejects at once where the signal is aborted already", async () => {
     await expect(channel.ask("block", {}, AbortSignal.abort())).rejects.toSatisfy(isAbort);
     expect(host.sent).toHaveLength(0);

@@ -149,7 +149,9 @@ export class KernelChannel implements Carrier {
     const ids = pending.ids;
     this.#finish(pending);
     if (sent) for (const id of ids) this.#transmit({ attnviz: "cancel", id });
-    this.#sendNext();
+    // Once all that are given up together are: a kernel hears of a request before it hears that
+    // nobody wants it, and would answer each that moves up only to be cancelled.
+    queueMicrotask(() => this.#sendNext());
   }
 
   #finish(pending: Pending): void {
