@@ -170,7 +170,7 @@ def test_numbers_of_the_detail_are_the_weights(page: Page, tmp_path: Path) -> No
         for x in range(10, int(box["width"]), 15):
             page.mouse.move(box["x"] + x, box["y"] + y)
             for text in hint.all_text_contents():
-                said = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+)$", text)
+                said = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+) ± 0\.004$", text)
                 if said:
                     seen[int(said[1]), int(said[2])] = float(said[3])
     assert len(seen) >= 6
