@@ -18,7 +18,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
@@ -26,13 +26,15 @@ from benchmarks.extracting import WAYS
 from benchmarks.guarded import PEERS, ROOT, Limits, guarded
 from benchmarks.machine import machine
 from benchmarks.opening import PACKAGES
-from benchmarks.report import Results, Row, document, tables
+from benchmarks.report import Case, Results, Row, document, tables
 from benchmarks.tools import VIEWS
 
 LAYERS = 12
 DRAWN_LENGTHS = (64, 256, 1024)
 # What takes less is measured twice more, for a median.
 _QUICK_S = 10.0
+# Ways take turns there, seven of each.
+_EXTRACTION_LIMITS = Limits(300, 12 << 30)
 _DRAWING_LIMITS = Limits(120, 12 << 30, more_seconds=600)
 
 
@@ -41,6 +43,8 @@ class Plan:
     """What is measured."""
 
     lengths: tuple[int, ...]
+    #: Between the first two lengths, for tools whose second is too long.
+    between: tuple[int, ...]
     long: tuple[int, ...]
     grids: tuple[int, ...]
     extracted: tuple[int, ...]
@@ -49,14 +53,15 @@ class Plan:
 
 
 FULL = Plan(
-    lengths=(64, 128, 256, 512, 1024),
+    lengths=(64, 256, 512, 1024),
+    between=(128,),
     long=(2048, 4096, 8192),
     grids=(12, 32),
     extracted=(256, 1024),
     repeats=3,
     limits=Limits(120, 12 << 30),
 )
-QUICK = Plan((64,), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=15))
+QUICK = Plan((64,), (), (), (12,), (256,), 1, Limits(60, 4 << 30, more_seconds=30))
 
 
 class Run:
@@ -73,8 +78,8 @@ class Run:
         for view, layers, tokens in self._cases():
             given = self._weights(layers, tokens) if view != "long" else ""
             for tool in VIEWS[view]:
-                if self._is_worth_trying(view, tool):
-                    self._add(self._measured(view, tool, layers, tokens, given))
+                if self._is_worth_trying(view, tool, tokens):
+                    self._add(self._measured(Case(view, tool, layers, tokens), given))
             if given:
                 Path(given).unlink()
 
@@ -83,7 +88,9 @@ class Run:
         for tokens in self._plan.extracted:
             figures: dict[str, float] = {}
             for what in ("time", *WAYS):
-                done = guarded("benchmarks.extracting", what, str(tokens), limits=self._plan.limits)
+                done = guarded(
+                    "benchmarks.extracting", what, str(tokens), limits=_EXTRACTION_LIMITS
+                )
                 _say(f"extraction, n={tokens}, {what}: {done.fault or done.figures}")
                 figures.update(done.figures)
             self.results.extraction[str(tokens)] = figures
@@ -97,13 +104,17 @@ class Run:
 
     def _cases(self) -> Iterator[tuple[str, int, int]]:
         yield from (("head", LAYERS, tokens) for tokens in self._plan.lengths)
+        yield from (("head", LAYERS, tokens) for tokens in self._plan.between)
         yield from (("long", LAYERS, tokens) for tokens in self._plan.long)
         yield from (("model", layers, 64) for layers in self._plan.grids)
 
-    def _is_worth_trying(self, view: str, tool: str) -> bool:
-        """Not what is larger than what did not open."""
+    def _is_worth_trying(self, view: str, tool: str, tokens: int) -> bool:
+        """Not what is larger than what did not open, nor what lies between lengths that opened."""
         before = [row for row in self.results.rows if (row.view, row.tool) == (view, tool)]
-        return not any(row.fault for row in before)
+        failed = [row.tokens for row in before if row.fault]
+        if view == "head" and tokens in self._plan.between:
+            return failed == [self._plan.lengths[1]]
+        return not failed
 
     def _weights(self, layers: int, tokens: int) -> str:
         path = self._folder / "weights.npy"
@@ -113,38 +124,36 @@ class Run:
             sys.exit(f"{layers} layers of weights of {tokens} tokens were not made: {done.fault}")
         return str(path)
 
-    def _measured(self, view: str, tool: str, layers: int, tokens: int, given: str) -> Row:
-        row = self._once(view, tool, layers, tokens, given)
+    def _measured(self, case: Case, given: str) -> Row:
+        row = self._once(case, given, "all")
         seconds = row.figures.get("build_s", 0) + row.figures.get("drawn_s", 0)
         if row.fault or seconds > _QUICK_S:
             return row
-        again = [
-            self._once(view, tool, layers, tokens, given) for _ in range(self._plan.repeats - 1)
-        ]
+        again = [self._once(case, given, "drawn") for _ in range(self._plan.repeats - 1)]
         rows = [row, *(each for each in again if not each.fault)]
         figures = {
             name: statistics.median(each.figures[name] for each in rows if name in each.figures)
             for name in row.figures
         }
-        return Row(view, tool, layers, tokens, figures, runs=len(rows))
+        return Row(**asdict(case), figures=figures, runs=len(rows))
 
-    def _once(self, view: str, tool: str, layers: int, tokens: int, given: str) -> Row:
+    def _once(self, case: Case, given: str, what: str) -> Row:
         page = self._folder / "page.html"
-        sizes = (str(layers), str(tokens), str(page), given)
-        made = guarded("benchmarks.building", view, tool, *sizes, limits=self._plan.limits)
+        sizes = (str(case.layers), str(case.tokens), str(page), given)
+        limits = self._plan.limits
+        made = guarded("benchmarks.building", case.view, case.tool, *sizes, limits=limits)
         figures, fault = made.figures, made.fault and f"building: {made.fault}"
         if not fault:
+            paths = (str(page), str(self._folder), self._browser)
             opened = guarded(
-                "benchmarks.opening",
-                *(view, tool, str(page), str(self._folder), self._browser),
-                limits=self._plan.limits,
+                "benchmarks.opening", case.view, case.tool, *paths, what, limits=limits
             )
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
             # One that was drawn has opened, though it may have answered to nothing after that.
             if "drawn_s" not in figures:
                 fault = f"opening: {opened.fault}"
         page.unlink(missing_ok=True)
-        return Row(view, tool, layers, tokens, figures, fault)
+        return Row(**asdict(case), figures=figures, fault=fault)
 
     def _add(self, row: Row) -> None:
         self.results.rows.append(row)

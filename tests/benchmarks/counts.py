@@ -76,7 +76,7 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
         "matrix view, 12 x 12, n=96": av.MatrixView(record),
         "model view, 12 x 12, n=96": av.ModelView(record),
         "neuron view, 12 x 12, n=96": av.NeuronView(record),
-        "head view, 1 x 4, n=4096": av.HeadView(long_record(4096)),
+        "head view, 1 x 2, n=16384": av.HeadView(long_record(16_384, heads=2, key_heads=1)),
     }
     for name, view in views.items():
         page = browser.new_page(viewport=VIEWPORT)
@@ -150,9 +150,9 @@ def main() -> None:
         now = counted(browser, Path(folder))
         browser.close()
     before = json.loads(BASELINE.read_text(encoding="utf-8")) if BASELINE.exists() else {}
-    sys.stdout.writelines(f"{line}\n" for line in differences(before, now))
     if options.renew:
         BASELINE.write_text(json.dumps(now, indent=1) + "\n", encoding="utf-8")
+    sys.stdout.writelines(f"{line}\n" for line in differences(before, now))
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ class Limits:
     @property
     def words(self) -> str:
         """Both, to be read."""
-        return f"{self.seconds:.0f} s and {self.bytes / 2**30:.0f} GB"
+        return f"{self.seconds:.0f} s and {self.bytes / 2**30:g} GB"
 
 
 @dataclass(frozen=True)
@@ -97,26 +97,29 @@ def _watch(process: subprocess.Popen[bytes], said: int, limits: Limits) -> tuple
     largest = 0
     fault = None
     family: list[psutil.Process] = []
-    while process.poll() is None:
-        with contextlib.suppress(psutil.Error):
-            family = [watched, *watched.children(recursive=True)]
-        for each in family:
+    try:
+        while process.poll() is None:
             with contextlib.suppress(psutil.Error):
-                largest = max(largest, each.memory_info().rss)
-        if not has_spoken and os.fstat(said).st_size > 0:
-            has_spoken = True
-            end = time.monotonic() + limits.more_seconds
-        if time.monotonic() > end:
-            fault = f"not within {limits.seconds:.0f} s"
-        elif largest > limits.bytes:
-            fault = f"needs more than {limits.bytes / 2**30:.0f} GB"
-        elif psutil.virtual_memory().available < _LEFT_BYTES:
-            fault = "the machine had no memory left"
-        if fault:
-            break
-        time.sleep(_LOOK_S)
-    for each in reversed(family):
-        with contextlib.suppress(psutil.Error):
-            each.kill()
-    process.wait()
+                family = [watched, *watched.children(recursive=True)]
+            for each in family:
+                with contextlib.suppress(psutil.Error):
+                    largest = max(largest, each.memory_info().rss)
+            if not has_spoken and os.fstat(said).st_size > 0:
+                has_spoken = True
+                end = time.monotonic() + limits.more_seconds
+            if time.monotonic() > end:
+                fault = f"not within {limits.seconds:.0f} s"
+            elif largest > limits.bytes:
+                fault = f"needs more than {limits.bytes / 2**30:g} GB"
+            elif psutil.virtual_memory().available < _LEFT_BYTES:
+                fault = "the machine had no memory left"
+            if fault:
+                break
+            time.sleep(_LOOK_S)
+    finally:
+        # Also where the run is interrupted.
+        for each in reversed(family):
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        process.wait()
     return largest, fault

@@ -11,21 +11,27 @@ from benchmarks.tools import VIEWS
 
 
 @dataclass(frozen=True)
-class Row:
-    """One tool at one size: what was measured, or why nothing could be."""
+class Case:
+    """One tool at one size."""
 
     view: str
     tool: str
     layers: int
     tokens: int
-    figures: dict[str, float]
-    fault: str | None = None
-    runs: int = 1
 
     @property
     def name(self) -> str:
         """The tool's name."""
         return VIEWS[self.view][self.tool].name
+
+
+@dataclass(frozen=True)
+class Row(Case):
+    """What was measured of it, or why nothing could be."""
+
+    figures: dict[str, float]
+    fault: str | None = None
+    runs: int = 1
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,9 @@ def _table(lines: list[list[str]]) -> str:
 
 
 def _view_table(results: Results, view: str, first: str, size: Callable[[Row], str]) -> str:
-    rows = [row for row in results.rows if row.view == view]
+    rows = sorted(
+        (row for row in results.rows if row.view == view), key=lambda row: (row.layers, row.tokens)
+    )
     lines = [[first, "", *(column.heading for column in _COLUMNS)]]
     for row in rows:
         ours = next(
@@ -130,7 +138,8 @@ def _longest(results: Results) -> str:
     lines = [["", "longest that opened", "drawn", "shortest that did not"]]
     for view in ("head", "long"):
         for tool, each in VIEWS[view].items():
-            rows = [row for row in results.rows if (row.view, row.tool) == (view, tool)]
+            mine = (row for row in results.rows if (row.view, row.tool) == (view, tool))
+            rows = sorted(mine, key=lambda row: row.tokens)
             opened = [row for row in rows if not row.fault]
             failed = [row for row in rows if row.fault]
             if not rows:
