@@ -132,6 +132,19 @@ describe("tiles of a long matrix", () => {
     expect(composeGrid(now, tiles).estimate?.progress).toBeCloseTo(1 / 3, 6);
   });
 
+  it("count for nothing where they only stand in for finer ones", async () => {
+    const kernel = new Kernel();
+    const tiles = new Tiles(new Source(kernel));
+    await tiles.load(tilesOf(long()), nobody(), () => undefined);
+    const near = long({ query_window: [60_000, 60_400], key_window: [30_000, 30_400] });
+    expect(composeGrid(near, tiles).estimate).toBeUndefined();
+    const [first] = tilesOf(near);
+    const sampled = first ? [{ ...first, exact: false }] : [];
+    await tiles.load(sampled, nobody(), () => undefined);
+    const { estimate, fine } = composeGrid(near, tiles);
+    expect([estimate?.progress, estimate?.of, fine]).toEqual([0, 400, false]);
+  });
+
   it("are not shown before a single query is known", async () => {
     const kernel = new Kernel();
     const tiles = new Tiles(new Source(kernel));

@@ -172,7 +172,8 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
       }
       const [piece, level] = found;
       if (piece.work) {
-        work.push(piece.work);
+        // One that is done says nothing of what the finer ones take that it stands in for.
+        if (level === base || isEstimate(piece)) work.push(piece.work);
         grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
       }
       grid.error = Math.max(grid.error, piece.error);
