@@ -4,7 +4,9 @@ import { describe, expect, it } from "vitest";
 import { TILE } from "../src/channel/pieces";
 import { type Carrier, Source, type TileRequest, type TileWork } from "../src/channel/source";
 import { goesOn, tileLevel, tilesOf, wantedTiles } from "../src/views/matrix-data";
+import { cellsCsv } from "../src/views/matrix-figure";
 import { ticks } from "../src/views/matrix-layout";
+import type { Picture } from "../src/views/matrix-marks";
 import { composeGrid, Tiles } from "../src/views/matrix-tiles";
 import { coverage, nothingInWords, sentence, sumInSight } from "../src/views/matrix-words";
 import { plan } from "./matrix-plans";
@@ -203,6 +205,33 @@ describe("tiles of a long matrix", () => {
     // Cells that stand in for finer ones are not what is strongest.
     const said = { plan: moved, grid, token: null, key: null, row: null, column: null };
     expect(sentence(said)).toBe("Layer 0, head 1. Finer cells are on their way.");
+  });
+});
+
+describe("cells of a long text as a table", () => {
+  it("have their small weights, and no error where they are estimates", () => {
+    const layout = { plan: plan(2) };
+    const grid = {
+      rows: 1,
+      columns: 1,
+      values: Float32Array.of(7.62939e-6),
+      error: 3e-8,
+      largest: 1,
+    };
+    const { queries, keys } = layout.plan;
+    const lastOf = (more: object): string[] => {
+      const picture = { layout, queries, keys, grid: { ...grid, ...more } };
+      return (
+        cellsCsv(picture as unknown as Picture)
+          .trim()
+          .split("\r\n")[1]
+          ?.split(",")
+          .slice(-2) ?? []
+      );
+    };
+    expect(lastOf({})).toEqual(["0.000007629", "3e-8"]);
+    const estimate = { queries: 1, of: 2, progress: 0 };
+    expect(lastOf({ estimate })).toEqual(["0.000007629", ""]);
   });
 });
 

@@ -95,6 +95,10 @@ export function cellsCsv(picture: Picture): string {
   const { plan } = layout;
   const pooled = plan.rows.level > 0 || plan.columns.level > 0;
   const heads = plan.heads.join(" ");
+  // Of an estimate nobody knows how far it is off; of a long text weights are small throughout.
+  const error = grid.estimate ? null : roundedUp(grid.error);
+  const told = (weight: number): number =>
+    grid.largest === undefined ? roundedTo(weight, grid.error) : Number(weight.toPrecision(4));
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
     const [query, queryStop] = tokensOf(plan.rows, row);
@@ -110,8 +114,8 @@ export function cellsCsv(picture: Picture): string {
         queries.text[query] ?? "",
         key,
         keys.text[key] ?? "",
-        roundedTo(weight, grid.error),
-        roundedUp(grid.error),
+        told(weight),
+        error,
         ...(pooled ? [queryStop, keyStop, plan.pooled] : []),
       ]);
     }
