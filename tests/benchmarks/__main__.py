@@ -2,7 +2,7 @@
 
 make bench                                          everything, some twenty minutes
 cd tests && python -m benchmarks --quick            its small cases, two minutes
-cd tests && python -m benchmarks --write-docs       and docs/benchmarks.md, docs/benchmarks.json
+cd tests && python -m benchmarks --write-docs       and docs/benchmarks.*, README.md
 
 Every page is made and opened in processes of its own, one after the other, under a limit of time
 and memory: what hangs or eats memory is told as such. Prints tables; asserts nothing, as machines
@@ -26,7 +26,7 @@ from benchmarks.extracting import WAYS
 from benchmarks.guarded import PEERS, ROOT, Limits, guarded
 from benchmarks.machine import machine
 from benchmarks.opening import PACKAGES
-from benchmarks.report import Case, Results, Row, document, tables
+from benchmarks.report import Case, Results, Row, document, tables, with_figures
 from benchmarks.tools import VIEWS
 
 LAYERS = 12
@@ -171,10 +171,30 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.add_argument("--quick", action="store_true", help="the small cases, two minutes")
-    results = ROOT / "test-results" / "benchmarks.json"
-    parser.add_argument("--json", type=Path, default=results, help="where the figures go")
-    parser.add_argument("--write-docs", action="store_true", help="write docs/benchmarks.*, too")
+    usual = ROOT / "test-results" / "benchmarks.json"
+    parser.add_argument("--json", type=Path, default=usual, help="where the figures go")
+    parser.add_argument(
+        "--write-docs", action="store_true", help="write docs/benchmarks.* and README.md, too"
+    )
+    parser.add_argument("--from", dest="known", type=Path, help="a run's JSON: measure nothing")
     options = parser.parse_args()
+    if options.known:
+        results = Results.from_json(json.loads(options.known.read_text(encoding="utf-8")))
+    else:
+        results = _measure(QUICK if options.quick else FULL)
+    sys.stdout.write(tables(results))
+    written = json.dumps(results.to_json(), indent=1) + "\n"
+    options.json.parent.mkdir(parents=True, exist_ok=True)
+    options.json.write_text(written, encoding="utf-8")
+    if options.write_docs:
+        docs, readme = ROOT / "docs", ROOT / "README.md"
+        (docs / "benchmarks.json").write_text(written, encoding="utf-8")
+        (docs / "benchmarks.md").write_text(document(results), encoding="utf-8")
+        figures = with_figures(readme.read_text(encoding="utf-8"), results)
+        readme.write_text(figures, encoding="utf-8")
+
+
+def _measure(plan: Plan) -> Results:
     browser = find_browser()
     if browser is None:
         sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
@@ -183,17 +203,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         command = ["npm", "install", "--silent", "--no-save", "--ignore-scripts", *PACKAGES]
         subprocess.run(command, cwd=folder, check=True)
-        run = Run(QUICK if options.quick else FULL, Path(folder), browser)
+        run = Run(plan, Path(folder), browser)
         run.pages()
         run.extraction()
         run.drawing()
-    sys.stdout.write(tables(run.results))
-    written = json.dumps(run.results.to_json(), indent=1) + "\n"
-    options.json.parent.mkdir(parents=True, exist_ok=True)
-    options.json.write_text(written, encoding="utf-8")
-    if options.write_docs:
-        (ROOT / "docs" / "benchmarks.json").write_text(written, encoding="utf-8")
-        (ROOT / "docs" / "benchmarks.md").write_text(document(run.results), encoding="utf-8")
+    return run.results
 
 
 if __name__ == "__main__":

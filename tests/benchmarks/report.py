@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, Self
 
 from benchmarks.extracting import WAYS
 from benchmarks.tools import VIEWS
@@ -48,6 +48,15 @@ class Results:
         """The same, fit for JSON."""
         rows = [{"name": row.name, **asdict(row)} for row in self.rows]
         return {**asdict(self), "rows": rows}
+
+    @classmethod
+    def from_json(cls, told: Mapping[str, Any]) -> Self:
+        """What `to_json` gave."""
+        rows = [
+            Row(**{field: value for field, value in row.items() if field != "name"})
+            for row in told["rows"]
+        ]
+        return cls(**{**told, "rows": rows})
 
 
 def _seconds(value: float) -> str:
@@ -150,6 +159,45 @@ def _longest(results: Results) -> str:
             drawn = _seconds(last.figures["drawn_s"]) if last else "–"
             lines.append([each.name, length, drawn, words])
     return _table(lines)
+
+
+_MARKS = ("<!-- figures of make bench -->", "<!-- end of figures -->")
+_IN_README = ("html_bytes", "build_s", "drawn_s", "layer_s", "nodes")
+
+
+def _summary(results: Results) -> str:
+    """The README's tables: head views of 256 tokens, and grids."""
+    chosen = [column for column in _COLUMNS if column.figure in _IN_README]
+    tables = []
+    sizes: tuple[tuple[str, str, Callable[[Row], str]], ...] = (
+        ("head", "n = 256, 12 x 12 heads", lambda row: row.name),
+        (
+            "model",
+            "all heads at once, n = 64",
+            lambda row: f"{row.layers} x {row.layers}, {row.name}",
+        ),
+    )
+    for view, first, name in sizes:
+        columns = [each for each in chosen if view == "head" or each.figure != "layer_s"]
+        lines = [[first, *(column.heading for column in columns)]]
+        for row in results.rows:
+            if row.view != view or (view == "head" and row.tokens != 256):
+                continue
+            cells = [_cell(column, row, None) for column in columns]
+            if row.fault:
+                cells = [f"did not open: {row.fault}", *[""] * (len(columns) - 1)]
+            lines.append([name(row), *cells])
+        tables.append(_table(lines))
+    return "\n".join(tables)
+
+
+def with_figures(readme: str, results: Results) -> str:
+    """The README with the figures of a run, between the marks that it has for them."""
+    before, start, rest = readme.partition(_MARKS[0])
+    _, end, after = rest.partition(_MARKS[1])
+    if not start or not end:
+        raise ValueError(f"README.md lacks {_MARKS[0]} or {_MARKS[1]}: put both where figures go")
+    return f"{before}{start}\n{_summary(results)}{end}{after}"
 
 
 def _extraction(results: Results) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import Any
 
 import psutil
+import pytest
 
 from benchmarks.guarded import Limits, guarded
-from benchmarks.report import Results, Row, document, tables
+from benchmarks.report import Results, Row, document, tables, with_figures
 
 ROOM = 4 << 30
 
@@ -102,3 +104,20 @@ def test_the_document_names_the_machine_and_all_tables() -> None:
     for heading in ("Head views", "Longest text", "Extraction", "Drawing"):
         assert f"\n## {heading}\n" in text
     assert "| 1,024 | as it opens | 14.0 ms | 96.0 ms | 1.2 ms |" in text
+
+
+def test_results_are_read_back_as_they_were_written() -> None:
+    told = json.loads(json.dumps(results().to_json()))
+    assert told["rows"][0]["name"] == "BertViz, head_view"
+    assert Results.from_json(told) == results()
+
+
+def test_the_readme_gets_its_figures_where_it_has_marks_for_them() -> None:
+    readme = "Before\n<!-- figures of make bench -->\nold\n<!-- end of figures -->\nAfter\n"
+    written = with_figures(readme, results())
+    assert written.startswith("Before\n<!-- figures of make bench -->\n| n = 256, 12 x 12 heads |")
+    assert "| BertViz, head_view | 2.0 s | 264 MB | 31.4 s | – | 797,265 |\n" in written
+    assert "old" not in written
+    assert written.endswith("<!-- end of figures -->\nAfter\n")
+    with pytest.raises(ValueError, match="lacks <!-- figures of make bench -->"):
+        with_figures("Before", results())
