@@ -184,7 +184,8 @@ def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
         float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
         ``a * rows // r`` to before ``(a + 1) * rows // r``; columns likewise.
     """
-    for axis in (1, 2):
+    # Along the rows first, as they lie in memory.
+    for axis in (2, 1):
         count = weights.shape[axis]
         cells = min(count, size)
         starts = np.arange(cells) * count // cells

@@ -87,8 +87,9 @@ class SmallMaps:
         first = int(np.searchsorted(row_starts, rows.start, side="right")) - 1
         last = int(np.searchsorted(row_starts, rows.stop, side="left"))
         begins = np.maximum(row_starts[first:last] - rows.start, 0)
-        pooled = np.maximum.reduceat(weights, begins, axis=0)
-        pooled = np.maximum.reduceat(pooled, column_starts, axis=1)
+        # Along the rows first, as they lie in memory.
+        pooled = np.maximum.reduceat(weights, column_starts, axis=1)
+        pooled = np.maximum.reduceat(pooled, begins, axis=0)
         cells = self.cells[place, first:last]
         np.maximum(cells, pooled, out=cells)
 
