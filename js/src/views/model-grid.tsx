@@ -265,7 +265,8 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
           class="av-model-layer"
           role="rowheader"
           aria-colindex={1}
-          style={{ width: `${layout.left}px`, height: `${layout.cell}px` }}
+          // As high as a cell with its frame, so that what it hides when scrolled is hidden whole.
+          style={{ width: `${layout.left}px`, height: `${layout.cell + 2}px` }}
         >
           layer {layer}
         </div>
