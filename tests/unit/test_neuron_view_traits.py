@@ -72,7 +72,7 @@ def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
 
 
 def test_a_page_carries_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.snapshot.html.bundle", lambda _: "export const a = 1;")
+    monkeypatch.setattr("attnviz.snapshot.html.bundle", lambda *_: "export const a = 1;")
     html = NeuronView(captured_record()).to_html()
     found = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)
     assert found is not None

@@ -233,7 +233,7 @@ def test_a_page_that_is_too_large_says_how_to_make_it_fit(monkeypatch: pytest.Mo
 
 
 def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("attnviz.snapshot.html.bundle", lambda _: "export const a = 1;")
+    monkeypatch.setattr("attnviz.snapshot.html.bundle", lambda *_: "export const a = 1;")
     record = record_of(random_layer(tokens=5))
     assert '"vectors": {"layers"' not in make_page(record, "head", {})
     page = make_page(record, "neuron", {}, carries={"vectors"})
