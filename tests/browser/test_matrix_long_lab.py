@@ -147,6 +147,23 @@ def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
 
 
 @pytest.mark.slow
+def test_an_interrupt_is_said_and_what_was_done_is_kept(notebook: Notebook, view: Locator) -> None:
+    notebook.execute("view.heads = [0, 2]")
+    expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE, timeout=20_000)
+    # It meets the kernel between two requests now and then, where it interrupts nothing.
+    for _ in range(20):
+        notebook.interrupt_kernel()
+        notebook.lab.page.wait_for_timeout(150)
+        if view.get_attribute("data-attnviz-state") == "error":
+            break
+    expect(view).to_contain_text("The kernel was interrupted; what had been computed before is")
+    expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE)
+    view.get_by_role("button", name="Try again").click()
+    exact(view)
+    expect(view).to_have_attribute("data-attnviz-state", "ready")
+
+
+@pytest.mark.slow
 def test_a_kernel_that_dies_in_the_middle_leaves_the_picture(
     notebook: Notebook, view: Locator
 ) -> None:
