@@ -294,7 +294,7 @@ def test_a_causal_mask_halves_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
         record = long_record(256, heads=1, key_heads=1, head_dim=16, causal=causal)
         asked = Asked(record.stack())
         products.clear()
-        asked.until_done(5, 0, 0, layer=0)
+        asked.until_done(5, 0, 0, layer=0, steps=500)
         work[causal] = sum(products)
     assert work[True] < 0.6 * work[False]
 
@@ -315,7 +315,7 @@ def test_the_needle_is_seen_from_farthest_away() -> None:
     asked = Asked(long_record(tokens, heads=1, key_heads=1).stack())
     query, key = (int(share * tokens) for share in NEEDLE)
     for level in (9, 7, 6):
-        _, whole = asked.until_done(level, 0, 0, "max", layer=0)
+        _, whole = asked.until_done(level, 0, 0, "max", layer=0, steps=500)
         cell = whole[query >> level, key >> level]
         assert cell > 0.9
         mean = asked.once(level, 0, 0, layer=0)[1][query >> level, key >> level]
@@ -375,11 +375,11 @@ def test_what_is_kept_is_bounded_and_what_is_dropped_is_made_again() -> None:
 
 
 def test_cells_of_a_long_text_keep_their_weights_in_one_byte() -> None:
-    asked = Asked(long_record(2048, heads=1, key_heads=1).stack())
-    cells = asked.until_done(8, 0, 0, layer=0)[1]
-    header, coarse = asked.once(8, 0, 0, layer=0, precision="uint8")
-    # Relative to 1 nearly all of these means would be nothing.
-    assert np.median(cells[cells > 0]) < 1e-3
+    asked = Asked(long_record(1024, heads=1, key_heads=1).stack())
+    cells = asked.until_done(7, 0, 0, layer=0, steps=5000)[1]
+    header, coarse = asked.once(7, 0, 0, layer=0, precision="uint8")
+    # Relative to 1 the error would be larger than most of these means.
+    assert np.median(cells[cells > 0]) < 0.0039
     assert header["maximum"] == pytest.approx(cells.max())
     assert header["error"] <= 0.004 * cells.max()
     np.testing.assert_allclose(coarse, cells, atol=header["error"])
