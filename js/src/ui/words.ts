@@ -104,10 +104,15 @@ export function stackName(name: string): string {
   return STACK_NAMES[name] ?? name;
 }
 
+/** How many there are of something: "131,072". Places in a text are written without the commas. */
+export function counted(count: number): string {
+  return count.toLocaleString("en");
+}
+
 /** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
 export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
   const count = (number: number, one: string, many: string): string =>
-    `${number.toLocaleString("en")} ${number === 1 ? one : many}`;
+    `${counted(number)} ${number === 1 ? one : many}`;
   return same
     ? count(numQueries, "token", "tokens")
     : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;

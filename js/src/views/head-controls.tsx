@@ -7,7 +7,7 @@ import type { ViewContext } from "../ui/mount";
 import { pairOf } from "../ui/pairs";
 import { assign } from "../ui/state";
 import { OrderControl, PairControl } from "../ui/view-frame";
-import { formatWeight, quoted } from "../ui/words";
+import { counted, formatWeight, quoted } from "../ui/words";
 import type { HeadState, Plan } from "./head-data";
 import { nextMatch } from "./head-find";
 import type { Side } from "./head-layout";
@@ -224,9 +224,7 @@ function WindowControl(props: {
 }) {
   const { label, window, count, onChange } = props;
   const size = window[1] - window[0];
-  const [first, last, of] = [window[0], window[1] - 1, count].map((each) =>
-    each.toLocaleString("en"),
-  );
+  const [first, last, of] = [window[0], window[1] - 1, count].map(counted);
   const range = `${first}–${last} of ${of}`;
   const sizes = [...new Set([...SIZES.filter((each) => each < count), size])].sort((a, b) => a - b);
   return (
@@ -361,7 +359,7 @@ function Search({ context, model, plan }: ControlProps) {
     assign(state, revealed(plan, index, side));
     model.cursor.value = { side, index };
   };
-  const count = indices.length.toLocaleString("en");
+  const count = counted(indices.length);
   return (
     <search class="av-field av-find">
       <input
@@ -402,7 +400,7 @@ function Search({ context, model, plan }: ControlProps) {
           : indices.length === 0
             ? "none"
             : at.value >= 0
-              ? `${(at.value + 1).toLocaleString("en")} of ${count}`
+              ? `${counted(at.value + 1)} of ${count}`
               : `${count} found`}
       </output>
     </search>

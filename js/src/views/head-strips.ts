@@ -7,7 +7,7 @@ import type { Strongest } from "../channel/strongest";
 import { fontOf, type Mark, type TextMark } from "../draw/marks";
 import type { Measure } from "../ui/labels";
 import type { Palette } from "../ui/palette";
-import { formatShare } from "../ui/words";
+import { counted, formatShare } from "../ui/words";
 import { alongToken, type Column, type Layout, type Strip, tokenIn } from "./head-layout";
 import type { LineOptions, Weights } from "./head-lines";
 
@@ -113,8 +113,6 @@ function slotsOf(strip: Strip, spread: Spread): Float64Array {
   }
   return slots;
 }
-
-const counted = (count: number): string => count.toLocaleString("en");
 
 /** What is said of the tokens under a place on a strip. */
 export function stripWords(

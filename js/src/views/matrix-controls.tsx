@@ -6,6 +6,7 @@ import { Choice } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
 import { assign } from "../ui/state";
 import { OrderControl, PairControl } from "../ui/view-frame";
+import { counted } from "../ui/words";
 import { type Axis, isPooled, isWhole, type MatrixState, movedBy, type Plan } from "./matrix-data";
 import type { MatrixModel } from "./matrix-model";
 
@@ -140,7 +141,7 @@ function WindowField(props: {
       {field("last", window[1] - 1, (last) =>
         set(last >= window[0] ? window[0] : last - size + 1, last + 1),
       )}
-      <span>of {count}</span>
+      <span>of {counted(count)}</span>
     </fieldset>
   );
 }
@@ -192,7 +193,7 @@ function Search({ model, plan }: { model: MatrixModel; plan: Plan }) {
           : matches.length === 0
             ? "none"
             : at.value >= 0
-              ? `${at.value + 1} of ${matches.length}`
+              ? `${counted(at.value + 1)} of ${counted(matches.length)}`
               : `${matches.length} found`}
       </output>
     </search>

@@ -6,6 +6,7 @@ import { absentInWords, allInWords } from "../ui/kept";
 import { pairInWords } from "../ui/pairs";
 import { predictingInWords } from "../ui/walking";
 import {
+  counted,
   formatSmall,
   formatWeight,
   headsInWords,
@@ -242,7 +243,7 @@ export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">
 
 /** "Estimate from 2,048 of 131,072 queries" */
 export function estimateInWords({ queries, of }: Estimate): string {
-  const [some, all] = [queries, of].map((count) => count.toLocaleString("en-US"));
+  const [some, all] = [queries, of].map(counted);
   return `Estimate from ${some} of ${all} queries`;
 }
 

@@ -4,7 +4,7 @@ import type { Strip } from "../channel/strips";
 import { type Box, namedColors } from "../draw/figure";
 import type { Mark } from "../draw/marks";
 import type { Palette } from "../ui/palette";
-import { formatWeight } from "../ui/words";
+import { counted, formatWeight } from "../ui/words";
 import type { Square } from "./model-marks";
 
 /** What a band is called where there is little room. */
@@ -96,19 +96,18 @@ export function stripLegend(parts: readonly string[], palette: Palette, width: n
 
 /** "64 of 32,768 queries". */
 export function takenInWords(taken: number, of: number): string {
-  return `${taken} of ${of.toLocaleString("en")} queries`;
+  return `${taken} of ${counted(of)} queries`;
 }
 
 /** "the query and the 64 tokens before it"; nothing where there is no window. */
 export function windowInWords({ window, own_window: own, parts }: Strip): string {
   if (!parts.includes("own window")) return "";
   if (!window) return "the model's own window";
-  const count = (tokens: number): string => tokens.toLocaleString("en");
   const [before, after] = window;
   const around = after === 0 ? "before it" : after === before ? "on either side" : "";
   const which = around
-    ? `${count(before)} tokens ${around}`
-    : `${count(before)} tokens before and ${count(after)} after it`;
+    ? `${counted(before)} tokens ${around}`
+    : `${counted(before)} tokens before and ${counted(after)} after it`;
   return `${own ? "the model's window, " : ""}the query and the ${which}`;
 }
 

@@ -9,6 +9,7 @@ import type { Place } from "../ui/record";
 import { assign } from "../ui/state";
 import { OrderControl } from "../ui/view-frame";
 import { answerStart } from "../ui/walking";
+import { counted } from "../ui/words";
 import { MOST_KEYS, type NeuronState, tokenOf } from "./neuron-data";
 import type { NeuronModel } from "./neuron-model";
 
@@ -124,7 +125,7 @@ function KeyWindow({ context, model, place }: ControlProps & { place: Place }) {
         ‹
       </button>
       <output class="av-number">
-        keys {start} to {stop - 1} of {numKeys}
+        keys {start} to {stop - 1} of {counted(numKeys)}
       </output>
       <button
         type="button"

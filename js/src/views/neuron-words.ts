@@ -3,7 +3,15 @@
 import type { Vectors } from "../channel/vectors";
 import type { Place } from "../ui/record";
 import { predictingInWords } from "../ui/walking";
-import { formatShare, formatWeight, precision, quoted, quotedAt, stackName } from "../ui/words";
+import {
+  counted,
+  formatShare,
+  formatWeight,
+  precision,
+  quoted,
+  quotedAt,
+  stackName,
+} from "../ui/words";
 import { headOf, tokenOf } from "./neuron-data";
 import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./neuron-rows";
 
@@ -147,11 +155,11 @@ export function additionOf(said: Said): string {
   }
   const numKeys = place.keys.text.length;
   const masked = numKeys - header.num_allowed;
-  if (masked > 0) parts.push(`${masked} of ${numKeys} keys are masked.`);
+  if (masked > 0) parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked.`);
   const [start, stop] = vectors.keys;
   if (stop - start < numKeys) {
     parts.push(
-      `Keys ${start} to ${stop - 1} of ${numKeys} are shown: ${formatShare(vectors.weightInRange)} of the attention.`,
+      `Keys ${start} to ${stop - 1} of ${counted(numKeys)} are shown: ${formatShare(vectors.weightInRange)} of the attention.`,
     );
   }
   if (header.num_key_heads < header.num_heads) {
