@@ -445,6 +445,26 @@ def test_memory_that_is_missing_is_told_in_words(
     assert asked.until_done(5, 0, 0)[0][-1]["progress"] == 1
 
 
+@pytest.mark.parametrize("threads", [1, 2, 5])
+def test_half_the_threads_are_left_to_others(threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+
+    def fail(*_: Any) -> None:
+        seen.append(torch.get_num_threads())
+        raise RuntimeError("a fault")
+
+    monkeypatch.setattr(QueryKeyAttention, "logits", fail)
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        with pytest.raises(RuntimeError, match="a fault"):
+            Asked(stack_of(attention_of("causal"))).once(5, 0, 0)
+        assert seen == [max(1, threads // 2)]
+        assert torch.get_num_threads() == threads
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_other_faults_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any) -> None:
         raise RuntimeError("another fault")

@@ -185,7 +185,7 @@ class Pyramids:
         budget = budget or Budget()
         mean = HeadMean(stack, layer, heads, self._sums)
         stored = _stored_level(mean)
-        with _worded(mean.words):
+        with _worded(mean.words), _half_the_threads():
             if level < stored:
                 held = self._cells(mean, rows, columns, level)
             else:
@@ -246,6 +246,21 @@ def _coarser(
     sizes = np.outer(np.add.reduceat(high, starts[0]), np.add.reduceat(wide, starts[1]))
     means: NDArray[np.float32] = (total / sizes).astype(np.float32)
     return means
+
+
+@contextmanager
+def _half_the_threads() -> Iterator[None]:
+    """Leave processors for the browser that draws meanwhile.
+
+    Where all are taken, threads that share a block wait for each other: on a busy machine of two
+    processors two threads took four times as long as one.
+    """
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @contextmanager
