@@ -179,10 +179,22 @@ def test_queries_that_see_nothing_do_not_count() -> None:
     found = strips(stack_of(layer), 3)
     assert found.shares[0, 0] == pytest.approx(1 / 6)
     assert found.shares.sum() == pytest.approx(1)
+    assert (found.num_queries, found.of) == (4, 6)
+    assert not found.errors.any()
     nothing = QueryKeyAttention(
         torch.zeros(1, 6, 2), torch.zeros(1, 6, 2), 1.0, mask=PackedMask.pack(flags & False)
     )
     assert np.isnan(strips(stack_of(nothing), 3).shares).all()
+
+
+@pytest.mark.parametrize("side", ["queries", "keys"])
+def test_nan_is_an_error_and_no_share(side: str) -> None:
+    layer = layer_of(mask=BandMask(None, 0))
+    getattr(layer, side)[1, 100:, 0] = torch.nan
+    with pytest.raises(ValueError, match="NaN or infinite .*; the model's own queries or keys"):
+        strips(stack_of(layer), 3, queries=20)
+    if side == "queries":
+        assert np.isfinite(strips(stack_of(layer), 3, [0, 2], queries=20).shares).all()
 
 
 def test_other_tokens_have_no_previous_one_and_no_window() -> None:

@@ -57,7 +57,8 @@ class Strips:
     errors : ndarray of float64, (heads, parts)
         Their standard errors: 0 where all queries were taken.
     num_queries, of : int
-        Queries that were taken, and that there are.
+        Queries that attend to anything among those taken (of the head with the fewest), and all
+        that there are.
     window : (int, int) or None
         Tokens before and after the query that its window holds; None where there is none, or where
         only the model knows.
@@ -120,7 +121,7 @@ def strips(
     IndexError
         If a layer or head does not exist.
     ValueError
-        If no head is wanted.
+        If no head is wanted, or a weight is NaN.
 
     Notes
     -----
@@ -146,18 +147,22 @@ def strips(
     rows = sampled_queries(attention.num_queries, queries)
     window = _window(attention) if stack.key_tokens is stack.query_tokens else None
     masses = _masses(attention, heads, rows, window)
+    _refuse_nan(masses, f"stack {stack.name!r}, layer {layer}", heads, rows)
     if stack.normalized:
         masses[..., _NO_KEY] += _lost(masses.sum(axis=-1))
     totals = masses.sum(axis=-1, keepdims=True)
     # Weights are not always shares: of what was given, only its part of the row can be said.
     parted = np.divide(masses, totals, out=np.zeros_like(masses), where=totals > 0)
-    shares, errors = _means(parted, totals[..., 0] > 0, attention.num_queries)
+    counted = totals[..., 0] > 0
+    shares, errors = _means(parted, counted, attention.num_queries)
+    # A query that a mask lets attend to nothing says nothing about where weight goes.
+    said = counted.sum(axis=1)
     there = [True, True, window is not None, window is not None, bool(masses[..., _NO_KEY].any())]
     return Strips(
         parts=tuple(np.array(PARTS)[there].tolist()),
         shares=shares[:, there],
         errors=errors[:, there],
-        num_queries=len(rows),
+        num_queries=int(said[said > 0].min(initial=len(rows))) if said.any() else 0,
         of=attention.num_queries,
         window=None if window is None else window.tokens,
         own_window=window is not None and window.own,
@@ -212,6 +217,19 @@ def _masses(
     return masses
 
 
+def _refuse_nan(
+    masses: NDArray[np.float64], of: str, heads: Sequence[int], rows: NDArray[np.int64]
+) -> None:
+    wrong = np.argwhere(~np.isfinite(masses).all(axis=-1))
+    if len(wrong):
+        head, row = heads[int(wrong[0, 0])], int(rows[wrong[0, 1]])
+        raise ValueError(
+            f"{of}: some weights are NaN or infinite (the first of head {head}, query {row}); the "
+            "model's own queries or keys are, or the record was changed. Run the model in "
+            "float32, or leave the layer out with include_layers=[...]"
+        )
+
+
 def _add_near(
     masses: NDArray[np.float64], weights: NDArray[np.float64], row: int, keys: slice
 ) -> None:
@@ -237,6 +255,7 @@ def _means(
     with np.errstate(invalid="ignore", divide="ignore"):
         means = np.where(weights, parted, 0).sum(axis=1) / count
         squares = (np.where(weights, parted - means[:, None], 0) ** 2).sum(axis=1)
+        # Of those that attend to nothing as large a share was taken as of the others.
         left = np.sqrt(np.maximum(0, 1 - parted.shape[1] / of))
         errors = np.sqrt(squares / np.maximum(1, count - 1) / count) * left
     return means, errors

@@ -124,7 +124,7 @@ def strongest_keys(
     row_sums = row_sums or RowSums()
     num_keys = len(stack.key_tokens)
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
-    k = min(k, num_keys)
+    k, bin_size = min(k, num_keys), min(bin_size, num_keys)
     shape = (len(groups), rows.stop - rows.start)
     found = Strongest(
         np.full((*shape, k), -1, np.int32),

@@ -174,6 +174,8 @@ def _checked(
     """Queries and keys of a tile that makes sense."""
     if not heads:
         raise ValueError("heads is empty; a tile shows at least one head")
+    if len(set(heads)) < len(heads):
+        raise ValueError(f"heads={list(heads)} names one twice; a mean counts each once")
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:
