@@ -1,6 +1,7 @@
 """Make the pictures in docs/images: the views of a trained BERT, as a reader sees them.
 
-.venv/bin/python scripts/make_pictures.py
+.venv/bin/python scripts/make_pictures.py                 all of them, in some minutes
+.venv/bin/python scripts/make_pictures.py long-matrix ... these
 """
 
 from __future__ import annotations
@@ -12,16 +13,28 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import torch
 from PIL import Image
-from playwright.sync_api import sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
 from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
 from attnviz.views.base import AttentionView
 
-IMAGES = Path(__file__).resolve().parents[1] / "docs" / "images"
+ROOT = Path(__file__).resolve().parents[1]
+# What the benchmarks and tests of long texts use.
+sys.path.insert(0, str(ROOT / "tests"))
+
+from benchmarks.live import LiveView  # noqa: E402
+from unit.long_records import long_record  # noqa: E402
+
+IMAGES = ROOT / "docs" / "images"
 TEXT = "The animal didn't cross the street because it was too tired."
 WIDTH = 900
+THEMES = ("light", "dark")
+GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
+# A hundred thousand tokens, every pair of them, on a busy machine.
+MOST_MS = 600_000
 
 
 def views() -> dict[str, AttentionView]:
@@ -48,7 +61,39 @@ def views() -> dict[str, AttentionView]:
     }
 
 
-def main() -> None:
+def long_views() -> dict[str, AttentionView]:
+    """Of texts that no page carries whole: live, from queries and keys that are made up."""
+    matrix = long_record(131_072, heads=4)
+    model = long_record(
+        32_768, layers=24, heads=16, key_heads=4, head_dim=32, varied=True, dtype=torch.bfloat16
+    )
+    matrix.model = model.model = "Made-up queries and keys"
+    return {
+        "long-matrix": av.MatrixView(matrix, heads=[1]),
+        "long-model": av.ModelView(model),
+    }
+
+
+def keep(page: Page, name: str) -> None:
+    """Write what is on the page."""
+    picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
+    # Lossless, at half the size of a PNG.
+    picture.convert("RGB").save(IMAGES / f"{name}.webp", lossless=True)
+
+
+def draw_live(browser: Browser, name: str, view: AttentionView) -> None:
+    """Draw in both themes, all in sight exact."""
+    for theme in THEMES:
+        view.theme = theme
+        page = browser.new_page(viewport={"width": WIDTH, "height": 900})
+        page.set_default_timeout(MOST_MS)
+        LiveView(page, view)
+        page.add_style_tag(content=f"body {{ margin: 16px; background: {GROUNDS[theme]}; }}")
+        keep(page, f"{name}-{theme}")
+        page.close()
+
+
+def main(names: list[str]) -> None:
     """Draw in both themes."""
     path = find_browser()
     if path is None:
@@ -57,21 +102,24 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for name, view in views().items():
+            if names and name not in names:
+                continue
             # The first picture a reader sees is sharp on any screen; the others are small.
             scale = 2 if name == "head-view" else 1
             page = browser.new_page(
                 viewport={"width": WIDTH, "height": 900}, device_scale_factor=scale
             )
-            for theme in ("light", "dark"):
+            for theme in THEMES:
                 view.theme = theme
                 page.goto(view.save(Path(folder, f"{theme}.html")).as_uri())
                 page.wait_for_selector("[data-attnviz-drawn]")
-                picture = Image.open(io.BytesIO(page.locator("body").screenshot()))
-                # Lossless, at half the size of a PNG.
-                picture.convert("RGB").save(IMAGES / f"{name}-{theme}.webp", lossless=True)
+                keep(page, f"{name}-{theme}")
             page.close()
+        for name, view in long_views().items():
+            if not names or name in names:
+                draw_live(browser, name, view)
         browser.close()
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

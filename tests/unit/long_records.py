@@ -20,13 +20,15 @@ def long_record(
     key_heads: int = 2,
     head_dim: int = 64,
     causal: bool = True,
+    varied: bool = False,
     dtype: torch.dtype = torch.float32,
     seed: int = 0,
 ) -> av.AttentionRecord:
     """A Llama-like record: grouped key heads, a sink, a neighbourhood, topics and one needle.
 
     The needle is query ``int(0.75 * tokens)``, which gives nearly all of its weight to key
-    ``int(0.2 * tokens)``: one bright cell that a picture of the whole must not lose.
+    ``int(0.2 * tokens)``: one bright cell that a picture of the whole must not lose. If `varied`,
+    heads differ in how much each of this counts, as those of a trained model do.
     """
     generator = torch.Generator().manual_seed(seed)
     position = torch.arange(tokens, dtype=torch.float32)
@@ -50,6 +52,11 @@ def long_record(
         k[:, 0, 14] = math.log(tokens) + 1
         q[:, :, 15], k[:, :, 15] = 0.0, 0.0
         q[:, query_at, 15], k[:, key_at, 15] = root, 40.0
+        if varied:
+            much = torch.rand((3, heads, 1, 1), generator=generator)
+            q[:, :, :8] *= 5 * much[0] ** 2
+            q[:, :, 8:14] *= 3 * much[1] ** 2
+            q[:, :, 14:15] *= 1.4 * much[2]
         queries.append(q.to(dtype))
         keys.append(k.to(dtype))
     names = [f"word{place}" for place in range(tokens)]
