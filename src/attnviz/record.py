@@ -269,6 +269,13 @@ class AttentionRecord(FromElsewhere):
 
         return write_arrays(path, *record_to_arrays(self))
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only view of a mapping can be neither copied nor pickled.
+        return vars(self) | {"stacks": dict(self.stacks)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state | {"stacks": MappingProxyType(state["stacks"])})
+
     def __repr__(self) -> str:
         name = f" of {self.model}" if self.model else ""
         return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"

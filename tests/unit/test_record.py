@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import sys
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +15,13 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 
 from attnviz.masks import BandMask, PackedMask
-from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.record import AttentionRecord, AttentionStack, load
 from attnviz.spans import spans
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
 from unit.records import (
+    assert_same,
+    captioned_record,
     captured_record,
     encoder_decoder_record,
     given_record,
@@ -207,6 +213,43 @@ def test_without_pandas_the_table_says_what_it_needs(monkeypatch: pytest.MonkeyP
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
         given_record().to_pandas(layer=0, head=0)
+
+
+def pickled(record: AttentionRecord) -> AttentionRecord:
+    again: AttentionRecord = pickle.loads(pickle.dumps(record))  # noqa: S301 - of our own
+    return again
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize(
+    "make", [given_record, captured_record, encoder_decoder_record, captioned_record]
+)
+def test_records_can_be_copied_and_pickled(
+    make: Callable[[], AttentionRecord],
+    copied: Callable[[AttentionRecord], AttentionRecord],
+    tmp_path: Path,
+) -> None:
+    record = make()
+    for each in (record, load(record.save(tmp_path / "x.safetensors"))):
+        again = copied(each)
+        assert_same(each, again)
+        # One text stays one text, and is no other that reads the same.
+        for name, stack in record.stacks.items():
+            one_text = stack.key_tokens is stack.query_tokens
+            assert (again.stacks[name].key_tokens is again.stacks[name].query_tokens) == one_text
+        with pytest.raises(TypeError):
+            again.stacks["other"] = again.stack()  # type: ignore[index]
+
+
+def test_a_deep_copy_has_numbers_of_its_own() -> None:
+    record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
+    again = copy.deepcopy(record)
+    before = record.stack().weights(layer=0)
+    changed = again.stack().attention(0)
+    assert isinstance(changed, GivenWeights)
+    changed.values.zero_()
+    assert_array_equal(record.stack().weights(layer=0), before)
+    assert not again.stack().weights(layer=0).any()
 
 
 def test_records_read_well() -> None:
