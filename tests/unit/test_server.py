@@ -291,8 +291,10 @@ def test_scores_of_all_heads() -> None:
     reply = RecordServer(record).reply("scores", asked)
     # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
     assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
-    with pytest.raises(ValueError, match="sideways"):
-        RecordServer(record).reply("scores", asked | {"pattern": "sideways"})
+    some = {"layer": 0, "heads": [1], "queries": 4}
+    for of in ({}, some):
+        with pytest.raises(ValueError, match=r"pattern='sideways': .* has 'previous token', 'next"):
+            RecordServer(record).reply("scores", asked | of | {"pattern": "sideways"})
 
 
 def test_maps_of_many_heads_stay_under_a_megabyte() -> None:

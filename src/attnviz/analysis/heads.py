@@ -107,17 +107,7 @@ def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = No
     >>> [layer.round(6).tolist() for layer in scores]
     [[0.4]]
     """
-    possible = PATTERNS if _one_text(stack) else _FOR_ANY_STACK
-    if pattern not in PATTERNS:
-        raise ValueError(
-            f"pattern={pattern!r}: there is no such pattern; stack {stack.name!r} has "
-            f"{', '.join(map(repr, possible))}"
-        )
-    if pattern not in possible:
-        raise ValueError(
-            f"pattern={pattern!r} compares places in one text, and the queries and keys of stack "
-            f"{stack.name!r} are different tokens; there, {', '.join(map(repr, possible))} works"
-        )
+    _check_pattern(stack, pattern)
     return _measured(stack, [pattern], queries)[pattern]
 
 
@@ -223,7 +213,14 @@ def scores_of_heads(
     -------
     ndarray of float64, (patterns, heads)
         As `head_scores` gives them.
+
+    Raises
+    ------
+    ValueError
+        As for `head_scores`.
     """
+    for pattern in patterns:
+        _check_pattern(stack, pattern)
     codes = _codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
@@ -263,6 +260,20 @@ def _sampled(
                 mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
                 counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
     return mass, counts
+
+
+def _check_pattern(stack: AttentionStack, pattern: str) -> None:
+    possible = PATTERNS if _one_text(stack) else _FOR_ANY_STACK
+    if pattern not in PATTERNS:
+        raise ValueError(
+            f"pattern={pattern!r}: there is no such pattern; stack {stack.name!r} has "
+            f"{', '.join(map(repr, possible))}"
+        )
+    if pattern not in possible:
+        raise ValueError(
+            f"pattern={pattern!r} compares places in one text, and the queries and keys of stack "
+            f"{stack.name!r} are different tokens; there, {', '.join(map(repr, possible))} works"
+        )
 
 
 def _measured(
