@@ -18,8 +18,9 @@ from numpy.typing import NDArray
 
 from attnviz.kept import vectors_of_layer
 from attnviz.masks import BandMask
+from attnviz.softmax import tiles
 from attnviz.tokens import Tokens
-from attnviz.weights import LayerAttention, tiles
+from attnviz.weights import LayerAttention
 from attnviz.words import merged_tokens, word_starts
 
 __all__ = ["MERGED_NOTE", "MergedWeights", "merged_layers"]

@@ -13,7 +13,8 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.kept import vectors_of_head, vectors_of_layer
-from attnviz.weights import LayerAttention, normalized
+from attnviz.softmax import normalized
+from attnviz.weights import LayerAttention
 
 __all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries", "weights_of_rows"]
 

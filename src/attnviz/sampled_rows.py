@@ -17,7 +17,8 @@ from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.masks import BandMask, PackedMask
 from attnviz.merged import MergedWeights
 from attnviz.sampled import weights_of_rows
-from attnviz.weights import LayerAttention, QueryKeyAttention, blocks
+from attnviz.softmax import blocks
+from attnviz.weights import LayerAttention, QueryKeyAttention
 from attnviz.windows import Rows
 
 __all__ = ["RowsOfHeads", "rows_of_heads"]

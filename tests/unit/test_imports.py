@@ -16,7 +16,7 @@ PACKAGE = Path(attnviz.__file__).parent
 
 # From the bottom up: each floor uses only those below it (and its own rooms).
 FLOORS = [
-    {"arrays_file", "images", "predictions", "spans", "windows"},
+    {"arrays_file", "images", "predictions", "softmax", "spans", "windows"},
     {"arrays", "tokens", "masks", "storage", "static_files", "host"},
     {"weights", "display", "words", "projected", "record_folder", "saved_tokens"},
     {"kept", "saved_masks"},
@@ -142,6 +142,7 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("images", {"numpy"}),
         ("predictions", set()),
         ("tokens", set()),
+        ("softmax", {"torch"}),
         ("windows", {"torch"}),
         ("masks", {"torch"}),
         ("weights", {"numpy", "torch"}),

@@ -71,7 +71,7 @@ def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
             assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.gpu
 def test_a_device_s_maps_leave_it_pooled() -> None:
     record = long_record(6000, heads=2, key_heads=1, head_dim=16)
     layer = record.stack().attention(0)

@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz import merged as merged_module
-from attnviz import weights as weights_module
+from attnviz import softmax
 from attnviz.masks import BandMask, PackedMask
 from attnviz.merged import MERGED_NOTE, MergedWeights
 from attnviz.record import AttentionRecord, AttentionStack, load
@@ -196,7 +196,7 @@ def test_any_words_keep_rows_and_the_mass_of_every_word(
     shape = (len(query_starts), len(key_starts))
     with pytest.MonkeyPatch.context() as patch:
         # However small the pieces: also within a word.
-        patch.setattr(weights_module, "_TILE_ENTRIES", entries)
+        patch.setattr(softmax, "_TILE_ENTRIES", entries)
         found = np.stack(
             [merged.weights(h, slice(0, shape[0]), slice(0, shape[1])) for h in (0, 1)]
         )
@@ -226,7 +226,7 @@ def test_a_word_may_attend_where_a_token_of_it_may(
     merged = MergedWeights(base, np.array(query_starts), np.array(key_starts))
     rows, columns = slice(0, len(query_starts)), slice(0, len(key_starts))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(weights_module, "_TILE_ENTRIES", entries)
+        patch.setattr(softmax, "_TILE_ENTRIES", entries)
         allowed = merged.allowed(0, rows, columns)
     assert_array_equal(allowed, product(flags, query_starts, key_starts) > 0)
     assert not merged.weights(0, rows, columns)[~allowed].any()

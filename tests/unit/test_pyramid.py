@@ -15,7 +15,7 @@ import attnviz.channel.cells
 import attnviz.channel.head_mean
 import attnviz.channel.pyramid
 import attnviz.channel.tiles
-import attnviz.weights
+import attnviz.softmax
 from attnviz.channel.codec import Encoded, decode
 from attnviz.channel.pyramid import Budget, Pyramids, is_large
 from attnviz.channel.row_sums import RowSums
@@ -42,7 +42,7 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attnviz.channel.cells, "_SAMPLES_AT_ONCE", 4)
     monkeypatch.setattr(attnviz.channel.cells, "_FEWEST_SAMPLES", 2)
     monkeypatch.setattr(attnviz.channel.cells, "_SAMPLED_FROM", 0)
-    monkeypatch.setattr(attnviz.weights, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(attnviz.softmax, "_BLOCK_ENTRIES", 64)
 
 
 def stack_of(attention: QueryKeyAttention) -> AttentionStack:

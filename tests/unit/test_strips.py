@@ -191,7 +191,7 @@ def test_queries_that_see_nothing_do_not_count() -> None:
 def test_nan_is_an_error_and_no_share(side: str) -> None:
     layer = layer_of(mask=BandMask(None, 0))
     getattr(layer, side)[1, 100:, 0] = torch.nan
-    with pytest.raises(ValueError, match="NaN or infinite .*; the model's own queries or keys"):
+    with pytest.raises(ValueError, match=r"NaN or infinite .*; the model's own queries or keys"):
         strips(stack_of(layer), 3, queries=20)
     if side == "queries":
         assert np.isfinite(strips(stack_of(layer), 3, [0, 2], queries=20).shares).all()

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import attnviz as av
 import attnviz.channel.row_sums
 import attnviz.channel.strongest
-import attnviz.weights
+import attnviz.softmax
 from attnviz.channel.row_sums import RowSums
 from attnviz.channel.server import MAX_REPLY_BYTES, RecordServer
 from attnviz.channel.strongest import Strongest, strongest_keys
@@ -33,7 +33,7 @@ def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     if request.param == "in parts":
         monkeypatch.setattr(attnviz.channel.row_sums, "_LONG", 0)
         monkeypatch.setattr(attnviz.channel.strongest, "_ENTRIES", 20)
-        monkeypatch.setattr(attnviz.weights, "_TILE_ENTRIES", 12)
+        monkeypatch.setattr(attnviz.softmax, "_TILE_ENTRIES", 12)
 
 
 def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:

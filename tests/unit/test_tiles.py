@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import attnviz.channel.tiles
-import attnviz.weights
+import attnviz.softmax
 from attnviz.channel.codec import decode
 from attnviz.channel.tiles import TILE, encoded_tile
 from attnviz.record import AttentionStack
@@ -95,7 +95,7 @@ def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # Small tiles from small pieces: the same at every size.
         patch.setattr(attnviz.channel.tiles, "TILE", 4)
-        patch.setattr(attnviz.weights, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
+        patch.setattr(attnviz.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
         span = 4 * each
         found = [
             [

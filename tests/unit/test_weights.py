@@ -14,9 +14,11 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 from torch.nn.functional import scaled_dot_product_attention
 
+import attnviz.softmax
 import attnviz.weights
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.weights import GivenWeights, QueryKeyAttention, blocks, normalized, tiles
+from attnviz.softmax import blocks, normalized, tiles
+from attnviz.weights import GivenWeights, QueryKeyAttention
 from attnviz.windows import WindowBias, WindowMask
 from unit.records import shares, vectors
 
@@ -198,7 +200,7 @@ def test_blocks_equal_slices_of_the_whole(
     options: Any = ATTENTIONS[kind]
     attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
     expected = whole(attention)
-    monkeypatch.setattr(attnviz.weights, "_TILE_ENTRIES", entries)
+    monkeypatch.setattr(attnviz.softmax, "_TILE_ENTRIES", entries)
     for rows, columns in [
         (slice(0, 9), slice(0, 13)),
         (slice(2, 7), slice(0, 13)),
@@ -265,7 +267,7 @@ def sums_in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float
 def test_logits_and_their_sums_block_by_block(
     kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attnviz.weights, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(attnviz.softmax, "_BLOCK_ENTRIES", entries)
     monkeypatch.setattr(attnviz.weights, "_ROWS_AT_ONCE", 4)
     options: Any = KINDS[kind]
     attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
@@ -300,7 +302,7 @@ def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPat
         return found
 
     monkeypatch.setattr(QueryKeyAttention, "logits", counted)
-    monkeypatch.setattr(attnviz.weights, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(attnviz.softmax, "_BLOCK_ENTRIES", 64)
     monkeypatch.setattr(attnviz.weights, "_ROWS_AT_ONCE", 8)
     options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
@@ -336,7 +338,7 @@ def test_sums_of_logits_that_overflow() -> None:
 @given(st.integers(0, 50), st.integers(0, 300), st.integers(1, 200))
 def test_blocks_cover_the_keys_once_and_stay_small(start: int, count: int, rows: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnviz.weights, "_BLOCK_ENTRIES", 100)
+        patch.setattr(attnviz.softmax, "_BLOCK_ENTRIES", 100)
         found = list(blocks(slice(start, start + count), rows, torch.device("cpu")))
     assert [key for block in found for key in range(block.start, block.stop)] == [
         *range(start, start + count)
@@ -348,7 +350,7 @@ def test_blocks_cover_the_keys_once_and_stay_small(start: int, count: int, rows:
 @given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 300))
 def test_tiles_cover_the_rows_once_and_stay_small(start: int, count: int, num_keys: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(attnviz.weights, "_TILE_ENTRIES", 100)
+        patch.setattr(attnviz.softmax, "_TILE_ENTRIES", 100)
         found = list(tiles(slice(start, start + count), num_keys))
     assert [row for tile in found for row in range(tile.start, tile.stop)] == [
         *range(start, start + count)

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.channel.head_mean import HeadMean
-from attnviz.weights import blocks, normalized, powers
+from attnviz.softmax import blocks, normalized, powers
 from attnviz.windows import Rows
 
 __all__ = ["CellRows"]

@@ -9,8 +9,9 @@ import torch
 
 from attnviz.channel.row_sums import RowSums
 from attnviz.kept import vectors_of_head
+from attnviz.softmax import normalized
 from attnviz.stack import AttentionStack
-from attnviz.weights import QueryKeyAttention, normalized
+from attnviz.weights import QueryKeyAttention
 from attnviz.windows import Rows
 
 __all__ = ["HeadMean"]

@@ -13,8 +13,9 @@ from attnviz.channel.codec import Encoded, encode, pool_max
 from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.sampled import affords_maps, sampled_queries, weights_of_rows
+from attnviz.softmax import normalized, tiles
 from attnviz.stack import AttentionStack
-from attnviz.weights import QueryKeyAttention, normalized, tiles
+from attnviz.weights import QueryKeyAttention
 
 __all__ = ["encoded_maps", "pooled_where_it_lies"]
 

@@ -9,8 +9,9 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.kept import vectors_of_head
+from attnviz.softmax import normalized, tiles
 from attnviz.stack import AttentionStack
-from attnviz.weights import QueryKeyAttention, normalized, tiles
+from attnviz.weights import QueryKeyAttention
 
 __all__ = ["RowSums"]
 

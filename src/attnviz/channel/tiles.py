@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 
 from attnviz.channel.codec import Encoded, Precision, encode
 from attnviz.channel.pyramid import Budget, Pyramids, is_large
+from attnviz.softmax import tiles
 from attnviz.stack import AttentionStack
-from attnviz.weights import tiles
 
 __all__ = ["TILE", "Pooled", "answered_tile", "encoded_tile"]
 

@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.channel.codec import check_weights
+from attnviz.softmax import tiles
 from attnviz.stack import AttentionStack
-from attnviz.weights import tiles
 
 __all__ = ["SmallMaps", "weight_tiles"]
 

@@ -17,8 +17,9 @@ from tqdm.auto import tqdm
 
 from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.softmax import tiles
 from attnviz.stack import AttentionStack
-from attnviz.weights import LayerAttention, QueryKeyAttention, tiles
+from attnviz.weights import LayerAttention, QueryKeyAttention
 from attnviz.windows import WindowBias, WindowMask
 
 __all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors", "size_of_vectors"]
