@@ -17,6 +17,7 @@ from attnviz.host import offer_file
 
 if TYPE_CHECKING:
     from attnviz.record import AttentionRecord
+    from attnviz.snapshot.limits import PagePrecision
     from attnviz.views.base import AttentionView
 
 __all__ = ["main"]
@@ -139,10 +140,17 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         help="x.html, x.svg or x.png (default: the view's name, as in head_view.html)",
     )
     command.add_argument(
-        "--exact", action="store_true", help="carry every weight, however large the page"
+        "--exact",
+        action="store_true",
+        help="carry every weight, of at most 200 million, or queries and keys as they are where "
+        "that is smaller; in no more than --max-mb, if given",
     )
     command.add_argument(
-        "--max-mb", type=float, metavar="MB", help="megabytes that the page may have (see to_html)"
+        "--max-mb",
+        type=float,
+        metavar="MB",
+        help="megabytes that the page may have (default: 6, for a long text up to 80; "
+        "with --exact whatever it takes)",
     )
     command.add_argument(
         "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
@@ -172,16 +180,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from traitlets import TraitError
 
     from attnviz.snapshot.file_kinds import check_file_kind
+    from attnviz.snapshot.limits import check_options
 
+    precision: PagePrecision = "exact" if options.exact else "auto"
     try:
         shown = options.view if options.command == "demo" else options.command
         output = options.output or Path(f"{shown.replace('-', '_')}.html")
-        # Said before a model runs, not after.
+        # Said before a model runs, not after: a spool folder is written once.
         check_file_kind(output)
+        check_options(precision, options.max_mb)
         view = _demo(options) if options.command == "demo" else _view(options)
-        path = view.save(
-            output, precision="exact" if options.exact else "auto", max_mb=options.max_mb
-        )
+        path = view.save(output, precision=precision, max_mb=options.max_mb)
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130
@@ -250,6 +259,12 @@ def _view(options: argparse.Namespace) -> AttentionView:
         device=options.device,
         spool=options.spool,
     )
+    if options.spool is not None:
+        # Also where no page can be made of it: the model need not run again.
+        print(
+            f"attnviz: the record is in {options.spool}, attnviz.load({options.spool!r}) reads it",
+            file=sys.stderr,
+        )
     given = {
         name: getattr(options, name)
         for name in ("stack", "layer", "heads", "token")

@@ -147,8 +147,20 @@ def test_queries_and_keys_are_spooled(
 ) -> None:
     given = ["--model", str(checkpoint_folder), "--text", "unbelievably tired"]
     spool = ["--spool", str(tmp_path / "spool"), "-o", str(tmp_path / "x.html")]
-    assert main(["head-view", *given, *spool]) == 0
+    # What cannot be a page is refused before anything is written, so that another try is free.
+    for wrong in ("0", "-1", "nan", "401"):
+        assert main(["head-view", *given, *spool, "--exact", "--max-mb", wrong]) == 1
+        assert "must lie above 0 and be at most 400" in capsys.readouterr().err
+        assert list(tmp_path.iterdir()) == []
+    # What only the record tells leaves the record, and says where it is.
+    assert main(["head-view", *given, *spool, "--exact", "--max-mb", "0.01"]) == 1
+    said = capsys.readouterr().err
+    assert f"attnviz.load({str(tmp_path / 'spool')!r}) reads it" in said
+    assert 'precision="exact": a page with all ' in said
     assert load(tmp_path / "spool").stack().num_layers == 6
+    spool[1] = str(tmp_path / "other")
+    assert main(["head-view", *given, *spool]) == 0
+    capsys.readouterr()
     assert main(["head-view", *given, *spool]) == 1
     assert "holds a record already" in capsys.readouterr().err
 
