@@ -263,6 +263,8 @@ class AttentionRecord(FromElsewhere):
         ------
         OSError
             If the file cannot be written.
+        TypeError, ValueError
+            If `path` is no path, or nothing can have such a name.
         """
         from attnviz.saved import record_to_arrays
         from attnviz.storage import write_arrays
@@ -305,19 +307,36 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     ------
     FileNotFoundError
         If there is no such file, or the folder has no record.
+    TypeError
+        If `path` is no path.
     ValueError
-        If it is damaged, truncated or no record, or what was writing it was interrupted.
+        If it is damaged, truncated or no record, one file of a folder's record, or what was writing
+        it was interrupted.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.load("x.safetensors")    # doctest: +SKIP
     """
-    from attnviz.record_folder import read_folder
+    from attnviz.paths import as_path
+    from attnviz.record_folder import is_part, read_folder
     from attnviz.saved import record_from_arrays
     from attnviz.storage import read_arrays
 
-    read = read_folder if Path(path).expanduser().is_dir() else read_arrays
+    place = as_path("path", path, "file or folder")
+    try:
+        read = read_folder if place.is_dir() else read_arrays
+        part = place.is_file() and is_part(place)
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"cannot read path={str(path)!r}: {error.strerror}", str(place)
+        ) from error
+    if part:
+        folder = str(Path(path).parent)
+        raise ValueError(
+            f"path={str(path)!r} is one of the files of a record: load their folder, "
+            f"load({folder!r})"
+        )
     header, arrays = read(path, verify=verify)
     try:
         return record_from_arrays(header, arrays)

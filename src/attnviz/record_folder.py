@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -17,14 +18,26 @@ from typing import Any
 import torch
 
 from attnviz.arrays_file import CHECKSUM, array_checksum
+from attnviz.paths import as_path
 from attnviz.storage import ALWAYS_SUMMED, as_text, map_arrays, write_whole
 
-__all__ = ["INDEX", "MARKER", "StoredArray", "StoredFile", "read_folder", "write_index"]
+__all__ = [
+    "INDEX",
+    "MARKER",
+    "SPOOLED",
+    "StoredArray",
+    "StoredFile",
+    "is_part",
+    "read_folder",
+    "write_index",
+]
 
 #: The file that says what the others hold.
 INDEX = "index.json"
 #: The file that lies there while others are written.
 MARKER = "unfinished.txt"
+#: Files that are written, beside the index: "0003-model.layers.3.self_attn.safetensors".
+SPOOLED = re.compile(r"\d{4,}-.*\.safetensors|\.index\.json\..*")
 
 # The index begins with the checksum of what follows.
 _BEFORE, _BEHIND = b'{"crc32":"', b'",'
@@ -133,7 +146,7 @@ def read_folder(
     ValueError
         If it is damaged, or what was writing there was interrupted.
     """
-    folder = Path(path).expanduser()
+    folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
         _refuse(path, folder)
     content = _index(path, folder)
@@ -150,6 +163,33 @@ def read_folder(
     if not isinstance(header, dict):
         raise ValueError(f"path={str(path)!r} is damaged (its header is no object)")
     return header, found
+
+
+def is_part(path: Path) -> bool:
+    """Whether a file is one of those that a folder's record is made of.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+
+    Returns
+    -------
+    bool
+        Also where what was writing the record was interrupted.
+    """
+    index = path.parent / INDEX
+    if (path.parent / MARKER).is_file():
+        return path.name in (INDEX, MARKER) or SPOOLED.fullmatch(path.name) is not None
+    if not index.is_file():
+        return False
+    with index.open("rb") as file:
+        if file.read(len(_BEFORE)) != _BEFORE:
+            return False
+        # Tokens of a long text are in it, too: read where the name alone says so much.
+        if path.name == INDEX or SPOOLED.fullmatch(path.name) is None:
+            return path.name == INDEX
+        return f'"{path.name}":{{"bytes":'.encode() in file.read()
 
 
 def _refuse(path: str | os.PathLike[str], folder: Path) -> None:

@@ -16,20 +16,19 @@ from pathlib import Path
 import torch
 
 from attnviz.arrays_file import Blocks, write_safetensors
+from attnviz.paths import as_path
 from attnviz.record import AttentionRecord, load
-from attnviz.record_folder import INDEX, MARKER, StoredArray, StoredFile, write_index
+from attnviz.record_folder import INDEX, MARKER, SPOOLED, StoredArray, StoredFile, write_index
 from attnviz.saved import record_to_arrays
 from attnviz.storage import map_arrays
 
-__all__ = ["Spool", "SpoolFolders"]
+__all__ = ["Spool"]
 
 _MARKER_TEXT = """attnviz is writing a record here, or was interrupted while it did.
 
 Without index.json these files are no record: extract again with this folder as spool=, which
 begins anew, or delete it.
 """
-# Files that a spool makes, beside its index: "0003-model.layers.3.self_attn.safetensors".
-_OURS = re.compile(r"\d{4,}-.*\.safetensors|\.index\.json\..*")
 _LAYER_ARRAY = re.compile(r"(?P<layer>.+/\d+)/(queries|keys|weights)", re.DOTALL)
 
 
@@ -50,7 +49,7 @@ class Spool:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self.folder = Path(folder).expanduser().absolute()
+        self.folder = as_path("spool", folder, "folder").absolute()
         self._said = str(folder)
         self._made = False
         self._begun = False
@@ -59,6 +58,25 @@ class Spool:
         self._files: dict[str, StoredFile] = {}
         # The arrays too: their ids must stay theirs.
         self._written: dict[int, tuple[torch.Tensor, StoredArray]] = {}
+
+    def is_there(self) -> bool:
+        """Whether anything is at its place.
+
+        Raises
+        ------
+        OSError
+            If nothing can be: the name is too long, or a link that leads nowhere.
+        """
+        with self._telling():
+            try:
+                self.folder.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                if self.folder.is_symlink():
+                    raise FileExistsError(
+                        errno.EEXIST, "it is a link to what is not there"
+                    ) from None
+                return False
+        return True
 
     def check(self) -> None:
         """Refuse a place where nothing may be written.
@@ -69,7 +87,7 @@ class Spool:
             If it is no folder, holds a record or anything else that no spool left behind, or the
             folder around it is not there.
         """
-        if not self.folder.exists():
+        if not self.is_there():
             if not self.folder.parent.is_dir():
                 raise FileNotFoundError(
                     errno.ENOENT,
@@ -83,7 +101,8 @@ class Spool:
                 f"spool={self._said!r} is a file; give the name of a folder",
                 str(self.folder),
             )
-        inside = [each.name for each in self.folder.iterdir()]
+        with self._telling():
+            inside = [each.name for each in self.folder.iterdir()]
         if INDEX in inside:
             raise FileExistsError(
                 errno.EEXIST,
@@ -91,7 +110,7 @@ class Spool:
                 "it, or give another folder",
                 str(self.folder),
             )
-        others = sorted(name for name in inside if name != MARKER and not _OURS.fullmatch(name))
+        others = sorted(name for name in inside if name != MARKER and not SPOOLED.fullmatch(name))
         if MARKER not in inside:
             others = sorted(inside)
         if others:
@@ -103,6 +122,25 @@ class Spool:
                 str(self.folder),
             )
 
+    def make(self) -> bool:
+        """Make the folder, if it is not there.
+
+        Returns
+        -------
+        bool
+            Whether it was made.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made.
+        """
+        if self.is_there():
+            return False
+        with self._telling():
+            self.folder.mkdir()
+        return True
+
     def begin(self) -> None:
         """Take the folder, and remove what an interrupted spool left in it.
 
@@ -112,10 +150,8 @@ class Spool:
             If nothing may be written there (see `check`), or another process is writing.
         """
         self.check()
+        self._made = self.make()
         with self._telling():
-            if not self.folder.exists():
-                self.folder.mkdir()
-                self._made = True
             marker = self.folder / MARKER
             try:
                 marker.touch()
@@ -234,7 +270,7 @@ class Spool:
             self._lock = None
 
     def _left(self) -> list[str]:
-        return [each.name for each in self.folder.iterdir() if _OURS.fullmatch(each.name)]
+        return [each.name for each in self.folder.iterdir() if SPOOLED.fullmatch(each.name)]
 
     def _remove(self, names: Iterable[str]) -> None:
         for name in names:
@@ -270,96 +306,6 @@ class Spool:
                 f"spool={self._said!r} cannot be written: {error.strerror or error}{way}",
                 str(self.folder),
             ) from error
-
-
-class SpoolFolders:
-    """Places for the records of one extraction: the folder itself, or one inside it for each.
-
-    Parameters
-    ----------
-    folder : path-like
-        As given.
-    several : bool
-        Whether there are several records: they get folders ``0``, ``1``, ... inside it.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
-        if not isinstance(folder, str | os.PathLike):
-            raise TypeError(
-                f"spool must be the path of a folder, such as 'long'; got {type(folder).__name__}"
-            )
-        self.folder = folder
-        self._several = several
-        self._next = 0
-
-    def check(self, count: int) -> None:
-        """Refuse places where nothing may be written, before anything runs.
-
-        Parameters
-        ----------
-        count : int
-            How many records will come.
-
-        Raises
-        ------
-        OSError
-            As `Spool.check`.
-        """
-        outer = Path(self.folder).expanduser()
-        if self._several and not outer.exists():
-            # One inside it has nothing that could be in the way.
-            Spool(self.folder).check()
-            return
-        if self._several and any((outer / name).exists() for name in (INDEX, MARKER)):
-            raise FileExistsError(
-                errno.EEXIST,
-                f"spool={str(self.folder)!r} holds a record, or a part of one, and there are "
-                "several to come; give another folder",
-                str(outer),
-            )
-        for spool in self._spools(range(self._next, self._next + count)):
-            spool.check()
-
-    @contextmanager
-    def taken(self, count: int) -> Iterator[list[Spool]]:
-        """Take the next places; what is not finished when the block ends is discarded.
-
-        Parameters
-        ----------
-        count : int
-            How many.
-
-        Yields
-        ------
-        list of Spool
-            Begun.
-
-        Raises
-        ------
-        OSError
-            As `Spool.begin`.
-        """
-        self.check(count)
-        outer = Path(self.folder).expanduser()
-        made = self._several and not outer.exists()
-        if made:
-            outer.mkdir()
-        spools = self._spools(range(self._next, self._next + count))
-        self._next += count
-        try:
-            for spool in spools:
-                spool.begin()
-            yield spools
-        finally:
-            for spool in spools:
-                spool.discard()
-            if made and not any(outer.iterdir()):
-                outer.rmdir()
-
-    def _spools(self, numbers: range) -> list[Spool]:
-        if not self._several:
-            return [Spool(self.folder)]
-        return [Spool(Path(self.folder) / str(number)) for number in numbers]
 
 
 def _locked(marker: Path, said: str) -> int | None:

@@ -19,6 +19,7 @@ from typing import IO, Any
 import torch
 
 from attnviz.arrays_file import CHECKSUM, array_checksum, write_safetensors
+from attnviz.paths import as_path
 
 __all__ = [
     "ALWAYS_SUMMED",
@@ -58,7 +59,7 @@ def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Pat
     OSError
         If the folder does not exist or cannot be written to, naming the path.
     """
-    target = Path(path).expanduser().absolute()
+    target = as_path("path", path, "file").absolute()
     try:
         handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
     except OSError as error:
@@ -229,7 +230,7 @@ def read_arrays(
     ValueError
         If it is damaged or was not written by attnviz.
     """
-    source = Path(path).expanduser()
+    source = as_path("path", path, "file")
     if not source.is_file():
         raise FileNotFoundError(f"no file at path={str(path)!r}")
     metadata, arrays = map_arrays(source)

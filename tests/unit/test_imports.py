@@ -16,7 +16,7 @@ PACKAGE = Path(attnviz.__file__).parent
 
 # From the bottom up: each floor uses only those below it (and its own rooms).
 FLOORS = [
-    {"arrays_file", "images", "predictions", "softmax", "spans", "windows"},
+    {"arrays_file", "images", "paths", "predictions", "softmax", "spans", "windows"},
     {"arrays", "tokens", "masks", "storage", "static_files", "host"},
     {"weights", "display", "words", "projected", "record_folder", "saved_tokens"},
     {"kept", "saved_masks"},
@@ -27,6 +27,7 @@ FLOORS = [
     {"record"},
     {"saved", "analysis"},
     {"channel", "spool"},
+    {"spool_folders"},
     {"snapshot", "extraction"},
     {"views"},
     {"demos", "recording"},
@@ -169,6 +170,8 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("arrays_file", {"torch"}),
         ("record_folder", {"torch"}),
         ("spool", {"torch"}),
+        ("spool_folders", set()),
+        ("paths", set()),
         ("spans", set()),
         ("channel", {"numpy", "torch"}),
         ("analysis", {"numpy"}),

@@ -389,6 +389,38 @@ def test_a_name_that_is_too_long(tmp_path: Path) -> None:
         given_record().save(tmp_path / ("x" * 300))
 
 
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (None, TypeError, r"^path must be the path of a file.*got NoneType"),
+        (3, TypeError, r"^path must be the path of a file.*got int"),
+        (b"x", TypeError, r"^path must be the path of a file.*got bytes"),
+        ("", ValueError, r"^path='' is no name of a file"),
+        ("a\0b", ValueError, r"^path='a\\x00b' cannot be the name of a file.*null"),
+        ("~nosuchuser/x", ValueError, r"^path='~nosuchuser/x': no home folder is known"),
+        ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
+    ],
+)
+def test_what_no_file_can_be_called_is_named(
+    place: Any,
+    error: type[Exception],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A record in the working directory is not what an empty name means.
+    spool = Spool(tmp_path)
+    spool.begin()
+    spool.finish(given_record())
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(error, match=said):
+        load(place)
+    with pytest.raises(error, match=said):
+        given_record().save(place)
+    assert sorted(tmp_path.iterdir()) == before
+
+
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
 def test_a_file_is_whole_or_as_it_was(
     error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

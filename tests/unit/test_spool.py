@@ -16,7 +16,8 @@ import torch
 
 from attnviz.arrays_file import Blocks, write_safetensors
 from attnviz.record import AttentionRecord, AttentionStack, load
-from attnviz.spool import Spool, SpoolFolders
+from attnviz.spool import Spool
+from attnviz.spool_folders import SpoolFolders
 from attnviz.tokens import Tokens
 from attnviz.weights import GivenWeights, QueryKeyAttention
 from unit.records import (
@@ -257,9 +258,39 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
             SpoolFolders(there, several=True).check(1)
 
 
-def test_places_of_another_kind_are_named() -> None:
-    with pytest.raises(TypeError, match=r"spool must be the path of a folder.*got bool"):
-        SpoolFolders(True, several=False)  # type: ignore[arg-type]
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (True, TypeError, r"^spool must be the path of a folder.*got bool"),
+        (None, TypeError, r"^spool must be the path of a folder.*got NoneType"),
+        ("", ValueError, r"^spool='' is no name of a folder"),
+        ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
+        ("~nosuchuser/r", ValueError, r"^spool='~nosuchuser/r': no home folder .* '~nosuchuser'"),
+        ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
+        ("nowhere", FileExistsError, r"spool='nowhere' .* it is a link to what is not there"),
+        ("circle", OSError, r"spool='circle' cannot be written: "),
+        ("file", NotADirectoryError, r"spool='file' is a file; give the name of a folder"),
+    ],
+)
+def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
+    place: Any,
+    error: type[Exception],
+    said: str,
+    several: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nowhere").symlink_to("none")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    before = names_in(tmp_path)
+    with pytest.raises(error, match=said):
+        SpoolFolders(place, several=several).check(2)
+    with pytest.raises(error, match=said), SpoolFolders(place, several=several).taken(2):
+        pass
+    assert names_in(tmp_path) == before
 
 
 # What may have happened to a folder since.
@@ -338,6 +369,25 @@ def test_a_folder_without_an_index_is_no_record(tmp_path: Path) -> None:
     (tmp_path / "a.safetensors").touch()
     with pytest.raises(FileNotFoundError, match=r"no record at path='.*': the folder has no index"):
         load(tmp_path)
+
+
+def test_a_file_of_a_folder_names_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for name in ("index.json", "0000-self-0.safetensors"):
+        with pytest.raises(ValueError, match=f"path='x/{name}' is one of .*, load\\('x'\\)"):
+            load(f"x/{name}")
+    # Other files that lie there are what they are.
+    record = record_of(long_layers())
+    assert_same(record, load(record.save("x/0001-mine.safetensors")))
+    (folder / "index.json").rename(folder / "unfinished.txt")
+    for name in ("unfinished.txt", "0000-self-0.safetensors"):
+        with pytest.raises(ValueError, match=r"is one of .*, load\('x'\)"):
+            load(f"x/{name}")
+    (folder / "unfinished.txt").unlink()
+    # Somebody else's index.
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(ValueError, match="attnviz did not write it"):
+        load("x/0000-self-0.safetensors")
 
 
 def test_blocks_of_another_size_than_was_said_are_refused(tmp_path: Path) -> None:

@@ -28,7 +28,8 @@ from attnviz.extraction.predict import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord
-from attnviz.spool import Spool, SpoolFolders
+from attnviz.spool import Spool
+from attnviz.spool_folders import SpoolFolders
 
 __all__ = ["extract"]
 
