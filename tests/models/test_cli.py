@@ -153,10 +153,10 @@ def test_queries_and_keys_are_spooled(
         assert "must lie above 0 and be at most 400" in capsys.readouterr().err
         assert list(tmp_path.iterdir()) == []
     # What only the record tells leaves the record, and says where it is.
-    assert main(["head-view", *given, *spool, "--exact", "--max-mb", "0.01"]) == 1
+    assert main(["head-view", *given, *spool, "--stack", "none"]) == 1
     said = capsys.readouterr().err
     assert f"attnviz.load({str(tmp_path / 'spool')!r}) reads it" in said
-    assert 'precision="exact": a page with all ' in said
+    assert "stack='none': this record has" in said
     assert load(tmp_path / "spool").stack().num_layers == 6
     spool[1] = str(tmp_path / "other")
     assert main(["head-view", *given, *spool]) == 0
