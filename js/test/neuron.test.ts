@@ -27,6 +27,7 @@ import {
   scaleInWords,
   sentenceOf,
   signed,
+  subtitleOf,
   summaryOf,
 } from "../src/views/neuron-words";
 
@@ -324,6 +325,11 @@ describe("words", () => {
     expect(additionOf(saidOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
       "Weights exact to 0.0002, logits to 0.004.",
     );
+    const sampled = saidOf(vectors({ error: 0.00012, logit_error: 0.0031, measured: 64 }));
+    expect(additionOf(sampled)).toContain(
+      "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
+    );
+    expect(subtitleOf(sampled)).toMatch(/exact to 0\.0002, measured on 64 queries$/);
   });
 
   it("give a cell's numbers so that they can be checked", () => {
@@ -480,6 +486,12 @@ describe("the table of numbers", () => {
     expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
     expect(errors(rows, "capped", "0")).toEqual([0.002]);
     expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
+    // What was measured on some queries bounds no sum of another.
+    const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
+    expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(neuronCsv(saidOf(vectors(sampled))).split("\r\n")[0]).toMatch(
+      /,"?largest_error_measured_on_64_queries"?$/,
+    );
   });
 
   it("knows no error of numbers that are carried as they are", () => {

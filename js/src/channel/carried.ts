@@ -43,6 +43,8 @@ export interface CarriedLayer {
   bias: CarriedBias | null;
   error: number;
   logit_error: number;
+  /** Queries of each head that these were measured on; all when left out. */
+  measured?: number;
 }
 
 export interface CarriedVectors {
@@ -138,6 +140,7 @@ export class VectorCarrier {
       weight_in_range: row.weights.subarray(start, stop).reduce((sum, each) => sum + each, 0),
       error: layer.error,
       logit_error: layer.logit_error,
+      ...(layer.measured && { measured: layer.measured }),
     };
     const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
     let offset = 0;

@@ -33,6 +33,8 @@ export interface RowHeader {
   /** Largest absolute error of a weight and of a logit. */
   error: number;
   logit_error: number;
+  /** Queries of each head that these were measured on; all when left out. */
+  measured?: number;
 }
 
 /** What a reply says about its buffer. */

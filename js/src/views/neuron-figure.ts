@@ -90,7 +90,6 @@ const COLUMNS = [
   "k",
   "scale",
   "value",
-  "largest_error",
 ];
 
 function digits(value: number): number {
@@ -137,7 +136,7 @@ export function neuronCsv(said: Said): string {
       add(row.key, "product", cell, error, [dimension, digits(q), digits(k), digits(header.scale)]);
     });
     // The logits' error was measured behind the cap, and where keys are allowed.
-    if (row.allowed && header.softcap === null) sumError = header.logit_error;
+    if (row.allowed && header.softcap === null && !header.measured) sumError = header.logit_error;
     add(row.key, "sum", row.sum, sumError);
     if (header.softcap !== null) {
       add(row.key, "capped", row.capped, row.allowed ? header.logit_error : sumError);
@@ -153,5 +152,7 @@ export function neuronCsv(said: Said): string {
     add(null, "sink_logit", header.sink.logit);
     add(null, "sink_weight", header.sink.weight, header.error);
   }
-  return csvText(COLUMNS, rows);
+  const { measured } = header;
+  const known = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
+  return csvText([...COLUMNS, ...known], rows);
 }

@@ -1,6 +1,7 @@
 /** What the neuron view says in words. Pure functions. */
 
 import type { Vectors } from "../channel/vectors";
+import { roundedUp } from "../ui/csv";
 import type { Place } from "../ui/record";
 import { predictingInWords } from "../ui/walking";
 import {
@@ -67,13 +68,13 @@ export function subtitleOf(said: Said): string {
   const row = highlighted(said);
   const order =
     said.sorted && row ? `sorted by their share for ${keyText(said, row.key)}` : "in their order";
-  const { error } = table.vectors.header;
+  const { error, measured } = table.vectors.header;
   return [
     "neuron view",
     stackName(place.stack.name),
     `layer ${place.layer}, head ${headOf(place)}`,
     `${table.vectors.headDim} dimensions, ${order}`,
-    precision(error),
+    measured ? `${precision(error)}, measured on ${measured} queries` : precision(error),
   ].join(" · ");
 }
 
@@ -173,8 +174,11 @@ export function additionOf(said: Said): string {
     );
   }
   if (header.error > 0) {
+    const [weights, logits] = [header.error, header.logit_error].map(roundedUp);
     parts.push(
-      `Weights ${precision(header.error)}, logits to ${precision(header.logit_error).slice(9)}.`,
+      header.measured
+        ? `Largest error measured on ${header.measured} queries of each head: weights ${weights}, logits ${logits}.`
+        : `Weights exact to ${weights}, logits to ${logits}.`,
     );
   }
   return parts.join(" ");
