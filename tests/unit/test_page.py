@@ -259,7 +259,7 @@ def test_a_record_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(attnviz.snapshot.limits, "MAX_WEIGHTS", 5 * 25)
     view.to_html(precision="exact")
     monkeypatch.setattr(attnviz.snapshot.limits, "MAX_WEIGHTS", 5 * 25 - 1)
-    message = r"all 125 weights would be too large \(at most 124\); choose layers with include_la"
+    message = r"all 125 weights would be too large \(at most 124\): choose layers with include_la"
     with pytest.raises(ValueError, match=message):
         view.to_html(precision="exact")
 

@@ -13,20 +13,20 @@ There are three, from the most exact to the smallest:
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tqdm.auto import tqdm
-
 from attnviz.channel.codec import encode
 from attnviz.record import AttentionRecord
-from attnviz.snapshot import limits
+from attnviz.snapshot import limits, refusals
+from attnviz.snapshot.estimate import size_of_whole
 from attnviz.snapshot.limits import PagePrecision
-from attnviz.snapshot.passes import SmallMaps, weight_tiles
+from attnviz.snapshot.passes import SmallMaps, progress, weight_tiles
 from attnviz.snapshot.search import Sample, Search
 from attnviz.snapshot.strongest import KeptRows, joined, kept_rows
 from attnviz.snapshot.vectors import carried_vectors, size_of_vectors
-from attnviz.snapshot.whole import packed, whole_layer
+from attnviz.snapshot.whole import STRATEGIES, packed, whole_layer
 from attnviz.stack import AttentionStack
 
 __all__ = ["MAP_SIZE", "CarriedWeights", "carried_weights", "check_record"]
@@ -40,6 +40,11 @@ MAP_SIZE = 32
 _POOLED_WEIGHTS = 1_000_000
 # Trained attention takes at least a bit for three weights: above, trying is in vain.
 _WEIGHTS_PER_BYTE = 25
+# So few are carried on trial.
+_TRIED_WEIGHTS = 16_000_000
+# What is estimated to take so many times the room is not tried; what is not so much less is tried
+# in every way, as an estimate may be off.
+_NEAR = 1.5
 # The page computes a layer's weights from its vectors within a second.
 _COMPUTED_PAIRS = 16_000_000
 # At most so many characters are said of a layer beside its data.
@@ -75,11 +80,19 @@ class CarriedWeights:
 
     @property
     def size(self) -> int:
-        """Bytes that it adds to a page."""
-        vectors = self.vectors or {"arrays": [], "layers": []}
-        texts = [each["data"] for each in (*self.blocks, *self.maps)] + vectors["arrays"]
-        said = [each | {"data": ""} for each in (*self.blocks, *self.maps)] + vectors["layers"]
-        return sum(map(len, texts)) + len(json.dumps(said)) + 4 * len(texts)
+        """Bytes that it adds to a page without weights."""
+        said: dict[str, Any] = {
+            "blocks": [each | {"data": ""} for each in self.blocks],
+            "maps": [each | {"data": ""} for each in self.maps],
+            "carried": self.summary(),
+        }
+        texts = [each["data"] for each in (*self.blocks, *self.maps)]
+        if self.vectors is not None:
+            arrays = self.vectors["arrays"]
+            said["vectors"] = self.vectors | {"arrays": [""] * len(arrays)}
+            texts += arrays
+        whole = len(json.dumps(said, ensure_ascii=False).encode())
+        return sum(map(len, texts)) + whole - len(json.dumps({"blocks": [], "maps": []}))
 
     def summary(self) -> dict[str, Any]:
         """What a page says about how exact it is, fit for JSON."""
@@ -104,27 +117,10 @@ def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
     count = limits.count_weights(record)
     if precision == "exact":
         if count > limits.MAX_WEIGHTS and not _can_compute(record):
-            raise ValueError(_too_many(count, f"at most {limits.MAX_WEIGHTS:,}"))
+            raise ValueError(refusals.too_many(record, None))
         return
-    if count <= limits.MAX_LOOKED_AT:
-        return
-    layers = [
-        (len(stack.kept_heads(layer)), len(stack.query_tokens) * len(stack.key_tokens))
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    ]
-    most = limits.MAX_LOOKED_AT // max(heads * pairs for heads, pairs in layers)
-    heads = limits.MAX_LOOKED_AT // max(pairs for _, pairs in layers)
-    ways = ["take a shorter text"]
-    if most:
-        ways.insert(0, f"choose layers with include_layers=[...], up to {most} of {len(layers)}")
-    elif heads:
-        ways.insert(0, f"keep up to {heads} of one layer's heads with extract(..., heads=...)")
-    raise ValueError(
-        f"a page would be made from {count:,} weights, which takes too long to compute (at most "
-        f"{limits.MAX_LOOKED_AT:,}): {', or '.join(ways)}. Views in a notebook need no page, and "
-        "show texts of any length"
-    )
+    if count > limits.MAX_LOOKED_AT:
+        raise ValueError(refusals.too_long(record))
 
 
 def carried_weights(
@@ -158,13 +154,15 @@ def carried_weights(
     """
     if precision == "exact":
         return _exact(record, max_bytes, rest)
-    full = (max_bytes or limits.FULL_BYTES) - rest
+    full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = _all(record, full)
+        everything = _whole(record, full)
         if everything is not None:
             return everything
     sample = Sample(record)
-    limit = max_bytes or limits.default_limit(record, sample.causal)
+    limit = limits.default_limit(record, sample.causal) if max_bytes is None else max_bytes
+    if rest >= limit:
+        raise ValueError(refusals.no_room(record, limit, without=rest))
     wanted = sample.size(COVERED) * _TEXT
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
@@ -175,20 +173,40 @@ def carried_weights(
     return _strongest(record, sample, limit, rest)
 
 
-def _all(record: AttentionRecord, room: float) -> CarriedWeights | None:
+def _whole(record: AttentionRecord, room: float) -> CarriedWeights | None:
+    """All weights, unless they take more than `room`; nothing large is packed in vain."""
+    if limits.count_weights(record) <= _TRIED_WEIGHTS:
+        return _all(record, room)
+    about = size_of_whole(record)
+    size = about.size * _TEXT
+    if size > _NEAR * room:
+        return None
+    if size < room / _NEAR:
+        everything = _all(record, room, [about.strategy])
+        if everything is not None:
+            return everything
+    return _all(record, room)
+
+
+def _all(
+    record: AttentionRecord, room: float, strategies: Sequence[int] = STRATEGIES
+) -> CarriedWeights | None:
     """All weights, unless they take more than `room`."""
     carried = CarriedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
-    for stack, layer in _progress(record):
-        maps = None if small else _maps(stack, layer)
-        header, data = whole_layer(stack, layer, maps)
-        place = {"stack": stack.name, "layer": layer}
-        carried.blocks.append(place | header | {"data": packed(data)})
-        if maps is not None:
-            carried.maps.append(_small(stack, layer, maps))
-        carried.error = max(carried.error, header["error"])
-        if carried.size > room:
-            return None
+    with progress(record, "all weights") as bar:
+        for stack, layer in _layers(record):
+            maps = None if small else _maps(stack, layer)
+            # Half of it is packing them.
+            header, data = whole_layer(stack, layer, maps, lambda rows: bar.update(rows / 2))
+            place = {"stack": stack.name, "layer": layer}
+            carried.blocks.append(place | header | {"data": packed(data, strategies)})
+            if maps is not None:
+                carried.maps.append(_small(stack, layer, maps))
+            carried.error = max(carried.error, header["error"])
+            if carried.size > room:
+                return None
+            bar.update(len(stack.kept_heads(layer)) * len(stack.query_tokens) / 2)
     return carried
 
 
@@ -201,20 +219,11 @@ def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Carried
     count = limits.count_weights(record)
     if count <= limits.MAX_WEIGHTS:
         # More than the vectors take is in vain.
-        everything = _all(record, room if smallest is None else min(room, smallest.size))
+        everything = _whole(record, room if smallest is None else min(room, smallest.size))
         smallest = everything or smallest
     if smallest is None or smallest.size > room:
-        most = f"max_mb={max_bytes / 1e6:g}" if max_bytes else f"at most {limits.MAX_WEIGHTS:,}"
-        raise ValueError(_too_many(count, most))
+        raise ValueError(refusals.too_many(record, max_bytes))
     return smallest
-
-
-def _too_many(count: int, most: str) -> str:
-    return (
-        f'precision="exact": a page with all {count:,} weights would be too large ({most}); '
-        "choose layers with include_layers=[...], take a shorter text, or let the page carry the "
-        'strongest with precision="auto"'
-    )
 
 
 def _vectors(record: AttentionRecord, *, exact: bool = False) -> CarriedWeights:
@@ -222,12 +231,14 @@ def _vectors(record: AttentionRecord, *, exact: bool = False) -> CarriedWeights:
     vectors = carried_vectors(record.stacks.values(), exact=exact)
     carried = CarriedWeights("vectors", vectors=vectors)
     carried.error = max((each["error"] for each in vectors["layers"]), default=0.0)
-    for stack, layer in _progress(record):
-        maps = _maps(stack, layer)
-        for place, head in enumerate(stack.kept_heads(layer)):
-            for rows, weights in weight_tiles(stack, layer, head):
-                maps.add(place, rows, weights)
-        carried.maps.append(_small(stack, layer, maps))
+    with progress(record, "maps") as bar:
+        for stack, layer in _layers(record):
+            maps = _maps(stack, layer)
+            for place, head in enumerate(stack.kept_heads(layer)):
+                for rows, weights in weight_tiles(stack, layer, head):
+                    maps.add(place, rows, weights)
+                    bar.update(len(weights))
+            carried.maps.append(_small(stack, layer, maps))
     return carried
 
 
@@ -236,23 +247,22 @@ def _strongest(record: AttentionRecord, sample: Sample, limit: int, rest: int) -
     carried = CarriedWeights("strongest")
     layers = []
     threshold = sample.threshold(COVERED, (limit - rest) / _TEXT)
-    for stack, layer in _progress(record):
-        maps, parts = _maps(stack, layer), list[KeptRows]()
-        for place, head in enumerate(stack.kept_heads(layer)):
-            for rows, weights in weight_tiles(stack, layer, head):
-                maps.add(place, rows, weights)
-                parts.append(kept_rows(weights, threshold * stack.maximum))
-        carried.maps.append(_small(stack, layer, maps))
-        layers.append((stack, layer, joined(parts)))
+    with progress(record, "strongest keys") as bar:
+        for stack, layer in _layers(record):
+            maps, parts = _maps(stack, layer), list[KeptRows]()
+            for place, head in enumerate(stack.kept_heads(layer)):
+                for rows, weights in weight_tiles(stack, layer, head):
+                    maps.add(place, rows, weights)
+                    parts.append(kept_rows(weights, threshold * stack.maximum))
+                    bar.update(len(weights))
+            carried.maps.append(_small(stack, layer, maps))
+            layers.append((stack, layer, joined(parts)))
     search = Search(layers, threshold)
     room = limit - rest - carried.size - _SAID * len(layers)
     carried.blocks, carried.covered, carried.error = search.smallest(COVERED, room)
     if carried.size + rest > limit:
-        raise ValueError(
-            f"a page of at most {limit / 1e6:g} MB has no room for this record: each query's two "
-            f"strongest keys alone make {(carried.size + rest) / 1e6:.1f} MB; allow more with "
-            "max_mb=, choose layers with include_layers=[...], or take a shorter text"
-        )
+        needed = carried.size + rest
+        raise ValueError(refusals.no_room(record, limit, without=rest, needed=needed))
     return carried
 
 
@@ -267,10 +277,8 @@ def _can_compute(record: AttentionRecord) -> bool:
     )
 
 
-def _progress(record: AttentionRecord) -> Any:
-    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    # Silent for the second that most pages take.
-    return tqdm(layers, desc="page", unit="layer", delay=1.0, leave=False)
+def _layers(record: AttentionRecord) -> list[tuple[AttentionStack, int]]:
+    return [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
 
 
 def _maps(stack: AttentionStack, layer: int) -> SmallMaps:

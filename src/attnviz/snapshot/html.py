@@ -22,7 +22,8 @@ from attnviz.channel.strips import strips
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.sampled import SAMPLED_QUERIES
 from attnviz.snapshot.choice import MAP_SIZE, carried_weights, check_record
-from attnviz.snapshot.limits import PagePrecision, check_options, count_weights
+from attnviz.snapshot.limits import MAX_MEASURED, PagePrecision, check_options, count_weights
+from attnviz.snapshot.refusals import code_too_large, too_large, vectors_too_large
 from attnviz.snapshot.vectors import carried_vectors
 from attnviz.snapshot.whole import packed
 from attnviz.static_files import bundle
@@ -123,10 +124,25 @@ def make_page(
     max_bytes = check_options(precision, max_mb)
     if "weights" in carries:
         check_record(record, precision)
+    code = packed(bundle(view, "page").encode())
+    bare = len(_document(record, view, state, {}, code).encode())
+    if max_bytes is not None and bare > max_bytes:
+        raise ValueError(code_too_large(max_bytes, bare))
     # Before the scores, so that what is too large is refused before minutes of computing.
     stacks = record.stacks.values()
-    exact = precision == "exact"
-    vectors = carried_vectors(stacks, exact=exact) if "vectors" in carries else None
+    vectors = None
+    if "vectors" in carries:
+        few = count_weights(record) <= MAX_MEASURED
+        room = None if max_bytes is None else max_bytes - bare
+        try:
+            vectors = carried_vectors(
+                stacks,
+                exact=precision == "exact",
+                most_queries=None if few else SAMPLED_QUERIES,
+                max_bytes=room,
+            )
+        except OverflowError:
+            raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
     description = describe(record)
     few = count_weights(record) <= _MAX_SCORED_WEIGHTS
     # Estimates in live views are estimates in pages.
@@ -146,30 +162,31 @@ def make_page(
         "maps": [],
         "scores": scores,
     }
-    if sampled:
+    if sampled and "weights" in carries:
         data["strips"] = [_carried_strips(stack, n) for stack in sampled for n in stack.layers]
     if vectors is not None:
         data |= {"vectors": vectors, "maps": _carried_maps(record)}
     if "weights" in carries:
         if record.images:
             data["images"] = [_carried_image(image) for image in record.images]
-        rest = len(_document(record, view, state, data).encode())
+        rest = len(_document(record, view, state, data, code).encode())
         weights = carried_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
         data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
-    page = _document(record, view, state, data)
+    page = _document(record, view, state, data, code)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
-        raise ValueError(
-            f"the page has {size / 1e6:.1f} MB, more than max_mb={max_mb:g}; allow more, choose "
-            "layers with include_layers=[...], or take a shorter text"
-        )
+        raise ValueError(too_large(record, max_bytes, size))
     return page
 
 
 def _document(
-    record: AttentionRecord, view: str, state: Mapping[str, Any], data: Mapping[str, Any]
+    record: AttentionRecord,
+    view: str,
+    state: Mapping[str, Any],
+    data: Mapping[str, Any],
+    code: str,
 ) -> str:
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
@@ -188,7 +205,7 @@ def _document(
         else "",
         # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
         data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
-        bundle=packed(bundle(view, "page").encode()),
+        bundle=code,
         loader=_LOADER,
     )
 

@@ -27,6 +27,8 @@ FULL_BYTES = 6_000_000
 MAX_WEIGHTS = 200_000_000
 #: So many weights are looked at to find the strongest: minutes on two cores.
 MAX_LOOKED_AT = 5_000_000_000
+#: Up to so many weights are computed twice, to measure what rounding vectors does to all of them.
+MAX_MEASURED = 100_000_000
 #: No browser takes a longer text.
 MAX_MEGABYTES = 400
 
@@ -74,7 +76,8 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
         raise ValueError(
             f"max_mb={max_mb!r} must lie above 0 and be at most {MAX_MEGABYTES}, what browsers open"
         )
-    return round(max_mb * 1_000_000)
+    # Never none at all: a limit that is too low is refused with the size that would do.
+    return max(1, round(max_mb * 1_000_000))
 
 
 def count_rows(stack: AttentionStack) -> int:

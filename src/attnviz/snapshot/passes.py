@@ -3,15 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
 from attnviz.channel.codec import check_weights
+from attnviz.record import AttentionRecord
+from attnviz.snapshot.limits import count_rows
 from attnviz.softmax import tiles
 from attnviz.stack import AttentionStack
 
-__all__ = ["SmallMaps", "weight_tiles"]
+__all__ = ["SmallMaps", "progress", "weight_tiles"]
+
+
+def progress(record: AttentionRecord, doing: str) -> Any:
+    """A bar over all queries of all heads, silent for the second that most pages take.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        The record.
+    doing : str
+        What is done with them.
+
+    Returns
+    -------
+    tqdm
+        To be updated by rows, and closed.
+    """
+    rows = sum(map(count_rows, record.stacks.values()))
+    return tqdm(
+        total=rows, desc=f"page: {doing}", unit="row", unit_scale=True, delay=1.0, leave=False
+    )
 
 
 def weight_tiles(

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from tqdm.auto import tqdm
 
 from attnviz.channel.sparse import encode_sparse
 from attnviz.record import AttentionRecord
 from attnviz.sampled import sampled_queries, weights_of_rows
 from attnviz.snapshot.limits import count_rows
 from attnviz.snapshot.strongest import KeptRows, joined, kept_rows, sparse_rows
-from attnviz.snapshot.whole import packed
+from attnviz.snapshot.whole import STRATEGIES, packed
 from attnviz.stack import AttentionStack
 
 __all__ = ["Sample", "Search"]
@@ -97,20 +98,22 @@ class Sample:
         rows = min(most, max(least, _SAMPLED_WEIGHTS // (heads * columns)))
         causal = set()
         parts = []
+        bar = tqdm(total=heads, desc="page: a sample", unit="head", delay=1.0, leave=False)
         for stack in record.stacks.values():
             queries = sampled_queries(len(stack.query_tokens), rows)
-            found = joined(
-                [
-                    kept_rows(weights_of_rows(stack.attention(layer), head, queries)[0], 0.0)
-                    for layer in stack.layers
-                    for head in stack.kept_heads(layer)
-                ]
-            )
+            rows_of_heads = []
+            for layer in stack.layers:
+                for head in stack.kept_heads(layer):
+                    weights = weights_of_rows(stack.attention(layer), head, queries)[0]
+                    rows_of_heads.append(kept_rows(weights, 0.0))
+                    bar.update()
+            found = joined(rows_of_heads)
             parts.append((found, stack.maximum, count_rows(stack) / len(found.counts)))
             offset = len(stack.key_tokens) - len(stack.query_tokens)
             ahead = found.ends - 1 - np.tile(queries, len(found.counts) // len(queries)) - offset
             if (ahead <= 0).all():
                 causal.add(stack.name)
+        bar.close()
         self.causal = frozenset(causal)
         total = sum(times * float(found.sums.sum()) for found, _, times in parts)
         self._all = _Histogram(max(total, np.finfo(float).tiny))
@@ -190,15 +193,22 @@ class Search:
             The share that they have, and how far a weight of the page is off at most.
         """
         level = max(self._lowest, self._all.covering(share))
-        # One layer says about how much room a key takes.
+        # One layer says about how much room a key takes, and how zlib does it best.
         one = len(self._layers) // 2
-        trial = [self._layer(*self._layers[one], level)]
-        size = _size(trial) * self._all.keys(level) / max(1, trial[0].keys)
-        for _ in range(_TRIES):
+        trial = self._layer(*self._layers[one], level)
+        tried, strategies = level, [trial.strategy]
+        size = _size([trial]) * self._all.keys(level) / max(1, trial.keys)
+        for last in range(1 - _TRIES, 1):
             if size > room:
                 holding = self._all.holding(_SPARE * self._all.keys(level) * room / size)
-                level = max(level + 1, holding)
-            layers = [self._layer(*each, level) for each in self._layers]
+                # In the end the fewest there are: what they take is what a page needs.
+                level = max(level + 1, holding) if last else _LEVELS + 1
+            if level > _LEVELS:
+                strategies = list(STRATEGIES)
+            layers = [
+                trial if (place, level) == (one, tried) else self._layer(*each, level, strategies)
+                for place, each in enumerate(_packing(self._layers))
+            ]
             size = _size(layers)
             if size <= room or level > _LEVELS:
                 break
@@ -206,7 +216,13 @@ class Search:
         return [each.block for each in layers], covered, max(each.error for each in layers)
 
     @staticmethod
-    def _layer(stack: AttentionStack, layer: int, kept: KeptRows, level: int) -> _Layer:
+    def _layer(
+        stack: AttentionStack,
+        layer: int,
+        kept: KeptRows,
+        level: int,
+        strategies: Sequence[int] = STRATEGIES,
+    ) -> _Layer:
         kept = kept.raised(_threshold(level) * stack.maximum)
         shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
         rows, error = sparse_rows(kept, shape, stack.maximum)
@@ -215,8 +231,10 @@ class Search:
         total = float(kept.sums.sum())
         said = {"error": error, "covered": min(1.0, mass / total) if total > 0 else 1.0}
         place = {"stack": stack.name, "layer": layer}
-        block = place | header | said | {"data": packed(data)}
-        return _Layer(block, len(kept.keys), mass, error)
+        texts = {each: packed(data, [each]) for each in strategies}
+        strategy = min(texts, key=lambda each: len(texts[each]))
+        block = place | header | said | {"data": texts[strategy]}
+        return _Layer(block, len(kept.keys), mass, error, strategy)
 
 
 @dataclass(frozen=True)
@@ -227,6 +245,13 @@ class _Layer:
     keys: int
     mass: float
     error: float
+    strategy: int
+
+
+def _packing(
+    layers: Sequence[tuple[AttentionStack, int, KeptRows]],
+) -> Iterable[tuple[AttentionStack, int, KeptRows]]:
+    return tqdm(layers, desc="page: packing", unit="layer", delay=1.0, leave=False)
 
 
 def _size(layers: Sequence[_Layer]) -> int:

@@ -8,16 +8,17 @@ from __future__ import annotations
 import base64
 import dataclasses
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from attnviz.kept import KeptHeads, vectors_of_layer
 from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.softmax import tiles
+from attnviz.sampled import sampled_queries, weights_of_rows
 from attnviz.stack import AttentionStack
 from attnviz.weights import LayerAttention, QueryKeyAttention
 from attnviz.windows import WindowBias, WindowMask
@@ -31,15 +32,24 @@ MAX_EXACT_BYTES = 4_000_000
 #: Above this a browser tab struggles with the page, and so does whoever receives it.
 MAX_VECTOR_BYTES = 100_000_000
 
+_WEIGHTS_AT_ONCE = 1 << 22
+# So much is deflated before it is seen whether there is still room.
+_PIECE = 1 << 18
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
 
 
-def carried_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> dict[str, Any]:
+def carried_vectors(
+    stacks: Iterable[AttentionStack],
+    *,
+    exact: bool = False,
+    most_queries: int | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
     """Queries, keys and all else that goes into the logits of every layer.
 
     Vectors of a model in half precision are carried as they are. Others are, where all together
     take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
-    logits and weights is measured here, on all of them.
+    logits and weights is measured here, on all of them or on some queries.
 
     Parameters
     ----------
@@ -47,18 +57,26 @@ def carried_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) ->
         Stacks; those of which only weights are known are passed over.
     exact : bool, default False
         Whether vectors are carried as they are, however large they are.
+    most_queries : int, optional
+        Rounding is measured on so many queries of each head, from all over the text; all when
+        left out, which goes over every weight.
+    max_bytes : int, optional
+        Bytes of text that they may take.
 
     Returns
     -------
     dict
         Fit for JSON. ``arrays`` holds base64 of deflated bytes, each once however many layers
         share it; an entry of ``layers`` names its arrays by their place there, and its ``error``
-        and ``logit_error`` are the largest absolute errors of a weight and of a logit.
+        and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
+        ``measured`` queries of each head; it has no such entry where that is all of them.
 
     Raises
     ------
     ValueError
         If they would be too large for a page; says how to make them fit.
+    OverflowError
+        If they take more than `max_bytes`, which is known before anything is measured.
     """
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
@@ -69,19 +87,17 @@ def carried_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) ->
             f"to open (at most {MAX_VECTOR_BYTES:,}); choose layers with include_layers=[...], or "
             "a shorter text"
         )
-    arrays = _Arrays()
-    return {
-        "layers": [
+    arrays = _Arrays(max_bytes)
+    carried = []
+    for name, number, whole, each in _progress(layers, "queries and keys"):
+        carried.append(
             {"stack": name, "layer": number}
             | _carried_layer(each, unrounded, arrays)
             | _numbers(whole)
-            # Silent for the second that most texts take.
-            for name, number, whole, each in tqdm(
-                layers, desc="queries and keys", unit="layer", delay=1.0, leave=False
-            )
-        ],
-        "arrays": arrays.texts,
-    }
+        )
+    for place, (*_, each) in enumerate(_progress(layers, "what rounding does")):
+        carried[place] |= _measured(each, _rounded(each, unrounded)[1], most_queries)
+    return {"layers": carried, "arrays": arrays.texts}
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
@@ -123,11 +139,17 @@ def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
     return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
 
 
-class _Arrays:
-    """Arrays as text, each once."""
+def _progress(layers: Sequence[_Known], doing: str) -> Iterable[_Known]:
+    # Silent for the second that most texts take.
+    return tqdm(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
 
-    def __init__(self) -> None:
+
+class _Arrays:
+    """Arrays as text, each once, until they take more than they may."""
+
+    def __init__(self, max_bytes: int | None) -> None:
         self.texts: list[str] = []
+        self._room = float("inf") if max_bytes is None else max_bytes * 3 // 4
         self._places: dict[bytes, int] = {}
 
     def place(self, values: torch.Tensor) -> int:
@@ -140,8 +162,22 @@ class _Arrays:
         data = array.astype(array.dtype.newbyteorder("<")).tobytes()
         if data not in self._places:
             self._places[data] = len(self.texts)
-            self.texts.append(base64.b64encode(zlib.compress(data, 6)).decode("ascii"))
+            self.texts.append(base64.b64encode(self._deflated(data)).decode("ascii"))
         return self._places[data]
+
+    def _deflated(self, data: bytes) -> bytes:
+        packer = zlib.compressobj(6)
+        parts: list[bytes] = []
+        for start in range(0, len(data), _PIECE):
+            self._take(parts, packer.compress(data[start : start + _PIECE]))
+        self._take(parts, packer.flush())
+        return b"".join(parts)
+
+    def _take(self, parts: list[bytes], part: bytes) -> None:
+        parts.append(part)
+        self._room -= len(part)
+        if self._room < 0:
+            raise OverflowError("queries and keys take more bytes than they may")
 
 
 def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
@@ -174,14 +210,7 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
 def _carried_layer(
     attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
 ) -> dict[str, Any]:
-    encoding = _encoding(attention, exact_bytes)
-    kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
-    carried = dataclasses.replace(
-        attention,
-        queries=attention.queries.to(kind[encoding]),
-        keys=attention.keys.to(kind[encoding]),
-    )
-    error, logit_error = (0.0, 0.0) if _same(attention, carried) else _errors(attention, carried)
+    encoding, carried = _rounded(attention, exact_bytes)
     sinks = attention.sinks
     return {
         "num_heads": attention.num_heads,
@@ -197,9 +226,18 @@ def _carried_layer(
         "sinks": None if sinks is None else sinks.float().cpu().tolist(),
         "mask": _carried_mask(attention, arrays),
         "bias": _carried_bias(attention, arrays),
-        "error": error,
-        "logit_error": logit_error,
     }
+
+
+def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
+    """How a layer is carried, and what it is then."""
+    encoding = _encoding(attention, exact_bytes)
+    kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    return encoding, dataclasses.replace(
+        attention,
+        queries=attention.queries.to(kind[encoding]),
+        keys=attention.keys.to(kind[encoding]),
+    )
 
 
 def _numbers(attention: LayerAttention) -> dict[str, Any]:
@@ -260,15 +298,28 @@ def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:
     )
 
 
-def _errors(attention: QueryKeyAttention, carried: QueryKeyAttention) -> tuple[float, float]:
-    """Largest absolute differences of a weight and of a logit."""
+def _measured(
+    attention: QueryKeyAttention, carried: QueryKeyAttention, most_queries: int | None
+) -> dict[str, Any]:
+    """Largest absolute differences of a weight and of a logit, and where they were looked for."""
+    if _same(attention, carried):
+        return {"error": 0.0, "logit_error": 0.0}
+    count = attention.num_queries
+    measured = count if most_queries is None else min(count, most_queries)
     weight_error = logit_error = 0.0
-    columns = slice(0, attention.num_keys)
-    for head in range(attention.num_heads):
-        for rows in tiles(slice(0, attention.num_queries), attention.num_keys):
-            difference = carried.logits(head, rows) - attention.logits(head, rows)
+    for part in _parts(sampled_queries(count, measured), attention.num_keys):
+        for head in range(attention.num_heads):
+            logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, carried)]
             # Where a key is not allowed both are minus infinity.
-            logit_error = max(logit_error, float(torch.nan_to_num(difference, 0.0).abs().max()))
-            weights = carried.weights(head, rows, columns) - attention.weights(head, rows, columns)
-            weight_error = max(weight_error, float(np.abs(weights).max()))
-    return weight_error, logit_error
+            difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
+            logit_error = max(logit_error, float(difference.abs().max()))
+            one, other = (weights_of_rows(each, head, part)[0] for each in (attention, carried))
+            weight_error = max(weight_error, float(np.abs(other - one).max()))
+    said = {} if measured == count else {"measured": measured}
+    return {"error": weight_error, "logit_error": logit_error} | said
+
+
+def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
+    """Queries of which all weights are held at once."""
+    rows = max(1, _WEIGHTS_AT_ONCE // num_keys)
+    return [queries[start : start + rows] for start in range(0, len(queries), rows)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import zlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,19 @@ from attnviz.channel.codec import encode
 from attnviz.snapshot.passes import SmallMaps, weight_tiles
 from attnviz.stack import AttentionStack
 
-__all__ = ["packed", "whole_layer"]
+__all__ = ["STRATEGIES", "deflated", "packed", "whole_layer"]
+
+
+#: How zlib looks for repeats. Weights have runs of zeros, and otherwise repeat by chance alone:
+#: looking for more then takes longer and makes more bytes. Others repeat exactly.
+STRATEGIES = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
 
 
 def whole_layer(
-    stack: AttentionStack, layer: int, maps: SmallMaps | None = None
+    stack: AttentionStack,
+    layer: int,
+    maps: SmallMaps | None = None,
+    done: Callable[[int], object] | None = None,
 ) -> tuple[dict[str, Any], bytes]:
     """All weights of a layer's heads.
 
@@ -28,6 +37,8 @@ def whole_layer(
         The model's number of the layer.
     maps : SmallMaps, optional
         Takes in the same weights.
+    done : callable, optional
+        Is told each time how many rows were computed.
 
     Returns
     -------
@@ -53,6 +64,8 @@ def whole_layer(
             codes[place, tile] = np.frombuffer(encoded.data, np.uint8).reshape(-1, columns)
             if maps is not None:
                 maps.add(place, tile, weights)
+            if done is not None:
+                done(tile.stop - tile.start)
     some = codes.max(axis=0) > 0
     ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
@@ -67,13 +80,15 @@ def whole_layer(
     return header, codes[:, carried].tobytes()
 
 
-def packed(data: bytes) -> str:
+def packed(data: bytes, strategies: Sequence[int] = STRATEGIES) -> str:
     """Deflate bytes and write them as text.
 
     Parameters
     ----------
     data : bytes
         Any.
+    strategies : sequence of int
+        Of zlib, at least one; the one that makes the fewest bytes counts.
 
     Returns
     -------
@@ -85,12 +100,26 @@ def packed(data: bytes) -> str:
     >>> zlib.decompress(base64.b64decode(packed(b"weights")))
     b'weights'
     """
-    # Weights have runs of zeros, and otherwise repeat by chance alone: looking for repeats then
-    # takes longer and makes more bytes. Others repeat exactly.
-    strategies = (zlib.Z_RLE, zlib.Z_DEFAULT_STRATEGY)
-    return base64.b64encode(min((_deflated(data, each) for each in strategies), key=len)).decode()
+    return base64.b64encode(min((deflated(data, each) for each in strategies), key=len)).decode()
 
 
-def _deflated(data: bytes, strategy: int) -> bytes:
-    packer = zlib.compressobj(6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
+def deflated(data: bytes, strategy: int, before: bytes = b"") -> bytes:
+    """Deflate bytes in one of zlib's strategies.
+
+    Parameters
+    ----------
+    data : bytes
+        Any.
+    strategy : int
+        Such as ``zlib.Z_RLE``.
+    before : bytes, default b""
+        What may be referred to as if it went before; whoever inflates has to know it.
+
+    Returns
+    -------
+    bytes
+        With zlib's header.
+    """
+    settings = (6, zlib.DEFLATED, zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
+    packer = zlib.compressobj(*settings, before) if before else zlib.compressobj(*settings)
     return packer.compress(data) + packer.flush()
