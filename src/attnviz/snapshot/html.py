@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
+from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
 from attnviz.channel.description import describe
@@ -235,12 +236,12 @@ def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]
 
 def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     maps = []
-    for stack in record.stacks.values():
-        for layer in stack.layers:
-            small, sampled = encoded_maps(stack, layer, MAP_SIZE)
-            place = {"stack": stack.name, "layer": layer} | small.header()
-            said = {} if sampled is None else {"sampled": sampled}
-            maps.append(place | said | {"data": packed(small.data)})
+    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+    for stack, layer in tqdm(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
+        small, sampled = encoded_maps(stack, layer, MAP_SIZE)
+        place = {"stack": stack.name, "layer": layer} | small.header()
+        said = {} if sampled is None else {"sampled": sampled}
+        maps.append(place | said | {"data": packed(small.data)})
     return maps
 
 
