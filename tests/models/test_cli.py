@@ -175,8 +175,8 @@ def test_a_page_is_as_large_as_it_may_be(
     assert file.read_text(encoding="utf-8") == page
     capsys.readouterr()
     assert main(["demo", "-o", str(file), "--max-mb", "0.05"]) == 1
-    assert "at most 0.05 MB has no room for this record" in capsys.readouterr().err
-    assert main(["demo", "-o", str(file), "--exact", "--max-mb", "0.05"]) == 1
+    assert "max_mb=0.05 has no room for any record: the view's own" in capsys.readouterr().err
+    assert main(["demo", "-o", str(file), "--exact", "--max-mb", "0.09"]) == 1
     assert 'attnviz: precision="exact": a page with all ' in capsys.readouterr().err
     assert file.read_text(encoding="utf-8") == page
     assert main(["demo", "-o", str(file), "--max-mb", "-1"]) == 1
