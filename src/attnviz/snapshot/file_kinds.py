@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import Literal
+
+from attnviz.paths import as_path
 
 __all__ = ["check_file_kind"]
 
@@ -23,10 +24,12 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
 
     Raises
     ------
+    TypeError
+        If it is no path.
     ValueError
-        If the name ends in anything else.
+        If the name ends in anything else, or no file can have it.
     """
-    match Path(path).suffix.lower():
+    match as_path("path", path, "file").suffix.lower():
         case ".html":
             return "html"
         case ".svg":
