@@ -151,7 +151,7 @@ class Run:
             figures = {**figures, **opened.figures, "tab_bytes": opened.largest_bytes}
             # One that was drawn has opened, though it may have answered to nothing after that.
             if "drawn_s" not in figures:
-                fault = f"opening: {opened.fault}"
+                fault = opened.fault
         page.unlink(missing_ok=True)
         return Row(**asdict(case), figures=figures, fault=fault)
 

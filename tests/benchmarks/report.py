@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -155,6 +156,8 @@ def _longest(results: Results) -> str:
                 continue
             last = opened[-1] if opened else None
             words = f"{failed[0].tokens:,}: {failed[0].fault}" if failed else "none was tried"
+            # An error of many words says the most important ones first.
+            words = textwrap.shorten(words, 120, placeholder=" ...")
             length = f"{last.tokens:,} tokens" if last else "none"
             drawn = _seconds(last.figures["drawn_s"]) if last else "–"
             lines.append([each.name, length, drawn, words])
@@ -246,8 +249,10 @@ _WORDS = {
     "Head views": """12 layers of 12 heads, the same causal weights, n tokens long. CircuitsVis
 has no layers: its figures are for the 12 heads of one. inspectus draws one matrix, the mean of what
 is chosen, and answers to clicks, not to the pointer. A head view of attnviz opens with the mean of
-the heads, three lines a token and, above 100 tokens, the first 64 of them; one row draws every line
-that BertViz draws. In parentheses: times the figure of attnviz's head view as it opens.""",
+the heads, three lines a token and, above 100 tokens, the first 64 of them; the row of all lines
+draws every one that the page carries: up to 256 tokens all that BertViz draws, above that each
+query's strongest keys (95% of the weight, which the page says). In parentheses: times the figure of
+attnviz's head view as it opens.""",
     "Longest text": """Lengths are doubled until a page does not open; what is longer is then not
 tried. Above 1,024 tokens there is no tensor of weights to give to the others (9.7 GB at 4,096):
 attnviz makes these pages from queries and keys, of which an extracted record consists anyway. A
@@ -256,7 +261,8 @@ live view in a notebook has no such limit: it asks for what is in sight.""",
 opens. inspectus has no such view.""",
     "Extraction": """A model of GPT-2 small's size (12 layers of 12 heads, 768 wide, random
 weights, without the head for words), one thread, one text of n tokens. Memory is what the process
-grew by at most. In parentheses: times the figure of the plain forward.""",
+grew by at most; where that is little, what was freed and kept before decides. In parentheses: times
+the figure of the plain forward.""",
     "Drawing": """attnviz's head view alone: from the event to the last draw call, once the data
 are in the browser. Neighbouring layers are fetched ahead; a change to one that was not has a column
 of its own.""",
@@ -266,6 +272,8 @@ of its own.""",
 def document(results: Results) -> str:
     """docs/benchmarks.md."""
     machine = results.machine
+    # What a reader has to know of how these figures came together.
+    note = f" {machine['note']}" if "note" in machine else ""
     parts = [
         f"""# Beside BertViz, CircuitsVis and inspectus
 
@@ -274,7 +282,7 @@ Written by `make bench`; every figure as it was measured is in
 All of one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
 {machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
 {machine["date"]}. Where the machine had other work to do the seconds are high and noisy: the ratios
-are what counts.
+are what counts.{note}
 
 - **build**: from the weights to the HTML, by a tool that has made a small page before; **memory
   of it**: what the process grew by at most.
@@ -282,7 +290,7 @@ are what counts.
   scripts come from the same disk, and CircuitsVis is shown as it is without a network, with its
   script in the page: no network is in the figures.
 - **change of layer**, **hover**: from the event until the browser has run the handlers, laid out
-  and painted, medians, without the first. Pictures that were drawn have rested for 0.6 s.
+  and painted, medians, without the first. Pictures that were drawn have rested for 0.5 s.
 - **memory of the tab**: the largest process of the browser.
 - Medians of three, single runs where build and drawing take over ten seconds. Each page is made and
   opened in processes of its own, which are ended at {results.limits}.
