@@ -16,6 +16,8 @@ from numpy.typing import NDArray
 
 from attnviz import merged as merged_module
 from attnviz import softmax
+from attnviz.channel import tiles as tiles_module
+from attnviz.channel.server import RecordServer
 from attnviz.masks import BandMask, PackedMask
 from attnviz.merged import MERGED_NOTE, MergedWeights
 from attnviz.record import AttentionRecord, AttentionStack, load
@@ -363,3 +365,16 @@ def test_the_examples_in_the_docstrings_run() -> None:
     failures, tried = doctest.testmod(merged_module)
     assert failures == 0
     assert tried >= 4
+
+
+def test_more_words_than_a_tile_can_be_made_from_in_time_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = RecordServer(AttentionRecord({"self": causal_stack(600).merge_words()}))
+    count = len(server.record.stack().query_tokens)
+    request = {"stack": "self", "layer": 3, "heads": [0], "level": 1, "row": 0, "column": 0}
+    request |= {"pooled": "mean", "precision": "uint8"}
+    monkeypatch.setattr(tiles_module, "_MOST_PAIRS_OF_WORDS", count * count - 1)
+    with pytest.raises(ValueError, match=r"query_window=.*without words=True"):
+        server.reply("tile", request)
+    assert server.reply("tile", request | {"level": 0}).data

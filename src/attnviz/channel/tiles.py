@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.channel.codec import Encoded, Precision, encode
 from attnviz.channel.pyramid import Budget, Pyramids, is_large
+from attnviz.merged import MergedWeights
 from attnviz.softmax import tiles
 from attnviz.stack import AttentionStack
 
@@ -22,6 +23,9 @@ __all__ = ["TILE", "Pooled", "answered_tile", "encoded_tile"]
 TILE = 256
 # Above this no matrix that fits into a machine has anything to pool.
 _MAX_LEVEL = 24
+# Pairs of words that a tile is made from at most: a quarter of a minute, in which the kernel does
+# nothing else.
+_MOST_PAIRS_OF_WORDS = 1 << 32
 
 Pooled = Literal["mean", "max"]
 
@@ -131,11 +135,12 @@ def answered_tile(
     Raises
     ------
     IndexError, ValueError
-        As for `encoded_tile`.
+        As for `encoded_tile`; also if words are too many for one reply.
     MemoryError
         If there is too little memory.
     """
     if not heads or not is_large(stack, layer, heads):
+        _refuse_minutes(stack, layer, heads, level, place[0])
         tile = encoded_tile(
             stack,
             layer=layer,
@@ -184,6 +189,22 @@ def _checked(
         _span("row", place[0], level, len(stack.query_tokens)),
         _span("column", place[1], level, len(stack.key_tokens)),
     )
+
+
+def _refuse_minutes(
+    stack: AttentionStack, layer: int, heads: Sequence[int], level: int, row: int
+) -> None:
+    """Words have no queries and keys of their own, to be gone through step by step."""
+    if not isinstance(stack.attention(layer), MergedWeights):
+        return
+    span = TILE << max(0, min(level, _MAX_LEVEL))
+    queries = max(0, min(len(stack.query_tokens) - row * span, span))
+    if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
+        raise ValueError(
+            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would keep the kernel busy "
+            "for minutes: choose a smaller part with query_window=(start, stop), fewer heads, or "
+            "show the tokens that words are made of (without words=True, merge_words())"
+        )
 
 
 def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
