@@ -254,12 +254,14 @@ def test_text_that_comes_after_an_image(kind: str, made: Callable[[str], tuple[A
     assert aimed.stacks["self"].query_tokens.grids == tokens.grids
 
 
-def test_a_padded_batch_of_images_with_texts(made: Callable[[str], tuple[Any, Any]]) -> None:
+def test_a_padded_batch_of_images_with_texts(
+    made: Callable[[str], tuple[Any, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Gemma 3: as many tokens with padding as there are patches, which have none."""
     model, processor = made("gemma 3")
     images = [picture(32, 32), picture(32, 32, seed=1)]
     texts = ["<start_of_image>The cat", "<start_of_image>The dog sat on the"]
-    processor.tokenizer.padding_side = "left"
+    monkeypatch.setattr(processor.tokenizer, "padding_side", "left")
     batch = processor(
         images=[[each] for each in images], text=texts, padding=True, return_tensors="pt"
     )
