@@ -8,7 +8,7 @@
 #   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
-#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: half an hour, docs/benchmarks.md
+#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: twenty minutes, docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
@@ -19,8 +19,6 @@
 
 PYTHON ?= python3
 VENV_PYTHON := .venv/bin/python
-# A file's tests share a notebook, or a browser, and stay together.
-TWO_AT_ONCE := -n 2 --dist loadfile
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
@@ -51,7 +49,7 @@ test: test-environment
 	$(FRONT_END) run check
 	$(FRONT_END) run lint
 	$(FRONT_END) run test
-	$(VENV_PYTHON) -m pytest $(TWO_AT_ONCE) --junitxml=test-results/pytest.xml
+	$(VENV_PYTHON) -m pytest --junitxml=test-results/pytest.xml
 
 # Beside the other packages, which stay as they are: four packages in place of the newest.
 oldest: test-environment
