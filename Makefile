@@ -8,7 +8,7 @@
 #   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
-#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: twenty minutes, docs/benchmarks.md
+#   make bench    attnviz beside BertViz, CircuitsVis and inspectus: half an hour, docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
@@ -49,7 +49,7 @@ test: test-environment
 	$(FRONT_END) run check
 	$(FRONT_END) run lint
 	$(FRONT_END) run test
-	$(VENV_PYTHON) -m pytest --junitxml=test-results/pytest.xml
+	$(VENV_PYTHON) scripts/run_tests.py
 
 # Beside the other packages, which stay as they are: four packages in place of the newest.
 oldest: test-environment
