@@ -32,6 +32,15 @@ SHOW = """
 view = av.MatrixView(record, heads=[1])
 view
 """
+# Replies that compute for a moment alone: whoever stops them is in time.
+SMALL_STEPS = """
+from attnviz.channel.pyramid import Budget
+usual = Budget.__init__.__defaults__
+Budget.__init__.__defaults__ = (0.001, *usual[1:])
+"""
+# And for so long that an interrupt meets one.
+LARGE_STEPS = SMALL_STEPS.replace("0.001", "5.0")
+USUAL_STEPS = "Budget.__init__.__defaults__ = usual"
 # Everything of a head, on a machine that has much else to do.
 EXACT = 120_000
 UNANSWERED = 20_000
@@ -132,6 +141,7 @@ def test_a_pinned_key_has_its_bars_once_all_is_exact(notebook: Notebook, view: L
 
 
 def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
+    notebook.execute(SMALL_STEPS)
     notebook.execute("view.heads = [2]")
     stop = view.get_by_role("button", name="Stop")
     on = view.get_by_role("button", name="Go on")
@@ -141,6 +151,7 @@ def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
     expect(view).to_contain_text(re.compile(r"Estimate from [\d,]+ of 20,000 queries"))
     expect(view.get_by_role("progressbar")).to_be_visible()
     drawn(view)
+    notebook.execute(USUAL_STEPS)
     on.click()
     exact(view)
     expect(on).to_have_count(0)
@@ -148,6 +159,7 @@ def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
 
 @pytest.mark.slow
 def test_an_interrupt_is_said_and_what_was_done_is_kept(notebook: Notebook, view: Locator) -> None:
+    notebook.execute(LARGE_STEPS)
     notebook.execute("view.heads = [0, 2]")
     expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE, timeout=20_000)
     # It meets the kernel between two requests now and then, where it interrupts nothing.
@@ -158,6 +170,7 @@ def test_an_interrupt_is_said_and_what_was_done_is_kept(notebook: Notebook, view
             break
     expect(view).to_contain_text("The kernel was interrupted; what had been computed before is")
     expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE)
+    notebook.execute(USUAL_STEPS)
     view.get_by_role("button", name="Try again").click()
     exact(view)
     expect(view).to_have_attribute("data-attnviz-state", "ready")
