@@ -46,7 +46,7 @@ def test_what_eats_memory_is_ended() -> None:
 
 def is_alive(number: int) -> bool:
     try:
-        return psutil.Process(number).status() != psutil.STATUS_ZOMBIE
+        return str(psutil.Process(number).status()) != "zombie"
     except psutil.NoSuchProcess:
         return False
 
