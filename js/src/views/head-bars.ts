@@ -7,7 +7,7 @@ import { headTextColor, MOST_COLOURS } from "../ui/palette";
 import { formatWeight, quoted } from "../ui/words";
 import { along, type Column, type Layout } from "./head-layout";
 import type { Series } from "./head-lines";
-import { type Focus, type Picture, seriesColor } from "./head-marks";
+import { type Focus, type Picture, seriesColor } from "./head-picture";
 
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;

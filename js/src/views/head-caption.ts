@@ -8,7 +8,7 @@ import { zerosInWords } from "../ui/zeros";
 import type { HeadState, Plan } from "./head-data";
 import type { Caption } from "./head-figure";
 import { FAINTEST } from "./head-lines";
-import { drawnValue, type Focus, focusOf, type Picture } from "./head-marks";
+import { drawnValue, type Focus, focusOf, type Picture } from "./head-picture";
 import { strongestKeys } from "./head-strongest";
 import { coverage, type Said, sentence, summary } from "./head-words";
 

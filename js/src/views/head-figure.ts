@@ -4,7 +4,8 @@ import { composeFigure, type FigureParts, namedColors, rampBox, type Words } fro
 import type { Scene } from "../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../ui/csv";
 import { rgbOf } from "../ui/palette";
-import { backMarks, backOpacity, frontMarks, type Picture, seriesColor } from "./head-marks";
+import { backMarks, backOpacity, frontMarks } from "./head-marks";
+import { type Picture, seriesColor } from "./head-picture";
 
 /** What is written around the picture. */
 export interface Caption extends Words {

@@ -8,8 +8,8 @@ import { headTextColor } from "../ui/palette";
 import { assign } from "../ui/state";
 import { revealed } from "./head-controls";
 import type { HeadState } from "./head-data";
-import { focusOf, seriesColor } from "./head-marks";
 import type { HeadModel } from "./head-model";
+import { focusOf, seriesColor } from "./head-picture";
 
 /** A heat-map for each head that has lines of its own, or one for all together. */
 export function makeHeadImage(context: ViewContext<HeadState>, model: HeadModel): ImagePanel {

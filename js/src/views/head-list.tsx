@@ -5,8 +5,8 @@ import { assign } from "../ui/state";
 import { formatShare, formatSmall, quoted } from "../ui/words";
 import { windowAround } from "./head-controls";
 import type { HeadState } from "./head-data";
-import { seriesTextColor } from "./head-marks";
 import type { HeadModel } from "./head-model";
+import { seriesTextColor } from "./head-picture";
 import { MOST_LISTS } from "./head-strongest";
 
 /** Keys of each list where there are several. */

@@ -30,14 +30,8 @@ import type { Caption } from "./head-figure";
 import { findTokens, type Matches } from "./head-find";
 import { type Layout, layOut, type Side } from "./head-layout";
 import { computeLines, type Lines, shownMatrices } from "./head-lines";
-import {
-  backMarks,
-  backOpacity,
-  frontMarks,
-  type LineAt,
-  type Picture,
-  type TokenAt,
-} from "./head-marks";
+import { backMarks, backOpacity, frontMarks } from "./head-marks";
+import type { LineAt, Picture, TokenAt } from "./head-picture";
 import { type Spread, spreadOf } from "./head-strips";
 import { makeStrongest, strongestHere } from "./head-strongest";
 

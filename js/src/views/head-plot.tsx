@@ -12,6 +12,7 @@ import { formatWeight, quoted } from "../ui/words";
 import { goBack, leap, revealed } from "./head-controls";
 import type { HeadState } from "./head-data";
 import { type Side, tokenIn } from "./head-layout";
+import { type HeadModel, togglePin } from "./head-model";
 import {
   drawnValue,
   focusOf,
@@ -19,8 +20,7 @@ import {
   type Picture,
   seriesColor,
   type TokenAt,
-} from "./head-marks";
-import { type HeadModel, togglePin } from "./head-model";
+} from "./head-picture";
 import { stripWords } from "./head-strips";
 
 interface PlotProps {

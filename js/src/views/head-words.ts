@@ -11,7 +11,7 @@ import {
   quotedAt,
 } from "../ui/words";
 import type { Lines, Shares } from "./head-lines";
-import type { Focus } from "./head-marks";
+import type { Focus } from "./head-picture";
 import type { Spread } from "./head-strips";
 import type { StrongKey } from "./head-strongest";
 

@@ -21,8 +21,8 @@ import { HEAD_DEFAULTS, type HeadState, isLoaded } from "./head-data";
 import { figure, linesCsv } from "./head-figure";
 import { makeHeadImage } from "./head-image";
 import { StrongestList } from "./head-list";
-import type { Picture } from "./head-marks";
 import { type HeadModel, makeHeadModel, pinsOf } from "./head-model";
+import type { Picture } from "./head-picture";
 import { HeadPlot } from "./head-plot";
 
 const KEYS = [
