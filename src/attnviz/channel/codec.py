@@ -11,17 +11,28 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Encoded", "Encoding", "Precision", "check_weights", "decode", "encode", "pool_max"]
+__all__ = [
+    "TOP_CODE",
+    "Encoded",
+    "Encoding",
+    "Precision",
+    "check_weights",
+    "decode",
+    "encode",
+    "not_finite",
+    "pool_max",
+]
 
 Precision = Literal["uint8", "float32"]
 Encoding = Literal["uint8-sqrt", "float32"]
 
-_TOP_CODE = 255
+#: The code of the largest weight that can occur.
+TOP_CODE = 255
 # Weights may exceed the maximum by what is rounded off in a softmax, or in bfloat16.
 _ROUNDING = 1.005
 # The square root spends the codes where most weights are: near zero. A weight is off by most
 # between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
-UINT8_SQRT_ERROR = (_TOP_CODE**2 - (_TOP_CODE - 0.5) ** 2) / _TOP_CODE**2
+UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 
 
 @dataclass(frozen=True)
@@ -59,6 +70,27 @@ class Encoded:
         }
 
 
+def not_finite(of: str, which: str) -> ValueError:
+    """The error of weights that are no numbers.
+
+    Parameters
+    ----------
+    of : str
+        What they are the weights of.
+    which : str
+        The first that was found.
+
+    Returns
+    -------
+    ValueError
+    """
+    return ValueError(
+        f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
+        "or the record was changed. Run the model in float32, or leave the layer out with "
+        "include_layers=[...]"
+    )
+
+
 def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str) -> None:
     """Refuse weights that would be drawn wrongly.
 
@@ -84,11 +116,7 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     """
     if not np.isfinite(weights).all():
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
-        raise ValueError(
-            f"{of}: some weights are NaN or infinite (the first in head {head} of those asked "
-            "for); the model's own queries or keys are, or the record was changed. Run the model "
-            "in float32, or leave the layer out with include_layers=[...]"
-        )
+        raise not_finite(of, f"the first in head {head} of those asked for")
     if (weights < 0).any():
         raise ValueError(f"{of}: some weights are negative; attention weights never are")
     if weights.size and weights.max() > maximum * _ROUNDING:
@@ -135,7 +163,7 @@ def encode(
         return Encoded(shape, "float32", maximum, 0.0, data)
     if precision == "uint8":
         shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
-        codes = np.rint(np.sqrt(shares) * _TOP_CODE).astype(np.uint8)
+        codes = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
         return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())
     raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
 
@@ -162,7 +190,7 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
         values = np.frombuffer(encoded.data, "<f4").astype(np.float32)
     elif encoded.encoding == "uint8-sqrt":
         codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
-        values = (encoded.maximum * (codes / _TOP_CODE) ** 2).astype(np.float32)
+        values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)
     else:
         raise ValueError(f"encoding {encoded.encoding!r} is unknown")
     return values.reshape(encoded.shape)

@@ -7,6 +7,7 @@ from functools import partial
 
 import torch
 
+from attnviz.channel.codec import not_finite
 from attnviz.channel.row_sums import RowSums
 from attnviz.kept import vectors_of_head
 from attnviz.softmax import normalized
@@ -126,12 +127,8 @@ class HeadMean:
         """
         wrong = torch.nonzero(torch.isnan(found) | torch.isposinf(found)).flatten()
         if len(wrong):
-            raise ValueError(
-                f"{self.words}: some weights are NaN or infinite (the first found is of "
-                f"head {head}, query {int(rows[wrong[0]])}); the model's own queries or "
-                "keys are, or the record was changed. Run the model in float32, or leave "
-                "the layer out with include_layers=[...]"
-            )
+            which = f"the first found is of head {head}, query {int(rows[wrong[0]])}"
+            raise not_finite(self.words, which)
         self._sums[head]()[rows] = found
 
     def logits(self, rows: Rows, columns: slice) -> torch.Tensor:

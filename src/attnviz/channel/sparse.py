@@ -27,11 +27,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.channel.codec import TOP_CODE
+
 __all__ = ["SparseRows", "decode_sparse", "encode_sparse"]
 
 ENCODING = "strongest-keys"
 
-_TOP_CODE = 255
 _SEVEN_BITS = 7
 _MORE = 0x80
 
@@ -72,13 +73,13 @@ class SparseRows:
     @property
     def weights(self) -> NDArray[np.float64]:
         """Weights of the keys that are carried."""
-        return self.maximum * (self.codes / _TOP_CODE) ** 2
+        return self.maximum * (self.codes / TOP_CODE) ** 2
 
     @property
     def spread(self) -> NDArray[np.float64]:
         """What each key of a row has that is not carried; 0 where all are, (heads * rows,)."""
         others = self.ends - self.firsts - self.counts
-        rests = self.most_rest * (self.rests / _TOP_CODE) ** 2
+        rests = self.most_rest * (self.rests / TOP_CODE) ** 2
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
         return spread
 

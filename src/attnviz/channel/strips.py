@@ -21,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.channel.codec import not_finite
 from attnviz.kept import vectors_of_layer
 from attnviz.masks import BandMask
 from attnviz.sampled import SAMPLED_QUERIES, sampled_queries
@@ -223,11 +224,7 @@ def _refuse_nan(
     wrong = np.argwhere(~np.isfinite(masses).all(axis=-1))
     if len(wrong):
         head, row = heads[int(wrong[0, 0])], int(rows[wrong[0, 1]])
-        raise ValueError(
-            f"{of}: some weights are NaN or infinite (the first of head {head}, query {row}); the "
-            "model's own queries or keys are, or the record was changed. Run the model in "
-            "float32, or leave the layer out with include_layers=[...]"
-        )
+        raise not_finite(of, f"the first of head {head}, query {row}")
 
 
 def _add_near(

@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.channel.codec import not_finite
 from attnviz.channel.row_sums import RowSums
 from attnviz.stack import AttentionStack
 from attnviz.tokens import Tokens
@@ -148,9 +149,9 @@ def strongest_keys(
                 [weights.sum(dim=1), _sum_of(weights, out), _sum_of(weights, away)], dim=1
             )
             if not bool(sums.isfinite().all()):
-                raise ValueError(
-                    f"stack {stack.name!r}, layer {layer}: some weights are NaN or infinite; the "
-                    "model's own queries or keys are, or the record was changed"
+                query = part.start + int((~sums.isfinite()).any(dim=1).nonzero()[0])
+                raise not_finite(
+                    f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
                 )
             weights[:, (out | away).to(weights.device)] = 0.0
             strong, keys = _top(weights, k, bin_size)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from numpy.typing import NDArray
 
+from attnviz.channel.codec import TOP_CODE
 from attnviz.channel.sparse import SparseRows
 
 __all__ = ["LEAST_KEYS", "KeptRows", "joined", "kept_rows", "sparse_rows"]
@@ -19,8 +20,6 @@ __all__ = ["LEAST_KEYS", "KeptRows", "joined", "kept_rows", "sparse_rows"]
 #: So many keys of a row are carried however weak they are: the first token takes most of many
 #: rows, and what a reader looks for is the second.
 LEAST_KEYS = 2
-
-_TOP_CODE = 255
 
 
 @dataclass(frozen=True)
@@ -177,7 +176,7 @@ def sparse_rows(
         Largest absolute difference from a weight that was there, carried or not.
     """
     codes = _codes(kept.weights, maximum)
-    rounded = maximum * (codes / _TOP_CODE) ** 2
+    rounded = maximum * (codes / TOP_CODE) ** 2
     row = np.repeat(np.arange(len(kept.counts)), kept.counts)
     others = kept.ends - kept.firsts - kept.counts
     carried = np.bincount(row, rounded, minlength=len(kept.counts))
@@ -205,5 +204,5 @@ def sparse_rows(
 
 def _codes(weights: NDArray[np.floating], most: float) -> NDArray[np.uint8]:
     shares = np.clip(weights / most, 0, 1) if most > 0 else np.zeros_like(weights)
-    codes: NDArray[np.uint8] = np.rint(np.sqrt(shares) * _TOP_CODE).astype(np.uint8)
+    codes: NDArray[np.uint8] = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
     return codes
