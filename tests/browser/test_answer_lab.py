@@ -30,6 +30,9 @@ links = [
 ipywidgets.VBox([head, matrix])
 """
 SYNC_SECONDS = 15
+#: Widgets hold a change back while the kernel answers their last one, and send it after that. What
+#: the kernel is told between the two would be undone by it.
+HELD_BACK_MILLISECONDS = 1500
 
 
 @pytest.fixture(scope="module")
@@ -75,10 +78,12 @@ def test_the_walk_goes_both_ways(notebook: Notebook, views: tuple[Locator, Locat
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("street as query")
     becomes(notebook, where, place(14, 0, as_query=True))
+    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
     notebook.execute("head.prediction = 4")
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("5 of 8")
     becomes(notebook, where, place(18, 4, as_query=True))
+    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
     notebook.execute("matrix.as_query = False")
     expect(head.get_by_role("group", name="Answer")).to_contain_text("predicting in")
     becomes(notebook, where, place(17, 4, as_query=False))
