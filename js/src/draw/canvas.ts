@@ -1,7 +1,9 @@
 /** Paints marks to a 2D canvas. */
 
+import { makeRaster, paintInto, straight } from "./dots";
 import {
   type CurvesMark,
+  type DotsMark,
   fontOf,
   type ImageMark,
   type Mark,
@@ -88,11 +90,39 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
+// Of its size for as long as it stays the same: a plot is painted at every move.
+let dotsCanvas: HTMLCanvasElement | null = null;
+
+/** Dots on whole pixels of the screen, so that nothing is blurred on the way. */
+function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
+  const transform = context.getTransform();
+  const scale = transform.a;
+  const { area } = mark;
+  const left = Math.floor(area.x * scale + transform.e);
+  const top = Math.floor(area.y * scale + transform.f);
+  const width = Math.ceil((area.x + area.width) * scale + transform.e) - left;
+  const height = Math.ceil((area.y + area.height) * scale + transform.f) - top;
+  if (width <= 0 || height <= 0 || mark.count === 0) return;
+  const raster = makeRaster(width, height);
+  paintInto(raster, mark, scale, (left - transform.e) / scale, (top - transform.f) / scale);
+  dotsCanvas ??= document.createElement("canvas");
+  if (dotsCanvas.width !== width) dotsCanvas.width = width;
+  if (dotsCanvas.height !== height) dotsCanvas.height = height;
+  const aside = dotsCanvas.getContext("2d");
+  if (!aside) return;
+  aside.putImageData(new ImageData(straight(raster), width, height), 0, 0);
+  context.save();
+  context.setTransform(1, 0, 0, 1, 0, 0);
+  context.drawImage(dotsCanvas, left, top);
+  context.restore();
+}
+
 /** Paints marks in order, everything dimmed by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
-    context.globalAlpha =
-      ("opacity" in mark && typeof mark.opacity === "number" ? mark.opacity : 1) * dim;
+    // Dots that overlap are the more opaque: theirs is each one's.
+    const whole = mark.kind !== "dots" && "opacity" in mark && typeof mark.opacity === "number";
+    context.globalAlpha = (whole ? (mark.opacity as number) : 1) * dim;
     switch (mark.kind) {
       case "rect":
         context.beginPath();
@@ -123,6 +153,9 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
         break;
       case "curves":
         paintCurves(context, mark, dim);
+        break;
+      case "dots":
+        paintDots(context, mark);
         break;
     }
   }

@@ -92,7 +92,31 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
-export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark;
+/**
+ * Many discs and squares of one radius, in typed arrays. They have no meaning for the hit test:
+ * who draws so many looks for the nearest in a way of its own.
+ */
+export interface DotsMark {
+  kind: "dots";
+  count: number;
+  x: Float32Array;
+  y: Float32Array;
+  /** Index into `colors`, which are "#rrggbb". */
+  color: Uint8Array;
+  colors: readonly string[];
+  /** 0 for a disc, 1 for a square. */
+  shape: Uint8Array;
+  radius: number;
+  opacity: number;
+  /** Outlines of this width instead of what they enclose. */
+  ring?: number;
+  /** 0 for the farthest to 255 for the nearest: far dots are smaller and fainter. */
+  near?: Uint8Array;
+  /** Where dots are shown; those outside are not. */
+  area: { x: number; y: number; width: number; height: number };
+}
+
+export type Mark = RectMark | LineMark | TextMark | ImageMark | CurvesMark | DotsMark;
 
 /** A whole picture: what lies behind can be dimmed as one. */
 export interface Scene {
@@ -231,6 +255,13 @@ export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
           x1: moved(mark.x1, dx),
           y0: moved(mark.y0, dy),
           y1: moved(mark.y1, dy),
+        };
+      case "dots":
+        return {
+          ...mark,
+          x: moved(mark.x, dx),
+          y: moved(mark.y, dy),
+          area: { ...mark.area, x: mark.area.x + dx, y: mark.area.y + dy },
         };
       default:
         return { ...mark, x: mark.x + dx, y: mark.y + dy };

@@ -1,8 +1,10 @@
 /** Writes marks as SVG with real text, for papers and for vector editors. */
 
 import { canvasOf } from "./canvas";
+import { dotPaths, dotsIn, MOST_DOTS, pixelsOf } from "./dots";
 import {
   type CurvesMark,
+  type DotsMark,
   FONTS,
   type ImageMark,
   type Mark,
@@ -124,7 +126,18 @@ function rectangles(mark: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-function element(mark: Mark, asPixels: boolean): string {
+/** Pixels of an SVG to one of its own, where dots are too many to be shapes. */
+const DOTS_SCALE = 3;
+
+/** Dots as shapes, or as one image; shapes also where there is no canvas to make one. */
+function dots(mark: DotsMark, asPixels: boolean): string {
+  const image = asPixels
+    ? embedded({ kind: "image", ...mark.area, ...pixelsOf(mark, DOTS_SCALE), smooth: true })
+    : null;
+  return image ?? dotPaths(mark);
+}
+
+function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
       // What is there for the pointer alone has no look.
@@ -150,6 +163,8 @@ function element(mark: Mark, asPixels: boolean): string {
       );
     case "curves":
       return curves(mark);
+    case "dots":
+      return dots(mark, dotsAsPixels);
   }
 }
 
@@ -160,7 +175,8 @@ export function toSvg(scene: Scene, title: string): string {
     (sum, mark) => sum + (mark.kind === "image" && !mark.picture ? mark.rows * mark.columns : 0),
     0,
   );
-  const written = (mark: Mark): string => element(mark, cells > MOST_CELLS);
+  const dotsAsPixels = dotsIn(scene.back, scene.front) > MOST_DOTS;
+  const written = (mark: Mark): string => element(mark, cells > MOST_CELLS, dotsAsPixels);
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${number(width)}" height="${number(height)}" viewBox="0 0 ${number(width)} ${number(height)}" role="img">`,
     `<title>${escapeXml(title)}</title>`,
