@@ -29,11 +29,12 @@ from attnviz.snapshot.vectors import carried_vectors
 from attnviz.snapshot.whole import packed
 from attnviz.static_files import bundle
 
-__all__ = ["Carried", "make_page"]
+__all__ = ["FORMAT", "Carried", "document", "make_page"]
 
 Carried = Literal["weights", "vectors"]
 
-_FORMAT = 2
+#: How pages lay out what they carry.
+FORMAT = 2
 _SCORE_DIGITS = 6
 # Scoring every head by every pattern goes over all weights many times: above this it would take
 # longer than all else, and pages are made without.
@@ -126,7 +127,7 @@ def make_page(
     if "weights" in carries:
         check_record(record, precision)
     code = packed(bundle(view, "page").encode())
-    bare = len(_document(record, view, state, {}, code).encode())
+    bare = len(document(record.model, view, state, {}, code).encode())
     if max_bytes is not None and bare > max_bytes:
         raise ValueError(code_too_large(max_bytes, bare))
     # Before the scores, so that what is too large is refused before minutes of computing.
@@ -155,7 +156,7 @@ def make_page(
         # A pattern is offered where its scores are at hand.
         each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in carried]
     data: dict[str, Any] = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "view": view,
         "state": dict(state),
         "description": description,
@@ -170,31 +171,56 @@ def make_page(
     if "weights" in carries:
         if record.images:
             data["images"] = [_carried_image(image) for image in record.images]
-        rest = len(_document(record, view, state, data, code).encode())
+        rest = len(document(record.model, view, state, data, code).encode())
         weights = carried_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
         data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
-    page = _document(record, view, state, data, code)
+    page = document(record.model, view, state, data, code)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))
     return page
 
 
-def _document(
-    record: AttentionRecord,
+def document(
+    model: str,
     view: str,
     state: Mapping[str, Any],
     data: Mapping[str, Any],
     code: str,
 ) -> str:
+    """Write the document of a page around what it carries.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model, for the title.
+    view : str
+        Name of the view.
+    state : mapping
+        The view's traits; its ``theme`` says how the page is painted before any code runs.
+    data : mapping
+        What the page carries, fit for JSON.
+    code : str
+        The view's bundle, deflated, as base64.
+
+    Returns
+    -------
+    str
+        A whole HTML document: nothing in it runs but the code, and nothing is fetched.
+
+    Raises
+    ------
+    ValueError
+        If a number of `data` is NaN or infinite.
+    """
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
-    title = f"{record.model or 'Attention'} · {view} view · attnviz"
+    title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
     return _PAGE.format(
         policy=policy,
