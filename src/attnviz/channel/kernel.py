@@ -9,12 +9,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
-from attnviz.channel.server import RecordServer
+from attnviz.channel.server import Reply
 
-__all__ = ["KernelChannel"]
+__all__ = ["KernelChannel", "Server"]
 
 _logger = logging.getLogger(__name__)
 
@@ -22,20 +22,26 @@ _logger = logging.getLogger(__name__)
 _CANCELLED_KEPT = 256
 
 
+class Server(Protocol):
+    """Whatever has answers: of one record, or of several."""
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer one request."""
+        ...
+
+
 class KernelChannel:
     """Answers requests, one at a time.
 
     Parameters
     ----------
-    server : RecordServer
+    server : Server
         Has the answers.
     send : callable
         Sends a message (a dict) and its buffers (a list of bytes) to the browser.
     """
 
-    def __init__(
-        self, server: RecordServer, send: Callable[[dict[str, Any], list[bytes]], None]
-    ) -> None:
+    def __init__(self, server: Server, send: Callable[[dict[str, Any], list[bytes]], None]) -> None:
         self._server = server
         self._send = send
         self._cancelled: deque[str] = deque(maxlen=_CANCELLED_KEPT)

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import html
 import io
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
+from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord
 from attnviz.snapshot.image import draw_for_notebook
 
@@ -53,7 +53,7 @@ def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) 
     try:
         drawn = draw_for_notebook(page)
     except (ImportError, RuntimeError) as error:
-        warnings.warn(f"a table stands in for the picture: {error}", stacklevel=3)
+        warn_caller(f"a table stands in for the picture: {error}")
         picture: HTML | Image = HTML(strongest_weights_table(record, state))
     else:
         picture = Image(_smaller(drawn.png), format="png", retina=True, alt=drawn.title)

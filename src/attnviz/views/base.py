@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from attnviz.channel.kernel import KernelChannel
+from attnviz.channel.kernel import KernelChannel, Server
 from attnviz.channel.server import RecordServer
 from attnviz.host import ipython_cell
 from attnviz.record import AttentionRecord
@@ -61,19 +61,14 @@ class AttentionView(PlacedWidget):
         include_layers: Iterable[int] | None = None,
         **traits: Any,
     ) -> None:
-        _check_record(record)
         self.check_names(traits)
         if include_layers is not None and not isinstance(include_layers, Iterable):
             raise TypeError(
                 "include_layers must be the model's numbers of layers, such as [0, 1]; got "
                 f"{include_layers!r}"
             )
-        try:
-            self._record = record if include_layers is None else record.only(include_layers)
-        except IndexError as error:
-            raise IndexError(f"include_layers: {error}") from None
-        self._record = self.fit(self._record)
-        stack = self._stack_named(traits.setdefault("stack", self._record.stack().name))
+        self._take(record, include_layers)
+        stack = self._stack_named(traits.setdefault("stack", self.record.stack().name))
         traits.setdefault("layer", stack.layers[0])
         if "scores" in traits:
             traits["scores"] = checked_scores(traits["scores"], stack)
@@ -82,9 +77,21 @@ class AttentionView(PlacedWidget):
         # What nobody chose follows the stack; what somebody chose is kept, or lost with a word.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
-        server = RecordServer(self._record, page=self._page_of)
-        self._channel = KernelChannel(server, self._send_message)
+        self._channel = KernelChannel(self._server(), self._send_message)
         self.on_msg(self._receive_message)
+
+    def _take(self, given: Any, include_layers: Iterable[int] | None) -> None:
+        """Keep what was given, as far as this view can show it."""
+        _check_record(given)
+        try:
+            record = given if include_layers is None else given.only(include_layers)
+        except IndexError as error:
+            raise IndexError(f"include_layers: {error}") from None
+        self._record = self.fit(record)
+
+    def _server(self) -> Server:
+        """What answers the browser."""
+        return RecordServer(self._record, page=self._page_of)
 
     @classmethod
     def state_names(cls) -> list[str]:
@@ -224,13 +231,7 @@ class AttentionView(PlacedWidget):
         >>> view.save("attention.svg")                # doctest: +SKIP
         >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
         """
-        kind = check_file_kind(path)
-        page = self.to_html(precision=precision, max_mb=max_mb)
-        if kind == "html":
-            return write_whole(path, page.encode())
-        from attnviz.snapshot.image import draw
-
-        return write_whole(path, draw(page, kind))
+        return self._write(path, lambda: self.to_html(precision=precision, max_mb=max_mb))
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Show static outputs that survive without a kernel.
@@ -256,10 +257,21 @@ class AttentionView(PlacedWidget):
         >>> view.snapshot()            # doctest: +SKIP
         >>> view.snapshot(max_mb=1)    # doctest: +SKIP
         """
+        self._show_static(self.to_html(precision=precision, max_mb=max_mb))
+
+    def _write(self, path: str | os.PathLike[str], page: Callable[[], str]) -> Path:
+        """Write a page, or a picture of it, as the ending says; refused before it is made."""
+        kind = check_file_kind(path)
+        if kind == "html":
+            return write_whole(path, page().encode())
+        from attnviz.snapshot.image import draw
+
+        return write_whole(path, draw(page(), kind))
+
+    def _show_static(self, page: str) -> None:
         from attnviz.snapshot.notebook import show_snapshot
 
-        page = self.to_html(precision=precision, max_mb=max_mb)
-        show_snapshot(self._record, page, self.state)
+        show_snapshot(self.record, page, self.state)
 
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         known = {name: value for name, value in state.items() if name in self.state_names()}
@@ -303,7 +315,7 @@ class AttentionView(PlacedWidget):
         return bundle(self.name)
 
     def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self._record!r}>"
+        return f"<{type(self).__name__} of {self.record!r}>"
 
 
 def _check_record(record: object) -> None:

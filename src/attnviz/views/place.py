@@ -147,7 +147,7 @@ class PlacedWidget(anywidget.AnyWidget):
             raise traitlets.TraitError(
                 f"order={order!r} must be one of {', '.join(map(repr, known))}"
             )
-        shown = {name for stack in self._record.stacks.values() for name in patterns_of(stack)}
+        shown = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
         if order in PATTERNS and order not in shown | set(self.scores):
             raise traitlets.TraitError(
                 f"order={order!r}: no stack of this record can show it (where no token stands "
@@ -260,7 +260,7 @@ class PlacedWidget(anywidget.AnyWidget):
 
     def _stack_named(self, name: str) -> AttentionStack:
         try:
-            return self._record.stack(name)
+            return self.record.stack(name)
         except KeyError as error:
             raise traitlets.TraitError(error.args[0]) from None
 
