@@ -251,7 +251,7 @@ function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
 }
 
 /** The bytes of an answer that comes in parts, one after the other: the kernel reads on from it. */
-async function joined(
+export async function joined(
   first: Reply,
   more: (part: number) => Promise<Reply>,
 ): Promise<Uint8Array<ArrayBuffer>> {
@@ -388,13 +388,13 @@ export class Source {
    * The answer to a question whose answer fits into one reply; kept for who asks again.
    *
    * @param read what the reply says.
-   * @param bytesOf what it takes to keep it.
+   * @param bytesOf what it takes to keep it; null where it is not to be kept.
    */
   async question<T>(
     name: string,
     request: object,
     read: (reply: Reply) => T | Promise<T>,
-    bytesOf: (answer: T) => number,
+    bytesOf: (answer: T) => number | null,
     signal?: AbortSignal,
   ): Promise<T> {
     return this.#once(name, request, bytesOf, async () =>
@@ -405,14 +405,15 @@ export class Source {
   async #once<T>(
     name: string,
     request: object,
-    bytesOf: (answer: T) => number,
+    bytesOf: (answer: T) => number | null,
     ask: () => Promise<T>,
   ): Promise<T> {
     const key = JSON.stringify([name, request]);
     const known = this.#answers.get(key) as T | undefined;
     if (known !== undefined) return known;
     const answer = await ask();
-    this.#answers.set(key, answer, bytesOf(answer));
+    const bytes = bytesOf(answer);
+    if (bytes !== null) this.#answers.set(key, answer, bytes);
     return answer;
   }
 
