@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnviz import demos
+    from attnviz.corpus import Corpus
     from attnviz.extraction import extract
     from attnviz.images import PatchGrid
     from attnviz.predictions import Candidate, Prediction
@@ -41,6 +42,7 @@ __all__ = [
     "AttentionRecord",
     "AttentionStack",
     "Candidate",
+    "Corpus",
     "Dashboard",
     "HeadView",
     "MatrixView",
@@ -64,6 +66,7 @@ _HOMES = {
     "AttentionRecord": "attnviz.record",
     "AttentionStack": "attnviz.stack",
     "Candidate": "attnviz.predictions",
+    "Corpus": "attnviz.corpus",
     "Dashboard": "attnviz.views.dashboard",
     "HeadView": "attnviz.views.head",
     "MatrixView": "attnviz.views.matrix",

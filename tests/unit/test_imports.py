@@ -16,7 +16,17 @@ PACKAGE = Path(attnviz.__file__).parent
 
 # From the bottom up: each floor uses only those below it (and its own rooms).
 FLOORS = [
-    {"arrays_file", "images", "paths", "predictions", "softmax", "spans", "windows"},
+    {
+        "arrays_file",
+        "columns",
+        "images",
+        "paths",
+        "points",
+        "predictions",
+        "softmax",
+        "spans",
+        "windows",
+    },
     {"arrays", "tokens", "masks", "storage", "static_files", "host"},
     {"weights", "display", "words", "projected", "record_folder", "saved_tokens"},
     {"kept", "saved_masks"},
@@ -25,7 +35,8 @@ FLOORS = [
     {"given", "given_vectors"},
     {"elsewhere"},
     {"record"},
-    {"saved", "analysis"},
+    {"saved", "corpus"},
+    {"analysis"},
     {"channel", "spool"},
     {"spool_folders"},
     {"snapshot", "extraction"},
@@ -163,6 +174,9 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("stack", {"numpy"}),
         ("display", set()),
         ("record", {"numpy", "pandas"}),
+        ("points", {"numpy"}),
+        ("columns", {"numpy"}),
+        ("corpus", {"numpy", "torch"}),
         ("saved", {"numpy", "torch"}),
         ("saved_masks", {"numpy", "torch"}),
         ("saved_tokens", set()),
@@ -174,7 +188,7 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("paths", set()),
         ("spans", set()),
         ("channel", {"numpy", "torch"}),
-        ("analysis", {"numpy"}),
+        ("analysis", {"numpy", "torch"}),
     ],
 )
 def test_what_rooms_use_from_outside(room: str, outside: set[str]) -> None:

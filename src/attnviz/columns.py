@@ -1,0 +1,213 @@
+"""Columns: what a person knows of each text or token of a corpus, to colour points by."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeGuard
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Column", "GivenColumn", "Side", "read_columns"]
+
+#: A stack's name and one of its two sides, "query" or "key".
+Side = tuple[str, str]
+
+
+@dataclass(frozen=True, eq=False)
+class Column:
+    """A column's values at the points of a stack.
+
+    Attributes
+    ----------
+    name : str
+        As it was given.
+    queries, keys : ndarray
+        One value a query and a key: float64, NaN where it is not known, where the column holds
+        numbers; otherwise int32, places in `categories`, -1 where it is not known.
+    categories : tuple of str, or None
+        What the column's values are, sorted; None where they are numbers.
+    """
+
+    name: str
+    queries: NDArray[Any]
+    keys: NDArray[Any]
+    categories: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, eq=False)
+class GivenColumn:
+    """A column as it was given, made numbers.
+
+    Attributes
+    ----------
+    name : str
+        As it was given.
+    values : tuple of ndarray
+        One a text, each of one value for the whole text (no axis) or one a token; float64 or
+        int32 as in `Column`.
+    categories : tuple of str, or None
+        As in `Column`.
+    """
+
+    name: str
+    values: tuple[NDArray[Any], ...]
+    categories: tuple[str, ...] | None
+
+    def at(
+        self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
+    ) -> NDArray[Any]:
+        """Values of some tokens.
+
+        Parameters
+        ----------
+        texts, positions : ndarray of int32
+            Which tokens, text by text.
+        lengths : sequence of int
+            How many tokens each text has on their side.
+
+        Returns
+        -------
+        ndarray
+            One a token; unknown for texts whose values are those of other tokens.
+        """
+        unknown: float = np.nan if self.categories is None else -1
+        found = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
+        for text in np.unique(texts).tolist():
+            given, here = self.values[text], texts == text
+            if given.ndim == 0:
+                found[here] = given
+            elif len(given) == lengths[text]:
+                found[here] = given[positions[here]]
+        return found
+
+
+def read_columns(
+    columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
+) -> dict[str, GivenColumn]:
+    """Read what a person gave as columns.
+
+    Parameters
+    ----------
+    columns : mapping of str to values, or None
+        For each name one value a text, or one sequence a text with a value for each of its tokens,
+        or one value for each token of all texts.
+    lengths : mapping of (str, str) to sequence of int
+        For each side of each stack the number of tokens of each text.
+    num_texts : int
+        How many texts there are.
+
+    Returns
+    -------
+    dict of str to GivenColumn
+
+    Raises
+    ------
+    TypeError
+        If `columns` is no mapping, a name no text, or values are of no kind that can be told apart.
+    ValueError
+        If a column has another number of values than there are texts or tokens.
+    """
+    if columns is None:
+        return {}
+    if not isinstance(columns, Mapping):
+        raise TypeError(
+            f"columns must be a mapping of names to values, {{name: values}}; got "
+            f"{type(columns).__name__}"
+        )
+    read = {}
+    for name, given in columns.items():
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
+        read[name] = _numbered(name, _by_text(name, given, lengths, num_texts))
+    return read
+
+
+def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
+    """Whether it holds several values: a list, an array, a tensor, a Series."""
+    unlike = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
+    return not unlike and hasattr(value, "__len__") and hasattr(value, "__iter__")
+
+
+def _plain(value: Any) -> Any:
+    """A value as Python's own."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _by_text(
+    name: str, given: Any, lengths: Mapping[Side, Sequence[int]], num_texts: int
+) -> list[Any]:
+    """One entry a text: a value, or a list with one a token."""
+    if not _is_sequence(given):
+        raise TypeError(
+            f"columns[{name!r}] must be a sequence with a value for each text or token; got "
+            f"{type(given).__name__}"
+        )
+    entries = list(given)
+    if len(entries) == num_texts:
+        for text, entry in enumerate(entries):
+            if not _is_sequence(entry):
+                continue
+            entries[text] = [_plain(value) for value in entry]
+            counts = {each[text] for each in lengths.values()}
+            if len(entries[text]) not in counts:
+                raise ValueError(
+                    f"columns[{name!r}][{text}] has {len(entries[text])} values but text {text} "
+                    f"has {_either(counts)} tokens; give one value for each, or one for the whole "
+                    "text"
+                )
+        return [entry if isinstance(entry, list) else _plain(entry) for entry in entries]
+    totals = {sum(each) for each in lengths.values()}
+    fitting = next((each for each in lengths.values() if sum(each) == len(entries)), None)
+    if fitting is None:
+        raise ValueError(
+            f"columns[{name!r}] has {len(entries)} values, but there are {num_texts} texts with "
+            f"{_either(totals)} tokens in all; give one value for each text, or one sequence for "
+            "each text with a value for each of its tokens, or one value for each token of all "
+            "texts"
+        )
+    ends = np.cumsum(fitting).tolist()
+    values = [_plain(value) for value in entries]
+    return [values[end - count : end] for end, count in zip(ends, fitting, strict=True)]
+
+
+def _either(counts: Iterable[int]) -> str:
+    *before, last = map(str, sorted(counts))
+    return f"{', '.join(before)} or {last}" if before else last
+
+
+def _unknown(value: Any) -> bool:
+    return value is None or (isinstance(value, float) and not math.isfinite(value))
+
+
+def _numbered(name: str, entries: Sequence[Any]) -> GivenColumn:
+    """Values as numbers, or as places among all values that there are."""
+    flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
+    known = [value for value in flat if not _unknown(value)]
+    for value in known:
+        if not isinstance(value, str | numbers.Real):
+            raise TypeError(
+                f"columns[{name!r}] must hold texts, numbers or True and False; got "
+                f"{type(value).__name__}"
+            )
+    categories: tuple[str, ...] | None = None
+    if any(isinstance(value, str | bool) for value in known):
+        categories = tuple(sorted({str(value) for value in known}))
+        place = {category: number for number, category in enumerate(categories)}
+
+        def read(value: Any) -> float:
+            return -1 if _unknown(value) else place[str(value)]
+    else:
+
+        def read(value: Any) -> float:
+            return math.nan if _unknown(value) else float(value)
+
+    kind = np.float64 if categories is None else np.int32
+    values = [
+        np.array([read(value) for value in entry] if isinstance(entry, list) else read(entry), kind)
+        for entry in entries
+    ]
+    return GivenColumn(name, tuple(values), categories)

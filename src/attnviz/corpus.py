@@ -1,0 +1,550 @@
+"""A corpus: many records of one model, pooled for the joint query-key embedding.
+
+Every head has the same points, the queries and keys of some of the tokens (`attnviz.points`); their
+vectors are gathered layer by layer when asked for, and nothing else is copied.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnviz.columns import Column, Side, read_columns
+from attnviz.kept import KeptHeads, vectors_of_layer
+from attnviz.merged import MergedWeights
+from attnviz.points import LEAST_POINTS, Points, sampled_points
+from attnviz.record import AttentionRecord
+from attnviz.spans import spans
+from attnviz.stack import AttentionStack
+from attnviz.tokens import Tokens
+from attnviz.weights import QueryKeyAttention
+
+__all__ = ["Corpus", "LayerVectors", "checked_points"]
+
+# Characters of a text that name it.
+_NAME = 40
+
+
+@dataclass(frozen=True, eq=False)
+class LayerVectors:
+    """The vectors of a layer's points, as the model's attention received them.
+
+    Attributes
+    ----------
+    heads : tuple of int
+        The model's own numbers of the heads.
+    queries : Tensor
+        float32, (heads, num_queries, head_dim), in the main memory.
+    keys : Tensor
+        float32, (heads, num_keys, head_dim); heads of a group have the same.
+    """
+
+    heads: tuple[int, ...]
+    queries: torch.Tensor
+    keys: torch.Tensor
+
+
+class Corpus:
+    """Several records of one model, whose queries and keys are looked at together.
+
+    Parameters
+    ----------
+    records : sequence of AttentionRecord
+        One a text or image, with queries and keys.
+    points : int, default 10,000
+        How many queries and keys together may stand for all: whole texts in random order, as long
+        as they fit (`attnviz.points.sampled_points`).
+    seed : int, default 0
+        Of that order.
+    columns : mapping of str to values, optional
+        What is known of texts or tokens, to colour points by: for each name one value a text, one
+        sequence a text with a value for each of its tokens, or one value for each token of all
+        texts. Texts are categories, numbers a scale; None and NaN are unknown.
+    texts_in_all : int, optional
+        Of how many texts the records are a part; as many as there are records when left out.
+    places : sequence of int, optional
+        Which of those texts each record is of; ``0``, ``1``, ... when left out.
+
+    Attributes
+    ----------
+    records : tuple of AttentionRecord
+    model : str
+        The model's name.
+    notes : list of str
+        What a reader of the pictures must be told: the notes of the records, and what was left out.
+    names : tuple of str
+        A title for each text: its first words, or "image 3", or "text 3".
+    stack_names : tuple of str
+        The stacks that all records have with queries and keys.
+    seed : int
+    texts_in_all : int
+    places : tuple of int
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind.
+    ValueError
+        If there are no records, or they are of different models, or of words, or only weights are
+        known; if a column has another number of values.
+
+    Examples
+    --------
+    >>> corpus = Corpus(av.extract(model, texts), points=2_000)             # doctest: +SKIP
+    >>> len(corpus.points("self")), corpus.points("self").in_all            # doctest: +SKIP
+    (1994, 12410)
+    >>> corpus.vectors("self", 3).queries.shape                       # doctest: +SKIP
+    torch.Size([12, 997, 64])
+    """
+
+    def __init__(
+        self,
+        records: Iterable[AttentionRecord],
+        *,
+        points: int = 10_000,
+        seed: int = 0,
+        columns: Mapping[str, Any] | None = None,
+        texts_in_all: int | None = None,
+        places: Sequence[int] | None = None,
+    ) -> None:
+        self.records = _checked_records(records)
+        self._most = checked_points(points)
+        self.seed = _checked_seed(seed)
+        self.model = self.records[0].model
+        self.stack_names, left_out = _stacks_with_vectors(self.records)
+        for name in self.stack_names:
+            _check_alike([record.stacks[name] for record in self.records], name)
+        self.notes = [
+            *dict.fromkeys(note for record in self.records for note in record.notes),
+            *left_out,
+        ]
+        count = len(self.records)
+        self.texts_in_all = count if texts_in_all is None else max(count, texts_in_all)
+        self.places = tuple(range(count)) if places is None else tuple(map(int, places))
+        if len(self.places) != count:
+            raise ValueError(
+                f"places has {len(self.places)} entries but there are {count} records; give one "
+                "for each"
+            )
+        self.names = tuple(
+            _name(record, place) for record, place in zip(self.records, self.places, strict=True)
+        )
+        self._lengths: dict[Side, list[int]] = {}
+        for name in self.stack_names:
+            stacks = [record.stacks[name] for record in self.records]
+            self._lengths[name, "query"] = [len(stack.query_tokens) for stack in stacks]
+            self._lengths[name, "key"] = [len(stack.key_tokens) for stack in stacks]
+        self._columns = read_columns(columns, self._lengths, count)
+        self._points: dict[str, Points] = {}
+
+    def stack(self, name: str | None = None) -> AttentionStack:
+        """The stack of the first record, which says what layers and heads all of them have.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        AttentionStack
+
+        Raises
+        ------
+        KeyError
+            If there is no such stack; says which there are.
+        """
+        return self.records[0].stacks[self._stack_name(name)]
+
+    def same_tokens(self, stack: str | None = None) -> bool:
+        """Whether the queries and keys of a stack are the same tokens, as in self-attention.
+
+        Parameters
+        ----------
+        stack : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        bool
+        """
+        name = self._stack_name(stack)
+        stacks = [record.stacks[name] for record in self.records]
+        return all(each.key_tokens is each.query_tokens for each in stacks)
+
+    def points(self, stack: str | None = None) -> Points:
+        """The points of a stack, the same for all of its heads.
+
+        Parameters
+        ----------
+        stack : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        Points
+        """
+        name = self._stack_name(stack)
+        if name not in self._points:
+            self._points[name] = sampled_points(
+                self._lengths[name, "query"],
+                self._lengths[name, "key"],
+                points=self._most,
+                seed=self.seed,
+                same_tokens=self.same_tokens(name),
+            )
+        return self._points[name]
+
+    def vectors(
+        self, stack: str | None, layer: int, heads: Sequence[int] | None = None
+    ) -> LayerVectors:
+        """Gather the queries and keys of a layer's points.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+        heads : sequence of int, optional
+            The model's numbers of the heads; all that were kept when left out.
+
+        Returns
+        -------
+        LayerVectors
+            Copies.
+
+        Raises
+        ------
+        IndexError
+            If the layer or a head does not exist or was not kept.
+        """
+        name = self._stack_name(stack)
+        chosen = self._heads(name, layer, heads)
+        points = self.points(name)
+        queries: list[torch.Tensor] = []
+        keys: list[torch.Tensor] = []
+        for text in points.texts:
+            attention = self.attention(name, layer, text)
+            kept = self.records[text].stacks[name].kept_heads(layer)
+            at = [kept.index(head) for head in chosen]
+            for vectors, rows, positions, side in (
+                (attention.queries, at, points.query_position[points.queries_of(text)], queries),
+                (
+                    attention.keys,
+                    [attention.key_head(place) for place in at],
+                    points.key_position[points.keys_of(text)],
+                    keys,
+                ),
+            ):
+                some = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
+                side.append(some[rows].detach().float().cpu())
+        return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
+
+    def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
+        """What is kept of a layer's attention in one text.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+        text : int
+            Number of the record.
+
+        Returns
+        -------
+        QueryKeyAttention
+            Of the heads that were kept, in their order.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer or text.
+        """
+        if not 0 <= text < len(self.records):
+            raise IndexError(f"text={text!r}: there are texts 0 to {len(self.records) - 1}")
+        known = self.records[text].stacks[self._stack_name(stack)].attention(layer)
+        vectors = vectors_of_layer(known)
+        if vectors is None:  # what `stack_names` leaves out
+            raise ValueError(f"layer {layer} of text {text} has no queries and keys")
+        return vectors
+
+    def reservations(self, stack: str | None, layer: int) -> list[str]:
+        """What is not exact in the joint embedding of a layer, in a reader's words.
+
+        Moving all keys by the same vector t adds q . t to all logits of a query, which softmax does
+        not see. A soft cap and a sink do see it, and a position bias is no part of the distance.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        list of str
+            Sentences; none for most models.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer.
+        """
+        attention = self.attention(stack, layer, 0)
+        found = []
+        if attention.softcap is not None:
+            found.append(
+                f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is "
+                "not exact here, the moved points would give other weights."
+            )
+        if attention.sinks is not None:
+            found.append(
+                "Each head of this layer has a sink, a learned logit that takes a share of every "
+                "row: moving the keys is not exact here, it would change that share."
+            )
+        if attention.bias is not None:
+            found.append(
+                "This layer adds a position bias to its logits: the weights follow query · key and "
+                "the bias, distances follow query · key alone."
+            )
+        return found
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that were given."""
+        return tuple(self._columns)
+
+    def column(self, stack: str | None, name: str) -> Column:
+        """A column's values at the points of a stack.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        name : str
+            One of `column_names`.
+
+        Returns
+        -------
+        Column
+
+        Raises
+        ------
+        KeyError
+            If there is no such column; says which there are.
+        """
+        if name not in self._columns:
+            known = ", ".join(map(repr, self._columns)) or "none"
+            raise KeyError(f"column={name!r}: the columns of this corpus are: {known}")
+        chosen = self._stack_name(stack)
+        points, given = self.points(chosen), self._columns[name]
+        return Column(
+            name,
+            given.at(points.query_text, points.query_position, self._lengths[chosen, "query"]),
+            given.at(points.key_text, points.key_position, self._lengths[chosen, "key"]),
+            given.categories,
+        )
+
+    def _stack_name(self, name: str | None) -> str:
+        if name is None:
+            return self.stack_names[0]
+        if name not in self.stack_names:
+            known = ", ".join(map(repr, self.stack_names))
+            raise KeyError(f"stack={name!r}: this corpus has {known}")
+        return name
+
+    def _heads(self, stack: str, layer: int, heads: Sequence[int] | None) -> tuple[int, ...]:
+        kept = self.stack(stack).kept_heads(layer)
+        if heads is None:
+            return kept
+        chosen = tuple(map(operator.index, heads))
+        missing = [head for head in chosen if head not in kept]
+        if missing or not chosen:
+            raise IndexError(
+                f"heads={list(chosen)!r}: of layer {layer} of stack {stack!r} the corpus has heads "
+                f"{spans(kept)}"
+            )
+        return chosen
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        name = f" of {self.model}" if self.model else ""
+        of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
+        points = self.points()
+        return (
+            f"<Corpus{name}: {len(self):,}{of} text{'' if len(self) == 1 else 's'}, "
+            f"{len(points):,} of {points.in_all:,} points>"
+        )
+
+
+def checked_points(points: Any) -> int:
+    """Read how many points there may be.
+
+    Parameters
+    ----------
+    points : int
+        As a caller gave it.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no whole number, or there is no room for a query and a key.
+    """
+    if isinstance(points, bool | np.bool_) or not hasattr(points, "__index__"):
+        raise TypeError(
+            f"points={points!r} must be a whole number, how many queries and keys to look at "
+            "together"
+        )
+    count = operator.index(points)
+    if count < LEAST_POINTS:
+        raise ValueError(
+            f"points={count} leaves no room for a query and a key; give at least {LEAST_POINTS}, "
+            "such as 10_000"
+        )
+    return count
+
+
+def _checked_seed(seed: Any) -> int:
+    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
+        raise TypeError(f"seed={seed!r} must be a whole number")
+    number = operator.index(seed)
+    if number < 0:
+        raise ValueError(f"seed={number} must not be negative")
+    return number
+
+
+def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
+    if isinstance(records, AttentionRecord):
+        raise TypeError(
+            "records must be a list of records, one a text; got one record: put it in []"
+        )
+    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(
+            f"records must be a list of AttentionRecord, one a text; got {type(records).__name__}. "
+            "For a model and texts use attnviz.extract_corpus(model, texts)"
+        )
+    found = tuple(records)
+    if not found:
+        raise ValueError("records is empty; a corpus needs at least one text")
+    for number, record in enumerate(found):
+        if not isinstance(record, AttentionRecord):
+            raise TypeError(
+                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
+            )
+        if record.model != found[0].model:
+            raise ValueError(
+                f"records[{number}] is of {record.model or 'a model without a name'!r} and "
+                f"records[0] of {found[0].model or 'a model without a name'!r}; a corpus is of one "
+                "model: make one for each"
+            )
+    return found
+
+
+def _stacks_with_vectors(
+    records: Sequence[AttentionRecord],
+) -> tuple[tuple[str, ...], list[str]]:
+    """Stacks whose queries and keys all records have, and words on the others."""
+    names = list(dict.fromkeys(name for record in records for name in record.stacks))
+    common, notes = [], []
+    for name in names:
+        without = sum(name not in record.stacks for record in records)
+        if without:
+            notes.append(
+                f"Stack {name!r} is left out: {without} of the {len(records)} texts have none."
+            )
+        elif all(record.stacks[name].has_vectors for record in records):
+            common.append(name)
+        else:
+            notes.append(f"Stack {name!r} is left out: of it only weights are known.")
+    if common:
+        return tuple(common), notes
+    merged = any(
+        isinstance(stack.attention(layer), MergedWeights)
+        for record in records
+        for stack in record.stacks.values()
+        for layer in stack.layers
+    )
+    if merged:
+        raise ValueError(
+            "records are merged into words, which have no queries and keys of their own; give the "
+            "records of the tokens, before merge_words()"
+        )
+    if all(set(record.stacks) == set(names) for record in records):
+        raise ValueError(
+            "records hold weights alone, and points are queries and keys; extract them from the "
+            "model with attnviz.extract_corpus, or use AttentionRecord.from_qk"
+        )
+    raise ValueError(
+        f"records have no stack in common with queries and keys; together they have "
+        f"{', '.join(map(repr, names))}: make a corpus for each kind of text"
+    )
+
+
+def _check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
+    """Refuse stacks that are of models of other shapes."""
+    first = _shape(stacks[0])
+    for number, stack in enumerate(stacks):
+        shape = _shape(stack)
+        if shape == first:
+            continue
+        layer = next((each for each in first if shape.get(each) != first[each]), None)
+        if layer is None or layer not in shape:
+            difference = f"layers {spans(tuple(shape))} and {spans(tuple(first))}"
+        else:
+            (heads, kept, size), (others, other_kept, other_size) = shape[layer], first[layer]
+            difference = (
+                f"in layer {layer} heads {spans(kept)} of {heads} with head_dim {size}, and heads "
+                f"{spans(other_kept)} of {others} with head_dim {other_size}"
+            )
+        raise ValueError(
+            f"records[{number}] and records[0] differ in stack {name!r}: {difference}; a corpus is "
+            "of one model, extracted with the same layers= and heads="
+        )
+
+
+def _shape(stack: AttentionStack) -> dict[int, tuple[int, tuple[int, ...], int]]:
+    """By layer how many heads there are, which are kept, and the length of their vectors."""
+    found = {}
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        vectors = attention.base if isinstance(attention, KeptHeads) else attention
+        size = vectors.queries.shape[2] if isinstance(vectors, QueryKeyAttention) else 0
+        found[layer] = (attention.num_heads, stack.kept_heads(layer), size)
+    return found
+
+
+def _name(record: AttentionRecord, place: int) -> str:
+    tokens = record.stack().query_tokens
+    if tokens.grids:
+        return f"image {place}"
+    return _first_words(tokens) or f"text {place}"
+
+
+def _first_words(tokens: Tokens) -> str:
+    """The beginning of a text, put together from its tokens."""
+    shown = [
+        token
+        for token, special in zip(tokens.text[:_NAME], tokens.special, strict=False)
+        if not special
+    ]
+    # Where a space is a part of tokens, they follow each other without one.
+    between = "" if any("·" in token for token in shown) else " "
+    text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
+    if len(text) > _NAME or len(tokens) > _NAME:
+        return f"{text[: _NAME - 1].rstrip()}…"
+    return text

@@ -1,0 +1,195 @@
+"""Points: which queries and keys of which texts stand for a whole corpus."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["LEAST_POINTS", "Points", "sampled_points"]
+
+#: A query and a key.
+LEAST_POINTS = 2
+
+Places = NDArray[np.int32]
+
+
+@dataclass(frozen=True, eq=False)
+class Points:
+    """The queries and keys of a corpus that are looked at, the same ones for every head.
+
+    Points are numbered: first all queries (``0`` to ``num_queries - 1``), then all keys. Within
+    each they go text by text, positions ascending. In self-attention queries and keys are the same
+    tokens in the same order, so that point ``i + num_queries`` is the key of query ``i``.
+
+    Attributes
+    ----------
+    query_text, query_position : ndarray of int32, (num_queries,)
+        For each query the number of its text among the records, and its place among the queries of
+        that text.
+    key_text, key_position : ndarray of int32, (num_keys,)
+        The same for keys.
+    in_all : int
+        How many points all texts have.
+    whole : bool
+        Whether each text that has points has all of its own.
+
+    Examples
+    --------
+    >>> points = sampled_points([3, 2], [3, 2], points=100)
+    >>> len(points), points.num_queries, points.query_text.tolist()
+    (10, 5, [0, 0, 0, 1, 1])
+    >>> points.key_position.tolist(), points.texts
+    ([0, 1, 2, 0, 1], (0, 1))
+    """
+
+    query_text: Places
+    query_position: Places
+    key_text: Places
+    key_position: Places
+    in_all: int
+    whole: bool = True
+
+    @property
+    def num_queries(self) -> int:
+        """How many of the points are queries."""
+        return len(self.query_text)
+
+    @property
+    def num_keys(self) -> int:
+        """How many of the points are keys."""
+        return len(self.key_text)
+
+    def __len__(self) -> int:
+        return self.num_queries + self.num_keys
+
+    @cached_property
+    def texts(self) -> tuple[int, ...]:
+        """Numbers of the texts that have points, ascending."""
+        return tuple(np.union1d(self.query_text, self.key_text).tolist())
+
+    def queries_of(self, text: int) -> slice:
+        """Which queries are a text's.
+
+        Parameters
+        ----------
+        text : int
+            Number of the text.
+
+        Returns
+        -------
+        slice
+            Among the queries; empty where the text has none.
+        """
+        return _run(self.query_text, text)
+
+    def keys_of(self, text: int) -> slice:
+        """Which keys are a text's.
+
+        Parameters
+        ----------
+        text : int
+            Number of the text.
+
+        Returns
+        -------
+        slice
+            Among the keys, counted from the first key; empty where the text has none.
+        """
+        return _run(self.key_text, text)
+
+
+def sampled_points(
+    query_counts: Sequence[int],
+    key_counts: Sequence[int],
+    *,
+    points: int,
+    seed: int = 0,
+    same_tokens: bool = True,
+) -> Points:
+    """Choose the texts whose queries and keys stand for all.
+
+    Parameters
+    ----------
+    query_counts, key_counts : sequence of int
+        How many queries and keys each text has.
+    points : int
+        How many there may be, at least 2.
+    seed : int
+        Of the random order.
+    same_tokens : bool, default True
+        Whether the queries and keys of a text are the same tokens, as in self-attention.
+
+    Returns
+    -------
+    Points
+        Texts are gone through in a random order, and each that fits into what is left is taken
+        whole: a head's picture needs the keys that its queries attend to. Where the first alone
+        does not fit, it is a random part of its tokens.
+
+    Raises
+    ------
+    ValueError
+        If no text has tokens.
+    """
+    sizes = np.add(query_counts, key_counts)
+    with_tokens = np.flatnonzero(sizes)
+    if not len(with_tokens):
+        raise ValueError("the texts have no tokens at all; give some that have")
+    random = np.random.default_rng(seed)
+    order = random.permutation(with_tokens)
+    in_all = int(sizes.sum())
+    if sizes[order[0]] > points:
+        text = int(order[0])
+        chosen = _some_tokens(
+            query_counts[text], key_counts[text], points, random, same_tokens=same_tokens
+        )
+        texts = [np.full(len(each), text, np.int32) for each in chosen]
+        return Points(texts[0], chosen[0], texts[1], chosen[1], in_all, whole=False)
+    left, taken = points, []
+    for text in order.tolist():
+        if sizes[text] <= left:
+            taken.append(text)
+            left -= int(sizes[text])
+    taken.sort()
+    return Points(
+        *_all_of(taken, query_counts),
+        *_all_of(taken, key_counts),
+        in_all=in_all,
+    )
+
+
+def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places]:
+    """Number of the text and position of all tokens of some texts."""
+    lengths = [counts[text] for text in texts]
+    return (
+        np.repeat(np.array(texts, np.int32), lengths),
+        np.concatenate([np.arange(length, dtype=np.int32) for length in lengths]),
+    )
+
+
+def _some_tokens(
+    num_queries: int, num_keys: int, points: int, random: np.random.Generator, *, same_tokens: bool
+) -> tuple[Places, Places]:
+    """Positions of some queries and keys of a text, in shares of what there is."""
+    if same_tokens:
+        places = _some(num_queries, points // 2, random)
+        return places, places
+    queries = round(points * num_queries / (num_queries + num_keys))
+    queries = min(max(queries, 1), points - 1)
+    return _some(num_queries, queries, random), _some(num_keys, points - queries, random)
+
+
+def _some(count: int, wanted: int, random: np.random.Generator) -> Places:
+    chosen = random.choice(count, size=min(count, wanted), replace=False)
+    return np.sort(chosen).astype(np.int32)
+
+
+def _run(texts: Places, text: int) -> slice:
+    return slice(
+        int(np.searchsorted(texts, text, side="left")),
+        int(np.searchsorted(texts, text, side="right")),
+    )
