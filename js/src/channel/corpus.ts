@@ -26,8 +26,13 @@ export interface Reservation {
   words: string;
 }
 
-/** Of images, whose tokens are patches. */
+/** A run of tokens that are the patches of one image, row by row from the top left. */
 export interface CorpusGrid {
+  text: number;
+  side: "both" | "queries" | "keys";
+  /** Which of the text's images. */
+  image: number;
+  /** Position of the first patch. */
   start: number;
   rows: number;
   columns: number;
@@ -66,7 +71,7 @@ export interface CorpusAnswer {
   }[];
   reservations: Reservation[];
   images: number;
-  grid?: CorpusGrid;
+  grids?: CorpusGrid[];
 }
 
 /** A corpus at hand. */
@@ -96,7 +101,7 @@ export class Corpus {
   readonly reservations: readonly Reservation[];
   /** How many images there are whose patches are tokens. */
   readonly images: number;
-  readonly grid: CorpusGrid | null;
+  readonly grids: readonly CorpusGrid[];
   /** Of each point: its text, its position in it and its entry of the vocabulary. */
   readonly texts: Int32Array;
   readonly positions: Int32Array;
@@ -120,7 +125,7 @@ export class Corpus {
     this.special = marked(answer.special, answer.vocabulary.length);
     this.reservations = answer.reservations;
     this.images = answer.images;
-    this.grid = answer.grid ?? null;
+    this.grids = answer.grids ?? [];
     const both = keys ?? queries;
     this.texts = together(queries.text, both.text, this.count);
     this.positions = together(queries.position, both.position, this.count);

@@ -128,6 +128,9 @@ export interface Aggregate {
   /** How many texts it is of, and of how many. */
   texts: number;
   ofTexts: number;
+  /** How many of their queries, and of how many: long texts are sampled. */
+  queries: number;
+  ofQueries: number;
   /** Row by row; -1 where no query may attend to any key. */
   weights: Float32Array;
 }
@@ -222,15 +225,16 @@ interface ProjectionHeader {
 /**
  * The plot of one head, as far as it is known.
  *
- * @param poll whether this only asks how far it is: what was cancelled is not begun anew.
+ * @param restart whether one that was cancelled or has failed is begun anew.
  */
 export async function projectionOf(
   source: Source,
   request: ProjectionRequest,
   signal?: AbortSignal,
-  poll = false,
+  restart = false,
 ): Promise<Projection> {
-  const asking = poll ? { ...request, poll } : request;
+  const ask = (more: object): Promise<Reply> =>
+    source.carrier.ask("projection", { ...request, ...more }, signal);
   const read = async (first: Reply): Promise<Projection> => {
     const moved = new Error("The plot moved on while it was read.");
     let reply = first;
@@ -238,7 +242,7 @@ export async function projectionOf(
       const header = reply.header as ProjectionHeader;
       try {
         const bytes = await bytesOf(reply, async (part) => {
-          const other = await source.carrier.ask("projection", { ...asking, part }, signal);
+          const other = await ask({ part });
           const { work } = other.header as ProjectionHeader;
           // A newer frame's points among an older one's would be nobody's plot.
           if (work?.done !== header.work?.done || work?.state !== header.work?.state) throw moved;
@@ -261,7 +265,7 @@ export async function projectionOf(
         };
       } catch (reason) {
         if (reason !== moved) throw reason;
-        reply = await source.carrier.ask("projection", { ...request, poll: true }, signal);
+        reply = await ask({});
       }
     }
     throw moved;
@@ -269,7 +273,8 @@ export async function projectionOf(
   // Only what will not change any more.
   const kept = ({ work, coordinates }: Projection): number | null =>
     work === null || work.state === "done" ? coordinates.byteLength : null;
-  return source.question("projection", asking, read, kept, signal);
+  if (restart) await ask({ restart });
+  return source.question("projection", request, read, kept, signal);
 }
 
 /** Ends a projection that runs. */
@@ -281,6 +286,9 @@ export async function cancelProjection(
   await source.carrier.ask("cancel", request, signal);
 }
 
+/** Heads whose trust is asked for at once: some tenths of a second of computing. */
+const TRUST_AT_ONCE = 8;
+
 /** How far the plots of some heads of a layer are to be trusted; null of one that has none. */
 export async function trustOf(
   source: Source,
@@ -289,7 +297,13 @@ export async function trustOf(
 ): Promise<(HeadTrust | null)[]> {
   const read = ({ header }: Reply): (HeadTrust | null)[] =>
     (header as { heads: (HeadTrust | null)[] }).heads;
-  return source.question("trust", request, read, (heads) => 256 * heads.length, signal);
+  const bytes = (heads: (HeadTrust | null)[]): number => 256 * heads.length;
+  const found: (HeadTrust | null)[] = [];
+  for (let at = 0; at < request.heads.length; at += TRUST_AT_ONCE) {
+    const heads = request.heads.slice(at, at + TRUST_AT_ONCE);
+    found.push(...(await source.question("trust", { ...request, heads }, read, bytes, signal)));
+  }
+  return found;
 }
 
 /** The length of every point's vector, as the model has it. */
@@ -323,15 +337,18 @@ export async function aggregateOf(
       key_edges: number[];
       texts: number;
       of_texts: number;
+      queries: number;
+      of_queries: number;
     };
-    const { rows, columns, query_edges, key_edges, texts, of_texts } = header;
+    const { rows, columns, query_edges, key_edges, texts, queries } = header;
     const bytes = await bytesOf(reply, (part) =>
       source.carrier.ask("aggregate", { ...request, part }, signal),
     );
     expectBytes(bytes, 4 * rows * columns);
     const weights = new Float32Array(bytes.slice().buffer);
     const edges = { queryEdges: query_edges, keyEdges: key_edges };
-    return { layer, head, rows, columns, ...edges, texts, ofTexts: of_texts, weights };
+    const of = { ofTexts: header.of_texts, ofQueries: header.of_queries };
+    return { layer, head, rows, columns, ...edges, texts, queries, ...of, weights };
   };
   return source.question("aggregate", request, read, () => LARGEST_REPLY / 4, signal);
 }

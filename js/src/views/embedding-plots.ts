@@ -164,11 +164,15 @@ export function makeProjection(
     return shown && wanted ? { request: wanted, begun: begun.value } : null;
   });
   const newest = signal<Projection | null>(null);
+  let anew = false;
   let wake: (() => void) | null = null;
   record.answer(asked, async (wanted, ended) => {
+    let restart = anew;
+    anew = false;
     // Later frames come by the same question, each when it is asked again.
-    for (let poll = false; ; poll = true) {
-      const next = await projectionOf(source, wanted.request, ended, poll);
+    for (;;) {
+      const next = await projectionOf(source, wanted.request, ended, restart);
+      restart = false;
       if (ended.aborted) return;
       newest.value = next;
       if (next.work?.state !== "running") return;
@@ -204,12 +208,13 @@ export function makeProjection(
     }),
     projectionSettled: settled,
     cancel: () => {
-      const wanted = newest.peek()?.request;
+      const wanted = asked.peek()?.request;
       if (!wanted) return;
       // Told at once, and not with the next frame.
       cancelProjection(source, wanted, gone).then(() => wake?.(), record.fail);
     },
     restart: () => {
+      anew = true;
       begun.value += 1;
     },
   };
