@@ -42,6 +42,8 @@ export interface ViewContext<S extends RecordState> {
   width: ReadonlySignal<number>;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
   embedded: boolean;
+  /** Whether it shows the image itself where it is embedded: no other view there does. */
+  ownImage?: boolean;
   /** The images that tokens are patches of, where a view draws them. */
   image?: ImageRoom;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */

@@ -60,7 +60,8 @@ function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
 export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const { state } = context;
   // Among others the matrix view has the image: below it there is room.
-  const inner = useMemo(() => sharingRoom(context, !context.embedded), []);
+  const panelled = !context.embedded || context.ownImage === true;
+  const inner = useMemo(() => sharingRoom(context, panelled), []);
   const model = useMemo(() => makeHeadModel(inner), []);
   const panel = useMemo(() => makeHeadImage(inner, model), []);
   const summary = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
