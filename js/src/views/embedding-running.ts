@@ -1,0 +1,95 @@
+/** A text as running tokens: which are in sight, how they stand, how strongly they are shaded. */
+
+import type { Corpus, Kind } from "../channel/embedding";
+import { graphemes } from "../ui/labels";
+
+/** A token of a running text. */
+export interface RunningToken {
+  /** Its place in its text. */
+  position: number;
+  text: string;
+  special: boolean;
+  /** Whether white space goes before it. */
+  gap: boolean;
+  /** Whether the line ends after it. */
+  ends: boolean;
+  /** Tokens that are no points, between the one before and this. */
+  missing: number;
+}
+
+/** Longer tokens are cut: one may be a whole line of characters. */
+const MOST_SIGNS = 60;
+
+function cut(text: string): string {
+  if (text.length <= MOST_SIGNS) return text;
+  const signs = graphemes(text);
+  return signs.length <= MOST_SIGNS ? text : `${signs.slice(0, MOST_SIGNS - 1).join("")}…`;
+}
+
+/** One side of a text, as far as its tokens are points. */
+export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
+  const [first, stop] = corpus.pointsOf(kind, text);
+  const names: string[] = [];
+  for (let point = first; point < stop; point++) names.push(corpus.tokenOf(point));
+  // Vocabularies that write the space before a word say so by a dot; others leave it out.
+  const dotted = names.some((name) => name.startsWith("·"));
+  let before = -1;
+  let ended = true;
+  return names.map((name, i) => {
+    const point = first + i;
+    const position = corpus.positionOf(point);
+    const bare = dotted && name.length > 1 && name.startsWith("·") ? name.slice(1) : name;
+    const token: RunningToken = {
+      position,
+      text: cut(bare),
+      special: corpus.special[corpus.tokens[point] ?? -1] === 1,
+      gap: !ended && (dotted ? name.startsWith("·") : !name.startsWith("##")),
+      ends: name.endsWith("⏎"),
+      missing: position - before - 1,
+    };
+    before = position;
+    ended = token.ends;
+    return token;
+  });
+}
+
+/** So many tokens are in sight at once: each is a button. */
+export const MOST_TOKENS = 600;
+
+/** The part of a long text that is in sight, with a token near its middle. */
+export function windowOf(count: number, around: number, most = MOST_TOKENS): [number, number] {
+  if (count <= most) return [0, count];
+  const start = Math.max(0, Math.min(count - most, around - Math.floor(most / 2)));
+  return [start, start + most];
+}
+
+/** Opacity of a shade below text, which has to stay readable: 0 to 0.5. */
+export function shadeOf(weight: number, end: number): number {
+  if (!(weight > 0) || !(end > 0)) return 0;
+  return 0.5 * Math.min(1, weight / end);
+}
+
+/** The token above or below another, by where they stand; itself where there is none. */
+export function acrossLines(
+  boxes: readonly { left: number; right: number; top: number }[],
+  from: number,
+  down: boolean,
+): number {
+  const here = boxes[from];
+  if (!here) return from;
+  const middle = (here.left + here.right) / 2;
+  let best = from;
+  let bestScore = Number.POSITIVE_INFINITY;
+  boxes.forEach((box, i) => {
+    const rise = down ? box.top - here.top : here.top - box.top;
+    if (rise < 4) return;
+    const aside = Math.max(0, box.left - middle, middle - box.right);
+    // The next line first, and in it the token nearest above or below.
+    const score = rise * 1e4 + aside;
+    if (score < bestScore) {
+      best = i;
+      bestScore = score;
+    }
+  });
+  return best;
+}

@@ -1,0 +1,203 @@
+/** What is said of the embedding view as it stands. All read signals. */
+
+import type { Corpus } from "../channel/embedding";
+import { keptHeads } from "../channel/source";
+import type { ViewContext } from "../ui/mount";
+import { follow } from "../ui/state";
+import { stackName } from "../ui/words";
+import { aggregateModelOf } from "./embedding-aggregate-model";
+import { type EmbeddingState, projectingOf, wayOf } from "./embedding-data";
+import type { EmbeddingModel } from "./embedding-model";
+import {
+  corpusInWords,
+  explainedInWords,
+  type LinesSaid,
+  linesCoverageInWords,
+  methodInWords,
+  type PointSaid,
+  placingInWords,
+  reservationsInWords,
+  type SentenceSaid,
+  sentence,
+  several,
+  stepsInWords,
+  summary,
+} from "./embedding-phrases";
+
+export { trustInWords } from "./embedding-phrases";
+
+type Context = ViewContext<EmbeddingState>;
+
+/** A point in the words' own terms. */
+export function pointSaid(corpus: Corpus, point: number): PointSaid {
+  const text = corpus.textOf(point);
+  return {
+    kind: corpus.kindOf(point),
+    token: corpus.tokenOf(point),
+    name: corpus.names[text] ?? `text ${text}`,
+    text,
+    position: corpus.positionOf(point),
+  };
+}
+
+/** The chosen point's lines, once they are there. */
+export function linesSaid(model: EmbeddingModel): LinesSaid | null {
+  const [corpus, lines, chosen] = [model.corpus.value, model.lines.value, model.chosen.value];
+  if (!corpus || !lines || chosen === null || lines.point !== chosen) return null;
+  let best = -1;
+  lines.weights.forEach((weight, i) => {
+    if (weight > (lines.weights[best] ?? 0)) best = i;
+  });
+  const point = lines.points[best];
+  return {
+    strongest:
+      point === undefined
+        ? null
+        : {
+            token: corpus.tokenOf(point),
+            position: corpus.positionOf(point),
+            weight: lines.weights[best] as number,
+          },
+    count: lines.points.length,
+    covered: lines.covered,
+    of: lines.of,
+  };
+}
+
+/** Why the enlarged head has no plot; null where it has one, or it is not known yet. */
+export function problemOf(context: Context, model: EmbeddingModel): string | null {
+  const at = model.head.value;
+  if (!at || !context.state.enlarged.value) return null;
+  const now = model.projection.value;
+  if (now && now.request.layer === at.layer && now.request.head === at.head) return now.problem;
+  return (
+    model.overview.value?.heads.find(({ layer, head }) => layer === at.layer && head === at.head)
+      ?.problem ?? null
+  );
+}
+
+function textsWithPoints(corpus: Corpus): number {
+  return corpus.textTokens.filter((count) => count > 0).length;
+}
+
+function saidOf(context: Context, model: EmbeddingModel, live: boolean): SentenceSaid | null {
+  const { state, record } = context;
+  const [corpus, place] = [model.corpus.value, record.place.value];
+  if (!corpus || !place) return null;
+  const { stack } = place;
+  const chosen = model.chosen.value;
+  const found = model.found.value;
+  const search = state.search.value;
+  const aggregated = state.enlarged.value && state.shown.value === "aggregate";
+  return {
+    stack: stack.name,
+    at: state.enlarged.value ? model.head.value : null,
+    layers: stack.layers.length,
+    heads: stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0),
+    numQueries: corpus.numQueries,
+    numKeys: corpus.numKeys,
+    state: follow(state),
+    problem: problemOf(context, model),
+    point: chosen === null ? null : pointSaid(corpus, chosen),
+    lines: state.enlarged.value ? linesSaid(model) : null,
+    found: found && { search, count: found.count, points: corpus.count },
+    selected: state.selected.value.length,
+    aggregate: aggregated ? aggregateModelOf(context, model).said.value : null,
+    live,
+  };
+}
+
+/** The stack, the texts and their points. */
+export function subtitleOf(context: Context, model: EmbeddingModel): string {
+  const corpus = model.corpus.value;
+  const place = context.record.place.value;
+  if (!corpus || !place) return "";
+  const parts = [
+    stackName(place.stack.name),
+    several(textsWithPoints(corpus), corpus.images > 0 ? "image" : "text"),
+    several(corpus.count, "point"),
+  ];
+  return parts.join(" · ");
+}
+
+/** The one sentence: where we are, and what stands out. */
+export function sentenceOf(context: Context, model: EmbeddingModel, live = true): string {
+  const said = saidOf(context, model, live);
+  return said ? sentence(said) : "";
+}
+
+/** The head view's own point is said by its own words: here what the plot was drawn from. */
+export function coverageOf(context: Context, model: EmbeddingModel): string {
+  const { state, record } = context;
+  const [corpus, place] = [model.corpus.value, record.place.value];
+  if (!corpus || !place) return "";
+  const parts: string[] = [];
+  const chosen = model.chosen.value;
+  const enlarged = state.enlarged.value;
+  if (enlarged && state.shown.value === "aggregate") {
+    const mean = aggregateModelOf(context, model).said.value;
+    if (mean) {
+      const of = mean.texts < mean.ofTexts ? ` of ${mean.ofTexts.toLocaleString("en")}` : "";
+      parts.push(
+        `The mean over ${several(mean.texts, "text")}${of}, of those that are long enough.`,
+      );
+    }
+    return parts.join(" ");
+  }
+  if (enlarged && chosen !== null) {
+    parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
+    const problem = model.linesProblem.value;
+    if (problem) parts.push(problem);
+  }
+  parts.push(
+    corpusInWords({
+      numQueries: corpus.numQueries,
+      numKeys: corpus.numKeys,
+      inAll: corpus.inAll,
+      texts: textsWithPoints(corpus),
+      textsInAll: corpus.textsInAll,
+      whole: corpus.whole,
+      seed: corpus.seed,
+    }),
+  );
+  if (enlarged) {
+    const now = model.projection.value;
+    parts.push(explainedInWords(now?.explained ?? null));
+  }
+  const overview = model.overview.value;
+  if (!enlarged && overview && overview.stride > 1)
+    parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
+  const layers = place.stack.layers.length;
+  const layer = enlarged ? place.layer : null;
+  parts.push(reservationsInWords(corpus.reservations, layer, layers));
+  parts.push(model.colors.value?.note ?? "");
+  return parts.filter(Boolean).join(" ");
+}
+
+/** "2nd", "3rd", "4th". */
+function ordinal(count: number): string {
+  const tens = count % 100;
+  const ending = tens >= 11 && tens <= 13 ? "th" : (["th", "st", "nd", "rd"][count % 10] ?? "th");
+  return `${count}${ending}`;
+}
+
+/** How the enlarged head was placed and projected, for whoever asks closely. */
+export function methodOf(context: Context, model: EmbeddingModel): string {
+  const { state } = context;
+  const factor = model.projection.value?.factor ?? null;
+  const [projecting, way] = [projectingOf(follow(state)), wayOf(follow(state))];
+  const placing = placingInWords(way, state.enlarged.value ? factor : null);
+  return `${methodInWords(projecting, true)}; ${placing}.`;
+}
+
+/** How trust went, step by step; "" where it is not measured. */
+export function trustStepsOf(model: EmbeddingModel): string {
+  const trust = model.headTrust.value;
+  return trust ? stepsInWords(trust) : "";
+}
+
+/** All of it for who cannot see it. */
+export function summaryOf(context: Context, model: EmbeddingModel): string {
+  const said = saidOf(context, model, false);
+  return said ? summary(said, model.headTrust.value ?? undefined) : "";
+}
