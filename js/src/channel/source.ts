@@ -258,6 +258,7 @@ export async function joined(
   const { parts } = first.header as { parts: number };
   const replies = [first];
   while (replies.length < parts) replies.push(await more(replies.length));
+  if (replies.length === 1) return bytesOf(first);
   return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
 }
 

@@ -8,7 +8,7 @@ import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel } from "../channel/kernel";
 import { PageCarrier, type PageData } from "../channel/page";
-import { Source } from "../channel/source";
+import { type Carrier, Source } from "../channel/source";
 import controlsCss from "./controls.css";
 import type { Figure } from "./exports";
 import frameCss from "./frame.css";
@@ -68,6 +68,8 @@ export interface ViewDefinition<S extends RecordState> {
   hash: HashFields<S>;
   css: string;
   component: ComponentType<{ context: ViewContext<S> }>;
+  /** What answers on an exported page whose data are not one record's. */
+  pageCarrier?: ((data: PageData) => Carrier) | undefined;
 }
 
 type Model = TraitModel & MessageModel;
@@ -188,10 +190,10 @@ function fromKernel(model: MessageModel, ended: AbortSignal): Source {
 }
 
 /** What reads a page's data; not in a widget's bundle. */
-function fromPage(data: PageData): Source {
+function fromPage(data: PageData, carrierOf?: (data: PageData) => Carrier): Source {
   return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
     ? noSource()
-    : new Source(new PageCarrier(data));
+    : new Source(carrierOf ? carrierOf(data) : new PageCarrier(data));
 }
 
 function noSource(): never {
@@ -239,7 +241,7 @@ export function defineView<S extends RecordState>(
     const state = makeSignals<S>(definition.defaults);
     assign(state, data.state as Partial<S>);
     bindHash(state, definition.hash, ended);
-    open(definition, root, fromPage(data), state, ended);
+    open(definition, root, fromPage(data, definition.pageCarrier), state, ended);
   };
   return { widget, openPage };
 }

@@ -8,6 +8,7 @@
 
 import type { Corpus } from "../channel/embedding";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../ui/palette";
+import { counted } from "../ui/words";
 import { colorMap } from "./matrix-colors";
 
 export interface LegendEntry {
@@ -19,8 +20,16 @@ export interface LegendEntry {
 
 export type ColorLegend =
   | { kind: "categories"; entries: LegendEntry[] }
-  /** `log`: equal steps of colour are equal ratios. */
-  | { kind: "scale"; low: number; high: number; stops: string[]; log: boolean };
+  | {
+      kind: "scale";
+      low: number;
+      high: number;
+      stops: string[];
+      /** Whether equal steps of colour are equal ratios. */
+      log: boolean;
+      /** Points that have no number; null where all have one. */
+      unknown: LegendEntry | null;
+    };
 
 /** A colour for every point. */
 export interface Coloring {
@@ -35,8 +44,8 @@ export interface Coloring {
 
 /** Colours of a scale. */
 const STEPS = 64;
-/** The part of a theme's map that stands out from its background by 1.6 to 1 or more. */
-const PART: Record<ThemeName, [number, number]> = { light: [0.25, 1], dark: [0.2, 1] };
+/** The part of a theme's map that stands out from its background by 3 to 1 or more. */
+const PART: Record<ThemeName, [number, number]> = { light: [0.44, 1], dark: [0.36, 1] };
 
 /** A theme's colours of numbers, from low to high. */
 export function scaleStops(theme: ThemeName): string[] {
@@ -99,10 +108,10 @@ function byKind(
   const notes: string[] = [];
   if (others.length > 0) {
     notes.push(
-      `The ${own.length} with most points have colours of their own; the other ${others.length} share one.`,
+      `The ${own.length} with most points have colours of their own; the other ${counted(others.length)} share one.`,
     );
   }
-  if (unknown > 0) notes.push(`Of ${unknown} points “${name}” is not known.`);
+  if (unknown > 0) notes.push(`Of ${counted(unknown)} points “${name}” is not known.`);
   if (inOthers + unknown > 0) {
     const label = others.length === 0 ? "not known" : unknown > 0 ? "other or not known" : "other";
     entries.push({ label, color: palette.neutral, count: inOthers + unknown });
@@ -144,13 +153,26 @@ function byNumber(
     const share = to > from ? (scaled(value) - from) / (to - from) : 0;
     index[point] = known(value) ? Math.round(share * (STEPS - 1)) : STEPS;
   }
-  const note = unknown > 0 ? `Of ${unknown} points “${name}” is not known.` : null;
-  const legend: ColorLegend = { kind: "scale", low, high, stops, log };
-  return { name, index, palette: [...stops, palette.neutral], legend, note };
+  const legend: ColorLegend = {
+    kind: "scale",
+    low,
+    high,
+    stops,
+    log,
+    // The scale has no warm colour.
+    unknown: unknown > 0 ? { label: "not known", color: palette.negative, count: unknown } : null,
+  };
+  const note = unknown > 0 ? `Of ${counted(unknown)} points “${name}” is not known.` : null;
+  return { name, index, palette: [...stops, palette.negative], legend, note };
 }
 
-/** The colours of a corpus's points by a name; null where what they show is not there yet. */
-export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring | null {
+/**
+ * The colours of a corpus's points by a name.
+ *
+ * While norms are not there, and where no column has the name, they are of queries and keys, and
+ * the note says so.
+ */
+export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
   const { palette, norms } = room;
   const { count, positions, tokens } = corpus;
   const kinds = (
@@ -170,7 +192,9 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
     case "position mod 5":
       return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
     case "norm": {
-      if (!norms) return null;
+      if (!norms) {
+        return { ...coloring(corpus, "type", room), note: "Lengths of vectors are on their way." };
+      }
       const colors = byNumber(name, count, room, (point) => norms[point] as number);
       const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);
       return { ...colors, note: note.join(" ") };
@@ -190,7 +214,10 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
       });
     case "text":
       return kinds(corpus.names, (point) => corpus.textOf(point), true);
-    default:
-      return kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
+    default: {
+      const colors = kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
+      if (name === "type") return colors;
+      return { ...colors, name: "type", note: `There is no column “${name}”.` };
+    }
   }
 }
