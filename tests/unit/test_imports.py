@@ -37,6 +37,8 @@ FLOORS = [
     {"record"},
     {"saved", "corpus"},
     {"analysis"},
+    {"projection_cache", "projecting_folder"},
+    {"projecting", "projecting_process"},
     {"channel", "spool"},
     {"spool_folders"},
     {"snapshot", "extraction"},
@@ -188,7 +190,11 @@ def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
         ("paths", set()),
         ("spans", set()),
         ("channel", {"numpy", "torch"}),
-        ("analysis", {"numpy", "torch"}),
+        ("analysis", {"numpy", "openTSNE", "sklearn", "torch", "tqdm", "umap"}),
+        ("projecting", {"numpy"}),
+        ("projecting_folder", {"numpy"}),
+        ("projecting_process", set()),
+        ("projection_cache", {"numpy", "platformdirs", "torch"}),
     ],
 )
 def test_what_rooms_use_from_outside(room: str, outside: set[str]) -> None:
