@@ -1,0 +1,321 @@
+/** The embedding view's own controls: what is shown, how it was made, what is sought. */
+
+import type { Corpus, Method } from "../channel/embedding";
+import { Choice, Switch } from "../ui/frame";
+import type { ViewContext } from "../ui/mount";
+import { assign } from "../ui/state";
+import { counted } from "../ui/words";
+import { COLORINGS, type EmbeddingState } from "./embedding-data";
+import type { EmbeddingModel } from "./embedding-model";
+import { placingInWords, several, workInWords } from "./embedding-phrases";
+
+interface ControlProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+}
+
+/** What colourings are called where their name says too little. */
+const COLORING_NAMES: Record<string, string> = {
+  type: "query or key",
+  frequency: "token frequency",
+  norm: "vector length",
+};
+
+/** The colourings that there are: a column of the reader's goes before ours of the same name. */
+export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, string][] {
+  const own = (corpus?.columns ?? []).map(({ name }) => name);
+  return [
+    ...COLORINGS.filter((name) => !own.includes(name)).map((name): [string, string] => [
+      name,
+      COLORING_NAMES[name] ?? name,
+    ]),
+    ...own.map((name): [string, string] => [name, name]),
+  ];
+}
+
+export function EmbeddingControls({ context, model }: ControlProps) {
+  const { state } = context;
+  const live = context.source.carrier.makesPages;
+  const corpus = model.corpus.value;
+  if (!corpus || corpus.count === 0) return null;
+  const enlarged = state.enlarged.value;
+  const plotted = !enlarged || state.shown.value === "plot";
+  return (
+    <>
+      <div class="av-row av-options">
+        {enlarged && (
+          <Choice
+            label="Show"
+            value={state.shown.value}
+            options={[
+              ["plot", "queries and keys"],
+              ["aggregate", "mean weight by position"],
+            ]}
+            onChange={(shown) => assign(state, { shown })}
+          />
+        )}
+        {plotted && <Looks context={context} model={model} corpus={corpus} />}
+      </div>
+      {plotted && live && (
+        <div class="av-row av-options">
+          {enlarged && <Projecting context={context} />}
+          <Placing context={context} model={model} />
+        </div>
+      )}
+      <Work context={context} model={model} />
+    </>
+  );
+}
+
+/** What is coloured, drawn and sought. */
+function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
+  const { state } = context;
+  const options = colorings(corpus);
+  const selected = state.selected.value.length;
+  return (
+    <>
+      <Choice
+        label="Colour"
+        value={options.some(([name]) => name === state.color.value) ? state.color.value : "type"}
+        options={options}
+        onChange={(color) => assign(state, { color })}
+      />
+      <Choice
+        label="Points"
+        value={state.points.value}
+        options={[
+          ["both", "queries and keys"],
+          ["queries", "queries"],
+          ["keys", "keys"],
+        ]}
+        onChange={(points) => assign(state, { points })}
+      />
+      <Search context={context} model={model} />
+      {selected > 0 && (
+        <button
+          type="button"
+          class="av-chip"
+          title="Clear the lasso"
+          onClick={() => assign(state, { selected: [] })}
+        >
+          {several(selected, "point")} in the lasso ×
+        </button>
+      )}
+    </>
+  );
+}
+
+/** Finds points by their token. */
+function Search({ context, model }: ControlProps) {
+  const { state } = context;
+  const found = model.found.value;
+  const wanted = state.search.value;
+  const told = !found
+    ? ""
+    : found.count === 0
+      ? "none"
+      : `${several(found.count, "point")} · ${counted(found.occurrences)} in the texts`;
+  const title = found
+    ? `${several(found.tokens, "different token")}; ${several(found.queries, "query", "queries")} and ${several(found.count - found.queries, "key")} among the points`
+    : "";
+  return (
+    <search class="av-field av-find">
+      <input
+        type="search"
+        placeholder="Find token"
+        aria-label="Find token"
+        title={'A part of a token; in quotes, "it", the whole'}
+        value={wanted}
+        onInput={(event) => assign(state, { search: event.currentTarget.value })}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") assign(state, { search: "" });
+        }}
+      />
+      <Switch
+        label="match case"
+        on={state.match_case.value}
+        onChange={(match_case) => assign(state, { match_case })}
+      />
+      <output class="av-number" aria-live="polite" title={title}>
+        {told}
+      </output>
+    </search>
+  );
+}
+
+function NumberField(props: {
+  label: string;
+  title: string;
+  value: number;
+  range: [number, number];
+  onChange: (value: number) => void;
+}) {
+  const { label, title, value, range, onChange } = props;
+  return (
+    <label class="av-field" title={title}>
+      <span>{label}</span>
+      <input
+        type="number"
+        min={range[0]}
+        max={range[1]}
+        step={1}
+        value={value}
+        // Not at every key: each number would begin an optimisation.
+        onChange={(event) => {
+          const wanted = event.currentTarget.valueAsNumber;
+          if (Number.isInteger(wanted) && wanted >= range[0] && wanted <= range[1])
+            onChange(wanted);
+          else event.currentTarget.value = String(value);
+        }}
+      />
+    </label>
+  );
+}
+
+const METHODS: [Method, string][] = [
+  ["pca", "PCA"],
+  ["tsne", "t-SNE"],
+  ["umap", "UMAP"],
+];
+
+/** How the enlarged head is projected, with the numbers that matter to it. */
+function Projecting({ context }: { context: ViewContext<EmbeddingState> }) {
+  const { state } = context;
+  const method = state.method.value;
+  return (
+    <>
+      <Choice
+        label="Method"
+        value={method}
+        options={METHODS}
+        onChange={(value) => assign(state, { method: value })}
+      />
+      <Choice
+        label="Dimensions"
+        value={String(state.dimensions.value) as "2" | "3"}
+        options={[
+          ["2", "2D"],
+          ["3", "3D"],
+        ]}
+        onChange={(value) => assign(state, { dimensions: Number(value) as 2 | 3 })}
+      />
+      {method === "tsne" && (
+        <NumberField
+          label="Perplexity"
+          title="About how many neighbours of each point are kept near"
+          value={state.perplexity.value}
+          range={[2, 1000]}
+          onChange={(perplexity) => assign(state, { perplexity })}
+        />
+      )}
+      {method === "umap" && (
+        <NumberField
+          label="Neighbours"
+          title="How many neighbours of each point are kept near"
+          value={state.neighbors.value}
+          range={[2, 1000]}
+          onChange={(neighbors) => assign(state, { neighbors })}
+        />
+      )}
+      {method !== "pca" && (
+        <NumberField
+          label="Seed"
+          title="The same seed gives the same plot; another shows what of it is chance"
+          value={state.seed.value}
+          range={[0, 2 ** 31 - 1]}
+          onChange={(seed) => assign(state, { seed })}
+        />
+      )}
+    </>
+  );
+}
+
+/** How queries and keys are placed before they are projected, each with what it is for. */
+function Placing({ context, model }: ControlProps) {
+  const { state } = context;
+  const factor = state.enlarged.value ? (model.projection.value?.factor ?? null) : null;
+  const way = {
+    scaling: state.scaling.value,
+    translate: state.translate.value,
+    lift: state.lift.value,
+  };
+  return (
+    <details class="av-more">
+      <summary>
+        <span class="av-muted">Placing</span> {placingInWords(way, factor)}
+      </summary>
+      <div class="av-more-list">
+        <div>
+          <Choice
+            label="Scale"
+            value={state.scaling.value}
+            options={[
+              ["norms", "by norms"],
+              ["search", "by a search"],
+              ["none", "as they are"],
+            ]}
+            onChange={(scaling) => assign(state, { scaling })}
+          />
+          <p class="av-muted">
+            Queries are divided by a number and keys multiplied by it, which leaves every q·k as it
+            is. By norms it makes both about equally long; the search takes the number with which
+            distance follows q·k best.
+          </p>
+        </div>
+        <div>
+          <Switch
+            label="move keys onto the queries"
+            on={state.translate.value}
+            onChange={(translate) => assign(state, { translate })}
+          />
+          <p class="av-muted">
+            Every key is moved by the same vector, so that keys and queries have one centre. It adds
+            the same number to all logits of a query, which the softmax takes away again.
+          </p>
+        </div>
+        <div>
+          <Switch label="lift" on={state.lift.value} onChange={(lift) => assign(state, { lift })} />
+          <p class="av-muted">
+            One more dimension makes all keys equally long: a query’s nearest keys are then exactly
+            those with the largest q·k, before the projection to the plot.
+          </p>
+        </div>
+      </div>
+    </details>
+  );
+}
+
+/** How far work is that takes a while, and the way to end it. */
+function Work({ context, model }: ControlProps) {
+  const progress = model.overviewProgress.value;
+  const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
+  const work = plotted ? (model.projection.value?.work ?? null) : null;
+  if (!plotted && progress) {
+    const [done, of] = progress;
+    return (
+      <div class="av-work" role="status">
+        <progress aria-label="Plots" max={of} value={done} />
+        <span>
+          Plots of {counted(done)} of {several(of, "head")}
+        </span>
+      </div>
+    );
+  }
+  const words = workInWords(work);
+  if (!work || words === "") return null;
+  const running = work.state === "running";
+  return (
+    <div class={`av-work${work.state === "failed" ? " av-error" : ""}`} role="status">
+      {running && (
+        <progress
+          aria-label="Projection"
+          {...(work.of > 0 ? { max: work.of, value: work.done } : {})}
+        />
+      )}
+      <span>{words}</span>
+      <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
+        {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
+      </button>
+    </div>
+  );
+}
