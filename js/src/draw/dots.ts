@@ -81,7 +81,7 @@ function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
   if (known.size > 256) known.clear();
   const outer = ring > 0 ? radius + ring / 2 : radius;
   const inner = ring > 0 ? radius - ring / 2 : 0;
-  const before = Math.ceil(outer + 0.5);
+  const before = Math.ceil(outer);
   const side = 2 * before + 1;
   const levels = new Uint8Array(PHASES * PHASES * side * side);
   let at = 0;

@@ -1,0 +1,317 @@
+/** The small plots of all heads: where each stands, how it is drawn and how faint. Pure functions. */
+
+import type { HeadTrust, OverviewHead } from "../channel/embedding";
+import type { StackDescription } from "../channel/source";
+import type { DotsMark } from "../draw/marks";
+import { type HeadPlace, headKey } from "./embedding-data";
+import { formatCorrelation } from "./embedding-phrases";
+import { type Grid, galleryGrid, layerGrid, offeredHeads, rankedCells } from "./model-data";
+
+/** By what heads are ordered: by their number, or by how far their plots can be trusted. */
+export type TileOrder = "number" | "correlation" | "recall";
+
+/** Trust by `headKey`. */
+export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
+
+/** The figures of a tile: over keys that may be attended to, or else over all. */
+export function figuresOf(trust: HeadTrust | null | undefined): {
+  correlation: number | null;
+  recall: number | null;
+} {
+  return {
+    correlation: trust?.plot.allowed ?? trust?.plot.all_pairs ?? null,
+    recall: trust?.recall_allowed ?? trust?.recall_all ?? null,
+  };
+}
+
+/** A share of small plots: "42%". */
+function percent(share: number): string {
+  return `${Math.round(100 * share)}%`;
+}
+
+/** "r −0.83 · 42%", in short "−0.83"; "…" of a head that is not measured yet. */
+export function figuresInShort(
+  trust: HeadTrust | null | undefined,
+  words: TileLayout["figures"],
+): string {
+  if (trust === undefined) return "…";
+  const { correlation, recall } = figuresOf(trust);
+  const parts = [
+    correlation === null ? "" : `${words === "words" ? "r " : ""}${formatCorrelation(correlation)}`,
+    recall === null || words === "least" ? "" : percent(recall),
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(" · ") : "no figure";
+}
+
+/** "correlation −0.83, recall 42%", for who cannot see it. */
+export function figuresSpoken(trust: HeadTrust | null | undefined): string {
+  if (trust === undefined) return "not measured yet";
+  const { correlation, recall } = figuresOf(trust);
+  const parts = [
+    correlation === null ? "" : `correlation ${formatCorrelation(correlation)}`,
+    recall === null ? "" : `recall ${percent(recall)}`,
+  ].filter(Boolean);
+  return parts.length > 0 ? parts.join(", ") : "no trust figure";
+}
+
+/** From these correlations on a plot is as faint, and as strong, as it gets. */
+const FAINT_AT = -0.1;
+const STRONG_AT = -0.5;
+const FAINTEST = 0.3;
+
+/**
+ * How strongly a head's plot is drawn, 0 to 1: one whose distances say little of q·k steps back,
+ * so that its shapes are not taken for attention.
+ */
+export function strengthOf(trust: HeadTrust | null | undefined): number {
+  const { correlation } = figuresOf(trust);
+  if (correlation === null) return trust === undefined ? 0.75 : FAINTEST;
+  const share = (correlation - FAINT_AT) / (STRONG_AT - FAINT_AT);
+  return FAINTEST + (1 - FAINTEST) * Math.max(0, Math.min(1, share));
+}
+
+/** Heads by layer, or all of them by a figure, the most trusted first. */
+export function tileGrid(
+  stack: StackDescription,
+  order: TileOrder,
+  trust: TrustMap,
+  perRow: number,
+): Grid {
+  const offered = offeredHeads(stack, null);
+  if (order === "number") return layerGrid(stack, offered);
+  const scores = stack.layers.map((layer, at) => {
+    const row: (number | null)[] = [];
+    for (const head of offered[at] ?? []) {
+      const figures = figuresOf(trust.get(headKey({ layer, head })));
+      const value = figures[order];
+      row[head] = value === null ? null : order === "correlation" ? -value : value;
+    }
+    return row;
+  });
+  return galleryGrid(stack, offered, rankedCells(stack, offered, scores, null), order, perRow);
+}
+
+/** Pixels of the tiles and of what stands around them. */
+export interface TileLayout {
+  /** The side of a plot. */
+  cell: number;
+  /** From one to the next. */
+  across: number;
+  down: number;
+  /** Of the labels on the left and above. */
+  left: number;
+  top: number;
+  /** How much of the figures there is room for. */
+  figures: "words" | "short" | "least";
+  /** Whether each tile has its head's name, because columns mean nothing. */
+  named: boolean;
+  columns: number;
+  width: number;
+  height: number;
+  boxWidth: number;
+  boxHeight: number;
+}
+
+const LEAST_CELL = 46;
+const MOST_CELL = 220;
+/** A gallery's plots have this side: its rows are of any length. */
+const GALLERY_CELL = 104;
+const LEAST_GAP = 6;
+const FIGURE_HEIGHT = 15;
+const NAME_HEIGHT = 15;
+const SCROLLBAR = 15;
+/** So much is shown without a box of its own that scrolls. */
+const WHOLE_HEIGHT = 1400;
+
+function labelWidth(width: number): number {
+  return width < 560 ? 26 : 62;
+}
+
+/** Tiles of a gallery in one row. */
+export function tilesInRow(width: number): number {
+  const cell = width < 560 ? 76 : GALLERY_CELL;
+  return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + LEAST_GAP)));
+}
+
+/** Lays out tiles in a width; where they would be too small, they scroll. */
+export function layOutTiles(options: {
+  columns: number;
+  rows: number;
+  named: boolean;
+  width: number;
+  /** Of the box, where there is more than is shown at once. */
+  mostHeight: number;
+}): TileLayout {
+  const { columns, rows, named, width, mostHeight } = options;
+  const left = named ? 1 : labelWidth(width);
+  const top = named ? 1 : 22;
+  const at = (room: number): TileLayout => {
+    const pitch = Math.floor((room - left) / Math.max(1, columns));
+    const gap = pitch > 110 ? 12 : LEAST_GAP;
+    const cell = Math.max(LEAST_CELL, Math.min(MOST_CELL, pitch - gap));
+    const across = named ? Math.max(pitch, cell + gap) : cell + gap;
+    const down = cell + FIGURE_HEIGHT + gap + 2 + (named ? NAME_HEIGHT : 0);
+    const whole = { width: left + columns * across, height: top + rows * down };
+    const sideways = whole.width > room;
+    const needed = whole.height + (sideways ? SCROLLBAR : 0);
+    const boxHeight = needed <= WHOLE_HEIGHT ? needed : Math.min(needed, mostHeight);
+    const upright = needed > boxHeight;
+    return {
+      cell,
+      across,
+      down,
+      left,
+      top,
+      figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
+      named,
+      columns,
+      ...whole,
+      boxWidth: Math.min(whole.width + (upright ? SCROLLBAR : 0), width),
+      boxHeight,
+    };
+  };
+  const free = at(width);
+  return free.height > free.boxHeight ? at(width - SCROLLBAR) : free;
+}
+
+/** Rows in sight, from a first to before a last. */
+export function rowsInSight(layout: TileLayout, rows: number, scrollTop: number): [number, number] {
+  const first = Math.floor((scrollTop - layout.top) / layout.down);
+  const last = Math.ceil((scrollTop + layout.boxHeight) / layout.down);
+  return [Math.max(0, first), Math.min(rows, last + 1)];
+}
+
+/** What points look like on all tiles: of each point of the overview, every `stride`-th of all. */
+export interface TileLook {
+  /** Of each place in the order in which they are drawn. */
+  order: Uint32Array;
+  color: Uint8Array;
+  shape: Uint8Array;
+  colors: readonly string[];
+  /** How many at the end of the order stand out; 0 where none does, and nothing steps back. */
+  standing: number;
+  /** Whether something is sought or chosen, though it may be none of these points. */
+  seeking: boolean;
+}
+
+/**
+ * The points of an overview in their order, those that stand out last.
+ *
+ * @param order points of the overview, mixed.
+ * @param index of all points of the corpus, which colour each has.
+ * @param standsOut null where nothing is sought.
+ */
+export function tileLook(options: {
+  order: Uint32Array;
+  stride: number;
+  numQueries: number;
+  index: Uint8Array;
+  colors: readonly string[];
+  standsOut: Uint8Array | null;
+}): TileLook {
+  const { stride, numQueries, index, colors, standsOut } = options;
+  const count = options.order.length;
+  const order = new Uint32Array(count);
+  let [back, front] = [0, count];
+  for (const point of options.order) {
+    if (standsOut && standsOut[point * stride] === 1) order[--front] = point;
+    else order[back++] = point;
+  }
+  const color = new Uint8Array(count);
+  const shape = new Uint8Array(count);
+  for (let i = 0; i < count; i++) {
+    const point = (order[i] as number) * stride;
+    color[i] = index[point] as number;
+    shape[i] = point >= numQueries ? 1 : 0;
+  }
+  return { order, color, shape, colors, standing: count - front, seeking: standsOut !== null };
+}
+
+/** Pixels between a tile's edge and its points. */
+const INSET = 4;
+
+/** A tile's corner and side, in pixels. */
+export interface Square {
+  x: number;
+  y: number;
+  side: number;
+}
+
+/** A typical point's neighbours on a tile, in a square of a sixteenth of its side. */
+function crowdOf(coordinates: Uint8Array): number {
+  const counts = new Uint16Array(256);
+  for (let at = 0; at < coordinates.length; at += 2) {
+    const cell = ((coordinates[at + 1] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
+    counts[cell] = Math.min(65535, (counts[cell] as number) + 1);
+  }
+  const sorted = counts.filter((each) => each > 0).sort();
+  let passed = 0;
+  for (const each of sorted) {
+    passed += each;
+    if (passed * 4 >= coordinates.length) return each;
+  }
+  return 0;
+}
+
+/** The points of a head's tile: what steps back, and over it what stands out. */
+export function tileDots(
+  head: OverviewHead,
+  look: TileLook,
+  square: Square,
+  strength: number,
+): DotsMark[] {
+  const { coordinates } = head;
+  const { order, color, shape, colors, standing } = look;
+  const count = order.length;
+  const room = square.side - 2 * INSET;
+  const x = new Float32Array(count);
+  const y = new Float32Array(count);
+  const left = square.x + INSET;
+  const top = square.y + INSET;
+  const scale = room / 255;
+  for (let i = 0; i < count; i++) {
+    const point = order[i] as number;
+    x[i] = left + (coordinates[2 * point] as number) * scale;
+    y[i] = top + (255 - (coordinates[2 * point + 1] as number)) * scale;
+  }
+  const apart = Math.sqrt((room * room) / Math.max(1, count));
+  const radius = Math.max(0.62, Math.min(2.6, 0.6 * apart));
+  const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
+  const opacity = Math.max(0.14, Math.min(0.85, 1.25 / (1 + 0.6 * onEachOther)));
+  const area = { x: square.x, y: square.y, width: square.side, height: square.side };
+  const part = (start: number, stop: number) => ({
+    kind: "dots" as const,
+    count: stop - start,
+    x: x.subarray(start, stop),
+    y: y.subarray(start, stop),
+    color: color.subarray(start, stop),
+    shape: shape.subarray(start, stop),
+    colors,
+    area,
+  });
+  const back = count - standing;
+  const marks: DotsMark[] = [
+    { ...part(0, back), radius, opacity: opacity * strength * (look.seeking ? 0.35 : 1) },
+  ];
+  if (standing > 0) {
+    const emphasis = Math.max(opacity, Math.min(0.95, 60 / standing));
+    marks.push({
+      ...part(back, count),
+      radius: Math.max(1.3, radius * 1.3),
+      opacity: emphasis * Math.max(strength, 0.6),
+    });
+  }
+  return marks;
+}
+
+/** Columns of a row up to its last head. */
+export function usedColumns(cells: readonly (HeadPlace | null)[]): number {
+  let count = cells.length;
+  while (count > 0 && !cells[count - 1]) count--;
+  return count;
+}
+
+/** Whether two places are of the same head. */
+export function sameHead(a: HeadPlace | null, b: HeadPlace | null): boolean {
+  return a?.layer === b?.layer && a?.head === b?.head;
+}

@@ -1,0 +1,175 @@
+/**
+ * The embedding view: queries and keys of a corpus as points, placed so that near means attending;
+ * all heads as small plots, and one of them with its points, its text and its lines.
+ */
+
+import { useComputed } from "@preact/signals";
+import { useEffect, useMemo, useRef } from "preact/hooks";
+import { embeddingPageCarrier } from "../channel/embedding-page";
+import { useExports } from "../ui/exports";
+import { defineView, type ViewContext } from "../ui/mount";
+import { Footer, ViewFrame } from "../ui/view-frame";
+import css from "./embedding.css";
+import { Aggregate } from "./embedding-aggregate";
+import { EmbeddingControls } from "./embedding-controls";
+import controlsCss from "./embedding-controls.css";
+import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./embedding-data";
+import { embeddingExports } from "./embedding-figure";
+import { EmbeddingLegend } from "./embedding-legend";
+import { type EmbeddingModel, makeEmbeddingModel } from "./embedding-model";
+import { EmbeddingOverview } from "./embedding-overview";
+import { makeOverviewTiles } from "./embedding-overview-model";
+import { overviewScene } from "./embedding-overview-scene";
+import type { Pictures } from "./embedding-pictures";
+import { EmbeddingPlot } from "./embedding-plot";
+import type { PlotRoom } from "./embedding-plot-keys";
+import { makePlotModel } from "./embedding-plot-model";
+import { PlotTools } from "./embedding-plot-tools";
+import { TextPane } from "./embedding-text";
+import { coverageOf, sentenceOf, subtitleOf, summaryOf } from "./embedding-words";
+
+type Context = ViewContext<EmbeddingState>;
+
+const ALL_KEYS = [
+  ["↑ ↓ ← →", "move over the heads"],
+  ["Home End", "first, last head of the layer"],
+  ["Page ↑ ↓", "a screen of layers up, down"],
+  ["Enter", "go into the head"],
+  ["Ctrl-wheel", "on a head: go into it"],
+  ["?", "show or hide these keys"],
+] as const;
+
+const ONE_KEYS = [
+  ["← →", "previous, next token of the text"],
+  ["↑ ↓", "the token's query, its key"],
+  ["[ ]", "previous, next layer"],
+  [", .", "previous, next head"],
+  ["+ −", "nearer, farther; far enough: all heads"],
+  ["Shift-arrows", "move the plot, or turn it"],
+  ["Home", "everything in sight"],
+  ["l", "drag draws a lasso, or not"],
+  ["Shift-drag", "draw a lasso"],
+  ["Alt-drag", "move a plot that drags turn"],
+  ["Ctrl-wheel", "nearer, farther, at the pointer"],
+  ["f", "find tokens"],
+  ["Esc", "clear the lasso, the point; then all heads"],
+  ["o", "all heads"],
+  ["?", "show or hide these keys"],
+] as const;
+
+/** From this width on the text stands beside the plot. */
+const BESIDE_FROM = 940;
+const TEXT_SHARE = 0.36;
+const TEXT_GAP = 24;
+
+const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
+
+export function EmbeddingView({ context }: { context: Context }) {
+  const { state } = context;
+  const model = useMemo(() => makeEmbeddingModel(context), []);
+  const tiles = useMemo(() => makeOverviewTiles(context, model), []);
+  const beside = useComputed(() => context.width.value >= BESIDE_FROM);
+  const plotWidth = useComputed(() => {
+    const all = context.width.value;
+    return beside.value ? Math.floor(all * (1 - TEXT_SHARE) - TEXT_GAP) : all;
+  });
+  const plot = useMemo(() => makePlotModel(context, model, plotWidth), []);
+  const pictures = useMemo<Pictures>(
+    () => ({
+      overview: () => {
+        const [grid, layout, look] = [tiles.grid.peek(), tiles.layout.peek(), tiles.look.peek()];
+        if (!grid || !layout || !look) throw new Error(NOTHING);
+        const [heads, trust] = [tiles.heads.peek(), model.trust.peek()];
+        return overviewScene({ grid, layout, look, heads, trust, palette: context.palette.peek() });
+      },
+      plot: () => {
+        const scene = plot.still();
+        if (!scene) throw new Error(NOTHING);
+        return scene;
+      },
+    }),
+    [],
+  );
+  const { entries, busy } = useExports(context, embeddingExports(context, model, pictures));
+  const summary = useComputed(() => summaryOf(context, model));
+  const enlarged = state.enlarged.value;
+  useFocusFollowing(context, enlarged);
+  return (
+    <ViewFrame
+      context={context}
+      name="Embedding view"
+      subtitle={subtitleOf(context, model)}
+      summary={summary}
+      exports={entries}
+      keys={enlarged ? ONE_KEYS : ALL_KEYS}
+      choose="none"
+      // Points of other tokens.
+      onStack={() => ({ heads: [], text: null, selected: [] })}
+      options={<EmbeddingControls context={context} model={model} />}
+      footer={<EmbeddingFooter context={context} model={model} busy={busy.value} />}
+    >
+      {enlarged ? (
+        <OneHead room={{ context, model, plot }} beside={beside.value} width={plotWidth.value} />
+      ) : (
+        <EmbeddingOverview context={context} model={model} tiles={tiles} />
+      )}
+    </ViewFrame>
+  );
+}
+
+/** Where the view had the keyboard, what takes the picture's place has it, too. */
+function useFocusFollowing({ root }: Context, enlarged: boolean): void {
+  // Before what has it goes away.
+  const had = root.matches(":focus-within");
+  const before = useRef(enlarged);
+  useEffect(() => {
+    if (before.current === enlarged) return;
+    before.current = enlarged;
+    const next = enlarged ? ".av-plot, .av-embedding-problem" : ".av-embedding-box";
+    if (had) root.querySelector<HTMLElement>(next)?.focus({ preventScroll: true });
+  }, [enlarged]);
+}
+
+/** One head: its points, or the mean by position, and beside or below them the text. */
+function OneHead(props: { room: PlotRoom; beside: boolean; width: number }) {
+  const { room, beside, width } = props;
+  const { context, model } = room;
+  return (
+    <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
+      <div class="av-embedding-main" style={{ width: `${width}px` }}>
+        <PlotTools {...room} />
+        {context.state.shown.value === "aggregate" ? (
+          <Aggregate context={context} model={model} width={width} />
+        ) : (
+          <EmbeddingPlot {...room} />
+        )}
+      </div>
+      <div class="av-embedding-side">
+        <TextPane context={context} model={model} />
+      </div>
+    </div>
+  );
+}
+
+/** What is said of the picture, and what its colours mean. Apart, because it follows the state. */
+function EmbeddingFooter(props: { context: Context; model: EmbeddingModel; busy: string | null }) {
+  const { context, model, busy } = props;
+  if (!model.corpus.value) return null;
+  return (
+    <Footer sentence={sentenceOf(context, model)} coverage={busy ?? coverageOf(context, model)}>
+      <EmbeddingLegend context={context} model={model} />
+    </Footer>
+  );
+}
+
+const view = defineView<EmbeddingState>({
+  name: "embedding",
+  defaults: EMBEDDING_DEFAULTS,
+  hash: EMBEDDING_HASH,
+  css: css + controlsCss,
+  component: EmbeddingView,
+  pageCarrier: embeddingPageCarrier,
+});
+
+export const openPage = view.openPage;
+export default view.widget;
