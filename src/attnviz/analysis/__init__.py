@@ -4,9 +4,16 @@
     How much weight a head gives to the previous token, the same token, what followed it, ...
 `attnviz.analysis.heads`
     The same for every head of a stack of a record.
+`attnviz.analysis.embedding`
+    Queries and keys of a corpus placed together, and their principal components.
+`attnviz.analysis.trust`
+    How far the places on such a plot say what attends to what.
 """
 
 from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from attnviz.analysis.heads import (
     PATTERNS,
@@ -26,8 +33,24 @@ from attnviz.analysis.patterns import (
     self_token,
 )
 
+if TYPE_CHECKING:
+    from attnviz.analysis.embedding import (
+        Placed,
+        Placing,
+        Plots,
+        place,
+        principal_components,
+        problems,
+    )
+    from attnviz.analysis.trust import HeadTrust, Trust
+
 __all__ = [
     "PATTERNS",
+    "HeadTrust",
+    "Placed",
+    "Placing",
+    "Plots",
+    "Trust",
     "all_head_scores",
     "first_token",
     "head_entropy",
@@ -36,8 +59,30 @@ __all__ = [
     "mass_on",
     "next_token",
     "patterns_of",
+    "place",
     "previous_token",
+    "principal_components",
+    "problems",
     "repeated_induction",
     "same_token",
     "self_token",
 ]
+
+# They need torch, which comes with records; measures of arrays do without.
+_WITH_TORCH = {
+    "HeadTrust": "trust",
+    "Placed": "embedding",
+    "Placing": "embedding",
+    "Plots": "embedding",
+    "Trust": "trust",
+    "place": "embedding",
+    "principal_components": "embedding",
+    "problems": "embedding",
+}
+
+
+def __getattr__(name: str) -> Any:
+    home = _WITH_TORCH.get(name)
+    if home is None:
+        raise AttributeError(f"module 'attnviz.analysis' has no attribute {name!r}")
+    return getattr(importlib.import_module(f"attnviz.analysis.{home}"), name)

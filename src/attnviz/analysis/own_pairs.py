@@ -13,7 +13,7 @@ from attnviz.corpus import Corpus
 from attnviz.masks import PackedMask
 from attnviz.weights import QueryKeyAttention
 
-__all__ = ["OwnPairs", "own_pairs"]
+__all__ = ["OwnKeys", "OwnPairs", "own_keys", "own_pairs"]
 
 # Flags of a mask that are made at once; of a long text only some keys are points.
 _FLAGS = 1 << 22
@@ -79,6 +79,80 @@ def own_pairs(
         for some in numbers.split(max(1, _FLAGS // attention.num_keys)):
             queries = torch.from_numpy(points.query_position[some.numpy()].astype(np.int64))
             yield OwnPairs(some, keys, _allowed(attention, places, queries, positions))
+
+
+@dataclass(frozen=True, eq=False)
+class OwnKeys:
+    """Some queries, and for each the keys of its own text, in rows of the same length.
+
+    Attributes
+    ----------
+    rows : Tensor
+        int64, (n,): numbers of the queries among all queries of the points.
+    columns : Tensor
+        int64, (n, m): numbers of keys among all keys of the points.
+    allowed : Tensor
+        bool, (heads, n, m), or (1, n, m) where it is the same for all heads: which of these keys
+        are the query's own and allowed by its mask.
+    """
+
+    rows: torch.Tensor
+    columns: torch.Tensor
+    allowed: torch.Tensor
+
+
+def own_keys(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    heads: Sequence[int],
+    rows: NDArray[np.int64],
+    *,
+    at_once: int,
+) -> list[OwnKeys]:
+    """Tell the same as `own_pairs`, a number of queries at a time, whichever their texts.
+
+    Parameters
+    ----------
+    corpus, stack, layer, heads, rows
+        As for `own_pairs`.
+    at_once : int
+        How many queries.
+
+    Returns
+    -------
+    list of OwnKeys
+        Queries of texts of like length together, so that little is filled up.
+    """
+    points = corpus.points(stack)
+    texts = points.query_text[rows]
+    lengths = np.zeros(len(corpus), np.int64)
+    np.add.at(lengths, points.key_text, 1)
+    order = np.argsort(lengths[texts], kind="stable")
+    starts = np.searchsorted(points.key_text, texts)
+    found: list[OwnKeys] = []
+    place: dict[int, tuple[int, int]] = {}
+    for begin in range(0, len(rows), at_once):
+        some = order[begin : begin + at_once]
+        most = max(1, int(lengths[texts[some]].max()))
+        columns = np.minimum(starts[some, None] + np.arange(most), points.num_keys - 1)
+        place.update({int(row): (len(found), line) for line, row in enumerate(rows[some])})
+        found.append(
+            OwnKeys(
+                torch.from_numpy(rows[some].astype(np.int64)),
+                torch.from_numpy(columns),
+                torch.zeros(1, len(some), most, dtype=torch.bool),
+            )
+        )
+    for pairs in own_pairs(corpus, stack, layer, heads, rows):
+        for number, row in enumerate(pairs.rows.tolist()):
+            at, line = place[row]
+            flags = found[at].allowed
+            if len(pairs.allowed) > len(flags):
+                flags = flags.repeat(len(pairs.allowed), 1, 1)
+                found[at] = OwnKeys(found[at].rows, found[at].columns, flags)
+            flags[:, line, : pairs.allowed.shape[2]] = pairs.allowed[:, number]
+    return found
 
 
 def _allowed(

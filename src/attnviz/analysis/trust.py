@@ -1,0 +1,315 @@
+"""How far the place of a point on a plot says what it attends to.
+
+Two figures for each head. The correlation of distance with q . k says whether near means a large
+product: -1 is a plot that can be read like a map. Neighbour recall says how many of a query's
+strongest keys are among its nearest ones. Both for the keys that a query may attend to, and for all
+keys of all texts.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from attnviz.analysis.embedding import Placed, problems
+from attnviz.analysis.own_pairs import OwnKeys, own_keys
+from attnviz.corpus import Corpus
+
+__all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "trust"]
+
+#: How many of a query's strongest keys are looked for among its nearest ones.
+NEIGHBOURS = 10
+
+#: The queries and the keys of a head in some space.
+_Sides = tuple[torch.Tensor, torch.Tensor]
+
+# Queries whose distances to all keys are held at once: few enough for the processor's cache.
+_ROWS = 64
+# Points nearer to each other than this share of a plot are at one place.
+_ONE_PLACE = 1e-6
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How clearly near means a large product of query and key.
+
+    Attributes
+    ----------
+    allowed : float or None
+        Over the keys of a query's own text that its mask allows and that are points: the mean over
+        queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries
+        with one such key, or whose keys are all as far or have the same product, say nothing; None
+        where none says anything.
+    all_pairs : float or None
+        The same over the keys of all texts.
+    """
+
+    allowed: float | None
+    all_pairs: float | None
+
+
+@dataclass(frozen=True)
+class HeadTrust:
+    """How far a head's plot can be trusted.
+
+    Attributes
+    ----------
+    before : Trust
+        Of the vectors as the model's attention received them.
+    placed : Trust
+        After scaling, translation and lift, in all dimensions.
+    plot : Trust
+        On the plot.
+    recall_allowed, recall_all : float or None
+        The mean share of a query's ten keys with the largest q . k that are among its ten nearest
+        ones on the plot, of the keys that it may attend to, or of all. Only queries with more than
+        ten count; None where no query has.
+    chance_allowed, chance_all : float or None
+        The same where places say nothing: the mean of ten by the number of keys.
+    queries, of : int
+        How many queries were measured, of how many.
+    """
+
+    before: Trust
+    placed: Trust
+    plot: Trust
+    recall_allowed: float | None
+    recall_all: float | None
+    chance_allowed: float | None
+    chance_all: float | None
+    queries: int
+    of: int
+
+
+def trust(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    placed: Placed,
+    coordinates: torch.Tensor,
+    *,
+    queries: int = 512,
+    seed: int = 0,
+) -> list[HeadTrust | None]:
+    """Measure how far the plots of some heads of a layer can be trusted.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        Whose points.
+    stack : str or None
+        One of its stacks; None is the first.
+    layer : int
+        The model's number of the layer.
+    placed : Placed
+        Some of its heads, from `attnviz.analysis.embedding.place`.
+    coordinates : Tensor
+        (heads, points, dimensions): their plots, queries first.
+    queries : int, default 512
+        Measure so many queries, chosen at random, the same ones for every head.
+    seed : int
+        Of that choice.
+
+    Returns
+    -------
+    list of (HeadTrust or None)
+        One a head of `placed`; None where `attnviz.analysis.embedding.problems` names one, or its
+        coordinates are no finite numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `queries` is no positive whole number, or `coordinates` are not those of these points.
+
+    Notes
+    -----
+    Yeh et al. 2023 (arXiv 2305.03210) judge a placing by the correlation of distance with q . k.
+    Recall of neighbours is the usual figure for how much a projection keeps of them, here from
+    queries to keys alone.
+    """
+    if isinstance(queries, bool) or not hasattr(queries, "__index__"):
+        raise TypeError(f"queries={queries!r} must be a whole number, how many to measure")
+    if operator.index(queries) < 1:
+        raise ValueError(f"queries={queries} must be at least 1, the number of queries to measure")
+    points = corpus.points(stack)
+    if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):
+        raise ValueError(
+            f"coordinates must be (heads, points, dimensions), here ({len(placed.heads)}, "
+            f"{len(points)}, 2) or 3; got {tuple(coordinates.shape)}"
+        )
+    count = min(operator.index(queries), points.num_queries)
+    rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
+    own = own_keys(corpus, stack, layer, placed.heads, np.sort(rows), at_once=_ROWS)
+    vectors = corpus.vectors(stack, layer, placed.heads)
+    found: list[HeadTrust | None] = []
+    for head, problem in enumerate(problems(placed)):
+        plot = coordinates[head].float()
+        if problem is not None or not bool(torch.isfinite(plot).all()):
+            found.append(None)
+            continue
+        spaces = _Spaces(
+            (vectors.queries[head], vectors.keys[head]),
+            (placed.queries[head], placed.keys[head]),
+            (plot[: points.num_queries], plot[points.num_queries :]),
+        )
+        measures = _Measures()
+        for block in own:
+            measures.add(spaces, block, block.allowed[head % len(block.allowed)])
+        found.append(measures.result(count, points.num_queries))
+    return found
+
+
+class _Spaces:
+    """A head's points as they were, where they were placed, and on the plot."""
+
+    def __init__(self, raw: _Sides, placed: _Sides, plot: _Sides) -> None:
+        # Products with keys about their mean: another constant for each query, the same order.
+        self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=0)
+        self._longest = torch.linalg.vector_norm(raw[1], dim=1).max()
+        self._spaces = [_Space(raw), _Space(placed)]
+        self._plot = plot
+        low, high = torch.aminmax(torch.cat(plot), dim=0)
+        self.one_place = _ONE_PLACE * float((high - low).max())
+
+    def products(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.queries[rows] @ self.keys.T
+
+    def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
+        lengths = torch.linalg.vector_norm(self.queries[rows], dim=1)
+        return torch.mul(lengths, self._longest)
+
+    def distances(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        found = [space.distances(rows) for space in self._spaces]
+        queries, keys = self._plot[0][rows], self._plot[1]
+        # Few dimensions: as differences, which tell near neighbours apart.
+        squares = (queries[:, 0, None] - keys[:, 0]).square_()
+        for each in range(1, keys.shape[1]):
+            apart = queries[:, each, None] - keys[:, each]
+            squares.addcmul_(apart, apart)
+        return [*found, squares.sqrt_()]
+
+
+class _Space:
+    """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, about the keys' mean."""
+
+    def __init__(self, sides: _Sides) -> None:
+        queries, keys = sides
+        mean = keys.mean(dim=0)
+        self._queries, self._keys = queries - mean, keys - mean
+        self._squares = torch.einsum("nd,nd->n", self._keys, self._keys)
+
+    def distances(self, rows: torch.Tensor) -> torch.Tensor:
+        queries = self._queries[rows]
+        squares = torch.addmm(self._squares[None], queries, self._keys.T, alpha=-2)
+        squares += torch.einsum("nd,nd->n", queries, queries)[:, None]
+        return squares.clamp_min_(0).sqrt_()
+
+
+@dataclass
+class _Mean:
+    """A mean over those queries that say something."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, values: torch.Tensor, says: torch.Tensor) -> None:
+        self.total += float(values[says].double().sum())
+        self.count += int(says.sum())
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+@dataclass
+class _Measures:
+    """Sums over the queries of one head: allowed keys first, then all."""
+
+    correlations: list[list[_Mean]] = field(
+        default_factory=lambda: [[_Mean() for _ in range(3)] for _ in range(2)]
+    )
+    recalls: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
+    chances: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
+
+    def add(self, spaces: _Spaces, block: OwnKeys, allowed: torch.Tensor) -> None:
+        products, distances = spaces.products(block.rows), spaces.distances(block.rows)
+        size = spaces.size_of_products(block.rows)
+        own_products = products.gather(1, block.columns)
+        own_distances = [far.gather(1, block.columns) for far in distances]
+        self._add_recall(0, own_products, own_distances[-1], allowed, spaces.one_place)
+        self._add_recall(1, products, distances[-1], None, spaces.one_place)
+        self._add_correlations(0, own_products, size, own_distances, allowed)
+        self._add_correlations(1, products, size, distances, None)
+
+    def _add_recall(
+        self,
+        number: int,
+        products: torch.Tensor,
+        nearest: torch.Tensor,
+        counted: torch.Tensor | None,
+        one_place: float,
+    ) -> None:
+        counts = torch.full((len(products),), products.shape[1])
+        if counted is not None:
+            counts = counted.sum(dim=1)
+            products = products.masked_fill(~counted, -torch.inf)
+            nearest = nearest.masked_fill(~counted, torch.inf)
+        enough = counts > NEIGHBOURS
+        if not bool(enough.any()):
+            return
+        strongest = products.topk(NEIGHBOURS, dim=1, sorted=False).indices
+        last = nearest.topk(NEIGHBOURS, dim=1, largest=False).values[:, -1:]
+        found = nearest.gather(1, strongest) <= last + one_place
+        self.recalls[number].add(found.float().mean(dim=1), enough)
+        self.chances[number].add(NEIGHBOURS / counts, enough)
+
+    def _add_correlations(
+        self,
+        number: int,
+        products: torch.Tensor,
+        size: torch.Tensor,
+        distances: list[torch.Tensor],
+        counted: torch.Tensor | None,
+    ) -> None:
+        _centre(products, counted)
+        spread = torch.linalg.vector_norm(products, dim=1)
+        # What differs by rounding alone is all the same.
+        rounding = _ONE_PLACE * products.shape[1] ** 0.5
+        for mean, far in zip(self.correlations[number], distances, strict=True):
+            middle = _centre(far, counted)
+            wide = torch.linalg.vector_norm(far, dim=1)
+            values = torch.einsum("nk,nk->n", far, products) / (wide * spread)
+            tells = (wide > rounding * middle) & (spread > rounding * size)
+            mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
+
+    def result(self, queries: int, of: int) -> HeadTrust:
+        before, placed, plot = (
+            Trust(own.value, every.value) for own, every in zip(*self.correlations, strict=True)
+        )
+        return HeadTrust(
+            before,
+            placed,
+            plot,
+            self.recalls[0].value,
+            self.recalls[1].value,
+            self.chances[0].value,
+            self.chances[1].value,
+            queries,
+            of,
+        )
+
+
+def _centre(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
+    """Take each row's mean from it, in place, and say what it was; only `counted` entries count."""
+    if counted is None:
+        mean = values.mean(dim=1, keepdim=True)
+        values -= mean
+    else:
+        values.masked_fill_(~counted, 0)
+        mean = values.sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp_min(1)
+        values -= mean
+        values.masked_fill_(~counted, 0)
+    return mean[:, 0].abs()
