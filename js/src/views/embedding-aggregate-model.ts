@@ -31,6 +31,11 @@ export interface AggregateModel {
 /** Bins a side, at most. */
 const SIZE = 64;
 
+/** The most positions that a bin holds. */
+function widest(edges: readonly number[]): number {
+  return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
+}
+
 // The plot, its words and its figure are of the same answer.
 const made = new WeakMap<EmbeddingModel, AggregateModel>();
 
@@ -68,8 +73,10 @@ export function aggregateModelOf(
       const now = current.value ? aggregate.value : null;
       const largest = now && largestOf(now);
       if (!now || !largest) return null;
-      const { texts, ofTexts } = now;
-      return { weight: largest.weight, at: binSaid(now, largest)[0], texts, ofTexts };
+      const { texts, ofTexts, queries, ofQueries } = now;
+      const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
+      const of = { texts, ofTexts, queries, ofQueries, bin };
+      return { weight: largest.weight, at: binSaid(now, largest)[0], ...of };
     }),
     scale,
     hovered,

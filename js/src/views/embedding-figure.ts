@@ -37,7 +37,7 @@ export function figureWords(context: Context, model: EmbeddingModel, scene: Scen
     trust ? trustInWords(trust) : "",
     trust ? trustStepsOf(model) : "",
     plotted ? capital(methodOf(context, model)) : "",
-    coverageOf(context, model),
+    coverageOf(context, model, false),
     dots > MOST_DOTS ? `${counted(dots)} points, as one image.` : "",
   ];
   return {

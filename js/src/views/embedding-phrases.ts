@@ -179,21 +179,44 @@ export interface SentenceSaid {
   live: boolean;
 }
 
-/** Where a mean weight is largest: "query 3 → key 0". */
+/** Where a mean weight is largest, "query 3 → key 0", and what it is the mean of. */
 export interface AggregateSaid {
   weight: number;
   at: string;
   texts: number;
   ofTexts: number;
+  queries: number;
+  ofQueries: number;
+  /** Positions of query and key that a bin is wide at most. */
+  bin: [number, number];
+}
+
+/** What a mean by position is the mean of. */
+export function aggregateInWords(said: Omit<AggregateSaid, "weight" | "at">): string {
+  const { texts, ofTexts, queries, ofQueries, bin } = said;
+  const of =
+    texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");
+  const some =
+    queries < ofQueries
+      ? `, ${counted(queries)} of their ${several(ofQueries, "query", "queries")}`
+      : "";
+  const bins =
+    Math.max(...bin) > 1 ? ` A cell is the mean over ${bin[0]} × ${bin[1]} positions at most.` : "";
+  const long = texts > 1 ? ", of each pair of positions over those that have it" : "";
+  return `Over ${of}${some}${long}.${bins}`;
 }
 
 /** What is found, in one sentence; "" where nothing is sought. */
 export function foundInWords(found: SentenceSaid["found"]): string {
   if (!found) return "";
   const { search, count, points } = found;
-  if (count === 0) return `No point is called ${quoted(search)}.`;
-  const verb = count === 1 ? "holds" : "hold";
-  return `${several(count, "point")} of ${counted(points)} ${verb} ${quoted(search)}.`;
+  // In quotes the whole token was meant.
+  const whole = /^"(.+)"$/.exec(search)?.[1];
+  const what = quoted(whole ?? search);
+  if (count === 0) return `No point ${whole === undefined ? "holds" : "is"} ${what}.`;
+  const one = count === 1;
+  const verb = whole !== undefined ? (one ? "is" : "are") : one ? "holds" : "hold";
+  return `${counted(count)} of ${several(points, "point")} ${verb} ${what}.`;
 }
 
 /** The one sentence: where we are, and what stands out. */
@@ -256,7 +279,7 @@ export function corpusInWords(said: CoverageSaid): string {
     ? texts === 1
       ? ", all of its tokens"
       : ", all of their tokens"
-    : ", some of their tokens";
+    : `, some of ${texts === 1 ? "its" : "their"} tokens`;
   return `${points}: ${from}${part}, drawn at random with seed ${said.seed}.`;
 }
 

@@ -69,6 +69,9 @@ export function shadeOf(weight: number, end: number): number {
   return 0.5 * Math.min(1, weight / end);
 }
 
+/** Pixels that tokens of one line may stand apart, which have different heights. */
+const SAME_LINE = 6;
+
 /** The token above or below another, by where they stand; itself where there is none. */
 export function acrossLines(
   boxes: readonly { left: number; right: number; top: number }[],
@@ -78,18 +81,15 @@ export function acrossLines(
   const here = boxes[from];
   if (!here) return from;
   const middle = (here.left + here.right) / 2;
+  const rises = boxes.map((box) => (down ? box.top - here.top : here.top - box.top));
+  const next = Math.min(...rises.filter((rise) => rise >= SAME_LINE));
   let best = from;
-  let bestScore = Number.POSITIVE_INFINITY;
+  let nearest = Number.POSITIVE_INFINITY;
   boxes.forEach((box, i) => {
-    const rise = down ? box.top - here.top : here.top - box.top;
-    if (rise < 4) return;
+    const rise = rises[i] as number;
+    if (rise < next || rise >= next + SAME_LINE) return;
     const aside = Math.max(0, box.left - middle, middle - box.right);
-    // The next line first, and in it the token nearest above or below.
-    const score = rise * 1e4 + aside;
-    if (score < bestScore) {
-      best = i;
-      bestScore = score;
-    }
+    if (aside < nearest) [best, nearest] = [i, aside];
   });
   return best;
 }

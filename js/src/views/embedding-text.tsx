@@ -11,13 +11,7 @@ import { assign } from "../ui/state";
 import { counted, formatSmall, quoted } from "../ui/words";
 import type { EmbeddingState } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
-import {
-  linesCoverageInWords,
-  linesInWords,
-  pointInWords,
-  several,
-  textInWords,
-} from "./embedding-phrases";
+import { linesCoverageInWords, several, textInWords } from "./embedding-phrases";
 import { acrossLines, runningTokens, shadeOf, windowOf } from "./embedding-running";
 import { TextHead } from "./embedding-text-head";
 import { linesSaid, pointSaid } from "./embedding-words";
@@ -123,16 +117,13 @@ function ChosenWords({ context, model, corpus }: PartProps) {
   const point = pointSaid(corpus, chosen);
   const lines = linesSaid(model);
   const problem = model.linesProblem.value;
+  const { kind, token, position } = point;
   return (
     <p class="av-text-words">
-      {problem ? `${sentenceCase(pointInWords(point))}.` : linesInWords(point, lines)}{" "}
+      {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
       <span class="av-muted">{problem ?? linesCoverageInWords(point, lines)}</span>
     </p>
   );
-}
-
-function sentenceCase(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 /** The strongest keys of a query, or queries of a key, with their numbers. */

@@ -9,6 +9,7 @@ import { aggregateModelOf } from "./embedding-aggregate-model";
 import { type EmbeddingState, projectingOf, wayOf } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 import {
+  aggregateInWords,
   corpusInWords,
   explainedInWords,
   type LinesSaid,
@@ -126,8 +127,12 @@ export function sentenceOf(context: Context, model: EmbeddingModel, live = true)
   return said ? sentence(said) : "";
 }
 
-/** The head view's own point is said by its own words: here what the plot was drawn from. */
-export function coverageOf(context: Context, model: EmbeddingModel): string {
+/**
+ * What was drawn of what there is, and what is not exact about it.
+ *
+ * @param live whether the text pane is there, which says by itself what lines cover.
+ */
+export function coverageOf(context: Context, model: EmbeddingModel, live = true): string {
   const { state, record } = context;
   const [corpus, place] = [model.corpus.value, record.place.value];
   if (!corpus || !place) return "";
@@ -136,19 +141,10 @@ export function coverageOf(context: Context, model: EmbeddingModel): string {
   const enlarged = state.enlarged.value;
   if (enlarged && state.shown.value === "aggregate") {
     const mean = aggregateModelOf(context, model).said.value;
-    if (mean) {
-      const of = mean.texts < mean.ofTexts ? ` of ${mean.ofTexts.toLocaleString("en")}` : "";
-      parts.push(
-        `The mean over ${several(mean.texts, "text")}${of}, of those that are long enough.`,
-      );
-    }
-    return parts.join(" ");
+    return mean ? aggregateInWords(mean) : "";
   }
-  if (enlarged && chosen !== null) {
+  if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
-    const problem = model.linesProblem.value;
-    if (problem) parts.push(problem);
-  }
   parts.push(
     corpusInWords({
       numQueries: corpus.numQueries,
