@@ -241,7 +241,7 @@ describe("a projection", () => {
 describe("what else is asked of a head", () => {
   const place = { stack: "self", layer: 3, head: 1 };
 
-  it("trust, of eight heads at once", async () => {
+  it("trust, of four heads at once", async () => {
     const each = carrier((args) => ({
       header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
       data: null,
@@ -252,7 +252,7 @@ describe("what else is asked of a head", () => {
     const trusts = await trustOf(each.source, request);
     expect(trusts.map((trust) => trust?.head)).toEqual(heads);
     const lengths = each.asked.map(([, args]) => (args.heads as number[]).length);
-    expect(lengths).toEqual([8, 8, 4]);
+    expect(lengths).toEqual([4, 4, 4, 4, 4]);
   });
 
   it("norms", async () => {

@@ -48,6 +48,21 @@ describe("a search", () => {
     expect(found('"')).toEqual([]);
   });
 
+  it("takes a space for what is shown in its place", () => {
+    const vocabulary = ["the", "·cat", ",", "##cat", "dog", "a·b"];
+    const shown = corpusWith({ vocabulary });
+    const tokens = (wanted: string): string[] => {
+      const { points } = findPoints(shown, wanted, false) ?? { points: new Uint8Array(0) };
+      const marked = [...points.keys()].filter((point) => points[point] === 1);
+      return [...new Set(marked.map((point) => shown.tokenOf(point)))];
+    };
+    expect(tokens(" cat")).toEqual(["·cat"]);
+    expect(tokens("·cat")).toEqual(["·cat"]);
+    expect(tokens("cat")).toEqual(["·cat", "##cat"]);
+    expect(tokens('"cat"')).toEqual(["·cat", "##cat"]);
+    expect(tokens("a b")).toEqual(["a·b"]);
+  });
+
   it("counts points, queries, different tokens and occurrences", () => {
     const the = findPoints(corpus, "the", false);
     // " dog" is in the vocabulary with no point.

@@ -287,7 +287,7 @@ export async function cancelProjection(
 }
 
 /** Heads whose trust is asked for at once: some tenths of a second of computing. */
-const TRUST_AT_ONCE = 8;
+const TRUST_AT_ONCE = 4;
 
 /** How far the plots of some heads of a layer are to be trusted; null of one that has none. */
 export async function trustOf(

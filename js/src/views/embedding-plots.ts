@@ -188,7 +188,7 @@ export function makeProjection(
 
   const measuring = computed(() => {
     const plot = newest.value;
-    if (!plot || plot.problem !== null || !settled.value) return null;
+    if (!plot || !settled.value) return null;
     // A plot that still moves would be measured again and again.
     if (plot.work !== null && plot.work.state !== "done") return null;
     const { head, ...rest } = plot.request;

@@ -14,14 +14,18 @@ export interface Found {
   occurrences: number;
 }
 
+/** Signs that a token begins a word or goes on with one, as tokens are shown. */
+const JOINTS = /^(##| )+| +$/g;
+
 /** Whether a token matches, as the reader typed it. */
 function matcher(wanted: string, matchCase: boolean): (token: string) => boolean {
-  const fold = (text: string): string => (matchCase ? text : text.toLowerCase());
-  // In quotes: the whole token, but for the space that it may begin with.
+  // Spaces are shown as a dot in the middle, which few keyboards have.
+  const fold = (text: string): string =>
+    (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
   const whole = /^"(.+)"$/.exec(wanted)?.[1];
   if (whole !== undefined) {
-    const trimmed = fold(whole).trim();
-    return (token) => fold(token).trim() === trimmed;
+    const word = fold(whole).replace(JOINTS, "");
+    return (token) => fold(token).replace(JOINTS, "") === word;
   }
   const part = fold(wanted);
   return (token) => fold(token).includes(part);
