@@ -6,25 +6,25 @@ vectors are gathered layer by layer when asked for, and nothing else is copied.
 
 from __future__ import annotations
 
+import copy
 import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from attnviz.columns import Column, Side, read_columns
-from attnviz.kept import KeptHeads, vectors_of_layer
-from attnviz.merged import MergedWeights
-from attnviz.points import LEAST_POINTS, Points, sampled_points
+from attnviz.kept import vectors_of_layer
+from attnviz.points import Points, checked_points, checked_seed, sampled_points
+from attnviz.pooled import check_alike, checked_records, stacks_with_vectors
 from attnviz.record import AttentionRecord
 from attnviz.spans import spans
 from attnviz.stack import AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.weights import QueryKeyAttention
 
-__all__ = ["Corpus", "LayerVectors", "checked_points"]
+__all__ = ["Corpus", "LayerVectors"]
 
 # Characters of a text that name it.
 _NAME = 40
@@ -112,13 +112,13 @@ class Corpus:
         texts_in_all: int | None = None,
         places: Sequence[int] | None = None,
     ) -> None:
-        self.records = _checked_records(records)
+        self.records = checked_records(records)
         self._most = checked_points(points)
-        self.seed = _checked_seed(seed)
+        self.seed = checked_seed(seed)
         self.model = self.records[0].model
-        self.stack_names, left_out = _stacks_with_vectors(self.records)
+        self.stack_names, left_out = stacks_with_vectors(self.records)
         for name in self.stack_names:
-            _check_alike([record.stacks[name] for record in self.records], name)
+            check_alike([record.stacks[name] for record in self.records], name)
         self.notes = [
             *dict.fromkeys(note for record in self.records for note in record.notes),
             *left_out,
@@ -160,6 +160,36 @@ class Corpus:
             If there is no such stack; says which there are.
         """
         return self.records[0].stacks[self._stack_name(name)]
+
+    def only(self, layers: Iterable[int]) -> Corpus:
+        """The same corpus with some of its layers: the same points, and nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers; in each stack those that it has are kept.
+
+        Returns
+        -------
+        Corpus
+
+        Raises
+        ------
+        IndexError
+            If no stack has one of the layers.
+        """
+        wanted = list(layers)
+        # Stacks whose vectors are not known are no part of the corpus.
+        known = {number for name in self.stack_names for number in self.stack(name).layers}
+        missing = [number for number in wanted if number not in known]
+        if missing or not wanted:
+            raise IndexError(f"layers={wanted!r}: this corpus has layers {spans(sorted(known))}")
+        some = copy.copy(self)
+        some.records = tuple(record.only(wanted) for record in self.records)
+        some.stack_names = tuple(
+            name for name in self.stack_names if set(self.stack(name).layers) & set(wanted)
+        )
+        return some
 
     def same_tokens(self, stack: str | None = None) -> bool:
         """Whether the queries and keys of a stack are the same tokens, as in self-attention.
@@ -386,146 +416,6 @@ class Corpus:
             f"<Corpus{name}: {len(self):,}{of} text{'' if len(self) == 1 else 's'}, "
             f"{len(points):,} of {points.in_all:,} points>"
         )
-
-
-def checked_points(points: Any) -> int:
-    """Read how many points there may be.
-
-    Parameters
-    ----------
-    points : int
-        As a caller gave it.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no whole number, or there is no room for a query and a key.
-    """
-    if isinstance(points, bool | np.bool_) or not hasattr(points, "__index__"):
-        raise TypeError(
-            f"points={points!r} must be a whole number, how many queries and keys to look at "
-            "together"
-        )
-    count = operator.index(points)
-    if count < LEAST_POINTS:
-        raise ValueError(
-            f"points={count} leaves no room for a query and a key; give at least {LEAST_POINTS}, "
-            "such as 10_000"
-        )
-    return count
-
-
-def _checked_seed(seed: Any) -> int:
-    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
-        raise TypeError(f"seed={seed!r} must be a whole number")
-    number = operator.index(seed)
-    if number < 0:
-        raise ValueError(f"seed={number} must not be negative")
-    return number
-
-
-def _checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    if isinstance(records, AttentionRecord):
-        raise TypeError(
-            "records must be a list of records, one a text; got one record: put it in []"
-        )
-    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
-        raise TypeError(
-            f"records must be a list of AttentionRecord, one a text; got {type(records).__name__}. "
-            "For a model and texts use attnviz.extract_corpus(model, texts)"
-        )
-    found = tuple(records)
-    if not found:
-        raise ValueError("records is empty; a corpus needs at least one text")
-    for number, record in enumerate(found):
-        if not isinstance(record, AttentionRecord):
-            raise TypeError(
-                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
-            )
-        if record.model != found[0].model:
-            raise ValueError(
-                f"records[{number}] is of {record.model or 'a model without a name'!r} and "
-                f"records[0] of {found[0].model or 'a model without a name'!r}; a corpus is of one "
-                "model: make one for each"
-            )
-    return found
-
-
-def _stacks_with_vectors(
-    records: Sequence[AttentionRecord],
-) -> tuple[tuple[str, ...], list[str]]:
-    """Stacks whose queries and keys all records have, and words on the others."""
-    names = list(dict.fromkeys(name for record in records for name in record.stacks))
-    common, notes = [], []
-    for name in names:
-        without = sum(name not in record.stacks for record in records)
-        if without:
-            notes.append(
-                f"Stack {name!r} is left out: {without} of the {len(records)} texts have none."
-            )
-        elif all(record.stacks[name].has_vectors for record in records):
-            common.append(name)
-        else:
-            notes.append(f"Stack {name!r} is left out: of it only weights are known.")
-    if common:
-        return tuple(common), notes
-    merged = any(
-        isinstance(stack.attention(layer), MergedWeights)
-        for record in records
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    )
-    if merged:
-        raise ValueError(
-            "records are merged into words, which have no queries and keys of their own; give the "
-            "records of the tokens, before merge_words()"
-        )
-    if all(set(record.stacks) == set(names) for record in records):
-        raise ValueError(
-            "records hold weights alone, and points are queries and keys; extract them from the "
-            "model with attnviz.extract_corpus, or use AttentionRecord.from_qk"
-        )
-    raise ValueError(
-        f"records have no stack in common with queries and keys; together they have "
-        f"{', '.join(map(repr, names))}: make a corpus for each kind of text"
-    )
-
-
-def _check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
-    """Refuse stacks that are of models of other shapes."""
-    first = _shape(stacks[0])
-    for number, stack in enumerate(stacks):
-        shape = _shape(stack)
-        if shape == first:
-            continue
-        layer = next((each for each in first if shape.get(each) != first[each]), None)
-        if layer is None or layer not in shape:
-            difference = f"layers {spans(tuple(shape))} and {spans(tuple(first))}"
-        else:
-            (heads, kept, size), (others, other_kept, other_size) = shape[layer], first[layer]
-            difference = (
-                f"in layer {layer} heads {spans(kept)} of {heads} with head_dim {size}, and heads "
-                f"{spans(other_kept)} of {others} with head_dim {other_size}"
-            )
-        raise ValueError(
-            f"records[{number}] and records[0] differ in stack {name!r}: {difference}; a corpus is "
-            "of one model, extracted with the same layers= and heads="
-        )
-
-
-def _shape(stack: AttentionStack) -> dict[int, tuple[int, tuple[int, ...], int]]:
-    """By layer how many heads there are, which are kept, and the length of their vectors."""
-    found = {}
-    for layer in stack.layers:
-        attention = stack.attention(layer)
-        vectors = attention.base if isinstance(attention, KeptHeads) else attention
-        size = vectors.queries.shape[2] if isinstance(vectors, QueryKeyAttention) else 0
-        found[layer] = (attention.num_heads, stack.kept_heads(layer), size)
-    return found
 
 
 def _name(record: AttentionRecord, place: int) -> str:
