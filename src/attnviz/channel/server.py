@@ -28,7 +28,7 @@ from attnviz.channel.tiles import answered_tile
 from attnviz.channel.vectors import encoded_vectors
 from attnviz.record import AttentionRecord
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "finite_scores"]
+__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "finite_scores", "part_of"]
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class RecordServer:
             self._description = packed_description(description)
             if self._description is None:
                 return Reply(description)
-        piece, parts = _part_of(self._description, int(arguments.get("part", 0)), "a description")
+        piece, parts = part_of(self._description, int(arguments.get("part", 0)), "a description")
         return Reply({"parts": parts}, piece)
 
     def _block(self, arguments: Mapping[str, Any]) -> Reply:
@@ -227,7 +227,7 @@ class RecordServer:
             name, text = self._make_page(state)
             self._page = (state, name, text.encode())
         _, name, content = self._page
-        piece, parts = _part_of(content, part, "a page")
+        piece, parts = part_of(content, part, "a page")
         if part == parts - 1:
             self._page = None
         return Reply({"parts": parts, "name": name}, piece)
@@ -249,8 +249,30 @@ def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | No
     return [[float(score) if np.isfinite(score) else None for score in layer] for layer in scores]
 
 
-def _part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
-    """What is sent at once, and in how many parts all is."""
+def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
+    """What is sent at once, and in how many parts all is.
+
+    Parameters
+    ----------
+    content : bytes
+        All of it.
+    part : int
+        Which part, from 0.
+    of : str
+        What it is, for errors.
+
+    Returns
+    -------
+    bytes
+        The part, at most `MAX_REPLY_BYTES`.
+    int
+        How many parts there are, at least one.
+
+    Raises
+    ------
+    ValueError
+        If there is no such part.
+    """
     parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
     if not 0 <= part < parts:
         raise ValueError(f"part {part} of {of} of {parts} parts was asked for")

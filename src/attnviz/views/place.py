@@ -10,7 +10,7 @@ import traitlets
 
 from attnviz.host import warn_caller
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.views.trait_types import Finite, Heads, HeadScores, Index
+from attnviz.views.trait_types import Finite, HeadScores, Index, Numbers
 from attnviz.views.walking import Walk, settled
 
 __all__ = ["PlacedWidget"]
@@ -62,7 +62,7 @@ class PlacedWidget(anywidget.AnyWidget):
 
     stack = traitlets.Unicode().tag(sync=True)
     layer = Index().tag(sync=True)
-    heads = Heads(traitlets.Int()).tag(sync=True)
+    heads = Numbers(traitlets.Int()).tag(sync=True)
     token = Index(None, allow_none=True).tag(sync=True)
     key = Index(None, allow_none=True).tag(sync=True)
     prediction = Index(None, allow_none=True).tag(sync=True)

@@ -1,4 +1,4 @@
-"""Kinds of traits: numpy's numbers, heads as any sequence, scores as arrays."""
+"""Kinds of traits: numpy's numbers, lists as any sequence, scores as arrays."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import traitlets
 
 from attnviz.stack import AttentionStack
 
-__all__ = ["Finite", "HeadScores", "Heads", "Index", "checked_scores"]
+__all__ = ["Finite", "HeadScores", "Index", "Numbers", "checked_scores"]
 
 ScoresByName = dict[str, dict[str, list[list[float | None]]]]
 
@@ -43,13 +43,13 @@ class Finite(traitlets.Float):  # type: ignore[type-arg]
         return checked
 
 
-class Heads(traitlets.List):  # type: ignore[type-arg]
-    """A list of heads, which may be given as any sequence of whole numbers."""
+class Numbers(traitlets.List):  # type: ignore[type-arg]
+    """A list of heads or points, which may be given as any sequence of whole numbers."""
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make a list of what reads as one."""
         if isinstance(value, (list, range, tuple, np.ndarray)):
-            value = [_plain(head) for head in value]
+            value = [_plain(number) for number in value]
         return super().validate(obj, value)
 
 

@@ -1,0 +1,381 @@
+"""The page of an embedding view: where the points of all heads lie, and how far to trust it.
+
+Of each head the principal components in two dimensions are carried, two 16-bit codes a point, as
+`attnviz.channel.embedding.coded` writes them; beside them norms, the mean weight by position in one
+byte each, and the trust figures. With `top_keys` each query's strongest keys come along.
+``js/src/channel/embedding-page.ts`` reads all of it, ``tests/fixtures/embedding.json`` is read by
+both.
+"""
+
+from __future__ import annotations
+
+import base64
+import operator
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from attnviz.channel.corpus_points import describe_corpus, packed_points
+from attnviz.channel.corpus_weights import aggregate, top_keys
+from attnviz.channel.embedding import EmbeddingAnswers, Plot, coded, placing_of
+from attnviz.channel.limits import MAX_REPLY_BYTES
+from attnviz.channel.pictures import encoded_image
+from attnviz.corpus import Corpus
+from attnviz.snapshot.html import FORMAT, document
+from attnviz.snapshot.refusals import code_too_large, megabytes
+from attnviz.snapshot.whole import packed
+from attnviz.static_files import bundle
+
+__all__ = ["MAX_BYTES", "SHOWN_KEYS", "check_top_keys", "make_embedding_page"]
+
+#: What a page may have where nobody says so: more opens slowly.
+MAX_BYTES = 40_000_000
+#: So many keys a query a page without any says the size of.
+SHOWN_KEYS = 5
+
+_MOST_KEYS = 64
+_BINS = 32
+# Pixels of all pictures together: enough for a hundred thumbnails.
+_IMAGE_BYTES = 3_000_000
+# Heads from which is told what keys would take.
+_HEADS_TRIED = 4
+# Of what is counted before anything is computed so much is left by deflating: at the least, and of
+# points without any order.
+_DEFLATED_LEAST, _DEFLATED = 0.6, 0.95
+
+Codes = NDArray[np.uint8]
+
+
+def make_embedding_page(
+    answers: EmbeddingAnswers,
+    state: Mapping[str, Any],
+    *,
+    top_keys: int = 0,
+    max_bytes: int | None = MAX_BYTES,
+    wait: bool = True,
+) -> str:
+    """Make the page of an embedding view.
+
+    Parameters
+    ----------
+    answers : EmbeddingAnswers
+        What a live view would be answered: the page carries the same.
+    state : mapping
+        The view's traits, fit for JSON.
+    top_keys : int, default 0
+        How many keys are carried for each query, the strongest.
+    max_bytes : int, optional
+        Bytes that the page may have; None is any number.
+    wait : bool, default True
+        Whether to wait for the enlarged head's plot where its method takes time. Otherwise it is
+        carried as far as it is.
+
+    Returns
+    -------
+    str
+        A whole HTML document.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `top_keys` makes no sense, or the page is too large, with ways out.
+    ImportError, RuntimeError
+        If a plot was waited for and its method cannot run.
+    """
+    top_keys = check_top_keys(top_keys)
+    corpus = answers.corpus
+    code = packed(bundle("embedding", "page").encode())
+    bare = len(document(corpus.model, "embedding", state, {}, code).encode())
+    if max_bytes is not None:
+        if bare > max_bytes:
+            raise ValueError(code_too_large(max_bytes, bare))
+        expected = _uncompressed(corpus, top_keys)
+        if bare + _DEFLATED_LEAST * expected > max_bytes:
+            size = bare + int(_DEFLATED * expected)
+            raise ValueError(_too_large(corpus, top_keys, max_bytes, bare, size, about=True))
+    asked = _request(state)
+    # First what may fail: all else takes seconds to compute.
+    shown = _carried_projections(answers, state, asked, wait=wait)
+    state = dict(state)
+    if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
+        # What is not there yet cannot be shown.
+        state |= {"method": "pca", "dimensions": 2}
+    data = {
+        "format": FORMAT,
+        "view": "embedding",
+        "state": state,
+        "description": describe_corpus(corpus),
+        "blocks": [],
+        "maps": [],
+        "scores": [],
+        "embedding": {
+            "way": asked["way"],
+            "top_keys": top_keys,
+            "top_keys_add": None if top_keys else _keys_add(corpus),
+            "stacks": [
+                _carried_stack(answers, name, asked, top_keys) for name in corpus.stack_names
+            ],
+            "projections": shown,
+            "images": list(_carried_images(corpus)),
+        },
+    }
+    page = document(corpus.model, "embedding", state, data, code)
+    size = len(page.encode())
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(_too_large(corpus, top_keys, max_bytes, bare, size))
+    return page
+
+
+def check_top_keys(top_keys: Any) -> int:
+    """Refuse what is no number of keys.
+
+    Parameters
+    ----------
+    top_keys : int
+        As given.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none.
+
+    Examples
+    --------
+    >>> check_top_keys(5)
+    5
+    """
+    if isinstance(top_keys, bool) or not hasattr(top_keys, "__index__"):
+        raise TypeError(f"top_keys must be a number of keys, such as 5; got {top_keys!r}")
+    count = operator.index(top_keys)
+    if not 0 <= count <= _MOST_KEYS:
+        raise ValueError(f"top_keys={count} must lie between 0, no lines, and {_MOST_KEYS}")
+    return count
+
+
+def _request(state: Mapping[str, Any]) -> dict[str, Any]:
+    way = {name: state[name] for name in ("scaling", "translate", "lift")}
+    rest = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
+    return {"way": way, "method": "pca", "dimensions": 2} | rest
+
+
+def _carried_stack(
+    answers: EmbeddingAnswers, name: str, asked: Mapping[str, Any], count: int
+) -> dict[str, Any]:
+    corpus = answers.corpus
+    layers = corpus.stack(name).layers
+    progress = tqdm(layers, desc=f"page: {name}", unit="layer", delay=1.0, leave=False)
+    return {
+        "stack": name,
+        "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
+        "count": len(corpus.points(name)),
+        "layers": [_carried_layer(answers, name, layer, asked, count) for layer in progress],
+    }
+
+
+def _carried_layer(
+    answers: EmbeddingAnswers, name: str, layer: int, asked: Mapping[str, Any], count: int
+) -> dict[str, Any]:
+    corpus = answers.corpus
+    heads = corpus.stack(name).kept_heads(layer)
+    plots = answers.plots(name, layer, heads, placing_of(asked["way"]))
+    headers, planes = [], []
+    for head, plot in zip(heads, plots, strict=True):
+        low, size, codes = coded(plot.coordinates)
+        told = plot.header()
+        headers.append(
+            {"head": head, "low": low, "size": size}
+            | {key: told[key] for key in ("explained", "factor", "problem")}
+        )
+        planes.append(codes.T)
+    together = np.stack(planes, axis=1)
+    request = dict(asked) | {"stack": name, "layer": layer, "heads": list(heads)}
+    return {
+        "layer": layer,
+        "heads": headers,
+        # High bytes of a picture have fewer values than low ones: apart they deflate better.
+        "points": packed(
+            np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
+        ),
+        "norms": _carried_norms(answers, name, layer, heads),
+        "trust": answers.trust(request),
+        "aggregate": _carried_aggregate(corpus, name, layer, heads),
+        "keys": packed(_keys(corpus, name, layer, heads, count).tobytes()) if count else None,
+    }
+
+
+def _carried_norms(
+    answers: EmbeddingAnswers, name: str, layer: int, heads: Sequence[int]
+) -> dict[str, Any]:
+    lows, highs, codes = [], [], []
+    for head in heads:
+        header, data = answers.norms({"stack": name, "layer": layer, "head": head})
+        lows.append(header["low"])
+        highs.append(header["high"])
+        # 65,535 is 257 times 255.
+        codes.append(np.rint(np.frombuffer(data, "<u2") / 257).astype(np.uint8))
+    return {"low": lows, "high": highs, "data": packed(np.concatenate(codes).tobytes())}
+
+
+def _carried_aggregate(
+    corpus: Corpus, name: str, layer: int, heads: Sequence[int]
+) -> dict[str, Any]:
+    header: dict[str, Any] | None = None
+    maxima: list[float] = []
+    found: list[Codes | None] = []
+    for head in heads:
+        try:
+            means = aggregate(corpus, name, layer, head, _BINS)
+        except ValueError:
+            # Weights that are no numbers: the plot of the head says so.
+            maxima.append(0.0)
+            found.append(None)
+            continue
+        header = means.header()
+        maximum = max(0.0, float(means.weights.max()))
+        shares = np.sqrt(np.clip(means.weights, 0.0, None) / (maximum or 1.0))
+        codes = np.where(means.weights < 0, 0, 1 + np.rint(254 * shares)).astype(np.uint8)
+        maxima.append(maximum)
+        found.append(codes)
+    if header is None:
+        nothing = {"texts": 0, "of_texts": 0, "queries": 0, "of_queries": 0}
+        edges = {"query_edges": [0, 1], "key_edges": [0, 1]}
+        header = {"rows": 1, "columns": 1} | edges | nothing
+    blank = np.zeros((header["rows"], header["columns"]), np.uint8)
+    data = b"".join((blank if codes is None else codes).tobytes() for codes in found)
+    return header | {"maximum": maxima, "data": packed(data)}
+
+
+def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Codes:
+    """Planes of weight, low byte and high byte of the key, (3, heads, keys, queries)."""
+    planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
+    for place, head in enumerate(heads):
+        try:
+            weights, keys = top_keys(corpus, name, layer, head, count)
+        except ValueError:
+            continue
+        planes[0, place] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
+        planes[1, place], planes[2, place] = keys & 255, keys >> 8
+    return planes
+
+
+def _keys_add(corpus: Corpus) -> dict[str, int]:
+    """About what lines would add to a page, from some heads."""
+    heads = _heads(corpus)
+    # From all over the model, and not the same head of each layer.
+    tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
+    tried = tried[:_HEADS_TRIED]
+    taken = sum(
+        len(packed(_keys(corpus, name, layer, [head], SHOWN_KEYS).tobytes()))
+        for name, layer, head in tried
+    )
+    return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
+
+
+def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
+    return [
+        (name, layer, head)
+        for name in corpus.stack_names
+        for layer in corpus.stack(name).layers
+        for head in corpus.stack(name).kept_heads(layer)
+    ]
+
+
+def _carried_projections(
+    answers: EmbeddingAnswers, state: Mapping[str, Any], asked: Mapping[str, Any], *, wait: bool
+) -> list[dict[str, Any]]:
+    """Plots that are not by two principal components: the enlarged head's, and what is finished."""
+    request = dict(asked) | {name: state[name] for name in ("stack", "method", "dimensions")}
+    if (request["method"], request["dimensions"]) == ("pca", 2):
+        return []
+    heads = _heads(answers.corpus)
+    own = [head for name, layer, head in heads if (name, layer) == (state["stack"], state["layer"])]
+    enlarged = state["heads"][0] if state["heads"] else own[0]
+    found = []
+    for name, layer, head in heads:
+        if name != state["stack"]:
+            continue
+        one = request | {"layer": layer, "head": head}
+        is_shown = (layer, head) == (state["layer"], enlarged)
+        plot, header = _as_far_as_it_is(answers, one, wait=wait and is_shown and state["enlarged"])
+        if plot is None or (request["method"] == "pca" and not is_shown):
+            continue
+        [trust] = answers.trust(one | {"heads": [head]})
+        low, size, codes = coded(plot.coordinates)
+        place = {key: one[key] for key in one if key != "way"}
+        found.append(
+            place
+            | {"header": header | {"low": low, "size": size, "parts": 1}, "trust": trust}
+            | {"data": packed(codes.astype("<u2").tobytes())}
+        )
+    return found
+
+
+def _as_far_as_it_is(
+    answers: EmbeddingAnswers, request: Mapping[str, Any], *, wait: bool
+) -> tuple[Plot | None, dict[str, Any]]:
+    """A plot that stays as it is, and what is told of it."""
+    if request["method"] == "pca" or wait:
+        plot, work = answers.plot(request, wait=wait)
+        return plot, plot.header() | {"work": None if work is None else work.header()}
+    known, final = answers.under_way(request)
+    if known is None:
+        return None, {}
+    words = answers.words_of(request)
+    work_header = {"state": "done" if final else "cancelled", "done": 0, "of": 0, "words": words}
+    return known, known.header() | {"work": work_header}
+
+
+def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
+    """Pictures of the texts that have points."""
+    texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
+    pictures = [
+        (text, index, image)
+        for text in texts
+        for index, image in enumerate(corpus.records[text].images)
+    ]
+    largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
+    for text, index, image in pictures:
+        header, data = encoded_image(image, max(3, largest))
+        yield {"text": text, "index": index} | header | {"data": packed(data)}
+
+
+def _uncompressed(corpus: Corpus, count: int) -> int:
+    """Bytes of base64 of what is carried, before anything is deflated."""
+    heads = _heads(corpus)
+    each = {name: corpus.points(name) for name in corpus.stack_names}
+    taken = sum(5 * len(each[name]) + 2 * count * each[name].num_queries for name, *_ in heads)
+    return taken * 4 // 3
+
+
+def _too_large(
+    corpus: Corpus, count: int, limit: int, bare: int, size: int, *, about: bool = False
+) -> str:
+    """Why no page is made, and what would make it fit."""
+    most = max(len(corpus.points(name)) for name in corpus.stack_names)
+    fitting = int(most * max(0, limit - bare) / (size - bare) * 0.95)
+    ways = []
+    if count:
+        ways.append("leave the lines out with top_keys=0")
+    if fitting >= 2:
+        ways.append(f"make the corpus with points={_round_down(fitting):,}".replace(",", "_"))
+    if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
+        ways.append("choose layers with include_layers=[...]")
+    ways.append(f"allow it with max_mb={megabytes(size)}")
+    return (
+        f"the page of {most:,} points in each of {len(_heads(corpus)):,} heads would have "
+        f"{'about ' if about else ''}{megabytes(size)} MB (at most {megabytes(limit)}): {', or '.join(ways)}. Views in a "
+        "notebook need no page"
+    )
+
+
+def _round_down(number: int) -> int:
+    """To two digits: nobody counts points."""
+    step = int(10 ** max(0, len(str(number)) - 2))
+    return number // step * step

@@ -1,0 +1,521 @@
+"""The embedding view: queries and keys of many texts as points, so that near means attending."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, cast
+
+import traitlets
+from tqdm.auto import tqdm
+
+from attnviz.analysis.projection import missing_package
+from attnviz.channel.corpus_server import CorpusServer
+from attnviz.channel.embedding import EmbeddingAnswers
+from attnviz.channel.kernel import Server
+from attnviz.corpus import Corpus
+from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.snapshot.embedding import MAX_BYTES, make_embedding_page
+from attnviz.snapshot.limits import PagePrecision, check_options
+from attnviz.views.base import AttentionView
+from attnviz.views.trait_types import Index, Numbers
+
+__all__ = ["COLORINGS", "EmbeddingView"]
+
+#: What points can be coloured by in any corpus.
+COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
+
+_LARGEST_SEED = 2**32 - 1
+
+
+class EmbeddingView(AttentionView):
+    """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
+
+    The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210): per head,
+    queries and keys of all texts are scaled and moved so that a query's weight falls with the
+    distance of the key, and projected together. On every plot stands how far to trust it.
+
+    Parameters
+    ----------
+    corpus : Corpus or sequence of AttentionRecord
+        Several records of one model, with queries and keys.
+    include_layers : iterable of int, optional
+        The layers to offer.
+    **traits
+        Initial values of the traits below and of those that all views share (see
+        `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, theme). The first of
+        `heads` is the head that is enlarged. `token` and `key` are a query and a key of `text`:
+        the chosen point.
+
+    Attributes
+    ----------
+    text : int or None
+        Which of the corpus's records `token` and `key` belong to; None is the first. `record` is
+        that record.
+    enlarged : bool
+        One head, or all heads as small plots.
+    shown : {"plot", "aggregate"}
+        The points, or the mean weight by the positions of query and key.
+    method : {"pca", "tsne", "umap"}
+        How the enlarged head is projected; small plots show principal components. t-SNE and UMAP
+        need ``attnviz[embedding]``.
+    dimensions : {2, 3}
+        Of the enlarged plot.
+    scaling : {"norms", "search", "none"}
+        What queries are divided by and keys multiplied by: by their median norms, the best of a
+        grid, or nothing.
+    translate : bool
+        Keys are moved onto the queries.
+    lift : bool
+        Keys get a coordinate that makes a query's order of distances that of its products.
+    perplexity : int
+        Of t-SNE, 2 or more.
+    neighbors : int
+        Of UMAP, 2 or more.
+    seed : int
+        Of t-SNE and UMAP.
+    color : str
+        ``"type"``, ``"position"``, ``"position mod 5"``, ``"norm"``, ``"frequency"``,
+        ``"punctuation"``, ``"text"``, or the name of one of the corpus's columns.
+    points : {"both", "queries", "keys"}
+        Which points are drawn.
+    search : str
+        Tokens to find.
+    match_case : bool
+        Whether the search tells capitals from small letters.
+    selected : list of int
+        Numbers of the points in the lasso, ascending; see `selection`.
+    leave_out, renormalize
+        Of the chosen text's own picture; as in `attnviz.HeadView`.
+
+    Raises
+    ------
+    TypeError
+        If `corpus` is neither, or a keyword is unknown.
+    ValueError
+        If the records are none, or not of one model, or have no queries and keys.
+    ImportError
+        If `method` needs a package that is not installed.
+    traitlets.TraitError
+        If a trait's value does not fit the corpus.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                               # doctest: +SKIP
+    >>> records = [av.extract(model, text, tokenizer=tokenizer) for text in texts]  # doctest: +SKIP
+    >>> view = EmbeddingView(records, color="position", layer=1, heads=[2])       # doctest: +SKIP
+    >>> view.enlarged = True                                                      # doctest: +SKIP
+    """
+
+    name: ClassVar[str] = "embedding"
+
+    _by_reader = False
+
+    text = Index(None, allow_none=True).tag(sync=True)
+    enlarged = traitlets.Bool(default_value=False).tag(sync=True)
+    shown = traitlets.Enum(["plot", "aggregate"], "plot").tag(sync=True)
+    method = traitlets.Enum(["pca", "tsne", "umap"], "pca").tag(sync=True)
+    dimensions = Index(2).tag(sync=True)
+    scaling = traitlets.Enum(["norms", "search", "none"], "norms").tag(sync=True)
+    translate = traitlets.Bool(default_value=True).tag(sync=True)
+    lift = traitlets.Bool(default_value=False).tag(sync=True)
+    perplexity = Index(50).tag(sync=True)
+    neighbors = Index(15).tag(sync=True)
+    seed = Index(0).tag(sync=True)
+    color = traitlets.Unicode("type").tag(sync=True)
+    points = traitlets.Enum(["both", "queries", "keys"], "both").tag(sync=True)
+    search = traitlets.Unicode("").tag(sync=True)
+    match_case = traitlets.Bool(default_value=False).tag(sync=True)
+    selected = Numbers(traitlets.Int()).tag(sync=True)
+    leave_out = traitlets.List(
+        traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
+    ).tag(sync=True)
+    renormalize = traitlets.Bool(default_value=False).tag(sync=True)
+
+    def __init__(
+        self,
+        corpus: Corpus | Sequence[AttentionRecord],
+        *,
+        include_layers: Iterable[int] | None = None,
+        **traits: Any,
+    ) -> None:
+        super().__init__(cast("Any", corpus), include_layers=include_layers, **traits)
+
+    @property
+    def corpus(self) -> Corpus:
+        """What is shown."""
+        return self._corpus
+
+    @property
+    def record(self) -> AttentionRecord:
+        """The record of `text`, the first where none is chosen."""
+        text, records = self.text, self._corpus.records
+        # While several traits are set at once the text may not have been looked at yet.
+        return records[text if text is not None and 0 <= text < len(records) else 0]
+
+    def selection(self) -> list[dict[str, Any]]:
+        """The points in the lasso.
+
+        Returns
+        -------
+        list of dict
+            One a point, in their order: ``point``, its number; ``kind``, ``"query"`` or ``"key"``;
+            ``text``, the index of its record; ``position`` in that text; ``token``, as it is shown.
+
+        Examples
+        --------
+        >>> pandas.DataFrame(view.selection()).token.value_counts()    # doctest: +SKIP
+        """
+        points = self._corpus.points(self.stack)
+        found = []
+        for point in self.selected:
+            is_query = point < points.num_queries
+            place = point if is_query else point - points.num_queries
+            texts, positions = (
+                (points.query_text, points.query_position)
+                if is_query
+                else (points.key_text, points.key_position)
+            )
+            text, position = int(texts[place]), int(positions[place])
+            stack = self._corpus.records[text].stack(self.stack)
+            tokens = stack.query_tokens if is_query else stack.key_tokens
+            found.append(
+                {
+                    "point": point,
+                    "kind": "query" if is_query else "key",
+                    "text": text,
+                    "position": position,
+                    "token": tokens[position],
+                }
+            )
+        return found
+
+    def trust(self) -> list[dict[str, Any]]:
+        """How far the plots of principal components can be trusted, for all heads of the stack.
+
+        Returns
+        -------
+        list of dict
+            One a head: ``layer``, ``head``; means over queries of the correlation of distance with
+            product, -1 at best, of the vectors as they are, as they were placed and on the plot,
+            over the keys that each query may attend to (``before_allowed``, ``placed_allowed``,
+            ``plot_allowed``) and over all (``before_all_pairs``, ...); ``recall_allowed`` and
+            ``recall_all``, the share of a query's ten strongest keys that are among its ten
+            nearest, with what chance would give; ``queries`` measured, ``of`` how many;
+            ``problem``, why a head shows nothing. None where a figure cannot be computed.
+
+        Examples
+        --------
+        >>> pandas.DataFrame(view.trust()).plot_allowed.median()    # doctest: +SKIP
+        """
+        answers = self._answers()
+        stack = self._corpus.stack(self.stack)
+        request = self._request()
+        found = []
+        for layer in tqdm(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
+            heads = list(stack.kept_heads(layer))
+            # Of the principal components: a t-SNE of each head would take hours.
+            measured = answers.trust(request | {"layer": layer, "heads": heads, "method": "pca"})
+            told = answers.problems(self.stack, layer, request["way"], self.dimensions)
+            for head, figures, problem in zip(heads, measured, told, strict=True):
+                flat = _flat(figures or {})
+                found.append({"layer": layer, "head": head} | flat | {"problem": problem})
+        return found
+
+    def to_html(
+        self,
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> str:
+        """The view as one HTML page that works offline.
+
+        The page carries the principal components of all heads in two dimensions, placed as this
+        view places them, with their trust, norms and means by position; of other methods those
+        plots that are finished. Without `top_keys` it draws no attention lines.
+
+        Parameters
+        ----------
+        precision : {"auto"}
+            There is one: coordinates in 16 bits.
+        max_mb : float, optional
+            Megabytes that the page may have; 40 when left out.
+        top_keys : int, default 0
+            How many keys are carried for each query, the strongest, for its lines;
+            `page_size` says what that takes.
+
+        Returns
+        -------
+        str
+            The page: data, code and the state of this view, nothing fetched from anywhere.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the page would be larger than it may be, with ways out, or an argument is none of
+            its values.
+        ImportError, RuntimeError
+            If the enlarged head's plot is by a method that cannot run here.
+
+        Examples
+        --------
+        >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
+        """
+        return self._embedding_page(self.state, precision, max_mb, top_keys, wait=True)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> Path:
+        """Write the view as a file; the ending says which kind.
+
+        Parameters
+        ----------
+        path : path-like
+            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
+            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+        precision, max_mb, top_keys : optional
+            Of the page, also where it is drawn as a picture; see `to_html`.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the ending is none of these, or the page would be larger than it may be.
+        OSError
+            If the file cannot be written; nothing is left half written.
+        ImportError, RuntimeError
+            If the enlarged head's plot is by a method that cannot run here, or an SVG or PNG is
+            asked for and no browser is found.
+
+        Examples
+        --------
+        >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
+        """
+        return self._write(
+            path, lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
+        )
+
+    def snapshot(
+        self,
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> None:
+        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
+
+        Parameters
+        ----------
+        precision, max_mb, top_keys : optional
+            Of the page; see `to_html`. A notebook is as large as the pages in it.
+
+        Raises
+        ------
+        RuntimeError
+            If IPython is not running.
+        TypeError, ValueError
+            If the page would be larger than it may be, or an argument is none of its values.
+
+        Examples
+        --------
+        >>> view.snapshot(max_mb=6)    # doctest: +SKIP
+        """
+        self._show_static(self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys))
+
+    def page_size(self, top_keys: int = 5) -> int:
+        """How large a page would be.
+
+        Parameters
+        ----------
+        top_keys : int, default 5
+            How many keys it carries for each query.
+
+        Returns
+        -------
+        int
+            Bytes, whatever the limit; the page is made to count them.
+
+        Examples
+        --------
+        >>> view.page_size(top_keys=5) - view.page_size(top_keys=0)    # doctest: +SKIP
+        """
+        page = make_embedding_page(self._answers(), self.state, top_keys=top_keys, max_bytes=None)
+        return len(page.encode())
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take what the browser says.
+
+        Parameters
+        ----------
+        sync_data : dict
+            Values by trait.
+        """
+        self._by_reader = True
+        try:
+            super().set_state(sync_data)
+        finally:
+            self._by_reader = False
+
+    def _take(self, given: Any, include_layers: Iterable[int] | None) -> None:
+        corpus = given if isinstance(given, Corpus) else Corpus(given)
+        try:
+            self._corpus = corpus if include_layers is None else corpus.only(include_layers)
+        except IndexError as error:
+            raise IndexError(f"include_layers: {error}") from None
+
+    def _server(self) -> Server:
+        self._corpus_server = CorpusServer(self._corpus, page=self._page_of)
+        return self._corpus_server
+
+    def _answers(self) -> EmbeddingAnswers:
+        return self._corpus_server.answers
+
+    def _request(self) -> dict[str, Any]:
+        """What this view asks of its plots."""
+        return {
+            "stack": self.stack,
+            "way": {"scaling": self.scaling, "translate": self.translate, "lift": self.lift},
+            "method": self.method,
+            "dimensions": self.dimensions,
+            "perplexity": self.perplexity,
+            "neighbors": self.neighbors,
+            "seed": self.seed,
+        }
+
+    def _page(
+        self,
+        state: Mapping[str, Any],
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+    ) -> str:
+        # Asked by the browser: nobody waits a minute for a reply.
+        return self._embedding_page(state, precision, max_mb, 0, wait=False)
+
+    def _embedding_page(
+        self,
+        state: Mapping[str, Any],
+        precision: PagePrecision,
+        max_mb: float | None,
+        top_keys: int,
+        *,
+        wait: bool,
+    ) -> str:
+        limit = check_options(precision, max_mb)
+        if precision != "auto":
+            raise ValueError(
+                f"precision={precision!r}: pages of this view have one precision, 16 bits a "
+                "coordinate; leave it out"
+            )
+        return make_embedding_page(
+            self._answers(),
+            state,
+            top_keys=top_keys,
+            max_bytes=MAX_BYTES if limit is None else limit,
+            wait=wait,
+        )
+
+    @traitlets.validate("stack")
+    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
+        return self._stack_named(proposal["value"]).name
+
+    @traitlets.validate("text")
+    def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:
+        text: int | None = proposal["value"]
+        count = len(self._corpus.records)
+        if text is not None and not 0 <= text < count:
+            raise traitlets.TraitError(f"text={text!r}: the corpus has texts 0 to {count - 1}")
+        return text
+
+    @traitlets.validate("method")
+    def _validate_method(self, proposal: Mapping[str, Any]) -> str:
+        method = proposal["value"]
+        missing = missing_package(method)
+        # A reader's choice is answered in the picture, where the reader looks.
+        if missing is not None and not self._by_reader:
+            raise ImportError(f"method={method!r}: {missing}")
+        return cast("str", method)
+
+    @traitlets.validate("dimensions", "perplexity", "neighbors", "seed")
+    def _validate_number(self, proposal: Mapping[str, Any]) -> int:
+        name: str = proposal["trait"].name
+        value: int = proposal["value"]
+        least, most = {"dimensions": (2, 3), "seed": (0, _LARGEST_SEED)}.get(name, (2, None))
+        if value < least or (most is not None and value > most):
+            bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+            raise traitlets.TraitError(f"{name}={value!r} must be {bounds}")
+        return value
+
+    @traitlets.validate("color")
+    def _validate_color(self, proposal: Mapping[str, Any]) -> str:
+        color: str = proposal["value"]
+        known = [*COLORINGS, *self._corpus.column_names]
+        if color not in known:
+            raise traitlets.TraitError(
+                f"color={color!r} must be one of {', '.join(map(repr, known))}; columns of your "
+                "own are given with columns="
+            )
+        return color
+
+    @traitlets.validate("selected")
+    def _validate_selected(self, proposal: Mapping[str, Any]) -> list[int]:
+        selected = sorted(set(proposal["value"]))
+        count = len(self._corpus.points(self._stack_named(self.stack).name))
+        if selected and not 0 <= selected[0] <= selected[-1] < count:
+            wrong = selected[0] if selected[0] < 0 else selected[-1]
+            raise traitlets.TraitError(
+                f"selected: there is no point {wrong}; stack {self.stack!r} has points 0 to "
+                f"{count - 1}"
+            )
+        return selected
+
+    @traitlets.observe("text")
+    def _fit_to_text(self, change: Mapping[str, Any]) -> None:
+        """A place that the new text does not have is none."""
+        del change
+        if not self.stack:
+            return
+        stack = self._stack_named(self.stack)
+        for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
+            position = getattr(self, name)
+            if position is not None and position >= len(tokens):
+                setattr(self, name, None)
+        self._walk_on()
+
+    @traitlets.observe("stack")
+    def _forget_selected(self, change: Mapping[str, Any]) -> None:
+        """Points of one stack mean nothing in another."""
+        if change["old"] and change["old"] != change["new"]:
+            self.selected = []
+
+    def _stack_named(self, name: str) -> AttentionStack:
+        try:
+            self._corpus.stack(name)
+        except KeyError as error:
+            raise traitlets.TraitError(error.args[0]) from None
+        return self.record.stack(name)
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self._corpus!r}>"
+
+
+def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
+    """Figures of figures under one name: a table has no columns within columns."""
+    flat: dict[str, Any] = {}
+    for name, value in figures.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{name}_{key}": each for key, each in value.items()}
+        elif name != "head":
+            flat[name] = value
+    return flat
