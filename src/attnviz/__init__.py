@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from attnviz import demos
     from attnviz.corpus import Corpus
     from attnviz.extraction import extract
+    from attnviz.extraction.corpus import extract_corpus
     from attnviz.images import PatchGrid
     from attnviz.predictions import Candidate, Prediction
     from attnviz.projected import ProjectedKeys
@@ -55,6 +56,7 @@ __all__ = [
     "dashboard",
     "demos",
     "extract",
+    "extract_corpus",
     "load",
     "show_head_view",
     "show_matrix_view",
@@ -78,6 +80,7 @@ _HOMES = {
     "Tokens": "attnviz.tokens",
     "dashboard": "attnviz.show",
     "extract": "attnviz.extraction",
+    "extract_corpus": "attnviz.extraction.corpus",
     "load": "attnviz.record",
     "show_head_view": "attnviz.show",
     "show_matrix_view": "attnviz.show",

@@ -19,15 +19,13 @@ from attnviz.kept import vectors_of_layer
 from attnviz.points import Points, checked_points, checked_seed, sampled_points
 from attnviz.pooled import check_alike, checked_records, stacks_with_vectors
 from attnviz.record import AttentionRecord
+from attnviz.reservations import reservations_of
 from attnviz.spans import spans
 from attnviz.stack import AttentionStack
-from attnviz.tokens import Tokens
+from attnviz.titles import title_of
 from attnviz.weights import QueryKeyAttention
 
 __all__ = ["Corpus", "LayerVectors"]
-
-# Characters of a text that name it.
-_NAME = 40
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,7 +130,7 @@ class Corpus:
                 "for each"
             )
         self.names = tuple(
-            _name(record, place) for record, place in zip(self.records, self.places, strict=True)
+            title_of(record, place) for record, place in zip(self.records, self.places, strict=True)
         )
         self._lengths: dict[Side, list[int]] = {}
         for name in self.stack_names:
@@ -309,9 +307,6 @@ class Corpus:
     def reservations(self, stack: str | None, layer: int) -> list[str]:
         """What is not exact in the joint embedding of a layer, in a reader's words.
 
-        Moving all keys by the same vector t adds q . t to all logits of a query, which softmax does
-        not see. A soft cap and a sink do see it, and a position bias is no part of the distance.
-
         Parameters
         ----------
         stack : str or None
@@ -329,24 +324,7 @@ class Corpus:
         IndexError
             If there is no such layer.
         """
-        attention = self.attention(stack, layer, 0)
-        found = []
-        if attention.softcap is not None:
-            found.append(
-                f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is "
-                "not exact here, the moved points would give other weights."
-            )
-        if attention.sinks is not None:
-            found.append(
-                "Each head of this layer has a sink, a learned logit that takes a share of every "
-                "row: moving the keys is not exact here, it would change that share."
-            )
-        if attention.bias is not None:
-            found.append(
-                "This layer adds a position bias to its logits: the weights follow query · key and "
-                "the bias, distances follow query · key alone."
-            )
-        return found
+        return reservations_of(self.attention(stack, layer, 0))
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -413,28 +391,6 @@ class Corpus:
         of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
         points = self.points()
         return (
-            f"<Corpus{name}: {len(self):,}{of} text{'' if len(self) == 1 else 's'}, "
+            f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
             f"{len(points):,} of {points.in_all:,} points>"
         )
-
-
-def _name(record: AttentionRecord, place: int) -> str:
-    tokens = record.stack().query_tokens
-    if tokens.grids:
-        return f"image {place}"
-    return _first_words(tokens) or f"text {place}"
-
-
-def _first_words(tokens: Tokens) -> str:
-    """The beginning of a text, put together from its tokens."""
-    shown = [
-        token
-        for token, special in zip(tokens.text[:_NAME], tokens.special, strict=False)
-        if not special
-    ]
-    # Where a space is a part of tokens, they follow each other without one.
-    between = "" if any("·" in token for token in shown) else " "
-    text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
-    if len(text) > _NAME or len(tokens) > _NAME:
-        return f"{text[: _NAME - 1].rstrip()}…"
-    return text

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_POINTS", "Points", "sampled_points"]
+__all__ = ["LEAST_POINTS", "Points", "checked_points", "checked_seed", "sampled_points"]
 
 #: A query and a key.
 LEAST_POINTS = 2
@@ -160,6 +162,62 @@ def sampled_points(
         *_all_of(taken, key_counts),
         in_all=in_all,
     )
+
+
+def checked_points(points: Any) -> int:
+    """Read how many points there may be.
+
+    Parameters
+    ----------
+    points : int
+        As a caller gave it.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no whole number, or there is no room for a query and a key.
+    """
+    if isinstance(points, bool | np.bool_) or not hasattr(points, "__index__"):
+        raise TypeError(
+            f"points={points!r} must be a whole number, how many queries and keys to look at "
+            "together"
+        )
+    count = operator.index(points)
+    if count < LEAST_POINTS:
+        raise ValueError(
+            f"points={count} leaves no room for a query and a key; give at least {LEAST_POINTS}, "
+            "such as 10_000"
+        )
+    return count
+
+
+def checked_seed(seed: Any) -> int:
+    """Read the seed of a random order.
+
+    Parameters
+    ----------
+    seed : int
+        As a caller gave it.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no whole number, or negative.
+    """
+    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
+        raise TypeError(f"seed={seed!r} must be a whole number")
+    number = operator.index(seed)
+    if number < 0:
+        raise ValueError(f"seed={number} must not be negative")
+    return number
 
 
 def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places]:

@@ -8,10 +8,14 @@ import torch
 from torch import nn
 from transformers import PreTrainedModel
 
-__all__ = ["check_ids", "check_length", "num_positions"]
+__all__ = ["TooManyTokensError", "check_ids", "check_length", "num_positions"]
 
 _POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
 _NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
+
+
+class TooManyTokensError(ValueError):
+    """A text has more tokens than the model has positions."""
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
@@ -64,13 +68,13 @@ def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder:
 
     Raises
     ------
-    ValueError
+    TooManyTokensError
         If `length` exceeds the table of learned or fixed positions. Rotary and relative positions
         have no such bound.
     """
     bound = num_positions(model, decoder=decoder)
     if bound is not None and length > bound:
-        raise ValueError(
+        raise TooManyTokensError(
             f"{argument}: {length} tokens are too many, {type(model).__name__} has positions for "
             f"{bound}. Shorten the text, or give the tokenizer's own output with truncation=True, "
             f"max_length={bound}"

@@ -1,0 +1,52 @@
+"""What the joint query-key embedding does not keep of a layer's attention, in a reader's words."""
+
+from __future__ import annotations
+
+from attnviz.weights import QueryKeyAttention
+
+__all__ = ["reservations_of"]
+
+
+def reservations_of(attention: QueryKeyAttention) -> list[str]:
+    """Say what is not exact where all keys of a layer's heads are moved by the same vector.
+
+    Parameters
+    ----------
+    attention : QueryKeyAttention
+        A layer's.
+
+    Returns
+    -------
+    list of str
+        Sentences; none for a plain softmax.
+
+    Notes
+    -----
+    Moving keys by t adds ``q . t`` to all logits of a query, which softmax does not see. A soft cap
+    and a sink do see it: the first bends the logits it is added to, the second is a logit that it
+    is not added to. A position bias stays what it is, and is no part of any distance.
+
+    Examples
+    --------
+    >>> import torch
+    >>> vectors = torch.zeros(1, 2, 4)
+    >>> reservations_of(QueryKeyAttention(vectors, vectors, 0.5))
+    []
+    """
+    found = []
+    if attention.softcap is not None:
+        found.append(
+            f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is not "
+            "exact here, the moved points would give other weights."
+        )
+    if attention.sinks is not None:
+        found.append(
+            "Each head of this layer has a sink, a learned logit that takes a share of every row: "
+            "moving the keys is not exact here, it would change that share."
+        )
+    if attention.bias is not None:
+        found.append(
+            "This layer adds a position bias to its logits: the weights follow query · key and the "
+            "bias, distances follow query · key alone."
+        )
+    return found
