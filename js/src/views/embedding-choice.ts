@@ -48,7 +48,10 @@ export function makeChoice(
     const pin = points.isKey(point)
       ? { token: null, key: position }
       : { token: position, key: null };
-    assign(state, { text, ...pin });
+    // Tokens that are left out are left out of their own text: in another they would be others.
+    const leave_out = state.leave_out.peek().filter((each) => typeof each === "string");
+    const moved = text !== state.text.peek();
+    assign(state, { text, ...pin, ...(moved && { leave_out }) });
   };
   return { chosen, choose };
 }

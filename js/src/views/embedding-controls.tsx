@@ -1,13 +1,14 @@
 /** The embedding view's own controls: what is shown, how it was made, what is sought. */
 
-import type { Corpus, Method } from "../channel/embedding";
+import { useMemo } from "preact/hooks";
+import type { Corpus, Method, Projecting } from "../channel/embedding";
 import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
-import { assign } from "../ui/state";
+import { assign, valuesOf } from "../ui/state";
 import { counted } from "../ui/words";
-import { COLORINGS, type EmbeddingState } from "./embedding-data";
+import { COLORINGS, type EmbeddingState, projectingOf } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
-import { placingInWords, several, workInWords } from "./embedding-phrases";
+import { methodInWords, placingInWords, several, workInWords } from "./embedding-phrases";
 
 interface ControlProps {
   context: ViewContext<EmbeddingState>;
@@ -37,9 +38,12 @@ export function EmbeddingControls({ context, model }: ControlProps) {
   const { state } = context;
   const live = context.source.carrier.makesPages;
   const corpus = model.corpus.value;
-  if (!corpus || corpus.count === 0) return null;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
+  // What a page was opened with is what it carries beside the principal components.
+  const carried = useMemo(() => projectingOf(valuesOf(state)), []);
+  const other = carried.method !== "pca" || carried.dimensions === 3;
+  if (!corpus || corpus.count === 0) return null;
   return (
     <>
       <div class="av-row av-options">
@@ -58,8 +62,13 @@ export function EmbeddingControls({ context, model }: ControlProps) {
       </div>
       {plotted && live && (
         <div class="av-row av-options">
-          {enlarged && <Projecting context={context} />}
+          {enlarged && <ProjectingControls context={context} />}
           <Placing context={context} model={model} />
+        </div>
+      )}
+      {plotted && !live && enlarged && other && (
+        <div class="av-row av-options">
+          <Carried context={context} carried={carried} />
         </div>
       )}
       <Work context={context} model={model} />
@@ -71,7 +80,8 @@ export function EmbeddingControls({ context, model }: ControlProps) {
 function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
   const { state } = context;
   const options = colorings(corpus);
-  const selected = state.selected.value.length;
+  // One head's plot has its own.
+  const selected = state.enlarged.value ? 0 : state.selected.value.length;
   return (
     <>
       <Choice
@@ -119,7 +129,7 @@ function Search({ context, model }: ControlProps) {
     ? `${several(found.tokens, "different token")}; ${several(found.queries, "query", "queries")} and ${several(found.count - found.queries, "key")} among the points`
     : "";
   return (
-    <search class="av-field av-find">
+    <search class="av-field av-find av-find-points">
       <input
         type="search"
         placeholder="Find token"
@@ -179,7 +189,7 @@ const METHODS: [Method, string][] = [
 ];
 
 /** How the enlarged head is projected, with the numbers that matter to it. */
-function Projecting({ context }: { context: ViewContext<EmbeddingState> }) {
+function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> }) {
   const { state } = context;
   const method = state.method.value;
   return (
@@ -222,11 +232,32 @@ function Projecting({ context }: { context: ViewContext<EmbeddingState> }) {
           label="Seed"
           title="The same seed gives the same plot; another shows what of it is chance"
           value={state.seed.value}
-          range={[0, 2 ** 31 - 1]}
+          range={[0, 2 ** 32 - 1]}
           onChange={(seed) => assign(state, { seed })}
         />
       )}
     </>
+  );
+}
+
+/** Of a page: the principal components, or the plot that it was made with. */
+function Carried(props: { context: ViewContext<EmbeddingState>; carried: Projecting }) {
+  const { carried } = props;
+  const { state } = props.context;
+  const now =
+    state.method.value === carried.method && state.dimensions.value === carried.dimensions;
+  return (
+    <Choice
+      label="Method"
+      value={now ? "carried" : "pca"}
+      options={[
+        ["pca", "PCA"],
+        ["carried", methodInWords(carried, true)],
+      ]}
+      onChange={(value) =>
+        assign(state, value === "carried" ? carried : { method: "pca", dimensions: 2 })
+      }
+    />
   );
 }
 

@@ -15,7 +15,7 @@ import type { Coloring } from "./embedding-colors";
 import { type EmbeddingState, headKey } from "./embedding-data";
 import { meanMarks, meanScaleBox } from "./embedding-mean";
 import type { EmbeddingModel } from "./embedding-model";
-import { formatNumber, several, trustInWords } from "./embedding-phrases";
+import { formatNumber, several } from "./embedding-phrases";
 import type { Pictures } from "./embedding-pictures";
 import { coverageOf, methodOf, sentenceOf, subtitleOf, trustStepsOf } from "./embedding-words";
 
@@ -31,13 +31,11 @@ export function figureWords(context: Context, model: EmbeddingModel, scene: Scen
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
   const plotted = !enlarged || state.shown.peek() === "plot";
-  const trust = enlarged && plotted ? model.headTrust.peek() : null;
   const dots = dotsIn(scene.back, scene.front);
   const parts = [
-    trust ? trustInWords(trust) : "",
-    trust ? trustStepsOf(model) : "",
-    plotted ? capital(methodOf(context, model)) : "",
     coverageOf(context, model, false),
+    enlarged && plotted ? trustStepsOf(model) : "",
+    plotted ? capital(methodOf(context, model)) : "",
     dots > MOST_DOTS ? `${counted(dots)} points, as one image.` : "",
   ];
   return {

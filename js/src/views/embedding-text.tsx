@@ -14,6 +14,7 @@ import type { EmbeddingModel } from "./embedding-model";
 import { linesCoverageInWords, several, textInWords } from "./embedding-phrases";
 import { acrossLines, runningTokens, shadeOf, windowOf } from "./embedding-running";
 import { TextHead } from "./embedding-text-head";
+import { TextImage } from "./embedding-text-image";
 import { linesSaid, pointSaid } from "./embedding-words";
 
 interface TextProps {
@@ -47,13 +48,14 @@ export function TextPane({ context, model }: TextProps) {
   const live = context.source.carrier.makesPages;
   const same = (context.record.place.value?.stack.key_tokens ?? null) === null;
   const count = corpus.textTokens[text] ?? 0;
+  const side: Kind = byKey.value ? "key" : "query";
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-text-header">
         <h2 class="av-pane-title">{images ? imageInWords(name, text) : capital(name, text)}</h2>
-        {same && count > 0 && (
+        {same && count > 0 && !(images && live) && (
           <Switch
-            label="click for keys"
+            label="choose keys"
             on={byKey.value}
             onChange={(on) => {
               byKey.value = on;
@@ -71,7 +73,8 @@ export function TextPane({ context, model }: TextProps) {
         </button>
       </header>
       <ChosenWords context={context} model={model} corpus={corpus} />
-      {!(images && live) &&
+      {images && !live && <TextImage {...{ context, model, corpus, text }} kind={side} />}
+      {!images &&
         (same ? (
           <Running {...{ context, model, corpus, text }} kind="both" byKey={byKey.value} />
         ) : (

@@ -23,6 +23,7 @@ import {
   several,
   stepsInWords,
   summary,
+  trustInWords,
 } from "./embedding-phrases";
 
 export { trustInWords } from "./embedding-phrases";
@@ -143,6 +144,8 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
     const mean = aggregateModelOf(context, model).said.value;
     return mean ? aggregateInWords(mean) : "";
   }
+  const trust = enlarged ? model.headTrust.value : null;
+  if (trust && !problemOf(context, model)) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
   parts.push(
