@@ -29,9 +29,11 @@ if TYPE_CHECKING:
         show_model_view,
         show_neuron_view,
     )
+    from attnviz.show_embedding import show_embedding_view
     from attnviz.stack import AttentionStack
     from attnviz.tokens import Tokens
     from attnviz.views.dashboard import Dashboard
+    from attnviz.views.embedding import EmbeddingView
     from attnviz.views.head import HeadView
     from attnviz.views.matrix import MatrixView
     from attnviz.views.model import ModelView
@@ -45,6 +47,7 @@ __all__ = [
     "Candidate",
     "Corpus",
     "Dashboard",
+    "EmbeddingView",
     "HeadView",
     "MatrixView",
     "ModelView",
@@ -58,6 +61,7 @@ __all__ = [
     "extract",
     "extract_corpus",
     "load",
+    "show_embedding_view",
     "show_head_view",
     "show_matrix_view",
     "show_model_view",
@@ -70,6 +74,7 @@ _HOMES = {
     "Candidate": "attnviz.predictions",
     "Corpus": "attnviz.corpus",
     "Dashboard": "attnviz.views.dashboard",
+    "EmbeddingView": "attnviz.views.embedding",
     "HeadView": "attnviz.views.head",
     "MatrixView": "attnviz.views.matrix",
     "ModelView": "attnviz.views.model",
@@ -82,6 +87,7 @@ _HOMES = {
     "extract": "attnviz.extraction",
     "extract_corpus": "attnviz.extraction.corpus",
     "load": "attnviz.record",
+    "show_embedding_view": "attnviz.show_embedding",
     "show_head_view": "attnviz.show",
     "show_matrix_view": "attnviz.show",
     "show_model_view": "attnviz.show",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from attnviz.record import AttentionRecord
     from attnviz.snapshot.limits import PagePrecision
     from attnviz.views.base import AttentionView
+    from attnviz.views.embedding import EmbeddingView
 
 __all__ = ["main"]
 
@@ -30,6 +31,7 @@ _EPILOG = """examples:
   attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
   attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
   attnviz head-view --model ./my-gpt2 --text "The cat sat." --max-mb 2 -o small.html
+  attnviz embedding-view --model ./my-gpt2 --texts texts.txt --points 5000 -o points.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
 """
@@ -80,6 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_output(demo)
     for name, (_, what) in _VIEWS.items():
         _add_view(commands, name, what)
+    _add_embedding_view(commands)
     return parser
 
 
@@ -98,10 +101,68 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     produced.add_argument(
         "--generate", type=int, metavar="N", help="let the model produce up to N tokens"
     )
+    _add_place(view)
+    view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+    _add_keeping(view)
+    view.add_argument("--words", action="store_true", help="merge subword tokens into words")
+    _add_output(view)
+
+
+def _add_embedding_view(commands: Any) -> None:
+    what = "queries and keys of many texts as points"
+    view = commands.add_parser(
+        "embedding-view",
+        help=what,
+        description=f"Run a model on many texts and write its embedding view: {what}.",
+        epilog="example: attnviz embedding-view --model ./my-gpt2 --texts texts.txt -o x.html",
+    )
+    view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
+    view.add_argument(
+        "--texts", required=True, type=Path, metavar="FILE", help="what the model reads, one a line"
+    )
+    view.add_argument(
+        "--points",
+        type=int,
+        default=5_000,
+        metavar="N",
+        help="queries and keys of a head that are looked at together (default: %(default)s)",
+    )
+    view.add_argument(
+        "--seed",
+        type=int,
+        default=0,
+        metavar="N",
+        help="of the random order of texts, and of t-SNE and UMAP (default: %(default)s)",
+    )
+    _add_place(view)
+    view.add_argument(
+        "--enlarged", action="store_true", help="show one head, the first chosen, and not all"
+    )
+    view.add_argument("--color", help="type, position, norm, frequency, punctuation, text, ...")
+    view.add_argument(
+        "--method",
+        choices=["pca", "tsne", "umap"],
+        default="pca",
+        help="how the enlarged head is projected (default: %(default)s)",
+    )
+    view.add_argument(
+        "--top-keys",
+        type=int,
+        default=0,
+        metavar="N",
+        help="strongest keys carried for each query, for its lines (default: %(default)s)",
+    )
+    _add_keeping(view)
+    _add_file(view, "default: 40")
+
+
+def _add_place(view: argparse.ArgumentParser) -> None:
     view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
     view.add_argument("--layer", type=int, help="layer shown first")
     view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
-    view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+
+
+def _add_keeping(view: argparse.ArgumentParser) -> None:
     view.add_argument(
         "--layers", type=_numbers, metavar="N,N", help="layers to keep, such as 0,5 or 0-3"
     )
@@ -115,8 +176,6 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     view.add_argument(
         "--spool", metavar="FOLDER", help="write queries and keys there, not into memory"
     )
-    view.add_argument("--words", action="store_true", help="merge subword tokens into words")
-    _add_output(view)
 
 
 def _numbers(text: str) -> list[int]:
@@ -132,6 +191,16 @@ def _numbers(text: str) -> list[int]:
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
+    _add_file(command, "default: 6, for a long text up to 80; with --exact whatever it takes")
+    command.add_argument(
+        "--exact",
+        action="store_true",
+        help="carry every weight, of at most 200 million, or queries and keys as they are where "
+        "that is smaller; in no more than --max-mb, if given",
+    )
+
+
+def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
     command.add_argument(
         "-o",
         "--output",
@@ -140,17 +209,10 @@ def _add_output(command: argparse.ArgumentParser) -> None:
         help="x.html, x.svg or x.png (default: the view's name, as in head_view.html)",
     )
     command.add_argument(
-        "--exact",
-        action="store_true",
-        help="carry every weight, of at most 200 million, or queries and keys as they are where "
-        "that is smaller; in no more than --max-mb, if given",
-    )
-    command.add_argument(
         "--max-mb",
         type=float,
         metavar="MB",
-        help="megabytes that the page may have (default: 6, for a long text up to 80; "
-        "with --exact whatever it takes)",
+        help=f"megabytes that the page may have ({usual_size})",
     )
     command.add_argument(
         "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
@@ -180,17 +242,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from traitlets import TraitError
 
     from attnviz.snapshot.file_kinds import check_file_kind
-    from attnviz.snapshot.limits import check_options
+    from attnviz.snapshot.limits import check_options, check_top_keys
 
-    precision: PagePrecision = "exact" if options.exact else "auto"
+    precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
     try:
         shown = options.view if options.command == "demo" else options.command
         output = options.output or Path(f"{shown.replace('-', '_')}.html")
         # Said before a model runs, not after: a spool folder is written once.
         check_file_kind(output)
         check_options(precision, options.max_mb)
-        view = _demo(options) if options.command == "demo" else _view(options)
-        path = view.save(output, precision=precision, max_mb=options.max_mb)
+        if options.command == "embedding-view":
+            check_top_keys(options.top_keys)
+            points = _embedding_view(options)
+            path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys)
+        else:
+            view = _demo(options) if options.command == "demo" else _view(options)
+            path = view.save(output, precision=precision, max_mb=options.max_mb)
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130
@@ -271,6 +338,51 @@ def _view(options: argparse.Namespace) -> AttentionView:
         if getattr(options, name) is not None
     }
     return _view_class(options.command)(record, theme=options.theme, **given)
+
+
+def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
+    from attnviz.analysis.projection import missing_package
+    from attnviz.show_embedding import corpus_of
+    from attnviz.views.embedding import EmbeddingView
+
+    missing = missing_package(options.method)
+    if missing is not None:
+        raise ImportError(missing)
+    texts = _lines(options.texts)
+    print(f"attnviz: loading and running {options.model}", file=sys.stderr)
+    kept = {
+        name: getattr(options, name)
+        for name in ("layers", "keep_heads", "dtype", "spool")
+        if getattr(options, name) is not None
+    }
+    if options.device != "cpu":
+        kept["device"] = options.device
+    corpus = corpus_of(options.model, texts, points=options.points, seed=options.seed, **kept)
+    given = {
+        name: getattr(options, name)
+        for name in ("stack", "layer", "heads", "color")
+        if getattr(options, name) is not None
+    }
+    return EmbeddingView(
+        corpus,
+        enlarged=options.enlarged,
+        method=options.method,
+        seed=options.seed,
+        theme=options.theme,
+        **given,
+    )
+
+
+def _lines(path: Path) -> list[str]:
+    """The texts of a file, one a line."""
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--texts {path} is not UTF-8: {error}") from None
+    texts = [line for line in lines if line.strip()]
+    if not texts:
+        raise ValueError(f"--texts {path} holds no text; give one a line")
+    return texts
 
 
 def _reason(error: BaseException) -> str:

@@ -46,6 +46,7 @@ FLOORS = [
     {"views"},
     {"demos", "recording"},
     {"show"},
+    {"show_embedding"},
     {"cli", "__init__"},
     {"__main__"},
 ]

@@ -10,7 +10,6 @@ both.
 from __future__ import annotations
 
 import base64
-import operator
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -25,18 +24,18 @@ from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.channel.pictures import encoded_image
 from attnviz.corpus import Corpus
 from attnviz.snapshot.html import FORMAT, document
+from attnviz.snapshot.limits import check_top_keys
 from attnviz.snapshot.refusals import code_too_large, megabytes
 from attnviz.snapshot.whole import packed
 from attnviz.static_files import bundle
 
-__all__ = ["MAX_BYTES", "SHOWN_KEYS", "check_top_keys", "make_embedding_page"]
+__all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
 
 #: What a page may have where nobody says so: more opens slowly.
 MAX_BYTES = 40_000_000
 #: So many keys a query a page without any says the size of.
 SHOWN_KEYS = 5
 
-_MOST_KEYS = 64
 _BINS = 32
 # Pixels of all pictures together: enough for a hundred thumbnails.
 _IMAGE_BYTES = 3_000_000
@@ -127,36 +126,6 @@ def make_embedding_page(
     if max_bytes is not None and size > max_bytes:
         raise ValueError(_too_large(corpus, top_keys, max_bytes, bare, size))
     return page
-
-
-def check_top_keys(top_keys: Any) -> int:
-    """Refuse what is no number of keys.
-
-    Parameters
-    ----------
-    top_keys : int
-        As given.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-
-    Examples
-    --------
-    >>> check_top_keys(5)
-    5
-    """
-    if isinstance(top_keys, bool) or not hasattr(top_keys, "__index__"):
-        raise TypeError(f"top_keys must be a number of keys, such as 5; got {top_keys!r}")
-    count = operator.index(top_keys)
-    if not 0 <= count <= _MOST_KEYS:
-        raise ValueError(f"top_keys={count} must lie between 0, no lines, and {_MOST_KEYS}")
-    return count
 
 
 def _request(state: Mapping[str, Any]) -> dict[str, Any]:
@@ -368,10 +337,11 @@ def _too_large(
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         ways.append("choose layers with include_layers=[...]")
     ways.append(f"allow it with max_mb={megabytes(size)}")
+    roughly = "about " if about else ""
     return (
         f"the page of {most:,} points in each of {len(_heads(corpus)):,} heads would have "
-        f"{'about ' if about else ''}{megabytes(size)} MB (at most {megabytes(limit)}): {', or '.join(ways)}. Views in a "
-        "notebook need no page"
+        f"{roughly}{megabytes(size)} MB (at most {megabytes(limit)}): {', or '.join(ways)}. Views "
+        "in a notebook need no page"
     )
 
 

@@ -8,15 +8,23 @@ or 128 where queries look ahead, up to 40 or 80 MB. 12 layers of 12 causal heads
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from attnviz.record import AttentionRecord
 from attnviz.stack import AttentionStack
 
-__all__ = ["PagePrecision", "check_options", "count_rows", "count_weights", "default_limit"]
+__all__ = [
+    "PagePrecision",
+    "check_options",
+    "check_top_keys",
+    "count_rows",
+    "count_weights",
+    "default_limit",
+]
 
 #: ``"auto"`` or ``"exact"``.
 PagePrecision = Literal["auto", "exact"]
@@ -29,6 +37,8 @@ MAX_WEIGHTS = 200_000_000
 MAX_LOOKED_AT = 5_000_000_000
 #: Up to so many weights are computed twice, to measure what rounding vectors does to all of them.
 MAX_MEASURED = 100_000_000
+#: Keys of each query that a page carries at most where a person says how many.
+MAX_KEYS = 64
 #: No browser takes a longer text.
 MAX_MEGABYTES = 400
 
@@ -78,6 +88,36 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
         )
     # Never none at all: a limit that is too low is refused with the size that would do.
     return max(1, round(max_mb * 1_000_000))
+
+
+def check_top_keys(top_keys: Any) -> int:
+    """Refuse what is no number of keys.
+
+    Parameters
+    ----------
+    top_keys : int
+        As given.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none.
+
+    Examples
+    --------
+    >>> check_top_keys(5)
+    5
+    """
+    if isinstance(top_keys, bool) or not hasattr(top_keys, "__index__"):
+        raise TypeError(f"top_keys must be a number of keys, such as 5; got {top_keys!r}")
+    count = operator.index(top_keys)
+    if not 0 <= count <= MAX_KEYS:
+        raise ValueError(f"top_keys={count} must lie between 0, no lines, and {MAX_KEYS}")
+    return count
 
 
 def count_rows(stack: AttentionStack) -> int:
