@@ -17,14 +17,24 @@ export interface Placed {
  *
  * @param textOf the word of a place and its width; null where it has none.
  * @param taken boxes of words that are there already.
+ * @param covers whether a box would hide something: where it can be helped no word stands there.
+ * @param least whether a word that can stand nowhere else may do so.
  */
 export function placeWords(
   places: Iterable<number>,
   { x, y }: Projected,
   textOf: (place: number) => { text: string; width: number } | null,
-  options: { room: Room; most: number; height: number; away: number; taken?: Placed[] },
+  options: {
+    room: Room;
+    most: number;
+    height: number;
+    away: number;
+    taken?: Placed[];
+    covers?: (left: number, middle: number, width: number) => boolean;
+    least?: boolean;
+  },
 ): Placed[] {
-  const { room, most, height, away } = options;
+  const { room, most, height, away, covers } = options;
   const there = [...(options.taken ?? [])];
   const placed: Placed[] = [];
   const free = (left: number, middle: number, width: number): boolean =>
@@ -50,7 +60,10 @@ export function placeWords(
       [atX - word.width / 2, atY - away - height / 2],
       [atX - word.width / 2, atY + away + height / 2],
     ];
-    const found = tries.find(([left, middle]) => free(left, middle, word.width));
+    const possible = tries.filter(([left, middle]) => free(left, middle, word.width));
+    const found =
+      possible.find(([left, middle]) => !covers?.(left, middle, word.width)) ??
+      (options.least || !covers ? possible[0] : undefined);
     if (!found) continue;
     const one = { place, x: found[0], y: found[1], ...word };
     placed.push(one);

@@ -8,6 +8,7 @@ import type { Palette } from "../ui/palette";
 import { headKey } from "./embedding-data";
 import {
   figuresInShort,
+  problemInShort,
   strengthOf,
   type TileLayout,
   type TileLook,
@@ -56,7 +57,8 @@ export function overviewScene(picture: OverviewPicture): Scene {
         height: cell - 1,
         stroke: palette.rule,
       });
-      if (head?.problem) marks.push(...problemMarks(head.problem, square, palette));
+      if (head?.problem)
+        marks.push(...problemMarks(problemInShort(head.problem, cell), square, palette));
       else if (head) marks.push(...tileDots(head, look, square, strengthOf(measured)));
       const middle = square.x + cell / 2;
       const size = layout.figures === "words" ? 10.5 : 9.5;

@@ -19,6 +19,7 @@ import {
   figuresInShort,
   figuresOf,
   figuresSpoken,
+  problemInShort,
   sameHead,
   type TileLayout,
   type TileOrder,
@@ -378,7 +379,7 @@ function Tile(props: RowProps & { cell: ScoredCell; column: number }) {
           height: `${layout.cell}px`,
         }}
       >
-        {problem && <span aria-hidden="true">{problem}</span>}
+        {problem && <span aria-hidden="true">{problemInShort(problem, layout.cell)}</span>}
       </div>
       <div
         class={`av-embedding-figures av-embedding-${layout.figures}`}

@@ -6,15 +6,9 @@ import { type DotsMark, fontOf, type LineMark, type Mark, type TextFont } from "
 import { fitLabel } from "../ui/labels";
 import type { Palette } from "../ui/palette";
 import type { Coloring } from "./embedding-colors";
+import { anyWithin, type HitGrid, hitGrid, type Lasso } from "./embedding-hit";
 import { inSight, type Placed, placeWords } from "./embedding-labels";
-import {
-  type Cloud,
-  type Lasso,
-  opacityOf,
-  type Projected,
-  type Room,
-  radiusOf,
-} from "./embedding-scatter";
+import { type Cloud, opacityOf, type Projected, type Room, radiusOf } from "./embedding-scatter";
 
 /** What points of a cloud look like, at each place of its order. */
 export interface CloudLook {
@@ -231,12 +225,20 @@ function namesOf(
 ): Placed[] {
   const { corpus, cloud, projected, room, zoom } = shown;
   const textOf = (place: number) => labelOf(corpus, cloud.points[place] as number);
-  const options = { room, height: LABEL_HEIGHT, away: radiusOf(cloud.count, room, zoom) + 6 };
+  const radius = radiusOf(cloud.count, room, zoom);
+  const options = { room, height: LABEL_HEIGHT, away: radius + 6 };
   const names: Placed[] = [];
-  const add = (places: number[], most: number): void => {
-    names.push(...placeWords(places, projected, textOf, { ...options, most, taken: names }));
+  let grid: HitGrid | null = null;
+  const covers = (left: number, middle: number, width: number): boolean => {
+    grid ??= hitGrid(projected, room);
+    const [up, down] = [middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2];
+    return anyWithin(grid, projected, [left - radius, up - radius, left + width + radius, down]);
   };
-  if (at >= 0) add([at], 1);
+  const add = (places: number[], most: number, least: boolean): void => {
+    const more = { most, taken: names, covers, least };
+    names.push(...placeWords(places, projected, textOf, { ...options, ...more }));
+  };
+  if (at >= 0) add([at], 1, true);
   if (at >= 0 && lines && lines.point === chosen) {
     const strongest = Array.from(lines.points, (point, i) => ({ point, weight: lines.weights[i] }))
       .sort((a, b) => (b.weight as number) - (a.weight as number))
@@ -244,18 +246,22 @@ function namesOf(
     add(
       strongest.flatMap(({ point }) => placeOf(point) ?? []).filter((place) => place !== at),
       NAMED_KEYS,
+      true,
     );
   }
   if (points) {
     const standing: number[] = [];
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
-    if (standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM) add(standing, MOST_NAMES);
+    // All of one word are told by the search.
+    const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((place) => textOf(place).text));
+    const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
+    if (few && words.size > 1) add(standing, MOST_NAMES, false);
   } else if (
     chosen === null &&
     (zoom >= NAMED_FROM || inSight(projected, room, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
   ) {
-    add(inSight(projected, room, 2000), MOST_NAMES);
+    add(inSight(projected, room, 2000), MOST_NAMES, false);
   }
   return names;
 }

@@ -4,6 +4,7 @@ import { computed, effect, type ReadonlySignal, type Signal, signal } from "@pre
 import type { Scene } from "../draw/marks";
 import type { ViewContext } from "../ui/mount";
 import type { EmbeddingState } from "./embedding-data";
+import { type HitGrid, hitGrid, inLasso, type Lasso, nearestPlace } from "./embedding-hit";
 import type { EmbeddingModel } from "./embedding-model";
 import { standingOut } from "./embedding-overview-model";
 import {
@@ -20,13 +21,8 @@ import {
 import {
   type Camera,
   type Cloud,
-  type HitGrid,
-  hitGrid,
-  inLasso,
-  type Lasso,
   makeCloud,
   mixedOrder,
-  nearestPlace,
   project,
   type Room,
   wholeCamera,

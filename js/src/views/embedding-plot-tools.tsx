@@ -2,8 +2,6 @@
 
 import type { ComponentChildren } from "preact";
 import { keptHeads } from "../channel/source";
-import { assign } from "../ui/state";
-import { counted } from "../ui/words";
 import { headKey, neighbourOf } from "./embedding-data";
 import { TRUST_HELP } from "./embedding-phrases";
 import { leave, type PlotRoom, zoomBy } from "./embedding-plot-keys";
@@ -32,7 +30,6 @@ export function PlotTools(props: PlotRoom) {
     );
   };
   const many = place.stack.layers.some((layer) => keptHeads(place.stack, layer).length > 1);
-  const selected = state.selected.value.length;
   return (
     <div class="av-embedding-tools">
       <button
@@ -90,16 +87,6 @@ export function PlotTools(props: PlotRoom) {
               Fit
             </Tool>
           </fieldset>
-          {selected > 0 && (
-            <button
-              type="button"
-              class="av-chip"
-              title="Clear the lasso (Esc)"
-              onClick={() => assign(state, { selected: [] })}
-            >
-              {counted(selected)} in the lasso ×
-            </button>
-          )}
         </>
       )}
     </div>

@@ -5,10 +5,11 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Corpus } from "../channel/embedding";
 import { type Hint, ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
-import { quoted } from "../ui/words";
+import { counted, quoted } from "../ui/words";
+import { drawnOn, type Lasso } from "./embedding-hit";
 import { type PlotRoom, pressed, zoomBy } from "./embedding-plot-keys";
-import type { Camera, Lasso } from "./embedding-scatter";
-import { drawnOn, movedBy, turned } from "./embedding-scatter";
+import type { Camera } from "./embedding-scatter";
+import { movedBy, turned } from "./embedding-scatter";
 import { problemOf, sentenceOf } from "./embedding-words";
 
 /** A drag begins after so many pixels; before, it is a click. */
@@ -189,7 +190,9 @@ export function EmbeddingPlot(props: PlotRoom) {
 
   const hint = useComputed<Hint | null>(() => {
     const [point, at, corpus] = [model.hovered.value, pointer.value, model.corpus.value];
-    return point === null || !at || !corpus ? null : { ...hintOf(corpus, point), ...at };
+    // The chosen one has its word on the plot, and is told of beside it.
+    if (point === null || !at || !corpus || point === model.chosen.value) return null;
+    return { ...hintOf(corpus, point), ...at };
   });
   const label = useComputed(() => sentenceOf(context, model) || "Loading");
   const place = useComputed(() => {
@@ -228,6 +231,16 @@ export function EmbeddingPlot(props: PlotRoom) {
           onKeyDown,
         }}
       />
+      {state.selected.value.length > 0 && (
+        <button
+          type="button"
+          class="av-chip av-embedding-selected"
+          title="Clear the lasso (Esc)"
+          onClick={() => assign(state, { selected: [] })}
+        >
+          {counted(state.selected.value.length)} in the lasso ×
+        </button>
+      )}
     </div>
   );
 }

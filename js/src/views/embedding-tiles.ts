@@ -54,6 +54,11 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
 
+/** Why a head has no plot, as far as a tile has room to say so. */
+export function problemInShort(problem: string, cell: number): string {
+  return problem.length * 90 > cell * cell ? "no plot" : problem;
+}
+
 /** From these correlations on a plot is as faint, and as strong, as it gets. */
 const FAINT_AT = -0.1;
 const STRONG_AT = -0.5;
@@ -277,7 +282,7 @@ export function tileDots(
   const apart = Math.sqrt((room * room) / Math.max(1, count));
   const radius = Math.max(0.62, Math.min(2.6, 0.6 * apart));
   const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
-  const opacity = Math.max(0.14, Math.min(0.85, 1.25 / (1 + 0.6 * onEachOther)));
+  const opacity = Math.max(0.26, Math.min(0.85, 1.6 / (1 + 0.6 * onEachOther)));
   const area = { x: square.x, y: square.y, width: square.side, height: square.side };
   const part = (start: number, stop: number) => ({
     kind: "dots" as const,

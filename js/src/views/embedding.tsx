@@ -134,19 +134,23 @@ function useFocusFollowing({ root }: Context, enlarged: boolean): void {
 function OneHead(props: { room: PlotRoom; beside: boolean; width: number }) {
   const { room, beside, width } = props;
   const { context, model } = room;
+  // The mean is of all texts.
+  const aggregated = context.state.shown.value === "aggregate";
   return (
     <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
       <div class="av-embedding-main" style={{ width: `${width}px` }}>
         <PlotTools {...room} />
-        {context.state.shown.value === "aggregate" ? (
+        {aggregated ? (
           <Aggregate context={context} model={model} width={width} />
         ) : (
           <EmbeddingPlot {...room} />
         )}
       </div>
-      <div class="av-embedding-side">
-        <TextPane context={context} model={model} />
-      </div>
+      {!aggregated && (
+        <div class="av-embedding-side">
+          <TextPane context={context} model={model} />
+        </div>
+      )}
     </div>
   );
 }
