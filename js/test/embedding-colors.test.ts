@@ -205,7 +205,7 @@ describe("numbers that tell nothing apart", () => {
 describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   const { background } = PALETTES[theme];
   const stops = scaleStops(theme);
-  const unknown = PALETTES[theme].negative;
+  const unknown = PALETTES[theme].positive;
 
   it("stand out from the background by 3 to 1", () => {
     const kinds = coloring(corpus, "tag", roomOf(theme));

@@ -1,15 +1,15 @@
 /**
  * What points are coloured by, and the colours. Pure functions.
  *
- * Kinds take the colours of chosen heads, which every kind of sight tells apart; numbers take the
- * part of the matrix's map that stands out from the background (js/test/embedding-colors.test.ts).
+ * Kinds take the colours of chosen heads, which every kind of sight tells apart; numbers take a map
+ * of one way in lightness and many hues (js/test/embedding-colors.test.ts).
  * Colour is never alone: queries are discs and keys are squares, whatever they are coloured by.
  */
 
 import type { Corpus } from "../channel/embedding";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../ui/palette";
 import { counted } from "../ui/words";
-import { colorMap } from "./matrix-colors";
+import { mapOf } from "./matrix-colors";
 
 export interface LegendEntry {
   label: string;
@@ -42,17 +42,23 @@ export interface Coloring {
   note: string | null;
 }
 
+/**
+ * From low to high, after matplotlib's "inferno" (van der Walt and Smith 2015), as far as it stands
+ * out from the background by 3 to 1: a point is a few pixels wide. Of inferno, plasma,
+ * viridis and mako it has the longest way left to every kind of sight.
+ */
+const STOPS: Record<ThemeName, readonly string[]> = {
+  light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
+  dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
+};
 /** Colours of a scale. */
 const STEPS = 64;
-/** The part of a theme's map that stands out from its background by 3 to 1 or more. */
-const PART: Record<ThemeName, [number, number]> = { light: [0.44, 1], dark: [0.36, 1] };
 
 /** A theme's colours of numbers, from low to high. */
 export function scaleStops(theme: ThemeName): string[] {
-  const map = colorMap(theme);
-  const [from, to] = PART[theme];
+  const map = mapOf(STOPS[theme]);
   return Array.from({ length: STEPS }, (_, i) => {
-    const at = 3 * Math.round((from + ((to - from) * i) / (STEPS - 1)) * 255);
+    const at = 3 * Math.round((i * 255) / (STEPS - 1));
     const hex = Array.from(map.subarray(at, at + 3), (value) =>
       value.toString(16).padStart(2, "0"),
     );
@@ -159,11 +165,11 @@ function byNumber(
     high,
     stops,
     log,
-    // The scale has no warm colour.
-    unknown: unknown > 0 ? { label: "not known", color: palette.negative, count: unknown } : null,
+    // The scale has no blue.
+    unknown: unknown > 0 ? { label: "not known", color: palette.positive, count: unknown } : null,
   };
   const note = unknown > 0 ? `Of ${counted(unknown)} points “${name}” is not known.` : null;
-  return { name, index, palette: [...stops, palette.negative], legend, note };
+  return { name, index, palette: [...stops, palette.positive], legend, note };
 }
 
 /**

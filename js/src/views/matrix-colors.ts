@@ -77,7 +77,8 @@ function rgbOfOklab([lightness, a, b]: Three): Three {
   ];
 }
 
-function mapOf(stops: readonly string[]): Uint8ClampedArray {
+/** Red, green and blue of 256 colours from the first stop to the last, by equal steps of lightness. */
+export function mapOf(stops: readonly string[]): Uint8ClampedArray {
   const points = stops.map((color) => oklabOf(rgbOf(color)));
   const first = (points[0] as Three)[0];
   const last = (points.at(-1) as Three)[0];
