@@ -129,8 +129,6 @@ export function trustFor(layer: number, head: number) {
   };
 }
 
-const deflated = deflateSync(JSON.stringify(ANSWER));
-
 /** Answers as the kernel does, or when it is told to, or not at all. */
 export class Kernel implements Carrier {
   makesPages = true;
@@ -140,6 +138,7 @@ export class Kernel implements Carrier {
   waiting: { name: string; args: Record<string, unknown>; answer: () => void }[] = [];
   aborted: string[] = [];
   failing: ReadonlyMap<string, string> = new Map();
+  points = ANSWER;
   /** How far a t-SNE is. */
   work: ProjectionWork = { state: "done", done: 5, of: 5, words: "" };
   retried = 0;
@@ -184,7 +183,9 @@ export class Kernel implements Carrier {
 
   #reply(name: string, args: object): Reply {
     if (name === "describe") return { header: DESCRIPTION, data: null };
-    if (name === "corpus") return { header: { parts: 1 }, data: deflated };
+    if (name === "corpus") {
+      return { header: { parts: 1 }, data: deflateSync(JSON.stringify(this.points)) };
+    }
     if (name === "overview") {
       const { stack, layers } = args as OverviewRequest;
       const here = DESCRIPTION.stacks.find((each) => each.name === stack);

@@ -2,7 +2,7 @@ import { afterEach, describe, expect, it, vi } from "vitest";
 import { assign } from "../src/ui/state";
 import type { EmbeddingState } from "../src/views/embedding-data";
 import { type EmbeddingModel, makeEmbeddingModel } from "../src/views/embedding-model";
-import { COUNT, Kernel, type Room, roomWith } from "./embedding-kernel";
+import { ANSWER, COUNT, Kernel, type Room, roomWith } from "./embedding-kernel";
 
 /** Machines that test are busy. */
 const PATIENT = { timeout: 15_000 };
@@ -389,6 +389,16 @@ describe("the chosen point", () => {
   it("is the query where a page was opened with both", async () => {
     const each = make({ text: 1, token: 3, key: 1 });
     await until(() => expect(each.model.chosen.value).toBe(3));
+  });
+
+  it("is of the first text where none is chosen, as another view's token is", async () => {
+    const kernel = new Kernel();
+    const text = ANSWER.queries.text.map((each) => each - 1);
+    kernel.points = { ...ANSWER, queries: { ...ANSWER.queries, text } };
+    const each = make({ token: 3 }, kernel);
+    await until(() => expect(each.model.chosen.value).toBe(3));
+    assign(each.state, { token: null });
+    expect(each.model.chosen.value).toBeNull();
   });
 
   it("is none where its token is not among the points", async () => {

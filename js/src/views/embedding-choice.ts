@@ -27,9 +27,9 @@ export function makeChoice(
   });
   const chosen = computed(() => {
     const points = corpus.value;
-    // Of a corpus of one text nobody has to say which.
-    const text = state.text.value ?? (points?.names.length === 1 ? 0 : null);
-    if (!points || text === null) return null;
+    // As in Python: where no text is chosen, queries and keys are the first one's.
+    const text = state.text.value ?? 0;
+    if (!points) return null;
     const [query, pinned] = [state.token.value, state.key.value];
     const isKey = pinned !== null && (byKey.value || query === null);
     const position = isKey ? pinned : query;
