@@ -41,7 +41,14 @@ const TRUST: HeadTrust = {
   of: 5000,
 };
 
-const IT: PointSaid = { kind: "query", token: "it", text: 3, name: "The animal", position: 10 };
+const IT: PointSaid = {
+  kind: "query",
+  token: "it",
+  text: 3,
+  name: "The animal",
+  unit: "text",
+  position: 10,
+};
 
 function said(changed: Partial<SentenceSaid> = {}): SentenceSaid {
   return {
@@ -127,6 +134,7 @@ describe("coverage", () => {
     textsInAll: 800,
     whole: true,
     seed: 7,
+    unit: "text" as const,
   };
   it("counts points and texts, and names the seed where any were left out", () => {
     expect(corpusInWords(corpus)).toBe(
@@ -135,8 +143,8 @@ describe("coverage", () => {
     expect(corpusInWords({ ...corpus, texts: 1, textsInAll: 1, whole: false })).toBe(
       "4,000 of 120,000 points: 1 text, some of its tokens, drawn at random with seed 7.",
     );
-    expect(corpusInWords({ ...corpus, inAll: 4000, textsInAll: 12 })).toBe(
-      "All 4,000 points of 12 texts.",
+    expect(corpusInWords({ ...corpus, inAll: 4000, textsInAll: 12, unit: "image" })).toBe(
+      "All 4,000 points of 12 images.",
     );
   });
 
@@ -284,6 +292,7 @@ describe("the sentence", () => {
   it("is told with its trust to who cannot see the plot", () => {
     expect(summary(said(), TRUST)).toMatch(/^Self-attention\. Layer 2, head 1: .*r = −0\.61/);
     expect(textInWords("text 3", 3)).toBe("text 3");
+    expect(textInWords("image 3", 3, "image")).toBe("image 3");
     expect(textInWords("The cat", 3)).toBe("text 3, “The cat”");
   });
 });

@@ -21,6 +21,8 @@ export interface PanelPicture {
   /** Empty where nothing is asked for: the image alone. */
   heats: readonly Heat[];
   said: HeatSaid | null;
+  /** What stands above all where nothing is said of the weights. */
+  heading?: string;
   /** The weight that is drawn strongest. */
   end: number;
   /** Patches that stand out, by their place in the grid: the token's own, the other pin. */
@@ -129,7 +131,11 @@ export function panelMarks(picture: PanelPicture): Panel {
   const marks: Mark[] = [];
   const tiles: Tile[] = [];
   let y = HEADING / 2 + 2;
-  for (const line of lines(said ? headingOf(said) : "The image", width, HEADING)) {
+  for (const line of lines(
+    said ? headingOf(said) : (picture.heading ?? "The image"),
+    width,
+    HEADING,
+  )) {
     marks.push(textMark(line, 0, y, palette.ink, HEADING));
     y += LINE + 2;
   }

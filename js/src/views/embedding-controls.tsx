@@ -6,9 +6,11 @@ import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
 import { assign, valuesOf } from "../ui/state";
 import { counted } from "../ui/words";
+import { aggregateModelOf } from "./embedding-aggregate-model";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 import { methodInWords, placingInWords, several, workInWords } from "./embedding-phrases";
+import type { ColorScale } from "./matrix-data";
 
 interface ControlProps {
   context: ViewContext<EmbeddingState>;
@@ -58,6 +60,7 @@ export function EmbeddingControls({ context, model }: ControlProps) {
             onChange={(shown) => assign(state, { shown })}
           />
         )}
+        {!plotted && <MeanScale context={context} model={model} />}
         {plotted && <Looks context={context} model={model} corpus={corpus} />}
       </div>
       {plotted && live && (
@@ -73,6 +76,24 @@ export function EmbeddingControls({ context, model }: ControlProps) {
       )}
       <Work context={context} model={model} />
     </>
+  );
+}
+
+/** How colours follow the mean weights. */
+function MeanScale({ context, model }: ControlProps) {
+  const { scale } = aggregateModelOf(context, model);
+  return (
+    <Choice<ColorScale>
+      label="Colour"
+      value={scale.value}
+      options={[
+        ["linear", "linear"],
+        ["log", "logarithmic"],
+      ]}
+      onChange={(value) => {
+        scale.value = value;
+      }}
+    />
   );
 }
 

@@ -93,13 +93,17 @@ export function pointsInWords(points: PointsShown, numQueries: number, numKeys: 
   return points === "keys" ? keys : `${queries} and ${keys}`;
 }
 
+/** What tokens are of. */
+export type Unit = "text" | "image";
+
 /** A point that is chosen or pointed at, and what its lines say. */
 export interface PointSaid {
   kind: "query" | "key";
   token: string;
-  /** The text's name and number, and the token's place in it. */
+  /** The text's name and number, whether it is an image, and the token's place in it. */
   name: string;
   text: number;
+  unit: Unit;
   position: number;
 }
 
@@ -115,13 +119,14 @@ export interface LinesSaid {
 }
 
 /** "text 3, “The cat sat”", or "text 3" of one that has no name of its own. */
-export function textInWords(name: string, text: number): string {
-  return name === `text ${text}` || name === "" ? `text ${text}` : `text ${text}, ${quoted(name)}`;
+export function textInWords(name: string, text: number, unit: Unit = "text"): string {
+  const number = `${unit} ${text}`;
+  return name === number || name === "" ? number : `${number}, ${quoted(name)}`;
 }
 
 /** "query “it”, position 10 of text 3". */
-export function pointInWords({ kind, token, text, position }: PointSaid): string {
-  return `${kind} ${quoted(token)}, position ${position} of text ${text}`;
+export function pointInWords({ kind, token, text, unit, position }: PointSaid): string {
+  return `${kind} ${quoted(token)}, position ${position} of ${unit} ${text}`;
 }
 
 /** What a chosen point attends to, or is attended by. */
@@ -259,22 +264,21 @@ export interface CoverageSaid {
   /** Whether each of these texts has all of its tokens. */
   whole: boolean;
   seed: number;
+  unit: Unit;
 }
 
 /** How many points of how many, of which texts, drawn by which seed. */
 export function corpusInWords(said: CoverageSaid): string {
   const count = said.numQueries + said.numKeys;
-  const { texts, textsInAll } = said;
+  const { texts, textsInAll, unit } = said;
   const all = count >= said.inAll && texts >= textsInAll;
-  if (all) return `All ${several(count, "point")} of ${several(texts, "text")}.`;
+  if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.`;
   const points =
     count < said.inAll
       ? `${counted(count)} of ${several(said.inAll, "point")}`
       : several(count, "point");
   const from =
-    texts < textsInAll
-      ? `${counted(texts)} of ${several(textsInAll, "text")}`
-      : several(texts, "text");
+    texts < textsInAll ? `${counted(texts)} of ${several(textsInAll, unit)}` : several(texts, unit);
   const part = said.whole
     ? texts === 1
       ? ", all of its tokens"

@@ -9,6 +9,8 @@ export interface RunningToken {
   position: number;
   text: string;
   special: boolean;
+  /** What it is called where it is a patch of an image, of which only a sign is seen. */
+  name: string;
   /** Whether white space goes before it. */
   gap: boolean;
   /** Whether the line ends after it. */
@@ -19,6 +21,9 @@ export interface RunningToken {
 
 /** Longer tokens are cut: one may be a whole line of characters. */
 const MOST_SIGNS = 60;
+
+/** In a running text an image's patches are signs: their names would drown the words. */
+const PATCH = "▪";
 
 function cut(text: string): string {
   if (text.length <= MOST_SIGNS) return text;
@@ -39,11 +44,13 @@ export function runningTokens(corpus: Corpus, kind: Kind, text: number): Running
     const point = first + i;
     const position = corpus.positionOf(point);
     const bare = dotted && name.length > 1 && name.startsWith("·") ? name.slice(1) : name;
+    const patch = corpus.images > 0 && name.startsWith("patch ");
     const token: RunningToken = {
       position,
-      text: cut(bare),
+      text: patch ? PATCH : cut(bare),
+      name: cut(bare),
       special: corpus.special[corpus.tokens[point] ?? -1] === 1,
-      gap: !ended && (dotted ? name.startsWith("·") : !name.startsWith("##")),
+      gap: !ended && !patch && (dotted ? name.startsWith("·") : !name.startsWith("##")),
       ends: name.endsWith("⏎"),
       missing: position - before - 1,
     };

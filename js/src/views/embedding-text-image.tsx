@@ -12,6 +12,7 @@ import { type Panel, type PanelPicture, panelMarks, patchUnder } from "../ui/ima
 import type { ViewContext } from "../ui/mount";
 import { ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
+import { quoted } from "../ui/words";
 import type { EmbeddingState } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 
@@ -47,6 +48,14 @@ export function carriedHeat(
   });
   const name = `head ${head.head}`;
   return { series: { name, color, textColor: color, heads: [head.head], how: "mean" }, values };
+}
+
+/** What the weights are that lie over the image. */
+function headingOf(corpus: Corpus, chosen: number, model: EmbeddingModel): string {
+  const [lines, token] = [model.lines.value, quoted(corpus.tokenOf(chosen))];
+  const count = lines?.points.length ?? 0;
+  const strongest = count < (lines?.of ?? 0) ? `the ${count} strongest ` : "";
+  return corpus.isKey(chosen) ? `Weights on ${token}` : `Weights of ${token}: ${strongest}keys`;
 }
 
 /** The grid that a chosen token is a patch of, else the text's first. */
@@ -89,6 +98,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     if (!now || !on) return null;
     const palette = context.palette.value;
     const heat = carriedHeat(model, corpus, text, palette.positive);
+    const chosen = model.chosen.value;
     const own = chosenAt.value !== null && patchIn(on, chosenAt.value) ? chosenAt.value : null;
     const picture: PanelPicture = {
       width: width.value,
@@ -97,6 +107,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
       grid: on,
       heats: heat ? [heat] : [],
       said: null,
+      ...(heat && chosen !== null && { heading: headingOf(corpus, chosen, model) }),
       end: heat ? Math.max(...heat.values) : 1,
       own: own === null ? null : own - on.start,
       other: null,

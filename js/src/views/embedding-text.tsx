@@ -15,7 +15,7 @@ import { linesCoverageInWords, several, textInWords } from "./embedding-phrases"
 import { acrossLines, runningTokens, shadeOf, windowOf } from "./embedding-running";
 import { TextHead } from "./embedding-text-head";
 import { TextImage } from "./embedding-text-image";
-import { linesSaid, pointSaid } from "./embedding-words";
+import { linesSaid, pointSaid, unitOf } from "./embedding-words";
 
 interface TextProps {
   context: ViewContext<EmbeddingState>;
@@ -36,13 +36,12 @@ export function TextPane({ context, model }: TextProps) {
   const corpus = model.corpus.value;
   if (!corpus || corpus.count === 0) return null;
   const text = chosenText(context, corpus);
-  const images = corpus.images > 0;
+  const unit = unitOf(corpus);
+  const images = unit === "image";
   if (text === null) {
-    return (
-      <p class="av-text-pane av-muted av-text-none">
-        Click a point to see its {images ? "image" : "text"} here.
-      </p>
-    );
+    // There are no points to click.
+    if (context.state.enlarged.value && context.state.shown.value === "aggregate") return null;
+    return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
   }
   const name = corpus.names[text] ?? "";
   const live = context.source.carrier.makesPages;
@@ -52,7 +51,7 @@ export function TextPane({ context, model }: TextProps) {
   return (
     <section class="av-text-pane" aria-label="Text of the chosen point">
       <header class="av-text-header">
-        <h2 class="av-pane-title">{images ? imageInWords(name, text) : capital(name, text)}</h2>
+        <h2 class="av-pane-title">{capital(textInWords(name, text, unit))}</h2>
         {same && count > 0 && !(images && live) && (
           <Switch
             label="choose keys"
@@ -73,7 +72,9 @@ export function TextPane({ context, model }: TextProps) {
         </button>
       </header>
       <ChosenWords context={context} model={model} corpus={corpus} />
-      {images && !live && <TextImage {...{ context, model, corpus, text }} kind={side} />}
+      {corpus.images > 0 && !live && (
+        <TextImage {...{ context, model, corpus, text }} kind={side} />
+      )}
       {!images &&
         (same ? (
           <Running {...{ context, model, corpus, text }} kind="both" byKey={byKey.value} />
@@ -91,15 +92,8 @@ export function TextPane({ context, model }: TextProps) {
   );
 }
 
-function capital(name: string, text: number): string {
-  const words = textInWords(name, text);
-  return words.charAt(0).toUpperCase() + words.slice(1);
-}
-
-function imageInWords(name: string, text: number): string {
-  return name === `text ${text}` || name === ""
-    ? `Image ${text}`
-    : `Image ${text}, ${quoted(name)}`;
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 interface PartProps extends TextProps {
@@ -305,8 +299,8 @@ function Running(props: RunningProps) {
               data-at={token.position}
               tabIndex={start + i === focusable ? 0 : -1}
               aria-pressed={token.position === outlined}
-              aria-label={`${token.text} ${counted(token.position)}${number}`}
-              title={`${token.position}${number}`}
+              aria-label={`${token.name} ${counted(token.position)}${number}`}
+              title={`${token.name === token.text ? "" : `${token.name}, `}${token.position}${number}`}
               style={shade > 0 ? { background: `rgb(${color} / ${shade.toFixed(3)})` } : {}}
               onClick={(event) => choose(token.position, event.altKey)}
             >

@@ -24,11 +24,21 @@ import {
   stepsInWords,
   summary,
   trustInWords,
+  type Unit,
 } from "./embedding-phrases";
 
 export { trustInWords } from "./embedding-phrases";
 
 type Context = ViewContext<EmbeddingState>;
+
+/** Whether tokens are of images alone, or of texts, which may hold images. */
+export function unitOf(corpus: Corpus): Unit {
+  if (corpus.images === 0) return "text";
+  const words = corpus.vocabulary.some(
+    (entry, at) => corpus.special[at] !== 1 && !entry.startsWith("patch "),
+  );
+  return words ? "text" : "image";
+}
 
 /** A point in the words' own terms. */
 export function pointSaid(corpus: Corpus, point: number): PointSaid {
@@ -38,6 +48,7 @@ export function pointSaid(corpus: Corpus, point: number): PointSaid {
     token: corpus.tokenOf(point),
     name: corpus.names[text] ?? `text ${text}`,
     text,
+    unit: unitOf(corpus),
     position: corpus.positionOf(point),
   };
 }
@@ -116,7 +127,7 @@ export function subtitleOf(context: Context, model: EmbeddingModel): string {
   if (!corpus || !place) return "";
   const parts = [
     stackName(place.stack.name),
-    several(textsWithPoints(corpus), corpus.images > 0 ? "image" : "text"),
+    several(textsWithPoints(corpus), unitOf(corpus)),
     several(corpus.count, "point"),
   ];
   return parts.join(" · ");
@@ -157,6 +168,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
       textsInAll: corpus.textsInAll,
       whole: corpus.whole,
       seed: corpus.seed,
+      unit: unitOf(corpus),
     }),
   );
   if (enlarged) {
