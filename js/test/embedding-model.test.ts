@@ -105,6 +105,18 @@ describe("all heads", () => {
     expect(each.kernel.of("overview")).toHaveLength(1);
   });
 
+  it("are still there after one was looked at, however many they are", async () => {
+    const each = make();
+    await current(each);
+    const before = each.model.overview.value;
+    assign(each.state, { enlarged: true });
+    await current(each);
+    assign(each.state, { enlarged: false });
+    await current(each);
+    expect(each.model.overview.value).toBe(before);
+    expect(each.kernel.of("overview")).toHaveLength(1);
+  });
+
   it("that come too late are dropped", async () => {
     const each = make({}, new Kernel());
     each.kernel.held = (name) => name === "overview";
@@ -467,6 +479,17 @@ describe("the points of a corpus", () => {
     expect(each.model.colors.value?.name).toBe("type");
     kernel.answer();
     await until(() => expect(each.model.colors.value?.name).toBe("norm"));
+  });
+
+  it("of another stack are not those that were marked", async () => {
+    const each = make({ selected: [1, 2] });
+    await until(() => expect(each.model.corpus.value).not.toBeNull());
+    expect(each.state.selected.value).toEqual([1, 2]);
+    each.model.hovered.value = 3;
+    assign(each.state, { layer: 5, stack: "cross" });
+    await until(() => expect(each.model.corpus.value?.stack).toBe("cross"));
+    expect(each.state.selected.value).toEqual([]);
+    expect(each.model.hovered.value).toBeNull();
   });
 
   it("are searched and filtered", async () => {

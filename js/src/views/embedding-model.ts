@@ -77,6 +77,16 @@ export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): Embedd
     const given = corpusGiven.value;
     return given && given.question === stackName.value ? given.answer : null;
   });
+  let numbered: string | null = null;
+  record.live(() => {
+    const now = corpus.value?.stack ?? null;
+    if (now === null || now === numbered) return undefined;
+    // Numbers of points would be other points'.
+    hovered.value = null;
+    if (numbered !== null) assign(state, { selected: [] });
+    numbered = now;
+    return undefined;
+  });
   const head = computed<HeadPlace | null>(() => {
     const place = record.place.value;
     const first = place?.heads[0];
