@@ -112,17 +112,18 @@ export function makeCloud(coordinates: Float32Array, dimensions: 2 | 3, order: U
   return { dimensions, count, points: order, units, reach, crowd: crowdOf(units, dimensions) };
 }
 
-/** Cells a side in which points are counted. */
-const CELLS = 64;
+/** Cells a side in which points are counted, at most; of few points, so many to a cell. */
+const MOST_CELLS = 64;
+const IN_A_CELL = 8;
 
 /** Points to a unit of area, around the point of the middle rank. */
 function crowdOf(units: Float32Array, dimensions: number): number {
-  const counts = new Uint32Array(CELLS * CELLS);
-  const cellOf = (at: number): number => {
-    const x = Math.min(CELLS - 1, Math.floor((((units[at] as number) + 1) / 2) * CELLS));
-    const y = Math.min(CELLS - 1, Math.floor((((units[at + 1] as number) + 1) / 2) * CELLS));
-    return y * CELLS + x;
-  };
+  const wanted = Math.floor(Math.sqrt(units.length / dimensions / IN_A_CELL));
+  const cells = Math.max(1, Math.min(MOST_CELLS, wanted));
+  const counts = new Uint32Array(cells * cells);
+  const along = (unit: number): number => Math.min(cells - 1, Math.floor(((unit + 1) / 2) * cells));
+  const cellOf = (at: number): number =>
+    along(units[at + 1] as number) * cells + along(units[at] as number);
   let known = 0;
   for (let at = 0; at < units.length; at += dimensions) {
     const cell = cellOf(at);
@@ -135,7 +136,7 @@ function crowdOf(units: Float32Array, dimensions: number): number {
   let passed = 0;
   for (const each of sorted) {
     passed += each;
-    if (passed * 2 >= known) return each / (2 / CELLS) ** 2;
+    if (passed * 2 >= known) return each / (2 / cells) ** 2;
   }
   return 0;
 }
