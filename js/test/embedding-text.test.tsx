@@ -138,8 +138,7 @@ describe("the text of the chosen point", () => {
     expect(shade(0)).toBeCloseTo(3 * shade(1), 2);
     expect([shade(2), shade(3)]).toEqual([0, 0]);
     expect(token(box, 0).getAttribute("aria-label")).toBe("the 0, 0.75");
-    const strongest = box.querySelector(".av-text-strongest")?.textContent;
-    expect(strongest).toContain("“the” (0) 0.75");
+    expect(box.querySelector(".av-text-words")?.textContent).toContain("Shaded up to 0.75.");
   });
 
   it("chooses queries by a click, keys by an Alt-click or by the switch", async () => {
@@ -206,6 +205,15 @@ describe("the text of the chosen point", () => {
     expect([state.text.value, state.token.value]).toEqual([null, null]);
     await later();
     expect(box.textContent).toContain("Click a point");
+  });
+
+  it("of a page has the strongest keys with their numbers, to go on from", async () => {
+    const { box, state } = await open({ text: 1, token: 3 }, false);
+    await until(() => expect(box.querySelector(".av-text-strongest")).not.toBeNull());
+    const chips = Array.from(box.querySelectorAll(".av-text-strongest button"));
+    expect(chips.map((each) => each.textContent)).toEqual(["“the” (0) 0.75", "“ cat” (1) 0.25"]);
+    click(chips[1] ?? null);
+    expect([state.token.value, state.key.value]).toEqual([null, 1]);
   });
 
   it("of a page says what is not carried, and asks about no text", async () => {

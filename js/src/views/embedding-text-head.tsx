@@ -15,6 +15,8 @@ interface HeadProps {
   model: EmbeddingModel;
   /** Of one text as long as it is there: another text's has a key of its own. */
   text: number;
+  /** The height of the last one: what is below is not to jump while the next comes. */
+  room: { current: number };
 }
 
 /** Who walks through points hastens past texts: what of each is asked only where they stay. */
@@ -85,9 +87,10 @@ export function textState(
   };
 }
 
-export function TextHead({ context, model, text }: HeadProps) {
+export function TextHead({ context, model, text, room }: HeadProps) {
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<HeadState> | null>(null);
+  const [drawn, setDrawn] = useState(false);
 
   useEffect(() => {
     const element = root.current as AttnvizElement | null;
@@ -119,11 +122,15 @@ export function TextHead({ context, model, text }: HeadProps) {
         width,
         embedded: true,
         ownImage: true,
-        setDrawn: (place) => markDrawn(element, place),
+        setDrawn: (place) => {
+          markDrawn(element, place);
+          if (place !== null) setDrawn(true);
+        },
         ended: controller.signal,
       } as ViewContext<HeadState>);
     }, SETTLED_MS);
     return () => {
+      room.current = element.offsetHeight;
       clearTimeout(timer);
       controller.abort();
       context.ended.removeEventListener("abort", end);
@@ -133,7 +140,7 @@ export function TextHead({ context, model, text }: HeadProps) {
   }, []);
   const error = pane?.record.error.value ?? null;
   return (
-    <div class="av-text-head" ref={root}>
+    <div class="av-text-head" ref={root} style={drawn ? {} : { minHeight: `${room.current}px` }}>
       {error !== null && (
         <div role="status" class="av-standing av-error">
           <span>{error}</span>

@@ -33,6 +33,7 @@ export function chosenText(context: ViewContext<EmbeddingState>, corpus: Corpus)
 
 export function TextPane({ context, model }: TextProps) {
   const byKey = useSignal(false);
+  const room = useRef(0);
   const corpus = model.corpus.value;
   if (!corpus || corpus.count === 0) return null;
   const text = chosenText(context, corpus);
@@ -86,8 +87,11 @@ export function TextPane({ context, model }: TextProps) {
             <Running {...{ context, model, corpus, text }} kind="key" byKey={true} />
           </>
         ))}
-      <Strongest context={context} model={model} corpus={corpus} />
-      {live && <TextHead key={text} context={context} model={model} text={text} />}
+      {live ? (
+        <TextHead key={text} context={context} model={model} text={text} room={room} />
+      ) : (
+        <Strongest context={context} model={model} corpus={corpus} />
+      )}
     </section>
   );
 }
@@ -115,10 +119,12 @@ function ChosenWords({ context, model, corpus }: PartProps) {
   const lines = linesSaid(model);
   const problem = model.linesProblem.value;
   const { kind, token, position } = point;
+  const end = lines?.strongest?.weight;
+  const shaded = end === undefined ? "" : ` Shaded up to ${formatSmall(end)}.`;
   return (
     <p class="av-text-words">
       {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
-      <span class="av-muted">{problem ?? linesCoverageInWords(point, lines)}</span>
+      <span class="av-muted">{problem ?? `${linesCoverageInWords(point, lines)}${shaded}`}</span>
     </p>
   );
 }
@@ -281,13 +287,13 @@ function Running(props: RunningProps) {
         const classes = [
           "av-token",
           token.special ? "av-token-special" : "",
-          token.gap ? "av-token-gap" : "",
           token.position === outlined ? "av-token-chosen" : "",
           out ? "av-token-out" : "",
         ];
         const number = weight > 0 ? `, ${formatSmall(weight)}` : "";
         return (
           <Fragment key={token.position}>
+            {token.gap && " "}
             {token.missing > 0 && (
               <span class="av-muted" title={`${several(token.missing, "token")} are no points`}>
                 {" … "}
