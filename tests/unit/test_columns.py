@@ -9,7 +9,7 @@ import torch
 from numpy.testing import assert_array_equal
 
 from attnviz import Corpus
-from unit.corpora import corpus, cross_record
+from unit.made_corpora import corpus, cross_record
 
 LENGTHS = (3, 1, 2)
 

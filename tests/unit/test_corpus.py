@@ -10,7 +10,7 @@ from numpy.testing import assert_array_equal
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
 from attnviz.masks import DistanceBias
 from attnviz.weights import QueryKeyAttention
-from unit.corpora import attention, corpus, cross_record, kept_record, record
+from unit.made_corpora import attention, corpus, cross_record, kept_record, record
 from unit.records import given_record, image_record, vectors, words
 
 

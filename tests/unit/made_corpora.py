@@ -1,0 +1,93 @@
+"""Corpora made by hand, of random vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
+from attnviz.kept import KeptHeads
+from attnviz.masks import BandMask, Mask
+from attnviz.weights import QueryKeyAttention
+from unit.records import vectors, words
+
+CAUSAL = BandMask(None, 0)
+
+
+def attention(
+    num_tokens: int,
+    *,
+    heads: int = 3,
+    key_heads: int | None = None,
+    size: int = 8,
+    mask: Mask | None = CAUSAL,
+    num_keys: int | None = None,
+    seed: int = 0,
+    **options: Any,
+) -> QueryKeyAttention:
+    """Queries about 1 and keys about -1, so that moving the keys matters."""
+    keys = num_tokens if num_keys is None else num_keys
+    return QueryKeyAttention(
+        vectors(heads, num_tokens, size, seed=seed) + 1.0,
+        1.7 * vectors(key_heads or heads, keys, size, seed=seed + 1000) - 1.0,
+        scale=size**-0.5,
+        mask=mask,
+        **options,
+    )
+
+
+def record(num_tokens: int, *, layers: int = 2, seed: int = 0, **options: Any) -> AttentionRecord:
+    """A record of random vectors; the same seed gives the same ones."""
+    made = {
+        layer: attention(num_tokens, seed=seed + 100 * layer, **options) for layer in range(layers)
+    }
+    tokens = Tokens.of(words(num_tokens))
+    return AttentionRecord({"self": AttentionStack("self", made, tokens)}, model="made")
+
+
+def corpus(
+    lengths: Sequence[int],
+    *,
+    points: int = 10_000,
+    columns: Mapping[str, Any] | None = None,
+    order: int = 0,
+    **options: Any,
+) -> Corpus:
+    """One text of each length."""
+    records = [record(length, seed=number, **options) for number, length in enumerate(lengths)]
+    return Corpus(records, points=points, seed=order, columns=columns)
+
+
+def cross_record(num_queries: int, num_keys: int, seed: int = 0) -> AttentionRecord:
+    """Queries and keys of different tokens."""
+    layer = attention(num_queries, num_keys=num_keys, mask=None, seed=seed)
+    stack = AttentionStack(
+        "cross", {0: layer}, Tokens.of(words(num_queries, "d")), Tokens.of(words(num_keys, "e"))
+    )
+    return AttentionRecord({"cross": stack}, model="made")
+
+
+def kept_record(num_tokens: int, seed: int = 0) -> AttentionRecord:
+    """Heads 1 and 4 of 6 in one layer, head 5 in the next, of two key heads."""
+    first = attention(num_tokens, heads=2, key_heads=2, seed=seed)
+    second = attention(num_tokens, heads=1, key_heads=1, seed=seed + 1)
+    layers = {
+        3: KeptHeads(first, kept_heads=(1, 4), num_heads=6, num_key_heads=2),
+        4: KeptHeads(second, kept_heads=(5,), num_heads=6, num_key_heads=2),
+    }
+    stack = AttentionStack("self", layers, Tokens.of(words(num_tokens)))
+    return AttentionRecord({"self": stack}, model="made")
+
+
+def with_vectors(queries: torch.Tensor, keys: torch.Tensor, lengths: Sequence[int]) -> Corpus:
+    """A corpus of one layer whose vectors are these, cut into texts; causal."""
+    records = []
+    for start, length in zip(np.cumsum([0, *lengths]).tolist(), lengths, strict=False):
+        some = slice(start, start + length)
+        layer = QueryKeyAttention(queries[:, some], keys[:, some], 1.0, mask=CAUSAL)
+        stack = AttentionStack("self", {0: layer}, Tokens.of(words(length)))
+        records.append(AttentionRecord({"self": stack}, model="given"))
+    return Corpus(records)
