@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.analysis.scaling import factors_by_norms, factors_by_search
+from attnviz.analysis.scaling import factors_by_norms, factors_by_search, finite_heads
 from attnviz.corpus import Corpus
 
 __all__ = [
@@ -170,7 +170,7 @@ def place(
         squares = torch.linalg.vector_norm(keys, dim=2, dtype=torch.float64).square_()
         height = (squares.amax(dim=1, keepdim=True) - squares).sqrt_().float()
         keys = torch.cat([keys, height[..., None]], dim=2)
-    finite = _finite(queries) & _finite(keys)
+    finite = finite_heads(queries, keys)
     factors[~finite.numpy()] = np.nan
     return Placed(vectors.heads, queries, keys, factors)
 
@@ -189,7 +189,7 @@ def problems(placed: Placed) -> list[str | None]:
         One a head: that its vectors are not finite numbers, or that all points, or all keys, are
         the same; None where nothing is in the way.
     """
-    finite = _finite(placed.queries) & _finite(placed.keys)
+    finite = finite_heads(placed.queries, placed.keys)
     return [
         _problem(queries, keys) if fine else "queries or keys are not finite numbers"
         for queries, keys, fine in zip(placed.queries, placed.keys, finite.tolist(), strict=True)
@@ -229,7 +229,7 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
         raise ValueError(f"dimensions={dimensions} must be at least 1; 2 or 3 for a plot")
     num_heads, num_queries, size = placed.queries.shape
     num_points = num_queries + placed.keys.shape[1]
-    finite = _finite(placed.queries) & _finite(placed.keys)
+    finite = finite_heads(placed.queries, placed.keys)
     coordinates = torch.zeros(num_heads, num_points, dimensions)
     covariances = torch.zeros(num_heads, size, size, dtype=torch.float64)
     shown = min(dimensions, size)
@@ -254,14 +254,6 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
             sides = [side @ directions[head].float() for side in _centred(placed, head)]
             coordinates[head, :, :shown] = torch.cat(sides).mul_(unit)
     return Plots(coordinates, explained.numpy())
-
-
-def _finite(vectors: torch.Tensor) -> torch.Tensor:
-    """Which heads' vectors are finite numbers, and their lengths too."""
-    low, high = torch.aminmax(vectors.flatten(1), dim=1)
-    most = torch.maximum(-low, high).double() ** 2 * vectors.shape[2]
-    limit = torch.finfo(torch.float32).max
-    return torch.isfinite(low) & torch.isfinite(high) & (most < limit)
 
 
 def _largest(placed: Placed, head: int) -> float:

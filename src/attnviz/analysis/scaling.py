@@ -16,7 +16,13 @@ from numpy.typing import NDArray
 from attnviz.analysis.own_pairs import own_pairs
 from attnviz.corpus import Corpus, LayerVectors
 
-__all__ = ["GRID", "factors_by_norms", "factors_by_search", "weighted_correlation"]
+__all__ = [
+    "GRID",
+    "factors_by_norms",
+    "factors_by_search",
+    "finite_heads",
+    "weighted_correlation",
+]
 
 Numbers = NDArray[np.float64]
 
@@ -27,6 +33,35 @@ GRID = (1.0, 0.8, 1.25, 0.4, 2.5, 0.2, 5.0)
 _PERCENTILE = 0.5
 # Pairs of a query and a key that are looked at, at most.
 _PAIRS = 1 << 17
+
+
+def finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Tell which heads' vectors are finite numbers, and their distances too.
+
+    Parameters
+    ----------
+    queries, keys : Tensor
+        float32, (heads, any number, dimensions).
+
+    Returns
+    -------
+    Tensor
+        bool, (heads,).
+
+    Examples
+    --------
+    >>> vectors = torch.tensor([[[1.0]], [[float("nan")]], [[1e30]]])
+    >>> finite_heads(vectors, vectors).tolist()
+    [True, False, False]
+    """
+    # The squared distance of two vectors of opposite directions is four times that of their length.
+    most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
+    found = torch.ones(len(queries), dtype=torch.bool)
+    for side in (queries, keys):
+        low, high = torch.aminmax(side.flatten(1), dim=1)
+        # A comparison with what is no number is false.
+        found &= (low > -most) & (high < most)
+    return found
 
 
 def factors_by_norms(vectors: LayerVectors) -> Numbers:
@@ -97,10 +132,11 @@ def factors_by_search(
     of a query's own text that its mask allows are looked at.
     """
     factors = factors_by_norms(vectors)
+    finite = finite_heads(vectors.queries, vectors.keys).tolist()
     rows = _rows(corpus, stack)
     blocks = list(own_pairs(corpus, stack, layer, vectors.heads, rows))
     for place in range(len(vectors.heads)):
-        if not np.isfinite(factors[place]):
+        if not finite[place]:
             continue
         queries, keys = vectors.queries[place], vectors.keys[place]
         pairs = _Pairs(queries, keys, translate=translate)
@@ -158,7 +194,9 @@ class _Pairs:
     """
 
     def __init__(self, queries: torch.Tensor, keys: torch.Tensor, *, translate: bool) -> None:
-        self._queries, self._keys = queries, keys
+        # In units in which no square overflows; correlations are the same in all.
+        unit = max(float(each.abs().max()) for each in (queries, keys)) or 1.0
+        self._queries, self._keys = queries, keys = queries / unit, keys / unit
         self._moved = [queries, keys]
         if translate:
             self._moved = [each - each.mean(dim=0) for each in (queries, keys)]
