@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import type { HeadTrust, OverviewHead } from "../src/channel/embedding";
 import {
+  chanceInWords,
   figuresInShort,
   figuresSpoken,
   layOutTiles,
@@ -44,6 +45,16 @@ describe("the figures of a tile", () => {
     expect(figuresInShort(null, "words")).toBe("no figure");
     expect(figuresInShort(trusted(null, 0.1), "words")).toBe("10%");
     expect(figuresSpoken(undefined)).toBe("not measured yet");
+  });
+
+  it("stand beside what chance would make of recall", () => {
+    const heads = [0.2, 0.3, 0.9].map((chance) => ({ ...trusted(0, 0.5), chance_allowed: chance }));
+    const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
+    expect(chanceInWords(all)).toBe(" (about 30% by chance)");
+    expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
+    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), chance_allowed: 1e-4 }]]))).toBe(
+      " (less than 1% by chance)",
+    );
   });
 
   it("fall back to the figures over all pairs", () => {

@@ -1,6 +1,6 @@
 /** Paints marks to a 2D canvas. */
 
-import { makeRaster, paintInto, straight } from "./dots";
+import { makeRaster, paintInto, type Raster, straight } from "./dots";
 import {
   type CurvesMark,
   type DotsMark,
@@ -90,8 +90,21 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-// Of its size for as long as it stays the same: a plot is painted at every move.
-let dotsCanvas: HTMLCanvasElement | null = null;
+// Kept while its size stays the same: a plot is painted at every move, and tiles one by one.
+let aside: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
+
+/** An empty raster of a size, and what brings it onto a canvas. */
+function asideOf(width: number, height: number): NonNullable<typeof aside> {
+  if (aside?.raster.width === width && aside.raster.height === height) {
+    aside.raster.pixels.fill(0);
+    return aside;
+  }
+  const canvas = aside?.canvas ?? document.createElement("canvas");
+  canvas.width = width;
+  canvas.height = height;
+  aside = { canvas, raster: makeRaster(width, height), image: new ImageData(width, height) };
+  return aside;
+}
 
 /** Dots on whole pixels of the screen, so that nothing is blurred on the way. */
 function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
@@ -103,17 +116,15 @@ function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
   const width = Math.ceil((area.x + area.width) * scale + transform.e) - left;
   const height = Math.ceil((area.y + area.height) * scale + transform.f) - top;
   if (width <= 0 || height <= 0 || mark.count === 0) return;
-  const raster = makeRaster(width, height);
+  const { canvas, raster, image } = asideOf(width, height);
+  const between = canvas.getContext("2d");
+  if (!between) return;
   paintInto(raster, mark, scale, (left - transform.e) / scale, (top - transform.f) / scale);
-  dotsCanvas ??= document.createElement("canvas");
-  if (dotsCanvas.width !== width) dotsCanvas.width = width;
-  if (dotsCanvas.height !== height) dotsCanvas.height = height;
-  const aside = dotsCanvas.getContext("2d");
-  if (!aside) return;
-  aside.putImageData(new ImageData(straight(raster), width, height), 0, 0);
+  straight(raster, image.data);
+  between.putImageData(image, 0, 0);
   context.save();
   context.setTransform(1, 0, 0, 1, 0, 0);
-  context.drawImage(dotsCanvas, left, top);
+  context.drawImage(canvas, left, top);
   context.restore();
 }
 

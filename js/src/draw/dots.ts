@@ -214,26 +214,31 @@ function paintDepth(
 
 const OPAQUE = 0xff000000;
 
-/** The raster with colours as a canvas wants them, not multiplied by opacity. */
-export function straight(raster: Raster): Uint8ClampedArray<ArrayBuffer> {
+/**
+ * The raster with colours as a canvas wants them, not multiplied by opacity.
+ *
+ * @param into bytes of another raster of this size, to be written over.
+ */
+export function straight(
+  raster: Raster,
+  into = new Uint8ClampedArray(4 * raster.pixels.length),
+): Uint8ClampedArray<ArrayBuffer> {
   const { pixels } = raster;
-  const out = new Uint32Array(pixels.length);
+  const out = new Uint32Array(into.buffer);
   for (let i = 0; i < pixels.length; i++) {
     const pixel = pixels[i] as number;
-    if (pixel === 0) continue;
-    if (pixel >= OPAQUE) {
-      out[i] = pixel;
+    const alpha = pixel >>> 24;
+    if (alpha === 0 || pixel >= OPAQUE) {
+      out[i] = alpha === 0 ? 0 : pixel;
       continue;
     }
-    const alpha = pixel >>> 24;
-    if (alpha === 0) continue;
     const factor = 255 / alpha;
     const red = Math.min(255, (pixel & 255) * factor + 0.5);
     const green = Math.min(255, ((pixel >>> 8) & 255) * factor + 0.5);
     const blue = Math.min(255, ((pixel >>> 16) & 255) * factor + 0.5);
     out[i] = (red | (green << 8) | (blue << 16) | (alpha << 24)) >>> 0;
   }
-  return new Uint8ClampedArray(out.buffer);
+  return into;
 }
 
 /** Dots as pixels of the area that they are shown in, `scale` to one of the mark's. */

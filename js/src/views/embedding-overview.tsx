@@ -16,6 +16,7 @@ import type { OverviewTiles } from "./embedding-overview-model";
 import { Painter } from "./embedding-overview-painter";
 import { formatCorrelation, TRUST_HELP } from "./embedding-phrases";
 import {
+  chanceInWords,
   figuresInShort,
   figuresOf,
   figuresSpoken,
@@ -62,8 +63,9 @@ export function EmbeddingOverview(props: OverviewProps) {
           }}
         />
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
-          Below each plot: r of distance with q·k (−1 is best), and how many of ten strongest keys
-          are among the ten nearest. Faint: distance says little of q·k there.
+          Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten
+          strongest keys are among its ten nearest{chanceInWords(model.trust.value)}. Faint:
+          distance says little of q·k there.
         </span>
       </div>
       {progress && (
@@ -358,11 +360,11 @@ function Row(props: RowProps) {
 }
 
 function Tile(props: RowProps & { cell: ScoredCell; column: number }) {
-  const { model, tiles, grid, layout, prefix, cell, column } = props;
+  const { context, model, tiles, grid, layout, prefix, cell, column } = props;
   const trust = model.trust.value.get(headKey(cell));
   const problem = tiles.heads.value.get(headKey(cell))?.problem ?? null;
   const at = sameHead(tiles.cursor.value, cell);
-  const chosen = sameHead(model.head.value, cell);
+  const chosen = context.state.heads.value.length > 0 && sameHead(model.head.value, cell);
   const name = `layer ${cell.layer}, head ${cell.head}`;
   return (
     <>

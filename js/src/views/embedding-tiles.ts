@@ -54,6 +54,18 @@ export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
 
+/** What recall would be by chance, in the middle of the heads: " (about 31% by chance)", or "". */
+export function chanceInWords(trust: TrustMap): string {
+  const chances = [...trust.values()]
+    .flatMap(
+      (each) => (each?.recall_allowed === null ? each.chance_all : each?.chance_allowed) ?? [],
+    )
+    .sort((a, b) => a - b);
+  const middle = chances[chances.length >> 1];
+  if (middle === undefined) return "";
+  return middle < 0.005 ? " (less than 1% by chance)" : ` (about ${percent(middle)} by chance)`;
+}
+
 /** Why a head has no plot, as far as a tile has room to say so. */
 export function problemInShort(problem: string, cell: number): string {
   return problem.length * 90 > cell * cell ? "no plot" : problem;
