@@ -17,6 +17,7 @@ import { meanMarks, meanScaleBox } from "./embedding-mean";
 import type { EmbeddingModel } from "./embedding-model";
 import { formatNumber, several } from "./embedding-phrases";
 import type { Pictures } from "./embedding-pictures";
+import { keyInWords } from "./embedding-tiles";
 import { coverageOf, methodOf, sentenceOf, subtitleOf, trustStepsOf } from "./embedding-words";
 
 type Context = ViewContext<EmbeddingState>;
@@ -36,6 +37,7 @@ export function figureWords(context: Context, model: EmbeddingModel, scene: Scen
     coverageOf(context, model, false),
     enlarged && plotted ? trustStepsOf(model) : "",
     plotted ? capital(methodOf(context, model)) : "",
+    enlarged ? "" : keyInWords(model.trust.peek()),
     dots > MOST_DOTS ? `${counted(dots)} points, as one image.` : "",
   ];
   return {

@@ -16,10 +16,10 @@ import type { OverviewTiles } from "./embedding-overview-model";
 import { Painter } from "./embedding-overview-painter";
 import { formatCorrelation, TRUST_HELP } from "./embedding-phrases";
 import {
-  chanceInWords,
   figuresInShort,
   figuresOf,
   figuresSpoken,
+  keyInWords,
   problemInShort,
   sameHead,
   type TileLayout,
@@ -63,9 +63,7 @@ export function EmbeddingOverview(props: OverviewProps) {
           }}
         />
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
-          Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten
-          strongest keys are among its ten nearest{chanceInWords(model.trust.value)}. Faint:
-          distance says little of q·k there.
+          {keyInWords(model.trust.value)}
         </span>
       </div>
       {progress && (

@@ -7,9 +7,11 @@ import { type Hint, ScenePlot } from "../ui/plot";
 import { assign } from "../ui/state";
 import { counted, quoted } from "../ui/words";
 import { drawnOn, type Lasso } from "./embedding-hit";
+import { TRUST_HELP } from "./embedding-phrases";
 import { type PlotRoom, pressed, zoomBy } from "./embedding-plot-keys";
 import type { Camera } from "./embedding-scatter";
 import { movedBy, turned } from "./embedding-scatter";
+import { saysLittle } from "./embedding-tiles";
 import { problemOf, sentenceOf } from "./embedding-words";
 
 /** A drag begins after so many pixels; before, it is a click. */
@@ -231,6 +233,11 @@ export function EmbeddingPlot(props: PlotRoom) {
           onKeyDown,
         }}
       />
+      {saysLittle(model.headTrust.value) && (
+        <p class="av-embedding-warning av-muted" title={TRUST_HELP}>
+          Distance says little of q·k here.
+        </p>
+      )}
       {state.selected.value.length > 0 && (
         <button
           type="button"

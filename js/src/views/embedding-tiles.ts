@@ -66,6 +66,20 @@ export function chanceInWords(trust: TrustMap): string {
   return middle < 0.005 ? " (less than 1% by chance)" : ` (about ${percent(middle)} by chance)`;
 }
 
+/** What stands below the plots, and why some are faint. */
+export function keyInWords(trust: TrustMap): string {
+  return (
+    "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest " +
+    `keys are among its ten nearest${chanceInWords(trust)}. Faint: distance says little of q·k there.`
+  );
+}
+
+/** Whether distances of a plot say so little of q·k that it has to be said. */
+export function saysLittle(trust: HeadTrust | null | undefined): boolean {
+  const { correlation } = figuresOf(trust);
+  return correlation !== null && correlation > FAINT_AT;
+}
+
 /** Why a head has no plot, as far as a tile has room to say so. */
 export function problemInShort(problem: string, cell: number): string {
   return problem.length * 90 > cell * cell ? "no plot" : problem;
