@@ -2,11 +2,13 @@ import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Description, Reply } from "../src/channel/source";
-import { assign } from "../src/ui/state";
+import { placeOf } from "../src/ui/record";
+import { assign, makeSignals } from "../src/ui/state";
 import type { EmbeddingState } from "../src/views/embedding-data";
 import { type EmbeddingModel, makeEmbeddingModel } from "../src/views/embedding-model";
 import { TextPane } from "../src/views/embedding-text";
-import { linked } from "../src/views/embedding-text-head";
+import { linked, revealChosen } from "../src/views/embedding-text-head";
+import { HEAD_DEFAULTS } from "../src/views/head-data";
 import { Kernel, type Room, roomWith, stackOf } from "./embedding-kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
@@ -312,6 +314,36 @@ describe("the head view of the text", () => {
     wrong.mockRestore();
     click(each.box.querySelector(".av-standing button"));
     await until(() => expect(each.box.textContent).not.toContain("The text is gone."));
+  });
+});
+
+describe("of a long text", () => {
+  const long = (count: number): Description => {
+    const query_tokens = {
+      text: Array.from({ length: count }, (_, i) => String(i)),
+      special: [],
+      sequence: Array.from({ length: count }, () => 0),
+    };
+    return { model: "m", notes: [], stacks: [stackOf({ query_tokens })] };
+  };
+  const at = (token: number | null, key: number | null, count = 500) =>
+    placeOf(long(count), { stack: "self", layer: 0, heads: [0], token, key });
+
+  it("the part around the chosen token is in sight, and stays where the reader moves it", () => {
+    const state = makeSignals(HEAD_DEFAULTS);
+    revealChosen(at(250, null), state);
+    const [start, stop] = state.query_window.value ?? [0, 0];
+    expect(start).toBeLessThan(250);
+    expect(stop).toBeGreaterThan(250);
+    expect(state.key_window.value).toEqual(state.query_window.value);
+    revealChosen(at(251, null), state);
+    expect(state.query_window.value).toEqual([start, stop]);
+    revealChosen(at(null, 499), state);
+    expect(state.key_window.value?.[1]).toBe(500);
+    const short = makeSignals(HEAD_DEFAULTS);
+    revealChosen(at(20, null, 40), short);
+    revealChosen(null, short);
+    expect(short.query_window.value).toBeNull();
   });
 });
 

@@ -1,14 +1,15 @@
 /** The head view of one text of the corpus, with state of its own beside what both share. */
 
-import { effect, type Signal, signal, untracked } from "@preact/signals";
+import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../ui/mount";
-import { makeRecordModel, type RecordState } from "../ui/record";
-import { makeSignals, type Signals, same } from "../ui/state";
+import { makeRecordModel, type Place, type RecordState } from "../ui/record";
+import { assign, makeSignals, type Signals, same, valuesOf } from "../ui/state";
 import type { EmbeddingState } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 import { HeadView } from "./head";
-import { HEAD_DEFAULTS, type HeadState } from "./head-data";
+import { revealed } from "./head-controls";
+import { HEAD_DEFAULTS, type HeadState, planOf } from "./head-data";
 
 interface HeadProps {
   context: ViewContext<EmbeddingState>;
@@ -87,6 +88,16 @@ export function textState(
   };
 }
 
+/** Of a long text a part is in sight: the one around the chosen token, whoever chose it. */
+export function revealChosen(place: Place | null, state: Signals<HeadState>): void {
+  const { token = null, key = null } = place ?? {};
+  const chosen = token ?? key;
+  if (!place || chosen === null) return;
+  const { query_window, key_window } = valuesOf(state);
+  const side = token !== null || place.stack.key_tokens === null ? "query" : "key";
+  assign(state, revealed(planOf(place, { query_window, key_window }), chosen, side));
+}
+
 export function TextHead({ context, model, text, room }: HeadProps) {
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<HeadState> | null>(null);
@@ -112,13 +123,23 @@ export function TextHead({ context, model, text, room }: HeadProps) {
       stop = made.stop;
       const source = model.textSource(text);
       const common = made.state as unknown as Signals<RecordState>;
+      const record = makeRecordModel(source, common, controller.signal);
+      const chosen = computed(() => {
+        const { stack, token, key } = record.place.value ?? {};
+        return JSON.stringify([stack?.name, token, key]);
+      });
+      record.live(() => {
+        chosen.value;
+        untracked(() => revealChosen(record.place.value, made.state));
+        return undefined;
+      });
       setPane({
         ...context,
         root: element,
         source,
         state: made.state,
         common,
-        record: makeRecordModel(source, common, controller.signal),
+        record,
         width,
         embedded: true,
         ownImage: true,

@@ -120,7 +120,8 @@ function ChosenWords({ context, model, corpus }: PartProps) {
   const problem = model.linesProblem.value;
   const { kind, token, position } = point;
   const end = lines?.strongest?.weight;
-  const shaded = end === undefined ? "" : ` Shaded up to ${formatSmall(end)}.`;
+  const shaded =
+    end === undefined || point.unit === "image" ? "" : ` Shaded up to ${formatSmall(end)}.`;
   return (
     <p class="av-text-words">
       {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
