@@ -63,7 +63,8 @@ def coordinates_of(reply: Reply) -> Floats:
     header = reply.header
     assert reply.data is not None
     codes = np.frombuffer(reply.data, "<u2").reshape(header["count"], header["dimensions"])
-    return np.array(header["low"]) + codes / 65535 * header["size"]
+    found: Floats = np.array(header["low"]) + codes / 65535 * header["size"]
+    return found
 
 
 def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:

@@ -149,7 +149,7 @@ class EmbeddingAnswers:
             kept_bytes, lambda plot: plot.coordinates.nbytes
         )
         # A few hundred bytes each: not worth to be forgotten.
-        self._words: dict[Hashable, str] = {}
+        self._works: dict[Hashable, Work] = {}
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
     def overview(self, arguments: Mapping[str, Any]) -> Answer:
@@ -194,20 +194,24 @@ class EmbeddingAnswers:
             if (key := self._key(each)) in self._trust
         }
         missing = [head for head in heads if head not in found]
-        known: dict[int, tuple[Plot | None, bool]]
-        if _method(arguments) == "pca" and missing:
+        shown: dict[int, Plot] = {}
+        # A frame on its way is nobody's last word.
+        last: set[int] = set()
+        if missing and _method(arguments) == "pca":
             placing = placing_of(arguments["way"])
             plots = self.plots(name, layer, missing, placing, _dimensions(arguments))
-            known = {head: (plot, True) for head, plot in zip(missing, plots, strict=True)}
+            shown, last = dict(zip(missing, plots, strict=True)), set(missing)
         else:
-            known = {head: self.under_way(asked[head]) for head in missing}
-        shown = {head: plot for head, (plot, _) in known.items() if plot is not None}
+            for head in missing:
+                known = self.under_way(asked[head])
+                if known is not None:
+                    shown[head] = known[0]
+                    last |= {head} if known[1].state == "done" else set()
         if shown:
             measured = self._measure(name, layer, list(shown), list(shown.values()), arguments)
             for head, each in zip(shown, measured, strict=True):
                 found[head] = each
-                # A frame on its way is nobody's last word.
-                if known[head][1]:
+                if head in last:
                     self._trust[self._key(asked[head])] = each
         return [found.get(head) for head in heads]
 
@@ -290,7 +294,7 @@ class EmbeddingAnswers:
         key = self._key(arguments)
         kept = self._plots.get(key)
         if kept is not None:
-            return kept, Work("done", 1, 1, self._words[key])
+            return kept, self._works[key]
         if components.problem is not None and not np.isfinite(components.coordinates).all():
             return components, Work("failed", 0, 0, components.problem)
 
@@ -305,10 +309,10 @@ class EmbeddingAnswers:
             return components, work
         plot = Plot(found, None, components.factor, None)
         if work.state == "done":
-            self._words[key], self._plots[key] = work.words, plot
+            self._works[key], self._plots[key] = work, plot
         return plot, work
 
-    def under_way(self, arguments: Mapping[str, Any]) -> tuple[Plot | None, bool]:
+    def under_way(self, arguments: Mapping[str, Any]) -> tuple[Plot, Work] | None:
         """The plot of a head by t-SNE or UMAP as far as it is known; nothing is begun.
 
         Parameters
@@ -318,31 +322,20 @@ class EmbeddingAnswers:
 
         Returns
         -------
-        plot : Plot or None
-            None while there is no frame.
-        final : bool
-            Whether it will stay as it is.
+        (Plot, Work) or None
+            None while there is no frame. A plot that is done will stay as it is.
         """
         key = self._key(arguments)
         kept = self._plots.get(key)
         if kept is not None:
-            return kept, True
-        coordinates = self.running.latest(key)
-        return None if coordinates is None else Plot(coordinates, None, 1.0, None), False
-
-    def words_of(self, arguments: Mapping[str, Any]) -> str:
-        """What a plot by t-SNE or UMAP is, as far as it is known.
-
-        Parameters
-        ----------
-        arguments : mapping
-            Of a request for a projection.
-
-        Returns
-        -------
-        str
-        """
-        return self._words.get(self._key(arguments), "stopped before its end")
+            return kept, self._works[key]
+        found = self.running.under_way(key)
+        if found is None or found[0] is None:
+            return None
+        [components] = self.plots(
+            key[0], key[1], [key[2]], placing_of(arguments["way"]), _dimensions(arguments)
+        )
+        return Plot(found[0], None, components.factor, None), found[1]
 
     def problems(
         self, stack: str, layer: int, way: Mapping[str, Any], dimensions: int
@@ -400,7 +393,7 @@ class EmbeddingAnswers:
         measured = trust(self.corpus, stack, layer, placed, coordinates)
         return [_trust_header(head, each) for head, each in zip(heads, measured, strict=True)]
 
-    def _key(self, arguments: Mapping[str, Any]) -> tuple[Hashable, ...]:
+    def _key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """Names a plot: all that it depends on, and nothing else."""
         method, placing = _method(arguments), placing_of(arguments["way"])
         place = (self._stack(arguments), int(arguments["layer"]), int(arguments["head"]), placing)

@@ -135,8 +135,8 @@ class RunningProjections:
             raise RuntimeError(work.words)
         return coordinates, work
 
-    def latest(self, key: Hashable) -> NDArray[np.float32] | None:
-        """The newest frame of a projection, if it is the one that was asked for last.
+    def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
+        """Say how far a projection is, if it is the one that was asked for last; begin nothing.
 
         Parameters
         ----------
@@ -145,11 +145,10 @@ class RunningProjections:
 
         Returns
         -------
-        ndarray or None
-            float32, (points, dimensions).
+        (ndarray or None, Work) or None
+            As `ask` says it.
         """
-        frame = self._job.latest() if key == self._key and self._job is not None else None
-        return None if frame is None else frame.coordinates
+        return self._now() if key == self._key else None
 
     def cancel(self, key: Hashable) -> None:
         """End a projection; another one stays as it is.

@@ -41,9 +41,11 @@ _BINS = 32
 _IMAGE_BYTES = 3_000_000
 # Heads from which is told what keys would take.
 _HEADS_TRIED = 4
-# Of what is counted before anything is computed so much is left by deflating: at the least, and of
-# points without any order.
-_DEFLATED_LEAST, _DEFLATED = 0.6, 0.95
+# Of what is counted before anything is computed deflating leaves at least so much, and all of it of
+# vectors without any order.
+_DEFLATED_LEAST = 0.6
+# Trust, means by position and what its plot spans.
+_BYTES_OF_A_HEAD = 1_200
 
 Codes = NDArray[np.uint8]
 
@@ -91,10 +93,10 @@ def make_embedding_page(
     if max_bytes is not None:
         if bare > max_bytes:
             raise ValueError(code_too_large(max_bytes, bare))
-        expected = _uncompressed(corpus, top_keys)
-        if bare + _DEFLATED_LEAST * expected > max_bytes:
-            size = bare + int(_DEFLATED * expected)
-            raise ValueError(_too_large(corpus, top_keys, max_bytes, bare, size, about=True))
+        points, keys = _expected(corpus, top_keys)
+        if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
+            size = bare + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
+            raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     asked = _request(state)
     # First what may fail: all else takes seconds to compute.
     shown = _carried_projections(answers, state, asked, wait=wait)
@@ -102,6 +104,7 @@ def make_embedding_page(
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
         # What is not there yet cannot be shown.
         state |= {"method": "pca", "dimensions": 2}
+    stacks = [_carried_stack(answers, name, asked, top_keys) for name in corpus.stack_names]
     data = {
         "format": FORMAT,
         "view": "embedding",
@@ -114,9 +117,7 @@ def make_embedding_page(
             "way": asked["way"],
             "top_keys": top_keys,
             "top_keys_add": None if top_keys else _keys_add(corpus),
-            "stacks": [
-                _carried_stack(answers, name, asked, top_keys) for name in corpus.stack_names
-            ],
+            "stacks": stacks,
             "projections": shown,
             "images": list(_carried_images(corpus)),
         },
@@ -124,7 +125,7 @@ def make_embedding_page(
     page = document(corpus.model, "embedding", state, data, code)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
-        raise ValueError(_too_large(corpus, top_keys, max_bytes, bare, size))
+        raise ValueError(_too_large(corpus, _carried(stacks), max_bytes, size))
     return page
 
 
@@ -293,12 +294,15 @@ def _as_far_as_it_is(
     if request["method"] == "pca" or wait:
         plot, work = answers.plot(request, wait=wait)
         return plot, plot.header() | {"work": None if work is None else work.header()}
-    known, final = answers.under_way(request)
+    known = answers.under_way(request)
     if known is None:
         return None, {}
-    words = answers.words_of(request)
-    work_header = {"state": "done" if final else "cancelled", "done": 0, "of": 0, "words": words}
-    return known, known.header() | {"work": work_header}
+    plot, far = known
+    told = far.header()
+    if far.state == "running":
+        # A page has nobody who goes on.
+        told |= {"state": "cancelled"}
+    return plot, plot.header() | {"work": told}
 
 
 def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
@@ -315,25 +319,36 @@ def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
         yield {"text": text, "index": index} | header | {"data": packed(data)}
 
 
-def _uncompressed(corpus: Corpus, count: int) -> int:
-    """Bytes of base64 of what is carried, before anything is deflated."""
-    heads = _heads(corpus)
-    each = {name: corpus.points(name) for name in corpus.stack_names}
-    taken = sum(5 * len(each[name]) + 2 * count * each[name].num_queries for name, *_ in heads)
-    return taken * 4 // 3
+def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
+    """Bytes of base64 of points and of keys, before anything is deflated."""
+    points = keys = 0
+    for name, *_ in _heads(corpus):
+        points += 5 * len(corpus.points(name))
+        keys += 2 * count * corpus.points(name).num_queries
+    return points * 4 // 3, keys * 4 // 3
+
+
+def _carried(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Bytes that points took, and keys."""
+    layers = [layer for stack in stacks for layer in stack["layers"]]
+    points = sum(len(each["points"]) + len(each["norms"]["data"]) for each in layers)
+    points += sum(len(stack["corpus"]) for stack in stacks)
+    return points, sum(len(each["keys"] or "") for each in layers)
 
 
 def _too_large(
-    corpus: Corpus, count: int, limit: int, bare: int, size: int, *, about: bool = False
+    corpus: Corpus, grows: tuple[int, int], limit: int, size: int, *, about: bool = False
 ) -> str:
-    """Why no page is made, and what would make it fit."""
+    """Why no page is made, and what would make it fit; `grows` are bytes of points and of keys."""
     most = max(len(corpus.points(name)) for name in corpus.stack_names)
-    fitting = int(most * max(0, limit - bare) / (size - bare) * 0.95)
+    room = limit - (size - sum(grows))
+    fitting = _round_down(int(0.95 * most * room / sum(grows)))
     ways = []
-    if count:
-        ways.append("leave the lines out with top_keys=0")
-    if fitting >= 2:
-        ways.append(f"make the corpus with points={_round_down(fitting):,}".replace(",", "_"))
+    if grows[1]:
+        saved = megabytes(grows[1])
+        ways.append(f"leave the lines out with top_keys=0, which saves about {saved} MB")
+    if 2 <= fitting < most:
+        ways.append(f"make the corpus with points={fitting:_}")
     if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
         ways.append("choose layers with include_layers=[...]")
     ways.append(f"allow it with max_mb={megabytes(size)}")
