@@ -180,6 +180,11 @@ export function placesOf(cloud: Cloud): (point: number) => number | undefined {
   };
 }
 
+/** Lines of less than this share of the strongest could not be seen. */
+const LEAST_SHARE = 0.01;
+/** Ends of lines are named from this share of the strongest on. */
+const NAMED_SHARE = 0.05;
+
 /** Lines from the chosen point to its keys, or to the queries that attend to it. */
 function lineMarks(
   { projected, palette }: Shown,
@@ -194,6 +199,7 @@ function lineMarks(
     const place = placeOf(point);
     if (place === undefined || !(most > 0)) return;
     const share = (weights[i] as number) / most;
+    if (share < LEAST_SHARE) return;
     marks.push({
       kind: "line",
       x0,
@@ -202,7 +208,7 @@ function lineMarks(
       y1: projected.y[place] as number,
       stroke: palette.ink,
       strokeWidth: 1 + share,
-      opacity: Math.max(0.04, 0.85 * share),
+      opacity: 0.9 * share,
     });
   });
   // The strongest on top.
@@ -240,8 +246,13 @@ function namesOf(
   };
   if (at >= 0) add([at], 1, true);
   if (at >= 0 && lines && lines.point === chosen) {
-    const strongest = Array.from(lines.points, (point, i) => ({ point, weight: lines.weights[i] }))
-      .sort((a, b) => (b.weight as number) - (a.weight as number))
+    const most = lines.weights.reduce((largest, weight) => Math.max(largest, weight), 0);
+    const strongest = Array.from(lines.points, (point, i) => ({
+      point,
+      weight: lines.weights[i] as number,
+    }))
+      .filter(({ weight }) => weight >= NAMED_SHARE * most)
+      .sort((a, b) => b.weight - a.weight)
       .slice(0, NAMED_KEYS);
     add(
       strongest.flatMap(({ point }) => placeOf(point) ?? []).filter((place) => place !== at),

@@ -58,7 +58,11 @@ export function PlotTools(props: PlotRoom) {
         <>
           <fieldset class="av-embedding-group" aria-label="What dragging does">
             <Tool
-              label={state.dimensions.value === 3 ? "Drag turns the plot" : "Drag moves the plot"}
+              label={
+                state.dimensions.value === 3
+                  ? "Turn: dragging turns the plot"
+                  : "Move: dragging moves the plot"
+              }
               pressed={plot.tool.value === "move"}
               onClick={() => {
                 plot.tool.value = "move";
@@ -67,7 +71,7 @@ export function PlotTools(props: PlotRoom) {
               {state.dimensions.value === 3 ? "Turn" : "Move"}
             </Tool>
             <Tool
-              label="Drag draws a lasso around points (also Shift and drag)"
+              label="Lasso: dragging draws one around points, as does Shift and dragging"
               pressed={plot.tool.value === "lasso"}
               onClick={() => {
                 plot.tool.value = "lasso";
@@ -83,7 +87,7 @@ export function PlotTools(props: PlotRoom) {
             <Tool label="Farther" onClick={() => zoomBy(props, 1 / 1.5)}>
               −
             </Tool>
-            <Tool label="Everything in sight" onClick={plot.fit}>
+            <Tool label="Fit: everything in sight" onClick={plot.fit}>
               Fit
             </Tool>
           </fieldset>
