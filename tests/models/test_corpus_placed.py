@@ -1,0 +1,114 @@
+"""Placing leaves the model's own weights as they are, and says where it does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnviz import Corpus, extract_corpus
+from attnviz.analysis import Placing, place
+
+pytestmark = pytest.mark.models
+
+TEXTS = [
+    "The cat sat on the mat and looked at the dog.",
+    "It was too tired.",
+    "A date such as 3 May 2021.",
+]
+
+Make = Callable[..., Any]
+
+
+def placed_weights(corpus: Corpus, layer: int, placing: Placing, text: int) -> NDArray[np.float32]:
+    """Weights of a text computed from where its points were placed, every other part by hand."""
+    attention = corpus.attention(None, layer, text)
+    points, placed = corpus.points(), place(corpus, None, layer, placing)
+    queries = placed.queries[:, points.queries_of(text)]
+    keys = placed.keys[:, points.keys_of(text)]
+    if placing.lift:
+        queries, keys = queries[..., :-1], keys[..., :-1]
+    logits = queries @ keys.transpose(1, 2) * attention.scale
+    if attention.softcap is not None:
+        logits = torch.tanh(logits / attention.softcap) * attention.softcap
+    num_heads, num_queries, num_keys = logits.shape
+    whole = slice(0, num_queries), slice(0, num_keys)
+    for head in range(num_heads):
+        if attention.bias is not None:
+            logits[head] += attention.bias.added(head, *whole)
+        logits[head][~torch.from_numpy(attention.allowed(head, *whole))] = -torch.inf
+    if attention.sinks is not None:
+        sinks = attention.sinks[:, None, None].expand(-1, num_queries, 1)
+        return torch.cat([logits, sinks], dim=2).softmax(dim=2)[..., :-1].numpy()
+    return logits.softmax(dim=2).numpy()
+
+
+def worst(corpus: Corpus, own: list[list[NDArray[np.float32]]], placing: Placing) -> float:
+    """The largest difference from the model's own weights, of any text, layer, head and pair."""
+    return max(
+        float(np.abs(placed_weights(corpus, layer, placing, text) - weights[0]).max())
+        for text, layers in enumerate(own)
+        for layer, weights in enumerate(layers)
+    )
+
+
+@pytest.fixture
+def made(
+    make_model: Make, reference: Make, byte_tokenizer: Any, word_tokenizer: Any
+) -> Callable[[str], tuple[Corpus, list[list[NDArray[np.float32]]]]]:
+    def make(kind: str) -> tuple[Corpus, list[list[NDArray[np.float32]]]]:
+        tokenizer = word_tokenizer if kind == "bert" else byte_tokenizer
+        model = make_model(kind)
+        corpus = extract_corpus(model, TEXTS, tokenizer=tokenizer, progress=False)
+        assert corpus.places == (0, 1, 2)
+        assert corpus.points().whole
+        inputs = [tokenizer(text, return_tensors="pt") for text in TEXTS]
+        if kind == "gpt_oss":
+            inputs = [{"input_ids": each["input_ids"]} for each in inputs]
+        return corpus, [reference(model, each)["self"] for each in inputs]
+
+    return make
+
+
+WAYS = [
+    Placing("norms", translate=False),
+    Placing("norms"),
+    Placing("search"),
+    Placing("norms", lift=True),
+]
+
+
+@pytest.mark.parametrize("kind", ["bert", "gpt2", "llama", "mistral"])
+def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make) -> None:
+    corpus, own = made(kind)
+    for placing in WAYS:
+        assert worst(corpus, own, placing) < 2e-4
+    assert not any(corpus.reservations(None, layer) for layer in corpus.stack().layers)
+
+
+@pytest.mark.parametrize(
+    ("kind", "say"), [("gemma2", "caps its logits softly"), ("gpt_oss", "has a sink")]
+)
+def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, made: Make) -> None:
+    corpus, own = made(kind)
+    # Scaling is exact even there, and the formula of this test the model's.
+    assert worst(corpus, own, Placing("none", translate=False)) < 1e-4
+    assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
+    assert worst(corpus, own, Placing("norms")) > 0.01
+    for layer in corpus.stack().layers:
+        [words] = corpus.reservations(None, layer)
+        assert say in words
+
+
+def test_a_position_bias_stays_and_is_said(
+    make_model: Make, reference: Make, byte_tokenizer: Any
+) -> None:
+    model = make_model("bloom")
+    corpus = extract_corpus(model, TEXTS, tokenizer=byte_tokenizer, progress=False)
+    own = [reference(model, byte_tokenizer(text, return_tensors="pt"))["self"] for text in TEXTS]
+    assert worst(corpus, own, Placing()) < 2e-4
+    assert "adds a position bias" in corpus.reservations(None, 0)[0]

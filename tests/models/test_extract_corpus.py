@@ -1,0 +1,395 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+from attnviz import Corpus, demos, extract, extract_corpus
+from attnviz.analysis import place, principal_components, problems
+from attnviz.analysis.trust import trust
+from attnviz.extraction.models import _load_model
+
+pytestmark = pytest.mark.models
+
+TEXTS = [
+    "the cat sat",
+    "the animal did not cross the street because it was too wide",
+    "mary gave a drink to john",
+    "the dog",
+] * 10
+
+Make = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def decoder() -> tuple[Any, Any]:
+    return demos.load("decoder")
+
+
+@pytest.fixture
+def forwards(decoder: tuple[Any, Any]) -> Iterator[list[int]]:
+    """Number of tokens of each forward of the decoder."""
+    counted: list[int] = []
+
+    def note(_: Any, args: tuple[Any, ...], options: dict[str, Any]) -> None:
+        counted.append((args or (options["input_ids"],))[0].shape[-1])
+
+    handle = decoder[0].register_forward_pre_hook(note, with_kwargs=True)
+    yield counted
+    handle.remove()
+
+
+def read(decoder: tuple[Any, Any], texts: Any, **options: Any) -> Corpus:
+    return extract_corpus(decoder[0], texts, tokenizer=decoder[1], progress=False, **options)
+
+
+def test_a_corpus_holds_what_extract_gives_of_each_text(decoder: tuple[Any, Any]) -> None:
+    corpus = read(decoder, TEXTS[:4])
+    own = extract(decoder[0], TEXTS[:4], tokenizer=decoder[1], progress=False)
+    assert (corpus.places, corpus.texts_in_all, corpus.model) == ((0, 1, 2, 3), 4, "decoder")
+    assert corpus.names == ("the cat sat", TEXTS[1][:39] + "…", TEXTS[2], "the dog")
+    for record, alone in zip(corpus.records, own, strict=True):
+        assert record.tokens == alone.tokens
+        for layer in (0, 1, 2):
+            assert_array_equal(
+                record.stack().queries(layer=layer, head=2),
+                alone.stack().queries(layer=layer, head=2),
+            )
+
+
+def test_reading_ends_where_there_are_enough_points(
+    decoder: tuple[Any, Any], forwards: list[int]
+) -> None:
+    corpus = read(decoder, TEXTS, points=100)
+    assert 90 < len(corpus.points()) <= 100
+    assert len(corpus.points()) == corpus.points().in_all
+    # A few more may turn out not to fit.
+    assert len(corpus) <= len(forwards) <= len(corpus) + 3
+    assert len(corpus) < 20
+    assert corpus.texts_in_all == 40
+    assert [record.tokens.text for record in corpus.records] == [
+        extract(decoder[0], TEXTS[at], tokenizer=decoder[1]).tokens.text for at in corpus.places
+    ]
+
+
+def test_the_order_is_random_and_the_seeds(decoder: tuple[Any, Any]) -> None:
+    one, again, other = (read(decoder, TEXTS, points=100, seed=seed).places for seed in (1, 1, 2))
+    assert one == again == tuple(sorted(one)) != other
+    assert one != tuple(range(len(one)))
+
+
+def test_texts_are_read_one_at_a_time_and_only_as_many_as_needed(
+    decoder: tuple[Any, Any],
+) -> None:
+    class Million:
+        """A sequence that is never there as a whole."""
+
+        def __init__(self) -> None:
+            self.asked: list[int] = []
+
+        def __len__(self) -> int:
+            return 1_000_000
+
+        def __getitem__(self, at: int) -> str:
+            self.asked.append(at)
+            return TEXTS[at % 40]
+
+    texts = Million()
+    corpus = read(decoder, texts, points=60, columns={"number": range(1_000_000)})
+    assert len(corpus) <= len(texts.asked) < 20
+    assert corpus.texts_in_all == 1_000_000
+    numbers = corpus.column(None, "number").queries
+    assert set(numbers.tolist()) == set(corpus.places)
+
+
+def test_a_first_text_that_is_too_long_is_there_in_part(
+    decoder: tuple[Any, Any], forwards: list[int]
+) -> None:
+    corpus = read(decoder, ["the cat sat on it " * 10] * 5, points=20)
+    assert len(forwards) == 1
+    assert (len(corpus), len(corpus.points()), corpus.points().whole) == (1, 20, False)
+
+
+def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any]) -> None:
+    corpus = read(decoder, ["the cat", "", None, " \n", "the dog"])
+    assert corpus.places == (0, 4)
+    assert corpus.notes[-1] == "3 texts are empty, and left out."
+    assert read(decoder, ["the cat", ""]).notes[-1] == "1 text is empty, and left out."
+
+
+def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
+    decoder: tuple[Any, Any],
+) -> None:
+    corpus = read(decoder, ["the cat", "the " * 200, "the dog"])
+    assert corpus.places == (0, 2)
+    assert corpus.notes[-1] == "1 text is left out: longer than the model has positions for."
+    with pytest.raises(
+        ValueError, match=r"texts: all 1 are empty or too long .*200 tokens are too"
+    ):
+        read(decoder, ["the " * 200])
+
+
+def test_one_text_and_texts_of_one_token(decoder: tuple[Any, Any]) -> None:
+    for texts in (["the cat sat on it"], ["cat"], ["cat", "dog", "the"] * 5):
+        corpus = read(decoder, texts)
+        placed = place(corpus, None, 1)
+        plots = principal_components(placed).coordinates
+        assert torch.isfinite(plots).all()
+        figures = trust(corpus, None, 1, placed, plots)
+        for problem, measured in zip(problems(placed), figures, strict=True):
+            assert (problem is None) == (measured is not None)
+
+
+def test_the_same_text_again_and_again(decoder: tuple[Any, Any]) -> None:
+    corpus = read(decoder, ["cat"] * 20)
+    # Queries are all the same, and so are keys: moved onto each other, all points are.
+    assert set(problems(place(corpus, None, 0))) == {"all points are the same"}
+
+
+def test_pairs_are_texts(make_model: Make, word_tokenizer: Any) -> None:
+    pairs = [("the cat", "sat on the mat"), ("", ""), ("hello", "it was too tired")]
+    corpus = extract_corpus(make_model("bert"), pairs, tokenizer=word_tokenizer, progress=False)
+    assert corpus.places == (0, 2)
+    assert set(corpus.records[0].tokens.sequence) == {None, 0, 1}
+
+
+def test_all_stacks_of_an_encoder_decoder_model_have_points() -> None:
+    model, tokenizer = demos.load("encoder-decoder")
+    corpus = extract_corpus(
+        model,
+        ["3 March 2021", "Sunday, 17 November 2019"],
+        tokenizer=tokenizer,
+        target=["2021-03-03", "2019-11-17"],
+        progress=False,
+    )
+    assert corpus.stack_names == ("encoder", "decoder", "cross")
+    assert [corpus.same_tokens(name) for name in corpus.stack_names] == [True, True, False]
+    cross, decoder_points = corpus.points("cross"), corpus.points("decoder")
+    assert cross.num_queries == decoder_points.num_queries
+    assert cross.num_keys == corpus.points("encoder").num_keys
+    for name in corpus.stack_names:
+        placed = place(corpus, name, 0)
+        plots = principal_components(placed)
+        assert trust(corpus, name, 0, placed, plots.coordinates)[0] is not None
+    with pytest.raises(ValueError, match="target must be a list with an entry for each of the 2"):
+        extract_corpus(model, ["3 March 2021"] * 2, tokenizer=tokenizer, target=["2021-03-03"])
+
+
+def test_images_are_texts_of_patches() -> None:
+    model, processor = demos.load("vision")
+    picture = demos.example("vision")["inputs"]
+    turned = [picture, picture.rotate(90), picture.rotate(180)]
+    corpus = extract_corpus(model, turned, processor=processor, points=300, progress=False)
+    assert len(corpus) == 2
+    assert corpus.names == tuple(f"image {at}" for at in corpus.places)
+    # 64 patches and the CLS token, as queries and as keys.
+    assert len(corpus.points()) == 2 * 2 * 65
+    for record, at in zip(corpus.records, corpus.places, strict=True):
+        assert_array_equal(record.images[0], np.asarray(turned[at].convert("RGB")))
+    placed = place(corpus, None, 2)
+    figures = trust(corpus, None, 2, placed, principal_components(placed).coordinates)
+    assert all(each is not None and each.placed.allowed is not None for each in figures)
+
+
+def test_options_are_those_of_extract(decoder: tuple[Any, Any]) -> None:
+    corpus = read(decoder, TEXTS[:4], heads={0: [3], 2: [1, 2]}, dtype="float16", name="mine")
+    assert corpus.model == "mine"
+    assert corpus.stack().layers == (0, 2)
+    assert place(corpus, None, 2).heads == (1, 2)
+    assert corpus.attention(None, 0, 1).queries.dtype == torch.float16
+    with pytest.raises(TypeError, match="extract_corpus takes no layer=; beside its own"):
+        read(decoder, TEXTS, layer=2)
+
+
+def test_vectors_may_lie_on_disk(decoder: tuple[Any, Any], tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    corpus = read(decoder, TEXTS, points=60, spool=folder)
+    assert {int(each.name) for each in folder.iterdir()} == set(corpus.places)
+    memory = read(decoder, TEXTS, points=60)
+    assert torch.equal(corpus.vectors(None, 1).keys, memory.vectors(None, 1).keys)
+    with pytest.raises(FileExistsError, match="is there already and not an empty folder"):
+        read(decoder, TEXTS, spool=folder)
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_an_interrupt_leaves_nothing_behind(
+    decoder: tuple[Any, Any], tmp_path: Path, there: bool
+) -> None:
+    folder = tmp_path / "spool"
+    if there:
+        folder.mkdir()
+    runs = 0
+
+    def interrupt(*_: Any) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 4:
+            raise KeyboardInterrupt
+
+    handle = decoder[0].register_forward_pre_hook(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            read(decoder, TEXTS, spool=folder)
+    finally:
+        handle.remove()
+    assert list(tmp_path.iterdir()) == ([folder] if there else [])
+    assert not there or not list(folder.iterdir())
+    # And the model is as it was.
+    assert len(read(decoder, TEXTS[:2])) == 2
+
+
+def test_progress_counts_points(
+    decoder: tuple[Any, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    extract_corpus(decoder[0], TEXTS, tokenizer=decoder[1], points=60)
+    shown = capsys.readouterr().err
+    assert "extract_corpus" in shown
+    assert re.search(r"(\d+)/\1 ", shown)
+    read(decoder, TEXTS[:2])
+    assert not capsys.readouterr().err
+
+
+def test_a_model_is_loaded_once(checkpoint_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    loads: list[str] = []
+
+    def counting(source: str) -> Any:
+        loads.append(source)
+        return _load_model(source)
+
+    monkeypatch.setattr("attnviz.extraction.models._load_model", counting)
+    corpus = extract_corpus(checkpoint_folder, TEXTS[:3], progress=False)
+    assert len(loads) == 1
+    assert corpus.stack().heads_per_layer == (12,) * 6
+    assert corpus.names[0] == "the cat sat"
+
+
+class Dataset:
+    """What is read of `datasets.Dataset`, without it."""
+
+    def __init__(self, rows: list[dict[str, Any]]) -> None:
+        self._rows = rows
+        self.column_names = list(rows[0])
+        label = type("ClassLabel", (), {"names": ["bad", "good"]})()
+        self.features = {"label": label}
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, at: int | str) -> Any:
+        return [row[at] for row in self._rows] if isinstance(at, str) else self._rows[at]
+
+
+ROWS = [{"text": text, "label": at % 3 - 1, "score": at / 2} for at, text in enumerate(TEXTS)]
+
+
+def check_dataset(decoder: tuple[Any, Any], dataset: Any) -> None:
+    corpus = read(decoder, dataset, points=100, columns=["label", "score"])
+    assert corpus.texts_in_all == 40
+    texts = corpus.points().query_text
+    scores = corpus.column(None, "score").queries
+    assert_array_equal(scores, [corpus.places[text] / 2 for text in texts])
+    label = corpus.column(None, "label")
+    assert label.categories == ("bad", "good")
+    # Datasets say -1 where a class is not known.
+    assert_array_equal(label.queries, [corpus.places[text] % 3 - 1 for text in texts])
+    with pytest.raises(ValueError, match="column='sentence': the dataset has the columns 'text'"):
+        read(decoder, dataset, column="sentence")
+    with pytest.raises(
+        ValueError, match="'topic' is none of the dataset's columns 'text', 'label'"
+    ):
+        read(decoder, dataset, columns=["topic"])
+
+
+def test_a_dataset_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
+    check_dataset(decoder, Dataset(ROWS))
+
+
+def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features(
+        {
+            "text": datasets.Value("string"),
+            "label": datasets.ClassLabel(names=["bad", "good"]),
+            "score": datasets.Value("float64"),
+        }
+    )
+    dataset = datasets.Dataset.from_list(ROWS, features=features)
+    check_dataset(decoder, dataset)
+    assert (
+        read(decoder, dataset["text"], points=100).places
+        == read(decoder, dataset, points=100).places
+    )
+    with pytest.raises(TypeError, match="got a mapping of 'train': give one of its entries"):
+        read(decoder, datasets.DatasetDict(train=dataset))
+    with pytest.raises(TypeError, match=r"of a stream list\(texts\.take\(1000\)\)"):
+        read(decoder, dataset.to_iterable_dataset())
+
+
+def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> None:
+    rows = [{"body": "the cat"}, {"body": "the dog"}]
+    assert read(decoder, rows, column="body").names == ("the cat", "the dog")
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "words"),
+    [
+        ([], ValueError, "texts is empty; give a list of texts"),
+        ("the cat", TypeError, r"got one text: put it into a list, \[text\]"),
+        ({"train": ["the cat"]}, TypeError, "got a mapping of 'train'"),
+        (3, TypeError, "got int"),
+        ((text for text in TEXTS), TypeError, r"got generator, .* give list\(texts\)"),
+        (
+            ["", None],
+            ValueError,
+            "all 2 are empty or too long for the model; give texts with words",
+        ),
+        ([3], TypeError, r"texts\[0\]: inputs: int cannot be read"),
+        ([["the cat", "the dog"]], TypeError, r"texts\[0\] holds 2 examples; give each as a text"),
+        ([torch.tensor([[99999]])], ValueError, r"texts\[0\]: .* out of range"),
+    ],
+)
+def test_texts_that_are_none_are_refused(
+    decoder: tuple[Any, Any], texts: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        read(decoder, texts)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"points": 0}, ValueError, "points=0 leaves no room"),
+        ({"points": "many"}, TypeError, "points='many' must be a whole number"),
+        ({"seed": 1.5}, TypeError, r"seed=1\.5 must be a whole number"),
+        (
+            {"columns": {"a": [1]}},
+            ValueError,
+            r"columns\['a'\] has 1 values, but there are 40 texts",
+        ),
+        ({"columns": {"a": 1}}, TypeError, r"columns\['a'\] must be a sequence"),
+        ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
+        ({"spool": 3}, TypeError, "spool must be the path of a folder"),
+        ({"target": "the cat"}, ValueError, "target must be a list .* got one text"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_runs(
+    decoder: tuple[Any, Any],
+    forwards: list[int],
+    options: Mapping[str, Any],
+    error: type[Exception],
+    words: str,
+) -> None:
+    with pytest.raises(error, match=words):
+        read(decoder, TEXTS, **options)
+    assert not forwards
+
+
+def test_a_model_without_attention_says_so(make_model: Make, byte_tokenizer: Any) -> None:
+    with pytest.raises(ValueError, match=r"texts\[\d\]: .*attention"):
+        extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)
