@@ -27,6 +27,8 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 _LARGEST_SEED = 2**32 - 1
+_PLACES, _PAIRS = ("before", "placed", "plot"), ("allowed", "all_pairs")
+_RECALL = ("recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries", "of")
 
 
 class EmbeddingView(AttentionView):
@@ -220,8 +222,8 @@ class EmbeddingView(AttentionView):
             measured = answers.trust(request | {"layer": layer, "heads": heads, "method": "pca"})
             told = answers.problems(self.stack, layer, request["way"], self.dimensions)
             for head, figures, problem in zip(heads, measured, told, strict=True):
-                flat = _flat(figures or {})
-                found.append({"layer": layer, "head": head} | flat | {"problem": problem})
+                told_of = {"layer": layer, "head": head}
+                found.append(told_of | _flat(figures) | {"problem": problem})
         return found
 
     def to_html(
@@ -510,12 +512,10 @@ class EmbeddingView(AttentionView):
         return f"<{type(self).__name__} of {self._corpus!r}>"
 
 
-def _flat(figures: Mapping[str, Any]) -> dict[str, Any]:
-    """Figures of figures under one name: a table has no columns within columns."""
-    flat: dict[str, Any] = {}
-    for name, value in figures.items():
-        if isinstance(value, Mapping):
-            flat |= {f"{name}_{key}": each for key, each in value.items()}
-        elif name != "head":
-            flat[name] = value
-    return flat
+def _flat(figures: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Figures side by side, as in a table; None of a head that has none."""
+    kinds = {f"{place}_{pairs}": (place, pairs) for place in _PLACES for pairs in _PAIRS}
+    if figures is None:
+        return dict.fromkeys([*kinds, *_RECALL])
+    correlations = {name: figures[place][pairs] for name, (place, pairs) in kinds.items()}
+    return correlations | {name: figures[name] for name in _RECALL}
