@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { Corpus, Method, Projecting } from "../channel/embedding";
 import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
-import { assign, valuesOf } from "../ui/state";
+import { assign, follow, valuesOf } from "../ui/state";
 import { counted } from "../ui/words";
 import { aggregateModelOf } from "./embedding-aggregate-model";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./embedding-data";
@@ -354,6 +354,11 @@ function Work({ context, model }: ControlProps) {
     );
   }
   const words = workInWords(work);
+  if (plotted && context.state.method.value !== "pca" && words === "") {
+    // A line of the same height, so that the plot does not jump when the work begins and ends.
+    const how = methodInWords(projectingOf(follow(context.state)), true);
+    return <p class="av-work">{work ? `${how}.` : ""}</p>;
+  }
   if (!work || words === "") return null;
   const running = work.state === "running";
   return (
