@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 
 from attnviz.channel.corpus_points import is_punctuation
 from attnviz.channel.corpus_server import CorpusServer
-from attnviz.channel.embedding import EmbeddingAnswers, coded
+from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.channel.kept_answers import KeptAnswers
 from attnviz.channel.limits import MAX_REPLY_BYTES
+from attnviz.channel.plot import coded
 from attnviz.channel.server import RecordServer, Reply
 from attnviz.corpus import Corpus
 from attnviz.record import AttentionRecord, AttentionStack

@@ -9,26 +9,32 @@ bound on memory allows. ``js/src/channel/embedding.ts`` is the other side and
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, get_args
+from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.embedding import Placing, place, principal_components, problems
-from attnviz.analysis.projection import Method, ProjectionSettings
 from attnviz.analysis.trust import HeadTrust, trust
 from attnviz.channel.kept_answers import KeptAnswers
+from attnviz.channel.plot import (
+    TOP_CODE,
+    Plot,
+    coded,
+    dimensions_of,
+    method_of,
+    placing_of,
+    settings_of,
+)
 from attnviz.channel.running import RunningProjections, Work
 from attnviz.corpus import Corpus
 
-__all__ = ["MOST_SHOWN", "TOP_CODE", "Answer", "EmbeddingAnswers", "Plot", "coded", "placing_of"]
+__all__ = ["MOST_SHOWN", "Answer", "EmbeddingAnswers"]
 
 #: Points of a head's small plot at most.
 MOST_SHOWN = 10_000
-#: The highest code of a coordinate or a norm.
-TOP_CODE = 65_535
 
 # Plots of a thousand heads of 10,000 points.
 _KEPT_BYTES = 256_000_000
@@ -36,99 +42,6 @@ _TRUST_DIGITS = 4
 
 Answer = tuple[dict[str, Any], bytes]
 Floats = NDArray[np.float32]
-
-
-@dataclass(frozen=True, eq=False)
-class Plot:
-    """Where a head's points lie.
-
-    Attributes
-    ----------
-    coordinates : ndarray
-        float32, (points, dimensions).
-    explained : list of float, or None
-        Shares of variance along the axes; None of what is no PCA.
-    factor : float
-        What queries were divided by and keys multiplied by.
-    problem : str or None
-        Why there is nothing to be seen, or to be trusted.
-    """
-
-    coordinates: Floats
-    explained: list[float] | None
-    factor: float
-    problem: str | None
-
-    def header(self) -> dict[str, Any]:
-        """All but the coordinates, fit for JSON."""
-        count, dimensions = self.coordinates.shape
-        return {
-            "dimensions": dimensions,
-            "count": count,
-            "explained": self.explained,
-            "factor": self.factor,
-            "problem": self.problem,
-        }
-
-
-def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
-    """Write coordinates as codes over a square, or a cube.
-
-    Parameters
-    ----------
-    coordinates : ndarray
-        float32, (points, dimensions).
-
-    Returns
-    -------
-    low : list of float
-        The corner that code 0 stands for.
-    size : float
-        Length of each side; 0 where all points are one or some are not finite.
-    codes : ndarray
-        uint16, (points, dimensions): 0 to 65,535 over ``low`` to ``low + size``. Shorter sides are
-        in the middle.
-
-    Examples
-    --------
-    >>> coded(np.array([[0.0, 5.0], [4.0, 7.0]], np.float32))[:2]
-    ([0.0, 4.0], 4.0)
-    """
-    dimensions = coordinates.shape[1]
-    if not len(coordinates) or not np.isfinite(coordinates).all():
-        return [0.0] * dimensions, 0.0, np.zeros(coordinates.shape, np.uint16)
-    values = coordinates.astype(np.float64)
-    least, most = values.min(axis=0), values.max(axis=0)
-    size = float((most - least).max())
-    low = (least + most - size) / 2
-    shares = (values - low) / size if size > 0 else np.full(values.shape, 0.5)
-    codes = np.rint(np.clip(shares, 0.0, 1.0) * TOP_CODE).astype(np.uint16)
-    return low.tolist(), size, codes
-
-
-def placing_of(arguments: Mapping[str, Any]) -> Placing:
-    """Read how points are to be placed.
-
-    Parameters
-    ----------
-    arguments : mapping
-        ``scaling``, ``translate`` and ``lift``: a request's ``way``, or a view's state.
-
-    Returns
-    -------
-    Placing
-
-    Raises
-    ------
-    ValueError
-        If the scaling is unknown.
-    """
-    scaling = arguments["scaling"]
-    if scaling not in ("norms", "search", "none"):
-        raise ValueError(f'scaling={scaling!r} must be "norms", "search" or "none"')
-    return Placing(
-        scaling=scaling, translate=bool(arguments["translate"]), lift=bool(arguments["lift"])
-    )
 
 
 class EmbeddingAnswers:
@@ -197,9 +110,9 @@ class EmbeddingAnswers:
         shown: dict[int, Plot] = {}
         # A frame on its way is nobody's last word.
         last: set[int] = set()
-        if missing and _method(arguments) == "pca":
+        if missing and method_of(arguments) == "pca":
             placing = placing_of(arguments["way"])
-            plots = self.plots(name, layer, missing, placing, _dimensions(arguments))
+            plots = self.plots(name, layer, missing, placing, dimensions_of(arguments))
             shown, last = dict(zip(missing, plots, strict=True)), set(missing)
         else:
             for head in missing:
@@ -287,9 +200,9 @@ class EmbeddingAnswers:
             If it was waited for and failed.
         """
         name, layer, head = self._stack(arguments), int(arguments["layer"]), int(arguments["head"])
-        placing, dimensions = placing_of(arguments["way"]), _dimensions(arguments)
+        placing, dimensions = placing_of(arguments["way"]), dimensions_of(arguments)
         [components] = self.plots(name, layer, [head], placing, dimensions)
-        if _method(arguments) == "pca":
+        if method_of(arguments) == "pca":
             return components, None
         key = self._key(arguments)
         kept = self._plots.get(key)
@@ -302,7 +215,7 @@ class EmbeddingAnswers:
             placed = place(self.corpus, name, layer, placing, [head])
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
-        settings = _settings(arguments)
+        settings = settings_of(arguments)
         ask = self.running.wait if wait else self.running.ask
         found, work = ask(key, points, settings, restart=restart)
         if found is None:
@@ -333,7 +246,7 @@ class EmbeddingAnswers:
         if found is None or found[0] is None:
             return None
         [components] = self.plots(
-            key[0], key[1], [key[2]], placing_of(arguments["way"]), _dimensions(arguments)
+            key[0], key[1], [key[2]], placing_of(arguments["way"]), dimensions_of(arguments)
         )
         return Plot(found[0], None, components.factor, None), found[1]
 
@@ -395,11 +308,11 @@ class EmbeddingAnswers:
 
     def _key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
         """Names a plot: all that it depends on, and nothing else."""
-        method, placing = _method(arguments), placing_of(arguments["way"])
+        method, placing = method_of(arguments), placing_of(arguments["way"])
         place = (self._stack(arguments), int(arguments["layer"]), int(arguments["head"]), placing)
         if method == "pca":
-            return (*place, "pca", _dimensions(arguments))
-        return (*place, _settings(arguments))
+            return (*place, "pca", dimensions_of(arguments))
+        return (*place, settings_of(arguments))
 
     def _stack(self, arguments: Mapping[str, Any]) -> str:
         name = str(arguments["stack"])
@@ -424,32 +337,3 @@ def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
         else None
         for name, value in figures.items()
     }
-
-
-def _method(arguments: Mapping[str, Any]) -> Method:
-    method: Method = arguments["method"]
-    if method not in get_args(Method):
-        raise ValueError(f'method={method!r} must be "pca", "tsne" or "umap"')
-    return method
-
-
-def _dimensions(arguments: Mapping[str, Any]) -> int:
-    dimensions = int(arguments["dimensions"])
-    if dimensions not in (2, 3):
-        raise ValueError(f"dimensions={dimensions} must be 2 or 3")
-    return dimensions
-
-
-def _settings(arguments: Mapping[str, Any]) -> ProjectionSettings:
-    """How a plot is projected; of two that differ in nothing that counts, the same."""
-    method = _method(arguments)
-    plain = ProjectionSettings(method)
-    return ProjectionSettings(
-        method,
-        dimensions=_dimensions(arguments),
-        perplexity=int(arguments["perplexity"]) if method == "tsne" else plain.perplexity,
-        neighbors=int(arguments["neighbors"]) if method == "umap" else plain.neighbors,
-        seed=int(arguments["seed"]),
-        # Lifted points tell products by their distances, which a direction alone does not have.
-        metric="euclidean" if placing_of(arguments["way"]).lift else "cosine",
-    )

@@ -1,7 +1,7 @@
 """The page of an embedding view: where the points of all heads lie, and how far to trust it.
 
 Of each head the principal components in two dimensions are carried, two 16-bit codes a point, as
-`attnviz.channel.embedding.coded` writes them; beside them norms, the mean weight by position in one
+`attnviz.channel.plot.coded` writes them; beside them norms, the mean weight by position in one
 byte each, and the trust figures. With `top_keys` each query's strongest keys come along.
 ``js/src/channel/embedding-page.ts`` reads all of it, ``tests/fixtures/embedding.json`` is read by
 both.
@@ -19,9 +19,10 @@ from tqdm.auto import tqdm
 
 from attnviz.channel.corpus_points import describe_corpus, packed_points
 from attnviz.channel.corpus_weights import aggregate, top_keys
-from attnviz.channel.embedding import EmbeddingAnswers, Plot, coded, placing_of
+from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.channel.limits import MAX_REPLY_BYTES
 from attnviz.channel.pictures import encoded_image
+from attnviz.channel.plot import Plot, coded, placing_of
 from attnviz.corpus import Corpus
 from attnviz.snapshot.html import FORMAT, document
 from attnviz.snapshot.limits import check_top_keys

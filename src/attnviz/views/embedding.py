@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import traitlets
-from tqdm.auto import tqdm
 
 from attnviz.analysis.projection import missing_package
 from attnviz.channel.corpus_server import CorpusServer
@@ -16,9 +13,8 @@ from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.channel.kernel import Server
 from attnviz.corpus import Corpus
 from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.snapshot.embedding import MAX_BYTES, make_embedding_page
-from attnviz.snapshot.limits import PagePrecision, check_options
-from attnviz.views.base import AttentionView
+from attnviz.views.embedding_pages import EmbeddingPages
+from attnviz.views.embedding_tables import told_points, told_trust
 from attnviz.views.trait_types import Index, Numbers
 
 __all__ = ["COLORINGS", "EmbeddingView"]
@@ -27,11 +23,9 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 _LARGEST_SEED = 2**32 - 1
-_PLACES, _PAIRS = ("before", "placed", "plot"), ("allowed", "all_pairs")
-_RECALL = ("recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries", "of")
 
 
-class EmbeddingView(AttentionView):
+class EmbeddingView(EmbeddingPages):
     """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
 
     The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210): per head,
@@ -170,29 +164,7 @@ class EmbeddingView(AttentionView):
         --------
         >>> pandas.DataFrame(view.selection()).token.value_counts()    # doctest: +SKIP
         """
-        points = self._corpus.points(self.stack)
-        found = []
-        for point in self.selected:
-            is_query = point < points.num_queries
-            place = point if is_query else point - points.num_queries
-            texts, positions = (
-                (points.query_text, points.query_position)
-                if is_query
-                else (points.key_text, points.key_position)
-            )
-            text, position = int(texts[place]), int(positions[place])
-            stack = self._corpus.records[text].stack(self.stack)
-            tokens = stack.query_tokens if is_query else stack.key_tokens
-            found.append(
-                {
-                    "point": point,
-                    "kind": "query" if is_query else "key",
-                    "text": text,
-                    "position": position,
-                    "token": tokens[position],
-                }
-            )
-        return found
+        return told_points(self._corpus, self.stack, self.selected)
 
     def trust(self) -> list[dict[str, Any]]:
         """How far the plots of principal components can be trusted, for all heads of the stack.
@@ -212,149 +184,8 @@ class EmbeddingView(AttentionView):
         --------
         >>> pandas.DataFrame(view.trust()).plot_allowed.median()    # doctest: +SKIP
         """
-        answers = self._answers()
-        stack = self._corpus.stack(self.stack)
-        request = self._request()
-        found = []
-        for layer in tqdm(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
-            heads = list(stack.kept_heads(layer))
-            # Of the principal components: a t-SNE of each head would take hours.
-            measured = answers.trust(request | {"layer": layer, "heads": heads, "method": "pca"})
-            told = answers.problems(self.stack, layer, request["way"], self.dimensions)
-            for head, figures, problem in zip(heads, measured, told, strict=True):
-                told_of = {"layer": layer, "head": head}
-                found.append(told_of | _flat(figures) | {"problem": problem})
-        return found
-
-    def to_html(
-        self,
-        *,
-        precision: PagePrecision = "auto",
-        max_mb: float | None = None,
-        top_keys: int = 0,
-    ) -> str:
-        """The view as one HTML page that works offline.
-
-        The page carries the principal components of all heads in two dimensions, placed as this
-        view places them, with their trust, norms and means by position; of other methods those
-        plots that are finished. Without `top_keys` it draws no attention lines.
-
-        Parameters
-        ----------
-        precision : {"auto"}
-            There is one: coordinates in 16 bits.
-        max_mb : float, optional
-            Megabytes that the page may have; 40 when left out.
-        top_keys : int, default 0
-            How many keys are carried for each query, the strongest, for its lines;
-            `page_size` says what that takes.
-
-        Returns
-        -------
-        str
-            The page: data, code and the state of this view, nothing fetched from anywhere.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the page would be larger than it may be, with ways out, or an argument is none of
-            its values.
-        ImportError, RuntimeError
-            If the enlarged head's plot is by a method that cannot run here.
-
-        Examples
-        --------
-        >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
-        """
-        return self._embedding_page(self.state, precision, max_mb, top_keys, wait=True)
-
-    def save(
-        self,
-        path: str | os.PathLike[str],
-        *,
-        precision: PagePrecision = "auto",
-        max_mb: float | None = None,
-        top_keys: int = 0,
-    ) -> Path:
-        """Write the view as a file; the ending says which kind.
-
-        Parameters
-        ----------
-        path : path-like
-            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
-            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
-        precision, max_mb, top_keys : optional
-            Of the page, also where it is drawn as a picture; see `to_html`.
-
-        Returns
-        -------
-        Path
-            The file written.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If the ending is none of these, or the page would be larger than it may be.
-        OSError
-            If the file cannot be written; nothing is left half written.
-        ImportError, RuntimeError
-            If the enlarged head's plot is by a method that cannot run here, or an SVG or PNG is
-            asked for and no browser is found.
-
-        Examples
-        --------
-        >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
-        """
-        return self._write(
-            path, lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
-        )
-
-    def snapshot(
-        self,
-        *,
-        precision: PagePrecision = "auto",
-        max_mb: float | None = None,
-        top_keys: int = 0,
-    ) -> None:
-        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
-
-        Parameters
-        ----------
-        precision, max_mb, top_keys : optional
-            Of the page; see `to_html`. A notebook is as large as the pages in it.
-
-        Raises
-        ------
-        RuntimeError
-            If IPython is not running.
-        TypeError, ValueError
-            If the page would be larger than it may be, or an argument is none of its values.
-
-        Examples
-        --------
-        >>> view.snapshot(max_mb=6)    # doctest: +SKIP
-        """
-        self._show_static(self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys))
-
-    def page_size(self, top_keys: int = 5) -> int:
-        """How large a page would be.
-
-        Parameters
-        ----------
-        top_keys : int, default 5
-            How many keys it carries for each query.
-
-        Returns
-        -------
-        int
-            Bytes, whatever the limit; the page is made to count them.
-
-        Examples
-        --------
-        >>> view.page_size(top_keys=5) - view.page_size(top_keys=0)    # doctest: +SKIP
-        """
-        page = make_embedding_page(self._answers(), self.state, top_keys=top_keys, max_bytes=None)
-        return len(page.encode())
+        way = {"scaling": self.scaling, "translate": self.translate, "lift": self.lift}
+        return told_trust(self._answers(), self.stack, way, self.dimensions)
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take what the browser says.
@@ -383,50 +214,6 @@ class EmbeddingView(AttentionView):
 
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers
-
-    def _request(self) -> dict[str, Any]:
-        """What this view asks of its plots."""
-        return {
-            "stack": self.stack,
-            "way": {"scaling": self.scaling, "translate": self.translate, "lift": self.lift},
-            "method": self.method,
-            "dimensions": self.dimensions,
-            "perplexity": self.perplexity,
-            "neighbors": self.neighbors,
-            "seed": self.seed,
-        }
-
-    def _page(
-        self,
-        state: Mapping[str, Any],
-        precision: PagePrecision = "auto",
-        max_mb: float | None = None,
-    ) -> str:
-        # Asked by the browser: nobody waits a minute for a reply.
-        return self._embedding_page(state, precision, max_mb, 0, wait=False)
-
-    def _embedding_page(
-        self,
-        state: Mapping[str, Any],
-        precision: PagePrecision,
-        max_mb: float | None,
-        top_keys: int,
-        *,
-        wait: bool,
-    ) -> str:
-        limit = check_options(precision, max_mb)
-        if precision != "auto":
-            raise ValueError(
-                f"precision={precision!r}: pages of this view have one precision, 16 bits a "
-                "coordinate; leave it out"
-            )
-        return make_embedding_page(
-            self._answers(),
-            state,
-            top_keys=top_keys,
-            max_bytes=MAX_BYTES if limit is None else limit,
-            wait=wait,
-        )
 
     @traitlets.validate("stack")
     def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
@@ -510,12 +297,3 @@ class EmbeddingView(AttentionView):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._corpus!r}>"
-
-
-def _flat(figures: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Figures side by side, as in a table; None of a head that has none."""
-    kinds = {f"{place}_{pairs}": (place, pairs) for place in _PLACES for pairs in _PAIRS}
-    if figures is None:
-        return dict.fromkeys([*kinds, *_RECALL])
-    correlations = {name: figures[place][pairs] for name, (place, pairs) in kinds.items()}
-    return correlations | {name: figures[name] for name in _RECALL}

@@ -1,0 +1,229 @@
+"""The embedding of many texts from one call, and from the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import traitlets
+from numpy.testing import assert_array_equal
+
+import attnviz as av
+from attnviz.cli import main
+from attnviz.extraction.corpus import extract_corpus
+from unit.corpora import corpus, record
+from unit.records import given_record, shares, words
+
+TEXTS = [
+    "the animal did not cross the street because it was too wide",
+    "the animal did not cross the street because it was too tired",
+    "the street was wide",
+    "it was tired",
+]
+
+
+@pytest.fixture(autouse=True)
+def nowhere_to_open(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No browser; pages go to the test's folder."""
+    monkeypatch.setattr("webbrowser.open", lambda _: None)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def demo() -> tuple[Any, Any]:
+    model, tokenizer = av.demos.load("decoder")
+    return model, tokenizer
+
+
+def data_of(path: Path) -> dict[str, Any]:
+    page = path.read_text(encoding="utf-8")
+    found: dict[str, Any] = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    return found
+
+
+def test_a_model_reads_texts(demo: tuple[Any, Any], capsys: pytest.CaptureFixture[str]) -> None:
+    model, tokenizer = demo
+    view = av.show_embedding_view(
+        model,
+        TEXTS,
+        tokenizer=tokenizer,
+        columns={"ends": ["wide", "tired", "wide", "tired"]},
+        seed=3,
+        name="mine",
+        layers=[0, 2],
+        layer=2,
+        heads=[1],
+        enlarged=True,
+        color="ends",
+    )
+    assert isinstance(view, av.EmbeddingView)
+    assert view.corpus.model == "mine"
+    assert len(view.corpus.records) == len(TEXTS)
+    assert (view.corpus.seed, view.seed) == (3, 3)
+    assert view.record.stack().layers == (0, 2)
+    path = Path(capsys.readouterr().out.strip())
+    state = data_of(path)["state"]
+    assert (state["layer"], state["heads"], state["color"]) == (2, [1], "ends")
+    # The points are those that the model's own records have.
+    alone = av.extract(model, TEXTS[2], tokenizer=tokenizer)
+    place = [str(name).startswith("the street") for name in view.corpus.names].index(True)
+    one = view.corpus.records[place].stack()
+    found, expected = (each.queries(layer=2, head=1) for each in (one, alone.stack()))
+    assert found is not None
+    assert expected is not None
+    assert_array_equal(found, expected)
+
+
+def test_a_corpus_or_records_are_shown_as_they_are(demo: tuple[Any, Any]) -> None:
+    model, tokenizer = demo
+    made = extract_corpus(model, TEXTS, tokenizer=tokenizer, points=40, progress=False)
+    view = av.show_embedding_view(made, include_layers=[1], method="pca")
+    assert view.corpus.points() is made.points()
+    records = [record(6), record(5, seed=1)]
+    view = av.show_embedding_view(records, points=12, seed=1, columns={"kind": ["a", "b"]})
+    assert len(view.corpus.points()) <= 12
+    assert view.corpus.column_names == ("kind",)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "message"),
+    [
+        ((), {}, TypeError, "texts is missing: what the model reads"),
+        (([],), {}, ValueError, "text"),
+        (("one text",), {}, TypeError, "list"),
+        ((TEXTS,), {"points": "keys"}, TypeError, "points='keys' must be a whole number"),
+        ((TEXTS,), {"points": 1}, ValueError, "points=1"),
+        ((TEXTS,), {"colour": "text"}, TypeError, "no argument 'colour'"),
+        ((TEXTS,), {"columns": {"kind": ["a"]}}, ValueError, "kind"),
+        ((TEXTS,), {"include_layers": [9]}, IndexError, "include_layers"),
+        ((TEXTS,), {"color": "kind"}, traitlets.TraitError, "color='kind'"),
+        ((["", ""],), {}, ValueError, "empty"),
+    ],
+)
+def test_what_a_model_cannot_read_is_refused(
+    arguments: tuple[Any, ...],
+    options: dict[str, Any],
+    error: type[Exception],
+    message: str,
+    demo: tuple[Any, Any],
+) -> None:
+    model, tokenizer = demo
+    with pytest.raises(error, match=message):
+        av.show_embedding_view(model, *arguments, tokenizer=tokenizer, **options)
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "message"),
+    [
+        (corpus([4, 5]), {"texts": TEXTS}, TypeError, "model is a corpus.*leave out texts"),
+        (corpus([4, 5]), {"points": 5}, TypeError, "leave out points"),
+        (corpus([4, 5]), {"tokenizer": object()}, TypeError, "leave out tokenizer"),
+        ([record(4)], {"texts": TEXTS}, TypeError, "model is records.*leave out texts"),
+        ([record(4)], {"layers": [0]}, TypeError, "leave out layers"),
+        (record(4), {}, TypeError, r"give a list of the records of several texts, \[record\]"),
+        ([given_record()], {}, ValueError, "weights alone"),
+        ([], {}, ValueError, "empty list"),
+        ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
+    ],
+)
+def test_what_is_shown_without_a_model(
+    given: Any, options: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        av.show_embedding_view(given, **options)
+
+
+def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    words_of = "UMAP needs umap: pip install 'attnviz[embedding]'"
+    monkeypatch.setattr("attnviz.show_embedding.missing_package", lambda _: words_of)
+    with pytest.raises(ImportError, match=r"method='umap': .*attnviz\[embedding\]"):
+        av.show_embedding_view("no such model", TEXTS, method="umap")
+
+
+def test_an_interrupt_leaves_nothing(
+    demo: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    model, tokenizer = demo
+
+    def interrupted(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(type(model), "forward", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        av.show_embedding_view(model, TEXTS, tokenizer=tokenizer, spool=tmp_path / "kept")
+    assert not list(tmp_path.iterdir())
+
+
+def test_its_help_names_what_it_takes() -> None:
+    text = av.show_embedding_view.__doc__ or ""
+    for name in ("texts", "points", "columns", "keep_heads", "include_layers", "Examples"):
+        assert name in text
+
+
+def command(folder: Path, demo: tuple[Any, Any]) -> list[str]:
+    """The demo model as a folder, and a file of texts."""
+    model, tokenizer = demo
+    model.save_pretrained(folder / "model")
+    tokenizer.save_pretrained(folder / "model")
+    (folder / "texts.txt").write_text("\n\n".join(TEXTS) + "\n", encoding="utf-8")
+    where = ["--model", str(folder / "model"), "--texts", str(folder / "texts.txt")]
+    return ["embedding-view", *where]
+
+
+def test_the_command_writes_a_page(
+    demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    options = ["--layer", "1", "--heads", "2", "--color", "position", "--enlarged"]
+    options += ["--top-keys", "3", "--layers", "0-1", "--points", "60", "--theme", "dark"]
+    assert main([*command(tmp_path, demo), *options]) == 0
+    data = data_of(tmp_path / "embedding_view.html")
+    state, carried = data["state"], data["embedding"]
+    assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
+    assert (state["color"], state["theme"], carried["top_keys"]) == ("position", "dark", 3)
+    assert [each["layer"] for each in carried["stacks"][0]["layers"]] == [0, 1]
+    assert carried["stacks"][0]["count"] <= 60
+
+
+@pytest.fixture
+def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of its own, where it is run, with files that hold no texts."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "blank.txt").write_text("\n \n", encoding="utf-8")
+    (tmp_path / "latin.txt").write_bytes("Müller".encode("latin-1"))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--max-mb", "0.15", "--top-keys", "60"], "top_keys=0"),
+        (["--top-keys", "100"], "top_keys=100 must lie between"),
+        (["--color", "colour"], "color='colour' must be one of"),
+        (["--points", "1"], "points=1"),
+        (["-o", "x.pdf"], "x.pdf"),
+        (["--texts", "none.txt"], "none.txt"),
+        (["--texts", "blank.txt"], "blank.txt holds no text; give one a line"),
+        (["--texts", "latin.txt"], "latin.txt is not UTF-8"),
+    ],
+)
+def test_what_the_command_cannot_do_is_said(
+    options: list[str],
+    message: str,
+    demo: tuple[Any, Any],
+    in_folder: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main([*command(in_folder, demo), *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not list(in_folder.glob("*.html"))
+
+
+def test_wrong_usage_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:
+    for wrong in (["--model", "x"], ["--model", "x", "--texts", "y", "--method", "mds"]):
+        with pytest.raises(SystemExit) as caught:
+            main(["embedding-view", *wrong])
+        assert caught.value.code == 2
+    assert "--texts" in capsys.readouterr().err
