@@ -140,7 +140,7 @@ describe("the text of the chosen point", () => {
     expect(shade(0)).toBeCloseTo(3 * shade(1), 2);
     expect([shade(2), shade(3)]).toEqual([0, 0]);
     expect(token(box, 0).getAttribute("aria-label")).toBe("the 0, 0.75");
-    expect(box.querySelector(".av-text-words")?.textContent).toContain("Shaded up to 0.75.");
+    expect(box.querySelector(".av-text-words")?.textContent).toContain("Opacity = weight ÷ 0.75.");
   });
 
   it("chooses queries by a click, keys by an Alt-click or by the switch", async () => {

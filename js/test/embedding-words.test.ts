@@ -187,6 +187,10 @@ describe("coverage", () => {
     );
     expect(linesCoverageInWords({ kind: "key" }, lines)).toContain("queries that give it most");
     expect(linesCoverageInWords({ kind: "key" }, null)).toBe("");
+    const strongest = { token: "a", position: 0, weight: 0.62 };
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, strongest })).toBe(
+      "5 of 40 lines: 93% of the query’s weight. Opacity = weight ÷ 0.62.",
+    );
   });
 });
 
@@ -226,13 +230,9 @@ describe("how a plot was made", () => {
 describe("the sentence", () => {
   it("says of all heads what near means and what to do", () => {
     expect(sentence(said({ at: null }))).toBe(
-      "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near means attending. Click a head, or press Enter on it, to enlarge it.",
+      "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near means attending where r is close to −1. Click a head, or press Enter on it, to enlarge it.",
     );
     expect(sentence(said({ at: null, live: false }))).not.toContain("Click");
-    const apart = said({ at: null, live: false });
-    expect(sentence({ ...apart, state: { ...apart.state, translate: false } })).not.toContain(
-      "Near",
-    );
   });
 
   it("says of one head which points there are, and which the search found", () => {

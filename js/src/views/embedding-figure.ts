@@ -34,11 +34,11 @@ export function figureWords(context: Context, model: EmbeddingModel, scene: Scen
   const plotted = !enlarged || state.shown.peek() === "plot";
   const dots = dotsIn(scene.back, scene.front);
   const parts = [
+    enlarged ? "" : keyInWords(model.trust.peek()),
     coverageOf(context, model, false),
     enlarged && plotted ? trustStepsOf(model) : "",
     plotted ? capital(methodOf(context, model)) : "",
-    enlarged ? "" : keyInWords(model.trust.peek()),
-    dots > MOST_DOTS ? `${counted(dots)} points, as one image.` : "",
+    dots > MOST_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
     title: record.description.peek()?.model || "attention",

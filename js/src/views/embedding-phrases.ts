@@ -155,9 +155,12 @@ export function linesCoverageInWords(
   const count = some
     ? `${counted(lines.count)} of ${several(lines.of, "line")}`
     : several(lines.count, "line");
-  if (point.kind === "key")
-    return `${count}: the queries that give it ${some ? "most" : "any"} weight.`;
-  return `${count}: ${formatShare(lines.covered)} of the query’s weight.`;
+  const what =
+    point.kind === "key"
+      ? `the queries that give it ${some ? "most" : "any"} weight`
+      : `${formatShare(lines.covered)} of the query’s weight`;
+  const full = lines.strongest ? ` Opacity = weight ÷ ${formatSmall(lines.strongest.weight)}.` : "";
+  return `${count}: ${what}.${full}`;
 }
 
 /** What the sentence is made of. */
@@ -235,7 +238,7 @@ export function sentence(said: SentenceSaid): string {
   if (!at) {
     const heads = `all ${several(said.heads, "head")} of ${several(said.layers, "layer")}`;
     const what = `${capital(stackName(said.stack))}, ${heads}: queries and keys by principal components.`;
-    const near = state.translate ? " Near means attending." : "";
+    const near = " Near means attending where r is close to −1.";
     const hint = said.live ? " Click a head, or press Enter on it, to enlarge it." : "";
     const chosen = said.point ? ` ${capital(pointInWords(said.point))}.` : "";
     return told(`${what}${near}${chosen}${said.point ? "" : hint}`);

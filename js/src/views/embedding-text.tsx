@@ -119,13 +119,10 @@ function ChosenWords({ context, model, corpus }: PartProps) {
   const lines = linesSaid(model);
   const problem = model.linesProblem.value;
   const { kind, token, position } = point;
-  const end = lines?.strongest?.weight;
-  const shaded =
-    end === undefined || point.unit === "image" ? "" : ` Shaded up to ${formatSmall(end)}.`;
   return (
     <p class="av-text-words">
       {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
-      <span class="av-muted">{problem ?? `${linesCoverageInWords(point, lines)}${shaded}`}</span>
+      <span class="av-muted">{problem ?? linesCoverageInWords(point, lines)}</span>
     </p>
   );
 }
