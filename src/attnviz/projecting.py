@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-import attnviz
 from attnviz.analysis.projection import Frame, ProjectionSettings, missing_package, project
 from attnviz.analysis.projection_space import as_points, space_of
 from attnviz.projecting_folder import ProjectingFolder
@@ -118,7 +117,13 @@ class Job:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 stderr=errors,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join(_paths())},
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(_paths()),
+                    # Threads that spin while they wait for each other take what others need: beside
+                    # other work a layout is sooner there without, and the kernel too.
+                    "OMP_WAIT_POLICY": "PASSIVE",
+                },
                 # An interrupt of a notebook's cell means the cell.
                 start_new_session=True,
             )
@@ -245,7 +250,7 @@ def _end_all() -> None:
 
 def _paths() -> list[str]:
     """Where the process finds its modules: where this one does, relative names excepted."""
-    own = str(Path(attnviz.__file__).parents[1])
+    own = str(Path(__file__).parents[1])
     paths = [path for path in sys.path if Path(path).is_absolute()]
     return paths if own in paths else [*paths, own]
 

@@ -65,6 +65,7 @@ def run(code: str) -> str:
 def test_import_attnviz_loads_neither_torch_nor_transformers() -> None:
     loaded = run("import sys, attnviz; print(*sys.modules)").split()
     heavy = {"torch", "transformers", "numpy", "pandas", "anywidget", "IPython", "playwright"}
+    heavy |= {"openTSNE", "platformdirs", "sklearn", "umap"}
     assert heavy & set(loaded) == set()
 
 

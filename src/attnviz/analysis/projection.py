@@ -39,7 +39,7 @@ _EARLY, _LATE = 250, 500
 _EVERY = 10
 # From so many points on interpolating the repulsion (Linderman et al. 2019) is quicker than a tree
 # of the points (Barnes-Hut, van der Maaten 2014); it knows no third dimension.
-_INTERPOLATED = 3000
+_INTERPOLATED = 5000
 
 
 @dataclass(frozen=True)
@@ -366,11 +366,15 @@ class _Epochs:
     def __init__(self, start: NDArray[Any], run: _Run) -> None:
         self._start = start
         self._run = run
+        self._stopped = False
 
     def write(self, text: str) -> None:
         done = text.strip("\r\n\x1b[A ")
-        if done.isdigit() and int(done):
+        if done.isdigit() and int(done) and not self._stopped:
+            # A bar that is stopped writes once more while it closes.
+            self._stopped = True
             self._run.step(self._start, int(done), "epoch")
+            self._stopped = False
 
     def flush(self) -> None:
         """Nothing is held back."""
