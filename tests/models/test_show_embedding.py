@@ -13,7 +13,7 @@ from numpy.testing import assert_array_equal
 import attnviz as av
 from attnviz.cli import main
 from attnviz.extraction.corpus import extract_corpus
-from unit.corpora import corpus, record
+from unit.made_corpora import corpus, record
 from unit.records import given_record, shares, words
 
 TEXTS = [

@@ -27,8 +27,8 @@ from attnviz.corpus import Corpus
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.weights import QueryKeyAttention
-from unit.corpora import attention, corpus, record
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
+from unit.made_corpora import attention, corpus, record
 from unit.records import HOSTILE, image_record, vectors, words
 
 Floats = NDArray[np.float64]

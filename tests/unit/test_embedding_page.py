@@ -22,8 +22,8 @@ from attnviz.corpus import Corpus
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.snapshot.embedding import make_embedding_page
 from attnviz.views.embedding import EmbeddingView
-from unit.corpora import attention, corpus, record
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
+from unit.made_corpora import attention, corpus, record
 from unit.records import HOSTILE, image_record, vectors
 
 NEEDS_TSNE = pytest.mark.skipif(

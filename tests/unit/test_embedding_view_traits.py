@@ -16,7 +16,7 @@ from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.tokens import Tokens
 from attnviz.views.embedding import COLORINGS, EmbeddingView
 from attnviz.views.head import HeadView
-from unit.corpora import attention, corpus, cross_record, kept_record, record
+from unit.made_corpora import attention, corpus, cross_record, kept_record, record
 from unit.records import given_record, words
 
 MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
