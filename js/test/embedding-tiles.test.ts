@@ -119,8 +119,10 @@ describe("the layout", () => {
       expect(at.width).toBeLessThanOrEqual(width);
       expect(at.boxWidth).toBeLessThanOrEqual(width);
     }
-    const at = layout(12, 12, 1052);
-    expect(at.boxHeight).toBe(at.height);
+    for (const width of [1052, 1552]) {
+      const at = layout(12, 12, width);
+      expect(at.boxHeight).toBe(at.height);
+    }
   });
 
   it("scrolls what would be too small, or too high", () => {

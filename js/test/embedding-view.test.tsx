@@ -235,6 +235,29 @@ describe("one head", () => {
     expect(state().selected.value).toEqual([]);
   });
 
+  it("says nothing of what is drawn once all heads are, though the pointer was on a point", async () => {
+    await open(one);
+    // The first query lies at the left, half the way down (jsdom's boxes are empty).
+    for (const [x, y] of [
+      [23, 320],
+      [24, 320],
+    ]) {
+      plot().dispatchEvent(
+        new MouseEvent("pointermove", {
+          clientX: x as number,
+          clientY: y as number,
+          bubbles: true,
+        }),
+      );
+      await settle();
+    }
+    expect(root.querySelector(".av-hint")?.textContent).toContain("position 0 of text 1");
+    press(plot(), "o");
+    await drawn("embedding:self:all");
+    await settle();
+    expect(root.getAttribute("data-attnviz-drawn")).toBe("embedding:self:all");
+  });
+
   it("is a word where it has no plot, from which keys still lead on", async () => {
     const kernel = new Kernel();
     const ask = kernel.ask.bind(kernel);

@@ -115,7 +115,11 @@ export function Aggregate({ context, model, width }: AggregateProps) {
       <ScenePlot
         scene={scene}
         place={place}
-        onDrawn={context.setDrawn}
+        onDrawn={(drawn) => {
+          // While it goes away it is still told what changes, and must not speak for what comes.
+          const { enlarged, shown } = context.state;
+          if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
+        }}
         kind="mean attention by position"
         label={label.value}
         plot={plot}

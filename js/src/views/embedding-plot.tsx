@@ -212,7 +212,10 @@ export function EmbeddingPlot(props: PlotRoom) {
       <ScenePlot
         scene={plot.scene}
         place={place}
-        onDrawn={context.setDrawn}
+        onDrawn={(drawn) => {
+          // While it goes away it is still told what changes, and must not speak for what comes.
+          if (state.enlarged.peek() && state.shown.peek() === "plot") context.setDrawn(drawn);
+        }}
         kind="scatter plot of queries and keys"
         label={label.value}
         plot={element}

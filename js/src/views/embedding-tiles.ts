@@ -144,6 +144,7 @@ export interface TileLayout {
 }
 
 const LEAST_CELL = 46;
+const SMALL_CELL = 78;
 const MOST_CELL = 220;
 /** A gallery's plots have this side: its rows are of any length. */
 const GALLERY_CELL = 104;
@@ -179,9 +180,13 @@ export function layOutTiles(options: {
   const at = (room: number): TileLayout => {
     const pitch = Math.floor((room - left) / Math.max(1, columns));
     const gap = pitch > 110 ? 12 : LEAST_GAP;
-    const cell = Math.max(LEAST_CELL, Math.min(MOST_CELL, pitch - gap));
+    const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0);
+    // Smaller than the width allows where all are then seen at once, unless they were too small.
+    const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
+    const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
+    const cell = Math.max(LEAST_CELL, Math.min(most, pitch - gap));
     const across = named ? Math.max(pitch, cell + gap) : cell + gap;
-    const down = cell + FIGURE_HEIGHT + gap + 2 + (named ? NAME_HEIGHT : 0);
+    const down = cell + gap + below;
     const whole = { width: left + columns * across, height: top + rows * down };
     const sideways = whole.width > room;
     const needed = whole.height + (sideways ? SCROLLBAR : 0);

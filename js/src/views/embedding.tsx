@@ -3,7 +3,7 @@
  * all heads as small plots, and one of them with its points, its text and its lines.
  */
 
-import { useComputed } from "@preact/signals";
+import { effect, useComputed } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { embeddingPageCarrier } from "../channel/embedding-page";
 import { useExports } from "../ui/exports";
@@ -94,6 +94,7 @@ export function EmbeddingView({ context }: { context: Context }) {
   const summary = useComputed(() => summaryOf(context, model));
   const enlarged = state.enlarged.value;
   useFocusFollowing(context, enlarged);
+  useSignOfChange(context);
   return (
     <ViewFrame
       context={context}
@@ -115,6 +116,18 @@ export function EmbeddingView({ context }: { context: Context }) {
       )}
     </ViewFrame>
   );
+}
+
+/** What was drawn is not what is shown from the moment on at which another picture is asked for. */
+function useSignOfChange({ state, setDrawn }: Context): void {
+  useEffect(() => {
+    let before = `${state.enlarged.peek()} ${state.shown.peek()}`;
+    return effect(() => {
+      const now = `${state.enlarged.value} ${state.shown.value}`;
+      if (now !== before) setDrawn(null);
+      before = now;
+    });
+  }, []);
 }
 
 /** Where the view had the keyboard, what takes the picture's place has it, too. */
