@@ -259,6 +259,9 @@ describe("an exported page", () => {
     for (const layer of data.embedding.stacks[0]?.layers ?? []) layer.keys = null;
     const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
     await expect(asked).rejects.toThrow("top_keys=5 adds about 3.4 MB.");
+    top_keys_add.bytes = 63_600;
+    const small = linesOf(sourceOf(data), { ...HEAD, point: 1 });
+    await expect(small).rejects.toThrow("top_keys=5 adds about 64 kB.");
   });
 
   it("has the images of texts, and no more of their weights", async () => {

@@ -3,7 +3,6 @@ import { describe, expect, it } from "vitest";
 import type { HeadTrust } from "../src/channel/embedding";
 import {
   aggregateInWords,
-  bytesInWords,
   corpusInWords,
   explainedInWords,
   formatCorrelation,
@@ -84,10 +83,6 @@ describe("numbers", () => {
       "0",
     ]);
     expect(formatNumber(Number.NaN)).toBe("unknown");
-  });
-
-  it("of bytes are short", () => {
-    expect([300, 64_000, 1_240_000].map(bytesInWords)).toEqual(["1 kB", "64 kB", "1.2 MB"]);
   });
 });
 

@@ -115,6 +115,11 @@ function isCarriedForAll({ method, dimensions }: Projecting): boolean {
   return method === "pca" && dimensions === 2;
 }
 
+/** "3.4 MB", "64 kB". */
+function sizeOf(bytes: number): string {
+  return bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`;
+}
+
 type Answer = (args: object) => Reply | Promise<Reply>;
 
 /** A carrier that is never late. */
@@ -309,7 +314,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const [{ keys, heads }, place] = this.#head(request);
     const { top_keys: ranks, top_keys_add: add } = this.#data.embedding;
     if (keys === null) {
-      const cost = add && `; top_keys=${add.count} adds about ${(add.bytes / 1e6).toFixed(1)} MB`;
+      const cost = add && `; top_keys=${add.count} adds about ${sizeOf(add.bytes)}`;
       throw new Error(`This page was made without the strongest keys of its queries${cost ?? ""}.`);
     }
     const corpus = await this.#parsed(request.stack);

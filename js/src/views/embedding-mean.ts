@@ -41,6 +41,8 @@ export interface MeanPicture {
   hovered: Bin | null;
 }
 
+const DOWN = "query position ↓";
+const ACROSS = "key position →";
 const TICK_SIZE = 10.5;
 const NAME_SIZE = 12;
 const TICKS_ACROSS = 44;
@@ -59,8 +61,7 @@ export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
   const { queryEdges, keyEdges } = aggregate;
   const [, last] = extentOf(queryEdges);
   const font = fontOf({ size: TICK_SIZE, font: "text" });
-  const words = measureText("query position ↓", fontOf({ size: NAME_SIZE, font: "text" }));
-  const left = Math.ceil(Math.max(measureText(String(last), font) + 14, Math.min(words, 110) + 8));
+  const left = Math.ceil(measureText(String(last), font) + 14);
   const cellsWidth = Math.max(LEAST, Math.min(LARGEST, Math.floor(width - left - 8)));
   const [queries, keys] = [queryEdges, keyEdges].map((edges) => {
     const [first, stop] = extentOf(edges);
@@ -120,6 +121,7 @@ export function meanMarks(picture: MeanPicture): Mark[] {
   // Pairs that no query may attend to have no colour at all.
   const values = aggregate.weights.map((weight) => Math.max(0, weight));
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
     {
       kind: "image",
@@ -136,8 +138,8 @@ export function meanMarks(picture: MeanPicture): Mark[] {
       height: cellsHeight + 1,
       stroke: palette.rule,
     },
-    textMark("key position →", left, 10, palette.muted, NAME_SIZE),
-    textMark("query position ↓", left - 8, top - 12, palette.muted, NAME_SIZE, { align: "end" }),
+    textMark(DOWN, 0, 10, palette.muted, NAME_SIZE),
+    textMark(ACROSS, Math.max(left, named + 18), 10, palette.muted, NAME_SIZE),
   ];
   const step = (edges: readonly number[], room: number): number => {
     const [first, stop] = extentOf(edges);

@@ -381,12 +381,6 @@ export function workInWords(work: ProjectionWork | null): string {
   return work.state === "cancelled" ? "Cancelled." : "This did not work.";
 }
 
-/** "1.2 MB", "640 kB": how large something is that would be carried. */
-export function bytesInWords(bytes: number): string {
-  const digits = (value: number): string => String(Number(value.toPrecision(2)));
-  return bytes >= 1e6 ? `${digits(bytes / 1e6)} MB` : `${digits(Math.max(1, bytes / 1e3))} kB`;
-}
-
 /** All of it for who cannot see it, in one breath. */
 export function summary(said: SentenceSaid, trust: HeadTrust | null | undefined): string {
   const stack = capital(stackName(said.stack));
