@@ -127,7 +127,7 @@ describe("the layout", () => {
 
   it("scrolls what would be too small, or too high", () => {
     const narrow = layout(12, 6, 400);
-    expect(narrow.cell).toBeGreaterThanOrEqual(46);
+    expect(narrow.cell).toBeGreaterThanOrEqual(40);
     expect(narrow.width).toBeGreaterThan(400);
     expect(narrow.boxWidth).toBe(400);
     const deep = layout(64, 96, 1000);

@@ -237,19 +237,18 @@ export function hintOf({ model, tiles }: OverviewProps, cell: HeadPlace): Omit<H
   }
   const { correlation, recall } = figuresOf(trust);
   const rows: Hint["rows"] = [];
-  const of = trust.plot.allowed === null ? "over all pairs" : "over keys that may be attended to";
+  const { allowed, all_pairs } = trust.plot;
   if (correlation !== null) {
-    const text = `distance with q·k: r ${formatCorrelation(correlation)} ${of}`;
-    rows.push({ color: "", text, meant: true });
+    const both = allowed !== null && all_pairs !== null;
+    const all = both ? ` (all pairs ${formatCorrelation(all_pairs)})` : "";
+    const text = `distance with q·k: r ${formatCorrelation(correlation)}${all}`;
+    rows.push({ color: "", text, meant: false });
   }
-  const all = trust.plot.all_pairs;
-  if (trust.plot.allowed !== null && all !== null)
-    rows.push({ color: "", text: `over all pairs: r ${formatCorrelation(all)}`, meant: false });
   if (recall !== null) {
     const chance = trust.recall_allowed === null ? trust.chance_all : trust.chance_allowed;
     const by = chance === null ? "" : ` (chance ${Math.round(100 * chance)}%)`;
-    const text = `ten strongest keys among the ten nearest: ${Math.round(100 * recall)}%${by}`;
-    rows.push({ color: "", text, meant: true });
+    const text = `recall at 10: ${Math.round(100 * recall)}%${by}`;
+    rows.push({ color: "", text, meant: false });
   }
   return { title, rows };
 }

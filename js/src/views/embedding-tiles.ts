@@ -143,7 +143,7 @@ export interface TileLayout {
   boxHeight: number;
 }
 
-const LEAST_CELL = 46;
+const LEAST_CELL = 40;
 const SMALL_CELL = 78;
 const MOST_CELL = 220;
 /** A gallery's plots have this side: its rows are of any length. */
