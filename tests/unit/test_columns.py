@@ -117,3 +117,9 @@ def test_a_column_that_is_not_there_is_named() -> None:
         made.column("self", "lable")
     with pytest.raises(KeyError, match="are: none"):
         corpus(LENGTHS).column("self", "label")
+
+
+def test_of_a_text_that_is_there_in_part_each_token_has_its_own_value() -> None:
+    made = corpus([50], points=12, columns={"place": range(50)})
+    assert not made.points().whole
+    assert_array_equal(made.column(None, "place").queries, made.points().query_position)

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from attnviz import Corpus
 from attnviz.analysis import Placing, place, principal_components, problems
-from attnviz.analysis.scaling import GRID
+from attnviz.analysis.scaling import GRID, weighted_correlation
 from attnviz.masks import BandMask, PackedMask
 from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
 from unit.records import vectors
@@ -329,3 +329,15 @@ def test_dimensions_that_are_none_are_refused() -> None:
         principal_components(placed, 0)
     with pytest.raises(TypeError, match="dimensions='2' must be a whole number"):
         principal_components(placed, "2")  # type: ignore[arg-type]
+
+
+def test_nearer_keys_weigh_more() -> None:
+    rows = np.array([3, 3, 3, 7, 5, 5, 5, 5])
+    random = np.random.default_rng(0)
+    distances, products = random.random(8), random.normal(size=8)
+    products[4:] = 1.0
+    covariance = np.cov(distances[:3], products[:3], aweights=(1.2 - distances[:3]) ** 2)
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    # Query 7 has one key, and those of query 5 have all the same product.
+    assert weighted_correlation(rows, distances, products, 1.2) == pytest.approx(expected)
+    assert np.isnan(weighted_correlation(rows[3:4], distances[3:4], products[3:4], 1.2))
