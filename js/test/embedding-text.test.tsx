@@ -4,12 +4,12 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Description, Reply } from "../src/channel/source";
 import { placeOf } from "../src/ui/record";
 import { assign, makeSignals } from "../src/ui/state";
-import type { EmbeddingState } from "../src/views/embedding-data";
+import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../src/views/embedding-data";
 import { type EmbeddingModel, makeEmbeddingModel } from "../src/views/embedding-model";
-import { TextPane } from "../src/views/embedding-text";
+import { chosenText, TextPane } from "../src/views/embedding-text";
 import { linked, revealChosen } from "../src/views/embedding-text-head";
 import { HEAD_DEFAULTS } from "../src/views/head-data";
-import { Kernel, type Room, roomWith, stackOf } from "./embedding-kernel";
+import { corpusWith, Kernel, type Room, roomWith, stackOf } from "./embedding-kernel";
 
 const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
 
@@ -199,6 +199,17 @@ describe("the text of the chosen point", () => {
     const { box } = await open({ text: 2, token: 1 });
     expect(box.querySelector(".av-text-words")?.textContent).toContain("not among the points");
     expect(box.querySelector(".av-running")?.textContent).toContain("…");
+  });
+
+  it("is that of a point which a linked view chose without a text", () => {
+    const state = makeSignals(EMBEDDING_DEFAULTS);
+    const of = (chosen: number | null) =>
+      chosenText({ state }, { chosen: signal(chosen) }, corpusWith());
+    expect([of(null), of(4), of(6)]).toEqual([null, 2, 1]);
+    assign(state, { text: 0 });
+    expect(of(4)).toBe(0);
+    assign(state, { text: 99 });
+    expect(of(4)).toBeNull();
   });
 
   it("can be closed", async () => {

@@ -61,6 +61,7 @@ function said(changed: Partial<SentenceSaid> = {}): SentenceSaid {
     problem: null,
     point: null,
     lines: null,
+    waiting: false,
     found: null,
     selected: 0,
     aggregate: null,
@@ -233,6 +234,10 @@ describe("the sentence", () => {
   it("says of one head which points there are, and which the search found", () => {
     expect(sentence(said())).toBe(
       "Layer 2, head 1: 1,200 queries and 1,200 keys by principal components.",
+    );
+    const waiting = said({ waiting: true, state: { ...said().state, method: "tsne" } });
+    expect(sentence(waiting)).toContain(
+      "by principal components, until t-SNE has its first frame.",
     );
     expect(pointsInWords("keys", 5, 1)).toBe("1 key");
     const found = { search: "the", count: 240, points: 2400 };

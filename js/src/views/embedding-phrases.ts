@@ -56,12 +56,19 @@ const METHODS: Record<Method, string> = {
   umap: "UMAP",
 };
 
-/** "principal components", "t-SNE, perplexity 50, seed 0", "3D UMAP, 15 neighbours, seed 0". */
+/**
+ * "principal components", "t-SNE, perplexity 50, seed 0", "3D UMAP, 15 neighbours, seed 0".
+ *
+ * @param waiting whether its first frame is still to come.
+ */
 export function methodInWords(
   { method, dimensions, perplexity, neighbors, seed }: Projecting,
   detailed = false,
+  waiting = false,
 ): string {
-  const name = `${dimensions === 3 ? "3D " : ""}${METHODS[method]}`;
+  const space = dimensions === 3 ? "3D " : "";
+  if (waiting) return `${space}${METHODS.pca}, until ${METHODS[method]} has its first frame`;
+  const name = `${space}${METHODS[method]}`;
   if (!detailed || method === "pca") return name;
   const size = method === "tsne" ? `perplexity ${perplexity}` : several(neighbors, "neighbour");
   return `${name}, ${size}, seed ${seed}`;
@@ -177,6 +184,8 @@ export interface SentenceSaid {
   problem: string | null;
   point: PointSaid | null;
   lines: LinesSaid | null;
+  /** Whether the plot is still that of the principal components, whatever the method. */
+  waiting: boolean;
   /** Points that a search found, of how many; null without one. */
   found: { search: string; count: number; points: number } | null;
   /** Points in the lasso. */
@@ -252,7 +261,7 @@ export function sentence(said: SentenceSaid): string {
   if (said.problem) return told(`${where}: ${said.problem}, so there is nothing to place.`);
   if (said.point) return told(`${where}. ${linesInWords(said.point, said.lines)}`);
   const points = pointsInWords(state.points, said.numQueries, said.numKeys);
-  return told(`${where}: ${points} by ${methodInWords(state)}.`);
+  return told(`${where}: ${points} by ${methodInWords(state, false, said.waiting)}.`);
 }
 
 /** What a plot was drawn from. */

@@ -26,8 +26,15 @@ interface TextProps {
 const MOST_NAMED = 5;
 
 /** The text that a point was chosen of; that of a corpus of one text where nobody chose. */
-export function chosenText(context: ViewContext<EmbeddingState>, corpus: Corpus): number | null {
-  const text = context.state.text.value ?? (corpus.names.length === 1 ? 0 : null);
+export function chosenText(
+  { state }: Pick<ViewContext<EmbeddingState>, "state">,
+  model: Pick<EmbeddingModel, "chosen">,
+  corpus: Corpus,
+): number | null {
+  const chosen = model.chosen.value;
+  // A view that is linked may say a token alone: it is of the first text.
+  const only = corpus.names.length === 1 ? 0 : null;
+  const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
   return text !== null && text < corpus.names.length ? text : null;
 }
 
@@ -36,7 +43,7 @@ export function TextPane({ context, model }: TextProps) {
   const room = useRef(0);
   const corpus = model.corpus.value;
   if (!corpus || corpus.count === 0) return null;
-  const text = chosenText(context, corpus);
+  const text = chosenText(context, model, corpus);
   const unit = unitOf(corpus);
   const images = unit === "image";
   if (text === null) {

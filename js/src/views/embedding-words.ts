@@ -89,6 +89,12 @@ export function problemOf(context: Context, model: EmbeddingModel): string | nul
   );
 }
 
+/** Whether the plot is the principal components' until another method has its first frame. */
+export function waitsForFrame(model: EmbeddingModel): boolean {
+  const now = model.projection.value;
+  return now !== null && now.explained !== null && now.request.method !== "pca";
+}
+
 function textsWithPoints(corpus: Corpus): number {
   return corpus.textTokens.filter((count) => count > 0).length;
 }
@@ -111,6 +117,7 @@ function saidOf(context: Context, model: EmbeddingModel, live: boolean): Sentenc
     numKeys: corpus.numKeys,
     state: follow(state),
     problem: problemOf(context, model),
+    waiting: waitsForFrame(model),
     point: chosen === null ? null : pointSaid(corpus, chosen),
     lines: state.enlarged.value ? linesSaid(model) : null,
     found: found && { search, count: found.count, points: corpus.count },
@@ -198,7 +205,7 @@ export function methodOf(context: Context, model: EmbeddingModel): string {
   const factor = model.projection.value?.factor ?? null;
   const [projecting, way] = [projectingOf(follow(state)), wayOf(follow(state))];
   const placing = placingInWords(way, state.enlarged.value ? factor : null);
-  return `${methodInWords(projecting, true)}; ${placing}.`;
+  return `${methodInWords(projecting, true, waitsForFrame(model))}; ${placing}.`;
 }
 
 /** How trust went, step by step; "" where it is not measured. */
