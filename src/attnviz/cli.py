@@ -143,7 +143,7 @@ def _add_embedding_view(commands: Any) -> None:
         "--method",
         choices=["pca", "tsne", "umap"],
         default="pca",
-        help="how the enlarged head is projected (default: %(default)s)",
+        help="how the enlarged head is projected; tsne and umap enlarge it (default: %(default)s)",
     )
     view.add_argument(
         "--top-keys",
@@ -365,7 +365,8 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     }
     return EmbeddingView(
         corpus,
-        enlarged=options.enlarged,
+        # Small plots are by principal components alone.
+        enlarged=options.enlarged or options.method != "pca",
         method=options.method,
         seed=options.seed,
         theme=options.theme,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -185,6 +186,21 @@ def test_the_command_writes_a_page(
     assert (state["color"], state["theme"], carried["top_keys"]) == ("position", "dark", 3)
     assert [each["layer"] for each in carried["stacks"][0]["layers"]] == [0, 1]
     assert carried["stacks"][0]["count"] <= 60
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+def test_the_command_waits_for_a_method_that_takes_time(
+    demo: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path / "cache"))
+    assert main([*command(tmp_path, demo), "--method", "tsne", "--seed", "4"]) == 0
+    data = data_of(tmp_path / "embedding_view.html")
+    [plot] = data["embedding"]["projections"]
+    assert data["state"]["enlarged"] is True
+    assert (plot["method"], plot["seed"], plot["header"]["work"]["state"]) == ("tsne", 4, "done")
 
 
 @pytest.fixture
