@@ -24,6 +24,23 @@ describe("running tokens", () => {
     expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
   });
 
+  it("are characters where the vocabulary has spaces of its own, special tokens apart", () => {
+    const corpus = corpusWith({
+      vocabulary: ["2", "0", "·", "</s>"],
+      special: [3],
+      num_queries: 4,
+      num_keys: 4,
+      queries: { text: [1, 1, 1, 1], position: [0, 1, 2, 3], token: [3, 0, 1, 3] },
+      columns: [],
+    });
+    expect(runningTokens(corpus, "query", 1).map(({ gap }) => gap)).toEqual([
+      false,
+      true,
+      false,
+      true,
+    ]);
+  });
+
   it("are words of their own where it does not, but for what goes on a word", () => {
     const tokens = shown(["the", "anim", "##al", "."]);
     expect(tokens.map(({ text }) => text)).toEqual(["the", "anim", "##al", "."]);

@@ -166,7 +166,8 @@ export function linesCoverageInWords(
     point.kind === "key"
       ? `the queries that give it ${some ? "most" : "any"} weight`
       : `${formatShare(lines.covered)} of the query’s weight`;
-  const full = lines.strongest ? ` Opacity = weight ÷ ${formatSmall(lines.strongest.weight)}.` : "";
+  const most = lines.strongest ? formatSmall(lines.strongest.weight) : "";
+  const full = most === "" ? "" : ` Opacity = weight${most === "1.00" ? "" : ` ÷ ${most}`}.`;
   return `${count}: ${what}.${full}`;
 }
 

@@ -13,7 +13,6 @@ export interface RunningToken {
   name: string;
   /** Whether white space goes before it. */
   gap: boolean;
-  /** Whether the line ends after it. */
   ends: boolean;
   /** Tokens that are no points, between the one before and this. */
   missing: number;
@@ -31,31 +30,44 @@ function cut(text: string): string {
   return signs.length <= MOST_SIGNS ? text : `${signs.slice(0, MOST_SIGNS - 1).join("")}…`;
 }
 
+const dots = new WeakMap<Corpus, boolean>();
+
+/** Whether a space before a word is a part of its token, written as a dot; else it is left out. */
+function isDotted(corpus: Corpus): boolean {
+  const known = dots.get(corpus) ?? corpus.vocabulary.some((entry) => entry.startsWith("·"));
+  dots.set(corpus, known);
+  return known;
+}
+
 /** One side of a text, as far as its tokens are points. */
 export function runningTokens(corpus: Corpus, kind: Kind, text: number): RunningToken[] {
   const [first, stop] = corpus.pointsOf(kind, text);
   const names: string[] = [];
   for (let point = first; point < stop; point++) names.push(corpus.tokenOf(point));
-  // Vocabularies that write the space before a word say so by a dot; others leave it out.
-  const dotted = names.some((name) => name.startsWith("·"));
+  const dotted = isDotted(corpus);
   let before = -1;
   let ended = true;
+  let afterSpecial = false;
   return names.map((name, i) => {
     const point = first + i;
     const position = corpus.positionOf(point);
     const bare = dotted && name.length > 1 && name.startsWith("·") ? name.slice(1) : name;
+    const special = corpus.special[corpus.tokens[point] ?? -1] === 1;
+    const begins =
+      special || afterSpecial || (dotted ? name.startsWith("·") : !name.startsWith("##"));
     const patch = corpus.images > 0 && name.startsWith("patch ");
     const token: RunningToken = {
       position,
       text: patch ? PATCH : cut(bare),
       name: cut(bare),
-      special: corpus.special[corpus.tokens[point] ?? -1] === 1,
-      gap: !ended && !patch && (dotted ? name.startsWith("·") : !name.startsWith("##")),
+      special,
+      gap: !ended && !patch && begins,
       ends: name.endsWith("⏎"),
       missing: position - before - 1,
     };
     before = position;
     ended = token.ends;
+    afterSpecial = special;
     return token;
   });
 }

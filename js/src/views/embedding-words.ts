@@ -162,8 +162,9 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
     const mean = aggregateModelOf(context, model).said.value;
     return mean ? aggregateInWords(mean) : "";
   }
+  const problem = problemOf(context, model);
   const trust = enlarged ? model.headTrust.value : null;
-  if (trust && !problemOf(context, model)) parts.push(trustInWords(trust));
+  if (trust && !problem) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
   parts.push(
@@ -180,7 +181,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
   );
   if (enlarged) {
     const now = model.projection.value;
-    parts.push(explainedInWords(now?.explained ?? null));
+    if (!problem) parts.push(explainedInWords(now?.explained ?? null));
   }
   const overview = model.overview.value;
   if (!enlarged && overview && overview.stride > 1)
