@@ -23,7 +23,15 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
 # From long to short: two run at a time.
-NAMES = ("tutorial", "quickstart", "model_view", "head_view", "neuron_view", "matrix_view")
+NAMES = (
+    "tutorial",
+    "embedding_view",
+    "quickstart",
+    "model_view",
+    "head_view",
+    "neuron_view",
+    "matrix_view",
+)
 VIEWS_OF_TUTORIAL = ("neuron", "head", "matrix", "model", "head", "head")
 MOST_STORED_BYTES = 3_000_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -233,6 +241,54 @@ def test_matrix_view_shows_the_stripe(runs: dict[str, Run]) -> None:
     run = runs["matrix_view"]
     assert run.number("np.unravel_index", ":") > 0.8
     assert run.number("stripe.mean()", ":") > 0.8
+
+
+def rows_of(output: Any) -> list[list[str]]:
+    """A table's rows as they are printed."""
+    return [line.split() for line in output.data["text/plain"].splitlines()]
+
+
+def test_embedding_view_finds_heads_that_go_by_position(runs: dict[str, Run]) -> None:
+    run = runs["embedding_view"]
+    assert run.number("by_place = max", "most by position: layer 0, head 2:") > 0.95
+    last_layer = run.number("by_place = max", "5:")
+    assert last_layer < 0.3
+
+
+def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
+    runs: dict[str, Run],
+) -> None:
+    run = runs["embedding_view"]
+    _, _, first, second, *_ = rows_of(run.outputs("best.sort_values")[0])
+    assert first[:2] == ["0", "2"]
+    product, distance, _ = map(float, first[2:])
+    assert distance > 0.9
+    assert distance > product > 0.6
+    assert distance > float(second[3])
+    # By another way: the mean of the weights themselves.
+    assert run.number("weight_before[previous]", "layer 0, head 2:") > 0.7
+
+
+def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: dict[str, Run]) -> None:
+    (table,) = [
+        each
+        for each in runs["embedding_view"].outputs("circuit.sort_values")
+        if not is_progress(each)
+    ]
+    _, _, best, *_ = rows_of(table)
+    assert float(best[2]) > 0.8
+    assert float(best[4]) > 0.95
+
+
+def test_embedding_view_tells_what_moving_keys_costs(runs: dict[str, Run]) -> None:
+    (table,) = runs["embedding_view"].outputs("trusted(placing)")
+    values = {" ".join(row[:-4]): [*map(float, row[-4:])] for row in rows_of(table)[1:]}
+    # r in all dimensions, on the plot, recall, chance.
+    assert values["scaled, moved and lifted"][0] < -0.95
+    assert values["scaled"][0] < values["scaled and moved"][0]
+    for r, on_plot, recall, chance in values.values():
+        assert r < on_plot < 0
+        assert recall > chance
 
 
 def test_tutorial_numbers_of_the_checkpoint(runs: dict[str, Run]) -> None:
