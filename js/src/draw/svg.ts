@@ -126,13 +126,16 @@ function rectangles(mark: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-/** Pixels of an SVG to one of its own, where dots are too many to be shapes. */
+/** Pixels to one of the SVG's, where dots are too many to be shapes; fewer of small pictures. */
 const DOTS_SCALE = 3;
+const SMALL_SCALE = 2;
+const SMALL = 300;
 
 /** Dots as shapes, or as one image; shapes also where there is no canvas to make one. */
 function dots(mark: DotsMark, asPixels: boolean): string {
+  const scale = mark.area.width < SMALL ? SMALL_SCALE : DOTS_SCALE;
   const image = asPixels
-    ? embedded({ kind: "image", ...mark.area, ...pixelsOf(mark, DOTS_SCALE), smooth: true })
+    ? embedded({ kind: "image", ...mark.area, ...pixelsOf(mark, scale), smooth: true })
     : null;
   return image ?? dotPaths(mark);
 }

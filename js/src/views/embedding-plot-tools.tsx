@@ -55,45 +55,49 @@ export function PlotTools(props: PlotRoom) {
         {to(1, 0, "↓")}
       </fieldset>
       {plotted && (
-        <>
-          <fieldset class="av-embedding-group" aria-label="What dragging does">
-            <Tool
-              label={
-                state.dimensions.value === 3
-                  ? "Turn: dragging turns the plot"
-                  : "Move: dragging moves the plot"
-              }
-              pressed={plot.tool.value === "move"}
-              onClick={() => {
-                plot.tool.value = "move";
-              }}
-            >
-              {state.dimensions.value === 3 ? "Turn" : "Move"}
-            </Tool>
-            <Tool
-              label="Lasso: dragging draws one around points, as does Shift and dragging"
-              pressed={plot.tool.value === "lasso"}
-              onClick={() => {
-                plot.tool.value = "lasso";
-              }}
-            >
-              Lasso
-            </Tool>
-          </fieldset>
-          <fieldset class="av-embedding-group" aria-label="Nearer and farther">
-            <Tool label="Nearer" onClick={() => zoomBy(props, 1.5)}>
-              +
-            </Tool>
-            <Tool label="Farther" onClick={() => zoomBy(props, 1 / 1.5)}>
-              −
-            </Tool>
-            <Tool label="Fit: everything in sight" onClick={plot.fit}>
-              Fit
-            </Tool>
-          </fieldset>
-        </>
+        <fieldset class="av-embedding-group" aria-label="What dragging does">
+          <Tool
+            label={
+              state.dimensions.value === 3
+                ? "Turn: dragging turns the plot"
+                : "Move: dragging moves the plot"
+            }
+            pressed={plot.tool.value === "move"}
+            onClick={() => {
+              plot.tool.value = "move";
+            }}
+          >
+            {state.dimensions.value === 3 ? "Turn" : "Move"}
+          </Tool>
+          <Tool
+            label="Lasso: dragging draws one around points, as does Shift and dragging"
+            pressed={plot.tool.value === "lasso"}
+            onClick={() => {
+              plot.tool.value = "lasso";
+            }}
+          >
+            Lasso
+          </Tool>
+        </fieldset>
       )}
     </div>
+  );
+}
+
+/** In a corner of the plot: nearer, farther, everything. */
+export function ZoomTools(props: PlotRoom) {
+  return (
+    <fieldset class="av-embedding-group av-embedding-zoom" aria-label="Nearer and farther">
+      <Tool label="Nearer" onClick={() => zoomBy(props, 1.5)}>
+        +
+      </Tool>
+      <Tool label="Farther" onClick={() => zoomBy(props, 1 / 1.5)}>
+        −
+      </Tool>
+      <Tool label="Fit: everything in sight" onClick={props.plot.fit}>
+        Fit
+      </Tool>
+    </fieldset>
   );
 }
 
