@@ -271,7 +271,10 @@ class Corpus:
                 ),
             ):
                 some = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
-                side.append(some[rows].detach().float().cpu())
+                # Rows that are chosen one by one would be copied once more.
+                if rows != list(range(len(some))):
+                    some = some[rows]
+                side.append(some.detach().float().cpu())
         return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
 
     def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:

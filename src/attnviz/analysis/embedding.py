@@ -271,10 +271,14 @@ def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
-    if not bool((keys == keys[:1]).all()):
+    if not _are_one(keys):
         return None
-    if bool((queries == queries[:1]).all()):
+    if _are_one(queries):
         apart = (queries[0] - keys[0]).abs().max()
         if float(apart) <= _ROUNDING * float(torch.maximum(queries[0].abs(), keys[0].abs()).max()):
             return "all points are the same"
     return "all keys are the same"
+
+
+def _are_one(points: torch.Tensor) -> bool:
+    return bool((points.amax(dim=0) == points.amin(dim=0)).all())
