@@ -22,6 +22,9 @@ interface TextProps {
   model: EmbeddingModel;
 }
 
+/** What asks a kernel is not in a page's bundle, and what reads a page not in a widget's. */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
 /** Strongest lines that are named with their numbers. */
 const MOST_NAMED = 5;
 
@@ -80,9 +83,11 @@ export function TextPane({ context, model }: TextProps) {
         </button>
       </header>
       <ChosenWords context={context} model={model} corpus={corpus} />
-      {corpus.images > 0 && !live && (
-        <TextImage {...{ context, model, corpus, text }} kind={side} />
-      )}
+      {corpus.images > 0 &&
+        !live &&
+        !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget") && (
+          <TextImage {...{ context, model, corpus, text }} kind={side} />
+        )}
       {!images &&
         (same ? (
           <Running {...{ context, model, corpus, text }} kind="both" byKey={byKey.value} />
@@ -94,10 +99,9 @@ export function TextPane({ context, model }: TextProps) {
             <Running {...{ context, model, corpus, text }} kind="key" byKey={true} />
           </>
         ))}
-      {live ? (
+      {!live && <Strongest context={context} model={model} corpus={corpus} />}
+      {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
         <TextHead key={text} context={context} model={model} text={text} room={room} />
-      ) : (
-        <Strongest context={context} model={model} corpus={corpus} />
       )}
     </section>
   );
