@@ -208,7 +208,7 @@ function lineMarks(
       y1: projected.y[place] as number,
       stroke: palette.ink,
       strokeWidth: 1 + share,
-      opacity: 0.9 * share,
+      opacity: share,
     });
   });
   // The strongest on top.
