@@ -137,7 +137,10 @@ def test_frames_of_umap_count_its_epochs() -> None:
     done = [frame.done for frame in frames]
     assert done == sorted(done)
     assert {frame.of for frame in frames} == {500}
-    assert any(frame.words == f"UMAP, epoch {frame.done} of 500" for frame in frames[1:-1])
+    assert len(frames) > 2
+    for frame in frames[1:-1]:
+        assert frame.words.startswith(f"UMAP, epoch {frame.done} of 500; until the last")
+        assert np.array_equal(frame.coordinates, frames[0].coordinates)
     assert frames[-1].final
 
 

@@ -37,6 +37,7 @@ _FEWEST = 5
 _EXAGGERATION = 12
 _EARLY, _LATE = 250, 500
 _EVERY = 10
+_UNSEEN = "; until the last the plot shows the principal components"
 # From so many points on interpolating the repulsion (Linderman et al. 2019) is quicker than a tree
 # of the points (Barnes-Hut, van der Maaten 2014); it knows no third dimension.
 _INTERPOLATED = 5000
@@ -158,7 +159,8 @@ def project(
     frame : callable, optional
         Called with a `Frame` before the first step, on the way, and with the result. If it returns
         False, the layout stops there and is returned as it is. t-SNE shows its layout every 10
-        iterations; UMAP keeps it to itself until it is done, and only its epochs are counted.
+        iterations; UMAP keeps it to itself until it is done, and only its epochs are counted, with
+        `progress` or in a notebook's own process not even those.
     progress : bool, default True
         Whether to show a bar.
 
@@ -240,8 +242,8 @@ class _Run:
         self._of = of
         self._give(start, 0, f"{self.name} starts from the principal components")
 
-    def step(self, coordinates: NDArray[Any], done: int, unit: str) -> None:
-        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._of}")
+    def step(self, coordinates: NDArray[Any], done: int, unit: str, then: str = "") -> None:
+        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._of}{then}")
 
     def end(self, coordinates: NDArray[Any]) -> NDArray[np.float32]:
         result = np.array(coordinates, dtype=np.float32, order="C")
@@ -373,7 +375,7 @@ class _Epochs:
         if done.isdigit() and int(done) and not self._stopped:
             # A bar that is stopped writes once more while it closes.
             self._stopped = True
-            self._run.step(self._start, int(done), "epoch")
+            self._run.step(self._start, int(done), "epoch", _UNSEEN)
             self._stopped = False
 
     def flush(self) -> None:
