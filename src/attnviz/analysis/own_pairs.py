@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -89,16 +89,25 @@ class OwnKeys:
     ----------
     rows : Tensor
         int64, (n,): numbers of the queries among all queries of the points.
-    columns : Tensor
-        int64, (n, m): numbers of keys among all keys of the points.
+    starts : Tensor
+        int64, (n,): numbers of the first keys of their texts among all keys of the points.
+    last : int
+        The number of the last of all keys.
     allowed : Tensor
         bool, (heads, n, m), or (1, n, m) where it is the same for all heads: which of these keys
         are the query's own and allowed by its mask.
     """
 
     rows: torch.Tensor
-    columns: torch.Tensor
+    starts: torch.Tensor
+    last: int
     allowed: torch.Tensor
+
+    @property
+    def columns(self) -> torch.Tensor:
+        """Numbers of the keys, int64, (n, m); made anew, since those of a long text are many."""
+        columns = self.starts[:, None] + torch.arange(self.allowed.shape[2])
+        return columns.clamp_max_(self.last)
 
 
 def own_keys(
@@ -135,12 +144,12 @@ def own_keys(
     for begin in range(0, len(rows), at_once):
         some = order[begin : begin + at_once]
         most = max(1, int(lengths[texts[some]].max()))
-        columns = np.minimum(starts[some, None] + np.arange(most), points.num_keys - 1)
         place.update({int(row): (len(found), line) for line, row in enumerate(rows[some])})
         found.append(
             OwnKeys(
                 torch.from_numpy(rows[some].astype(np.int64)),
-                torch.from_numpy(columns),
+                torch.from_numpy(starts[some].astype(np.int64)),
+                points.num_keys - 1,
                 torch.zeros(1, len(some), most, dtype=torch.bool),
             )
         )
@@ -150,7 +159,7 @@ def own_keys(
             flags = found[at].allowed
             if len(pairs.allowed) > len(flags):
                 flags = flags.repeat(len(pairs.allowed), 1, 1)
-                found[at] = OwnKeys(found[at].rows, found[at].columns, flags)
+                found[at] = replace(found[at], allowed=flags)
             flags[:, line, : pairs.allowed.shape[2]] = pairs.allowed[:, number]
     return found
 

@@ -33,6 +33,8 @@ GRID = (1.0, 0.8, 1.25, 0.4, 2.5, 0.2, 5.0)
 _PERCENTILE = 0.5
 # Pairs of a query and a key that are looked at, at most.
 _PAIRS = 1 << 17
+# Queries, at least, however many keys each has.
+_QUERIES = 64
 
 
 def finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
@@ -58,7 +60,8 @@ def finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
     found = torch.ones(len(queries), dtype=torch.bool)
     for side in (queries, keys):
-        low, high = torch.aminmax(side.flatten(1), dim=1)
+        # Along a dimension `aminmax` takes twenty times as long as these two.
+        low, high = side.amin(dim=(1, 2)), side.amax(dim=(1, 2))
         # A comparison with what is no number is false.
         found &= (low > -most) & (high < most)
     return found
@@ -130,6 +133,10 @@ def factors_by_search(
     Yeh et al. 2023, section 4, and as they describe it, not as their released code does it: near
     is what lies under the 0.5 percentile of the head's own distances at that factor, and only keys
     of a query's own text that its mask allows are looked at.
+
+    A factor far from 1 makes one side small beside the other. All distances of a query then differ
+    by nearly nothing but the products, which is what is asked for here, and a plot of both shows
+    the small side as a dot. Trained models often get 0.2 or 5.
     """
     factors = factors_by_norms(vectors)
     finite = finite_heads(vectors.queries, vectors.keys).tolist()
@@ -200,7 +207,7 @@ class _Pairs:
         self._moved = [queries, keys]
         if translate:
             self._moved = [each - each.mean(dim=0) for each in (queries, keys)]
-        self._squares = [torch.einsum("nd,nd->n", each, each) for each in self._moved]
+        self._squares = [each.square().sum(dim=1) for each in self._moved]
         self._rows: list[torch.Tensor] = []
         self._columns: list[torch.Tensor] = []
         self._products: list[torch.Tensor] = []
@@ -242,4 +249,4 @@ def _rows(corpus: Corpus, stack: str | None) -> NDArray[np.int64]:
     np.add.at(own, points.key_text, 1)
     rows = np.random.default_rng(corpus.seed).permutation(points.num_queries)
     pairs = np.cumsum(own[points.query_text[rows]])
-    return np.sort(rows[: max(1, int(np.searchsorted(pairs, _PAIRS, side="right")))])
+    return np.sort(rows[: max(_QUERIES, int(np.searchsorted(pairs, _PAIRS, side="right")))])

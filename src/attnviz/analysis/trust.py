@@ -171,8 +171,8 @@ class _Spaces:
         self._longest = torch.linalg.vector_norm(raw[1], dim=1).max()
         self._spaces = [_Space(raw), _Space(placed)]
         self._plot = plot
-        low, high = torch.aminmax(torch.cat(plot), dim=0)
-        self.one_place = _ONE_PLACE * float((high - low).max())
+        both = torch.cat(plot)
+        self.one_place = _ONE_PLACE * float((both.amax(dim=0) - both.amin(dim=0)).max())
 
     def products(self, rows: torch.Tensor) -> torch.Tensor:
         return self.queries[rows] @ self.keys.T
@@ -199,12 +199,12 @@ class _Space:
         queries, keys = sides
         mean = keys.mean(dim=0)
         self._queries, self._keys = queries - mean, keys - mean
-        self._squares = torch.einsum("nd,nd->n", self._keys, self._keys)
+        self._squares = self._keys.square().sum(dim=1)
 
     def distances(self, rows: torch.Tensor) -> torch.Tensor:
         queries = self._queries[rows]
         squares = torch.addmm(self._squares[None], queries, self._keys.T, alpha=-2)
-        squares += torch.einsum("nd,nd->n", queries, queries)[:, None]
+        squares += queries.square().sum(dim=1, keepdim=True)
         return squares.clamp_min_(0).sqrt_()
 
 
@@ -237,8 +237,9 @@ class _Measures:
     def add(self, spaces: _Spaces, block: OwnKeys, allowed: torch.Tensor) -> None:
         products, distances = spaces.products(block.rows), spaces.distances(block.rows)
         size = spaces.size_of_products(block.rows)
-        own_products = products.gather(1, block.columns)
-        own_distances = [far.gather(1, block.columns) for far in distances]
+        columns = block.columns
+        own_products = products.gather(1, columns)
+        own_distances = [far.gather(1, columns) for far in distances]
         self._add_recall(0, own_products, own_distances[-1], allowed, spaces.one_place)
         self._add_recall(1, products, distances[-1], None, spaces.one_place)
         self._add_correlations(0, own_products, size, own_distances, allowed)
@@ -281,7 +282,8 @@ class _Measures:
         for mean, far in zip(self.correlations[number], distances, strict=True):
             middle = _centre(far, counted)
             wide = torch.linalg.vector_norm(far, dim=1)
-            values = torch.einsum("nk,nk->n", far, products) / (wide * spread)
+            # As an einsum it would be a matrix product for each row, which takes much longer.
+            values = (far * products).sum(dim=1) / (wide * spread)
             tells = (wide > rounding * middle) & (spread > rounding * size)
             mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
 
