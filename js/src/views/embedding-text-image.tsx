@@ -64,6 +64,7 @@ function gridOf(corpus: Corpus, text: number, position: number | null): CorpusGr
   return grids.find((grid) => patchIn(grid, position) !== null) ?? grids[0] ?? null;
 }
 
+/** Of one image as long as it is there: another text's has a key of its own. */
 export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
   const plot = useRef<HTMLDivElement>(null);
   const image = useSignal<RecordImage | null>(null);
@@ -80,6 +81,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     if (number === null) return;
     const controller = new AbortController();
     image.value = null;
+    problem.value = "";
     source.image(number, controller.signal).then(
       (found) => {
         if (!controller.signal.aborted) image.value = found;

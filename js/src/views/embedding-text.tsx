@@ -86,17 +86,32 @@ export function TextPane({ context, model }: TextProps) {
       {corpus.images > 0 &&
         !live &&
         !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget") && (
-          <TextImage {...{ context, model, corpus, text }} kind={side} />
+          <TextImage key={text} {...{ context, model, corpus, text }} kind={side} />
         )}
       {!images &&
         (same ? (
-          <Running {...{ context, model, corpus, text }} kind="both" byKey={byKey.value} />
+          <Running
+            key={text}
+            {...{ context, model, corpus, text }}
+            kind="both"
+            byKey={byKey.value}
+          />
         ) : (
           <>
             <h3 class="av-text-side">Queries</h3>
-            <Running {...{ context, model, corpus, text }} kind="query" byKey={false} />
+            <Running
+              key={`queries ${text}`}
+              {...{ context, model, corpus, text }}
+              kind="query"
+              byKey={false}
+            />
             <h3 class="av-text-side">Keys</h3>
-            <Running {...{ context, model, corpus, text }} kind="key" byKey={true} />
+            <Running
+              key={`keys ${text}`}
+              {...{ context, model, corpus, text }}
+              kind="key"
+              byKey={true}
+            />
           </>
         ))}
       {!live && <Strongest context={context} model={model} corpus={corpus} />}
