@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from playwright.sync_api import expect
 
+import attnviz as av
+
 if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
+
+    from attnviz import AttentionRecord
 
 # A cold kernel that loads torch and transformers, on two busy cores.
 FIRST_PICTURE = 90_000
@@ -38,6 +42,8 @@ class HostedView:
         Keys of the keyboard.
     given : str
         What is given beside the record, in Python.
+    several : bool
+        Whether the view is of several records of a model.
     """
 
     class_name: str
@@ -46,11 +52,18 @@ class HostedView:
     next_layer: str = "]"
     previous_layer: str = "["
     given: str = "layer=0"
+    several: bool = False
 
     @property
     def make(self) -> str:
         """Python that makes the widget from ``record``."""
-        return f"av.{self.class_name}(record, {self.given})"
+        shown = "[record, record]" if self.several else "record"
+        return f"av.{self.class_name}({shown}, {self.given})"
+
+    def widget(self, record: AttentionRecord, **traits: Any) -> Any:
+        """The widget of a record."""
+        shown = [record, record] if self.several else record
+        return getattr(av, self.class_name)(shown, **traits)
 
     def drawn(self, root: Locator, layer: int, timeout: int = 20_000) -> None:
         """Wait until a layer is drawn: its weights have come through the request channel."""
@@ -78,5 +91,7 @@ VIEWS = [
     HostedView("NeuronView", "neuron"),
     HostedView("MatrixView", "matrix"),
     HostedView("Dashboard", "dashboard", focus=".av-pane-head .av-plot"),
+    # All heads at once have no layer.
+    HostedView("EmbeddingView", "embedding", given="layer=0, enlarged=True", several=True),
 ]
 VIEW_IDS = [view.class_name for view in VIEWS]

@@ -34,7 +34,8 @@ def test_nobody_is_shut_out(
     scheme, width = window
     page.emulate_media(color_scheme=scheme)
     page.set_viewport_size({"width": width, "height": 900})
-    widget = getattr(av, view.class_name)(record, layer=1, token=3)
+    traits = {"enlarged": True, "text": 1} if view.several else {}
+    widget = view.widget(record, layer=1, token=3, **traits)
     page.goto(widget.save(tmp_path / "view.html").as_uri())
     root = page.locator(".attnviz")
     view.drawn(root, 1)

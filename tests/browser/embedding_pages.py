@@ -1,0 +1,135 @@
+"""What the tests of the embedding view's pages share: a corpus, and where its points are drawn."""
+
+from __future__ import annotations
+
+import base64
+import csv
+import io
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.analysis import embedding
+from unit.made_corpora import attention
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from playwright.sync_api import Locator, Page
+
+TEXTS = (
+    "[CLS] The cat saw the dog . The dog ran",
+    "[CLS] it was too tired , the cat slept .",
+    "[CLS] THE end .",
+)
+LAYERS, HEADS = 3, 4
+# Around the points where everything is in sight, in pixels (embedding-scatter.ts).
+MARGIN = 22
+
+
+def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
+    """Three texts of words, random vectors, causal; a kind a text and a number a token."""
+    records = []
+    for number, text in enumerate(TEXTS):
+        words = text.split(" ")
+        made = {
+            layer: attention(len(words), heads=heads, seed=100 * number + 10 * layer)
+            for layer in range(layers)
+        }
+        tokens = av.Tokens.of(words, special=[word == "[CLS]" for word in words])
+        stack = av.AttentionStack("self", made, tokens)
+        records.append(av.AttentionRecord({"self": stack}, model="made"))
+    count = sum(len(text.split(" ")) for text in TEXTS)
+    columns = {"kind": ["prose", "prose", "title"], "surprise": [0.5 * i for i in range(count)]}
+    return av.Corpus(records, columns=columns)
+
+
+def opened(
+    page: Page,
+    view: av.EmbeddingView,
+    folder: Path,
+    fragment: str = "",
+    place: str = "all",
+    **options: Any,
+) -> Locator:
+    path = view.save(folder / "view.html", **options)
+    page.goto(path.as_uri() + fragment)
+    root = page.locator(".attnviz")
+    drawn(root, place)
+    return root
+
+
+def drawn(root: Locator, place: str | int, stack: str = "self") -> None:
+    expect(root).to_have_attribute("data-attnviz-drawn", f"embedding:{stack}:{place}")
+
+
+def one_head(page: Page, corpus: av.Corpus, folder: Path, **traits: Any) -> Locator:
+    """A page with layer 1, head 2 enlarged."""
+    options = {"top_keys": traits.pop("top_keys", 0)}
+    view = av.EmbeddingView(corpus, layer=1, heads=[2], enlarged=True, **traits)
+    return opened(page, view, folder, place="1", **options)
+
+
+def says(root: Locator, text: str) -> None:
+    expect(root).to_contain_text(text)
+
+
+def table(page: Page) -> list[dict[str, str]]:
+    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+
+
+def coordinates(corpus: av.Corpus, layer: int = 1, head: int = 2) -> NDArray[np.float32]:
+    """Principal components of a head, (points, 2)."""
+    placed = embedding.place(corpus, "self", layer, heads=[head])
+    found: NDArray[np.float32] = embedding.principal_components(placed).coordinates[0].numpy()
+    return found
+
+
+def places(root: Locator, coordinates: NDArray[np.float32]) -> NDArray[np.float64]:
+    """Where points are on the plot, in pixels from its corner, everything being in sight."""
+    box = root.locator(".av-plot").bounding_box()
+    assert box is not None
+    room = np.array([box["width"], box["height"]])
+    low, high = coordinates.min(axis=0), coordinates.max(axis=0)
+    scale = ((room / 2 - MARGIN) / ((high - low) / 2)).min()
+    found: NDArray[np.float64] = (coordinates - (low + high) / 2) * scale * (1, -1) + room / 2
+    return found
+
+
+def alone(places: NDArray[np.float64], least: float = 24) -> list[int]:
+    """Points that no other is near."""
+    apart = np.hypot(*(places[:, None] - places[None]).transpose(2, 0, 1))
+    np.fill_diagonal(apart, np.inf)
+    return [int(point) for point in np.flatnonzero(apart.min(axis=1) > least)]
+
+
+def at(place: NDArray[np.float64]) -> Any:
+    return {"x": float(place[0]), "y": float(place[1])}
+
+
+def pixels(root: Locator, selector: str = ".av-plot .av-back") -> NDArray[np.int64]:
+    """A canvas on white, (height, width, 3)."""
+    url = root.locator(selector).first.evaluate(
+        """canvas => {
+          const copy = document.createElement("canvas");
+          [copy.width, copy.height] = [canvas.width, canvas.height];
+          const pen = copy.getContext("2d");
+          pen.fillStyle = "white";
+          pen.fillRect(0, 0, copy.width, copy.height);
+          pen.drawImage(canvas, 0, 0);
+          return copy.toDataURL();
+        }"""
+    )
+    with Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))) as image:
+        return np.asarray(image.convert("RGB")).astype(np.int64)
+
+
+def inked(canvas: NDArray[np.int64], kind: str) -> NDArray[np.bool_]:
+    """Where a canvas has the colour of queries, which are red, or of keys, which are blue."""
+    red, blue = canvas[..., 0], canvas[..., 2]
+    return red > blue + 30 if kind == "query" else blue > red + 30

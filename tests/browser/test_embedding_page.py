@@ -1,0 +1,281 @@
+"""The embedding view on exported pages: all heads, one head, its points, its texts."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.embedding_pages import (
+    HEADS,
+    LAYERS,
+    TEXTS,
+    alone,
+    at,
+    coordinates,
+    drawn,
+    inked,
+    one_head,
+    opened,
+    pixels,
+    places,
+    prose,
+    says,
+    table,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+
+@pytest.fixture(scope="module")
+def corpus() -> av.Corpus:
+    return prose()
+
+
+def tile(root: Locator, layer: int, head: int) -> Locator:
+    return root.get_by_role("gridcell", name=re.compile(rf"^layer {layer}, head {head},"))
+
+
+def test_all_heads_are_drawn_and_say_how_far_to_trust_them(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    view = av.EmbeddingView(corpus)
+    root = opened(page, view, tmp_path)
+    says(root, "self-attention · 3 texts · 48 points")
+    says(root, "all 12 heads of 3 layers: queries and keys by principal components.")
+    assert root.get_by_role("gridcell").count() == LAYERS * HEADS
+    for told in view.trust():
+        cell = tile(root, told["layer"], told["head"])
+        # As a reader writes it: two decimals and a true minus.
+        figure = f"r {told['plot_allowed']:.2f} ".replace("-", "−")
+        assert figure in (cell.evaluate("cell => cell.nextElementSibling.textContent") or "")
+    for layer in range(LAYERS):
+        row = pixels(root, f".av-embedding-overview canvas[data-row='{layer}']")
+        assert inked(row, "query").any()
+        assert inked(row, "key").any()
+
+
+def test_points_are_no_elements_of_the_page(page: Page, tmp_path: Path) -> None:
+    counts = []
+    for texts in (1, 12):
+        records = prose().records * texts
+        root = opened(page, av.EmbeddingView(records), tmp_path)
+        drawn(root, "all")
+        counts.append(page.evaluate("() => document.querySelectorAll('*').length"))
+    assert counts[0] == counts[1]
+    assert counts[0] < 200
+
+
+def test_a_click_leads_into_a_head_and_escape_back(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = opened(page, av.EmbeddingView(corpus), tmp_path)
+    tile(root, 2, 3).click()
+    drawn(root, 2)
+    says(root, "Layer 2, head 3: 24 queries and 24 keys by principal components.")
+    assert "layer=2&heads=3" in page.url
+    expect(root.locator(".av-plot")).to_be_focused()
+    page.reload()
+    drawn(root, 2)
+    says(root, "Layer 2, head 3:")
+    root.locator(".av-plot").focus()
+    page.keyboard.press("Escape")
+    drawn(root, "all")
+    expect(tile(root, 2, 3)).to_have_attribute("aria-selected", "true")
+    page.keyboard.press("Enter")
+    drawn(root, 2)
+    root.get_by_role("button", name="All heads").click()
+    drawn(root, "all")
+
+
+def test_arrows_move_over_the_heads_and_from_head_to_head(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = opened(page, av.EmbeddingView(corpus), tmp_path)
+    grid = root.get_by_role("grid")
+    grid.focus()
+    for key in ("ArrowRight", "ArrowDown", "ArrowDown", "ArrowRight", "ArrowUp"):
+        page.keyboard.press(key)
+    cursor = grid.get_attribute("aria-activedescendant")
+    name = page.locator(f"#{cursor}").get_attribute("aria-label") or ""
+    page.keyboard.press("Enter")
+    found = re.match(r"layer (\d), head (\d),", name)
+    assert found is not None
+    drawn(root, found[1])
+    title = root.locator(".av-embedding-name")
+    expect(title).to_contain_text(f"Layer {found[1]}, head {found[2]}")
+    moves = {"[": (-1, 0), "]": (1, 0), ",": (0, -1), ".": (0, 1)}
+    layer, head = int(found[1]), int(found[2])
+    for key in "[[[..,]]]].......,":
+        page.keyboard.press(key)
+        down, across = moves[key]
+        layer = min(max(layer + down, 0), LAYERS - 1)
+        head = min(max(head + across, 0), HEADS - 1)
+        expect(title).to_contain_text(f"Layer {layer}, head {head}")
+    drawn(root, layer)
+    root.get_by_role("button", name=f"layer {layer - 1}, head {head}").click()
+    expect(title).to_contain_text(f"Layer {layer - 1}, head {head}")
+    drawn(root, layer - 1)
+
+
+def test_points_stand_where_the_principal_components_are(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = one_head(page, corpus, tmp_path)
+    expected = coordinates(corpus)
+    shown = table(page)
+    given = np.array([[float(row["x"]), float(row["y"])] for row in shown])
+    # Two bytes over the larger side, and five digits in the table.
+    step = np.ptp(expected, axis=0).max() / 65535
+    assert np.abs(given - expected).max() <= step + 5e-6 * np.abs(expected).max()
+    points = corpus.points()
+    assert [row["kind"] for row in shown] == ["query"] * 24 + ["key"] * 24
+    assert [int(row["text"]) for row in shown] == [*points.query_text, *points.key_text]
+    assert [int(row["position"]) for row in shown] == [
+        *points.query_position,
+        *points.key_position,
+    ]
+    words = " ".join(TEXTS).split(" ")
+    assert [row["token"] for row in shown] == words * 2
+    canvas = pixels(root)
+    where = places(root, expected)
+    lone = alone(where)
+    assert len(lone) > 10
+    for point in lone:
+        x, y = where[point].round().astype(int)
+        kind, other = ("query", "key") if point < 24 else ("key", "query")
+        around = canvas[y - 9 : y + 10, x - 9 : x + 10]
+        assert not inked(around, other).any()
+        ink = np.argwhere(inked(around, kind))
+        assert np.abs(ink.mean(axis=0) - 9).max() <= 1
+        # How much of its box is inked: all of a square, of a disc a quarter of pi.
+        filled = len(ink) / np.prod(np.ptp(ink, axis=0) + 1)
+        assert (filled > 0.92) == (kind == "key")
+
+
+def test_the_pointer_hears_what_a_point_is_and_a_click_chooses_it(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = one_head(page, corpus, tmp_path)
+    plot, hint = root.locator(".av-plot"), root.locator(".av-hint")
+    where = places(root, coordinates(corpus))
+    points = corpus.points()
+    lone = alone(where)
+    for point in (lone[0], lone[-1]):
+        kind = "query" if point < 24 else "key"
+        text = int([*points.query_text, *points.key_text][point])
+        position = int([*points.query_position, *points.key_position][point])
+        token = TEXTS[text].split(" ")[position]
+        plot.hover(position=at(where[point]))
+        expect(hint).to_contain_text(f"{kind} “{token}”")
+        expect(hint).to_contain_text(f"position {position} of text {text}")
+        plot.click(position=at(where[point]))
+        says(root, f"{kind.capitalize()} “{token}”, position {position} of text {text}")
+        place = "token" if kind == "query" else "key"
+        assert f"{place}={position}&" in f"{page.url}&"
+        assert f"text={text}&" in page.url
+        tokens = root.locator(".av-running .av-token")
+        assert tokens.all_text_contents() == TEXTS[text].split(" ")
+        expect(root.locator(".av-token-chosen")).to_have_attribute("data-at", str(position))
+    # The same again lets it go, as does Escape.
+    plot.click(position=at(where[lone[-1]]))
+    says(root, "Click a point to see its text here.")
+    plot.click(position=at(where[lone[0]]))
+    expect(root.locator(".av-token-chosen")).to_have_count(1)
+    plot.focus()
+    page.keyboard.press("Escape")
+    expect(root.locator(".av-token-chosen")).to_have_count(0)
+    drawn(root, 1)
+
+
+def test_lines_of_a_query_are_its_strongest_weights(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = one_head(page, corpus, tmp_path, text=0, token=8, top_keys=3)
+    weights = corpus.records[0].stack().weights(layer=1, head=2)[8]
+    strongest = np.argsort(-weights)[:3]
+    words = TEXTS[0].split(" ")
+    listed = root.get_by_role("list", name="Strongest keys").get_by_role("listitem")
+    expect(listed).to_have_count(3)
+    for key, said in zip(strongest, listed.all_text_contents(), strict=True):
+        found = re.fullmatch(r"“(.+)” \((\d+)\) ([\d.]+)", said)
+        assert found is not None
+        assert (found[1], int(found[2])) == (words[key], key)
+        # A byte of its root.
+        assert float(found[3]) == pytest.approx(weights[key], abs=0.005 + 0.004)
+    says(root, f"attends most to “{words[strongest[0]]}” ({strongest[0]})")
+    says(root, f"{weights[strongest].sum():.0%} of the query’s weight")
+    listed.first.get_by_role("button").click()
+    says(root, f"Key “{words[strongest[0]]}”, position {strongest[0]}")
+    says(root, "carries the strongest keys of queries, and no lines of keys")
+
+
+def test_a_page_without_lines_says_so(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
+    root = one_head(page, corpus, tmp_path, text=1, token=3)
+    says(root, "This page was made without the strongest keys of its queries")
+    expect(root.locator(".av-text-strongest")).to_have_count(0)
+    expect(root).to_have_attribute("data-attnviz-state", "ready")
+
+
+def test_tokens_of_the_text_choose_queries_and_keys(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = one_head(page, corpus, tmp_path, text=1, token=3, top_keys=2)
+    pane = root.get_by_role("region", name="Text of the chosen point")
+    pane.get_by_role("button", name="slept 8").click()
+    says(root, "Query “slept”, position 8 of text 1")
+    pane.get_by_role("button", name="cat 7").click(modifiers=["Alt"])
+    says(root, "Key “cat”, position 7 of text 1")
+    pane.get_by_role("checkbox", name="choose keys").check()
+    pane.get_by_role("button", name="was 2").click()
+    says(root, "Key “was”, position 2 of text 1")
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    says(root, "Key “too”, position 3 of text 1")
+    root.locator(".av-plot").focus()
+    page.keyboard.press("ArrowUp")
+    says(root, "Query “too”, position 3 of text 1")
+    page.keyboard.press("ArrowLeft")
+    says(root, "Query “was”, position 2 of text 1")
+    for _ in range(12):
+        page.keyboard.press("ArrowRight")
+    # The end of the text holds.
+    says(root, "Query “.”, position 9 of text 1")
+    pane.get_by_role("button", name="Close the text").click()
+    says(root, "Click a point to see its text here.")
+    assert "text=" not in page.url
+
+
+# What is typed, whether case matters, and the words that match.
+SEARCHES = [
+    ("the", False, "The the The the THE"),
+    ("the", True, "the the"),
+    ('"do"', False, ""),
+    ('"dog"', False, "dog dog"),
+    ("CLS", True, "[CLS] [CLS] [CLS]"),
+]
+
+
+def test_a_search_counts_what_it_finds(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:
+    root = one_head(page, corpus, tmp_path)
+    told = root.locator(".av-find output")
+    for wanted, match_case, matching in SEARCHES:
+        root.get_by_label("Find token").fill(wanted)
+        root.get_by_role("checkbox", name="match case").set_checked(match_case)
+        count = len(matching.split())
+        if count == 0:
+            expect(told).to_have_text("none")
+            says(root, "No point is “do”.")
+        else:
+            # Each token is a query and a key.
+            expect(told).to_have_text(f"{2 * count} points · {count} in the texts")
+            says(root, f"{2 * count} of 48 points")
+        found = [row["token"] for row in table(page) if row["found"] == "1"]
+        assert found == matching.split() * 2
