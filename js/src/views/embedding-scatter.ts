@@ -275,5 +275,7 @@ export function opacityOf(cloud: Cloud, room: Room, zoom: number, radius: number
   const onEachOther = (cloud.crowd / scale ** 2) * Math.PI * radius ** 2;
   // In three dimensions far ones are fainter still.
   const whole = cloud.dimensions === 3 ? 1.9 : 1.3;
-  return Math.max(0.12, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
+  // Where most lie in one heap those around it are to be seen, too.
+  const least = Math.max(0.12, Math.min(0.3, 3000 / Math.max(1, cloud.count)));
+  return Math.max(least, Math.min(0.85, whole / (1 + 0.8 * onEachOther)));
 }
