@@ -80,7 +80,9 @@ function Colors({ colors }: { colors: Coloring }) {
         {legend.entries.map(({ label, color, count }) => (
           <li class="av-legend-entry" key={label}>
             <span class="av-patch" style={{ background: color }} />
-            <span class="av-legend-label">{label}</span>
+            <span class="av-legend-label" title={label}>
+              {label}
+            </span>
             <span class="av-muted">{counted(count)}</span>
           </li>
         ))}
