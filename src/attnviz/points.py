@@ -184,7 +184,7 @@ def checked_points(points: Any) -> int:
     if isinstance(points, bool | np.bool_) or not hasattr(points, "__index__"):
         raise TypeError(
             f"points={points!r} must be a whole number, how many queries and keys to look at "
-            "together"
+            "together; a number larger than there are takes all"
         )
     count = operator.index(points)
     if count < LEAST_POINTS:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import datasets
 import numpy as np
 import pytest
 import torch
@@ -311,7 +312,6 @@ def test_a_dataset_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
 
 
 def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
-    datasets = pytest.importorskip("datasets")
     features = datasets.Features(
         {
             "text": datasets.Value("string"),
