@@ -73,9 +73,7 @@ class Job:
         """
         with self._lock:
             if self._state == "running" and self._folder is not None:
-                # A frame that cannot be read now can be read next time.
-                with suppress(OSError, ValueError, KeyError):
-                    self._frame = self._folder.shown() or self._frame
+                self._frame = self._folder.shown() or self._frame
             return self._frame
 
     def wait(self, seconds: float | None = None) -> State:
@@ -137,9 +135,7 @@ class Job:
         threading.Thread(target=attend, name="attnviz-projecting", daemon=True).start()
 
     def _end(self, code: int, folder: ProjectingFolder, key: str, cache: ProjectionCache) -> None:
-        frame = None
-        with suppress(OSError, ValueError, KeyError):
-            frame = folder.shown()
+        frame = folder.shown()
         done = code == 0 and frame is not None and frame.final
         if frame is not None and frame.final:
             cache.keep(key, frame)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import IO, Any
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,8 @@ from numpy.typing import NDArray
 from attnviz.analysis.projection import Frame, ProjectionSettings
 
 __all__ = ["ProjectingFolder"]
+
+_FRAME, _RESULT = "frame.npz", "result.npz"
 
 
 class ProjectingFolder:
@@ -82,7 +85,11 @@ class ProjectingFolder:
             "steps": np.array([frame.done, frame.of, frame.final]),
             "words": np.array(frame.words),
         }
-        self._write("frame.npz", lambda file: np.savez(file, **arrays))
+        # Nobody reads the result's file before it is there; a frame's may be open just now, and on
+        # some systems is not replaced then: the next one will be.
+        with nullcontext() if frame.final else suppress(PermissionError):
+            name = _RESULT if frame.final else _FRAME
+            self._write(name, lambda file: np.savez(file, **arrays))
 
     def shown(self) -> Frame | None:
         """The newest frame.
@@ -90,15 +97,18 @@ class ProjectingFolder:
         Returns
         -------
         Frame or None
-            None where there is none yet.
+            None where there is none yet, or it cannot be read.
         """
-        try:
-            with np.load(self.path / "frame.npz", allow_pickle=False) as arrays:
+        for name in (_RESULT, _FRAME):
+            # What cannot be read now can be read next time, or is told of when the process ends.
+            with (
+                suppress(OSError, ValueError, KeyError, EOFError, BadZipFile),
+                np.load(self.path / name, allow_pickle=False) as arrays,
+            ):
                 done, of, final = (int(step) for step in arrays["steps"])
-                coordinates, words = arrays["coordinates"], str(arrays["words"])
-        except FileNotFoundError:
-            return None
-        return Frame(coordinates, done=done, of=of, final=bool(final), words=words)
+                words = str(arrays["words"])
+                return Frame(arrays["coordinates"], done, of, final=bool(final), words=words)
+        return None
 
     def complain(self, words: str) -> None:
         """Write why there will be no result.
