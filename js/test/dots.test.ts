@@ -11,12 +11,14 @@ import {
   sourceWords,
   straight,
 } from "../src/draw/dots";
+import { DOTS_PAINTER } from "../src/draw/dots-painter";
 import { type DotsMark, type Mark, translate } from "../src/draw/marks";
 import { toSvg } from "../src/draw/svg";
 
 function dots(more: Partial<DotsMark> = {}): DotsMark {
   return {
     kind: "dots",
+    painter: DOTS_PAINTER,
     count: 1,
     x: Float32Array.of(10),
     y: Float32Array.of(10),

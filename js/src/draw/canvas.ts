@@ -1,9 +1,7 @@
 /** Paints marks to a 2D canvas. */
 
-import { makeRaster, paintInto, type Raster, straight } from "./dots";
 import {
   type CurvesMark,
-  type DotsMark,
   fontOf,
   type ImageMark,
   type Mark,
@@ -90,44 +88,6 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
-// Kept while its size stays the same: a plot is painted at every move, and tiles one by one.
-let aside: { canvas: HTMLCanvasElement; raster: Raster; image: ImageData } | null = null;
-
-/** An empty raster of a size, and what brings it onto a canvas. */
-function asideOf(width: number, height: number): NonNullable<typeof aside> {
-  if (aside?.raster.width === width && aside.raster.height === height) {
-    aside.raster.pixels.fill(0);
-    return aside;
-  }
-  const canvas = aside?.canvas ?? document.createElement("canvas");
-  canvas.width = width;
-  canvas.height = height;
-  aside = { canvas, raster: makeRaster(width, height), image: new ImageData(width, height) };
-  return aside;
-}
-
-/** Dots on whole pixels of the screen, so that nothing is blurred on the way. */
-function paintDots(context: CanvasRenderingContext2D, mark: DotsMark): void {
-  const transform = context.getTransform();
-  const scale = transform.a;
-  const { area } = mark;
-  const left = Math.floor(area.x * scale + transform.e);
-  const top = Math.floor(area.y * scale + transform.f);
-  const width = Math.ceil((area.x + area.width) * scale + transform.e) - left;
-  const height = Math.ceil((area.y + area.height) * scale + transform.f) - top;
-  if (width <= 0 || height <= 0 || mark.count === 0) return;
-  const { canvas, raster, image } = asideOf(width, height);
-  const between = canvas.getContext("2d");
-  if (!between) return;
-  paintInto(raster, mark, scale, (left - transform.e) / scale, (top - transform.f) / scale);
-  straight(raster, image.data);
-  between.putImageData(image, 0, 0);
-  context.save();
-  context.setTransform(1, 0, 0, 1, 0, 0);
-  context.drawImage(canvas, left, top);
-  context.restore();
-}
-
 /** Paints marks in order, everything dimmed by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
@@ -166,7 +126,7 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
         paintCurves(context, mark, dim);
         break;
       case "dots":
-        paintDots(context, mark);
+        mark.painter.paint(context, mark);
         break;
     }
   }

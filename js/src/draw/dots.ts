@@ -17,7 +17,7 @@ const PHASES = 4;
 /** Steps from the farthest dots of a plot in three dimensions to the nearest. */
 const DEPTHS = 8;
 /** A square of this half side has the area of a disc of radius 1. */
-const HALF_SIDE = Math.sqrt(Math.PI) / 2;
+const HALF_SIDE = /* @__PURE__ */ Math.sqrt(Math.PI) / 2;
 
 /** All dots of some marks. */
 export function dotsIn(...lists: readonly (readonly Mark[])[]): number {

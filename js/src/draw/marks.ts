@@ -92,12 +92,20 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
+/** How dots are drawn; a mark brings its own, so that views without dots need not carry it. */
+export interface DotsPainter {
+  paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
+  /** Elements of an SVG; `embedded` gives one for an image, where dots are too many for shapes. */
+  write: (mark: DotsMark, embedded: ((image: ImageMark) => string | null) | null) => string;
+}
+
 /**
  * Many discs and squares of one radius, in typed arrays. They have no meaning for the hit test:
  * who draws so many looks for the nearest in a way of its own.
  */
 export interface DotsMark {
   kind: "dots";
+  painter: DotsPainter;
   count: number;
   x: Float32Array;
   y: Float32Array;

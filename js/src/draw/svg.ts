@@ -1,10 +1,9 @@
 /** Writes marks as SVG with real text, for papers and for vector editors. */
 
 import { canvasOf } from "./canvas";
-import { dotPaths, dotsIn, MOST_DOTS, pixelsOf } from "./dots";
+import { dotsIn, MOST_DOTS } from "./dots";
 import {
   type CurvesMark,
-  type DotsMark,
   FONTS,
   type ImageMark,
   type Mark,
@@ -126,20 +125,6 @@ function rectangles(mark: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
-/** Pixels to one of the SVG's, where dots are too many to be shapes; fewer of small pictures. */
-const DOTS_SCALE = 3;
-const SMALL_SCALE = 2;
-const SMALL = 300;
-
-/** Dots as shapes, or as one image; shapes also where there is no canvas to make one. */
-function dots(mark: DotsMark, asPixels: boolean): string {
-  const scale = mark.area.width < SMALL ? SMALL_SCALE : DOTS_SCALE;
-  const image = asPixels
-    ? embedded({ kind: "image", ...mark.area, ...pixelsOf(mark, scale), smooth: true })
-    : null;
-  return image ?? dotPaths(mark);
-}
-
 function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
@@ -167,7 +152,7 @@ function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
     case "curves":
       return curves(mark);
     case "dots":
-      return dots(mark, dotsAsPixels);
+      return mark.painter.write(mark, dotsAsPixels ? embedded : null);
   }
 }
 

@@ -2,6 +2,7 @@
 
 import type { Corpus, Lines } from "../channel/embedding";
 import { measureText } from "../draw/canvas";
+import { DOTS_PAINTER } from "../draw/dots-painter";
 import { type DotsMark, fontOf, type LineMark, type Mark, type TextFont } from "../draw/marks";
 import { fitLabel } from "../ui/labels";
 import type { Palette } from "../ui/palette";
@@ -51,6 +52,7 @@ export function cloudMark(shown: Shown): DotsMark {
   const radius = radiusOf(cloud.count, room, zoom);
   return {
     kind: "dots",
+    painter: DOTS_PAINTER,
     count: cloud.count,
     x: projected.x,
     y: projected.y,

@@ -2,6 +2,7 @@
 
 import type { HeadTrust, OverviewHead } from "../channel/embedding";
 import type { StackDescription } from "../channel/source";
+import { DOTS_PAINTER } from "../draw/dots-painter";
 import type { DotsMark } from "../draw/marks";
 import { type HeadPlace, headKey } from "./embedding-data";
 import { formatCorrelation } from "./embedding-phrases";
@@ -317,6 +318,7 @@ export function tileDots(
   const area = { x: square.x, y: square.y, width: square.side, height: square.side };
   const part = (start: number, stop: number) => ({
     kind: "dots" as const,
+    painter: DOTS_PAINTER,
     count: stop - start,
     x: x.subarray(start, stop),
     y: y.subarray(start, stop),
