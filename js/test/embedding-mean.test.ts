@@ -61,12 +61,27 @@ describe("the mean by position", () => {
     const image = meanMarks(picture()).find((mark) => mark.kind === "image");
     if (image?.kind !== "image") throw new Error("no cells");
     const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
-    expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 0, 255]);
+    expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 255, 255]);
     const light = (i: number): number => image.pixels[4 * i + 1] as number;
     // On white, the heavier the darker.
     expect(light(0)).toBeLessThan(light(4));
     expect(light(4)).toBeLessThan(light(8));
     expect(light(8)).toBeLessThan(light(3));
+  });
+
+  it("tells a weight of 0, as a page rounds small ones to, from none that there can be", () => {
+    const weights = new Float32Array(9).fill(-1);
+    weights.set([0, 1], 3);
+    for (const scale of ["linear", "log"] as const) {
+      const image = meanMarks({ ...picture(), aggregate: { ...MEAN, weights }, scale }).find(
+        (mark) => mark.kind === "image",
+      );
+      if (image?.kind !== "image") throw new Error("no cells");
+      const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
+      expect(alphas).toEqual([0, 0, 0, 255, 255, 0, 0, 0, 0]);
+      // On white, the least is the lightest.
+      expect(image.pixels[4 * 3 + 1]).toBeGreaterThan(image.pixels[4 * 4 + 1] as number);
+    }
   });
 
   it("finds its largest weight and says a bin by its positions", () => {

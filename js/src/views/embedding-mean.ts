@@ -113,13 +113,16 @@ function wayTo(edges: readonly number[], position: number): number {
   return 1;
 }
 
+/** What a weight of 0 is drawn as. */
+const SMALLEST = 1e-30;
+
 /** The cells and their axes: what does not follow the pointer. */
 export function meanMarks(picture: MeanPicture): Mark[] {
   const { layout, palette, aggregate, theme, end, scale } = picture;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const { queryEdges, keyEdges, rows, columns } = aggregate;
-  // Pairs that no query may attend to have no colour at all.
-  const values = aggregate.weights.map((weight) => Math.max(0, weight));
+  // Pairs that no query may attend to have no colour at all; a weight of 0 has the scale's first.
+  const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
   const marks: Mark[] = [
