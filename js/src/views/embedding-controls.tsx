@@ -54,7 +54,7 @@ export function EmbeddingControls({ context, model }: ControlProps) {
             label="Show"
             value={state.shown.value}
             options={[
-              ["plot", "queries and keys"],
+              ["plot", "points"],
               ["aggregate", "mean weight by position"],
             ]}
             onChange={(shown) => assign(state, { shown })}
