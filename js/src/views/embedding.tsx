@@ -4,7 +4,7 @@
  */
 
 import { effect, useComputed } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import { useEffect, useMemo } from "preact/hooks";
 import { embeddingPageCarrier } from "../channel/embedding-page";
 import { useExports } from "../ui/exports";
 import { defineView, type ViewContext } from "../ui/mount";
@@ -26,7 +26,7 @@ import type { PlotRoom } from "./embedding-plot-keys";
 import { makePlotModel } from "./embedding-plot-model";
 import { PlotTools } from "./embedding-plot-tools";
 import { TextPane } from "./embedding-text";
-import { coverageOf, sentenceOf, subtitleOf, summaryOf } from "./embedding-words";
+import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./embedding-words";
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -93,7 +93,8 @@ export function EmbeddingView({ context }: { context: Context }) {
   const { entries, busy } = useExports(context, embeddingExports(context, model, pictures));
   const summary = useComputed(() => summaryOf(context, model));
   const enlarged = state.enlarged.value;
-  useFocusFollowing(context, enlarged);
+  const words = problemOf(context, model) === null ? "" : "no plot";
+  useFocusFollowing(context, enlarged, `${enlarged} ${state.shown.value} ${words}`);
   useSignOfChange(context);
   return (
     <ViewFrame
@@ -130,17 +131,15 @@ function useSignOfChange({ state, setDrawn }: Context): void {
   }, []);
 }
 
-/** Where the view had the keyboard, what takes the picture's place has it, too. */
-function useFocusFollowing({ root }: Context, enlarged: boolean): void {
+/** Where what had the keyboard goes away, what takes the picture's place has it. */
+function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string): void {
   // Before what has it goes away.
   const had = root.matches(":focus-within");
-  const before = useRef(enlarged);
   useEffect(() => {
-    if (before.current === enlarged) return;
-    before.current = enlarged;
+    if (!had || root.matches(":focus-within")) return;
     const next = enlarged ? ".av-plot, .av-embedding-problem" : ".av-embedding-box";
-    if (had) root.querySelector<HTMLElement>(next)?.focus({ preventScroll: true });
-  }, [enlarged]);
+    root.querySelector<HTMLElement>(next)?.focus({ preventScroll: true });
+  }, [picture]);
 }
 
 /** One head: its points, or the mean by position, and beside or below them the text. */
