@@ -52,14 +52,13 @@ def opened(
     page: Page,
     view: av.EmbeddingView,
     folder: Path,
-    fragment: str = "",
     place: str = "all",
     **options: Any,
 ) -> Locator:
     path = view.save(folder / "view.html", **options)
-    page.goto(path.as_uri() + fragment)
+    page.goto(path.as_uri())
     root = page.locator(".attnviz")
-    drawn(root, place)
+    drawn(root, place, view.stack)
     return root
 
 
