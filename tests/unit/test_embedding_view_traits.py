@@ -273,3 +273,22 @@ def test_cross_attention_alone() -> None:
 def test_methods_that_are_installed_are_taken() -> None:
     view = EmbeddingView(corpus([4, 6]), method="tsne", perplexity=np.int64(20))
     assert (view.method, view.perplexity, type(view.perplexity)) == ("tsne", 20, int)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+def test_a_view_that_is_closed_ends_what_runs_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    view = EmbeddingView(corpus([400, 300]))
+    answers = view._answers()
+    way = {"scaling": "norms", "translate": True, "lift": False}
+    asked = {"stack": "self", "layer": 0, "head": 0, "way": way, "method": "tsne", "dimensions": 2}
+    asked |= {"perplexity": 50, "neighbors": 15, "seed": 0}
+    header, _ = answers.projection(asked)
+    assert header["work"]["state"] == "running"
+    view.close()
+    header, _ = answers.projection(asked)
+    assert header["work"]["state"] == "cancelled"

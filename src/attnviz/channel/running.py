@@ -161,6 +161,11 @@ class RunningProjections:
         if key == self._key and self._job is not None and self._job.state == "running":
             self._job.cancel()
 
+    def close(self) -> None:
+        """End whatever runs: nobody will ask for it."""
+        if self._projector is not None:
+            self._projector.close()
+
     def _begin(
         self,
         key: Hashable,

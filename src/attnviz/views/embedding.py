@@ -212,6 +212,13 @@ class EmbeddingView(EmbeddingPages):
         self._corpus_server = CorpusServer(self._corpus, page=self._page_of)
         return self._corpus_server
 
+    def close(self) -> None:
+        """Take the view from the screen, and end a t-SNE or UMAP that runs for it."""
+        # Also called of a view whose corpus was refused, which never came so far.
+        if hasattr(self, "_corpus_server"):
+            self._answers().running.close()
+        super().close()
+
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers
 
