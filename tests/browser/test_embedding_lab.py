@@ -1,0 +1,207 @@
+"""The embedding view in a real JupyterLab: traits both ways, links, work that takes a while."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+SETUP = """
+import time
+import attnviz as av, ipywidgets, torch
+torch.set_num_threads(1)
+texts = [
+    "The cat sat on the mat. The cat",
+    "The dog did not cross the street because it was too tired.",
+    "A dog saw the cat.",
+]
+model, tokenizer = av.demos.load("decoder")
+corpus = av.extract_corpus(model, texts, tokenizer=tokenizer)
+"""
+SHOW = "view = av.show_embedding_view(corpus, layer=1)"
+LINKED = """
+head = av.HeadView(corpus.records[1], layer=1)
+links = [ipywidgets.jslink((view, name), (head, name)) for name in ("layer", "heads", "token")]
+head
+"""
+# So many points that a t-SNE takes longer than the test looks at it.
+LARGE = """
+def vectors(seed):
+    return torch.randn(1, 2, 3000, 16, generator=torch.Generator().manual_seed(seed))
+
+record = av.AttentionRecord.from_qk(vectors(0), vectors(1), causal=True)
+large = av.EmbeddingView([record], heads=[0], enlarged=True)
+large
+"""
+FIRST = 90_000
+SYNC_SECONDS = 15
+# Longer than the ten seconds after which a view calls a kernel unanswering.
+UNANSWERED = 20_000
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([SETUP, SHOW, LINKED, LARGE])
+    notebook.run_all()
+    return notebook
+
+
+def view_in(notebook: Notebook, cell: int) -> Locator:
+    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
+    return notebook.output(cell).locator(".attnviz").first
+
+
+def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
+    expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
+
+
+def becomes(notebook: Notebook, expression: str, value: object) -> None:
+    """Wait for a value in the kernel: changes are sent one after another."""
+    end = time.monotonic() + SYNC_SECONDS
+    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
+        notebook.lab.page.wait_for_timeout(100)
+    assert found == value
+
+
+def test_all_heads_and_into_one(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    drawn(view, "embedding:self:all", FIRST)
+    assert view.get_by_role("gridcell").count() == 12
+    view.get_by_role("gridcell", name="layer 2, head 1,").click()
+    drawn(view, "embedding:self:2")
+    becomes(notebook, "(view.enlarged, view.layer, view.heads)", (True, 2, [1]))
+    notebook.execute("view.enlarged = False")
+    drawn(view, "embedding:self:all")
+    notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
+    drawn(view, "embedding:self:1")
+    expect(view).to_contain_text("Layer 1, head 2: 28 queries and 28 keys")
+
+
+def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    page = notebook.lab.page
+    view.locator(".av-embedding-plot .av-plot").focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("ArrowRight")
+    becomes(notebook, "view.text is not None and view.token is not None", True)
+    notebook.execute("view.text, view.token, view.key = 1, 8, None")
+    notebook.execute("row = corpus.records[1].stack().weights(layer=1, head=2)[8]")
+    word, best, weight = notebook.evaluate(
+        "(corpus.records[1].tokens[8], int(row.argmax()), float(row.max()))"
+    )
+    expect(view).to_contain_text(f"Query “{word}”, position 8 of text 1, attends most to")
+    expect(view).to_contain_text(f"({best}): {weight:.2f}.")
+    notebook.execute("view.key, view.token = 3, None")
+    expect(view).to_contain_text("Key “not”, position 3 of text 1, gets most from")
+    strongest = notebook.evaluate(
+        "int(corpus.records[1].stack().weights(layer=1, head=2)[:, 3].argmax())"
+    )
+    expect(view).to_contain_text(f"({strongest}):")
+
+
+def test_links_with_a_head_view_go_both_ways(notebook: Notebook) -> None:
+    view, head = view_in(notebook, 1), view_in(notebook, 2)
+    drawn(head, "head:self:1", FIRST)
+    notebook.execute("view.text, view.token, view.key = 1, 4, None")
+    expect(head).to_contain_text("Pinned: query “cross”")
+    head.get_by_role("button", name="Layer 2").click()
+    drawn(head, "head:self:2")
+    drawn(view, "embedding:self:2")
+    expect(view).to_contain_text("Layer 2, head 2")
+    head.locator(".av-plot").focus()
+    notebook.lab.page.keyboard.press("Escape")
+    expect(view).not_to_contain_text("Query “cross”")
+    becomes(notebook, "view.token", None)
+
+
+def test_the_texts_own_view_leaves_keys_out_and_renormalises(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.layer, view.heads, view.text, view.token = 1, [2], 1, 8")
+    pane = view.locator(".av-text-head")
+    expect(pane).to_have_attribute("data-attnviz-drawn", "head:self:1", timeout=20_000)
+    notebook.execute("view.leave_out = [0]")
+    notebook.execute("view.renormalize = True")
+    notebook.execute("row = corpus.records[1].stack().weights(layer=1, head=2)[8]")
+    key, weight = notebook.evaluate(
+        "(int(row[1:].argmax()) + 1, float(row[1:].max() / row[1:].sum()))"
+    )
+    token = notebook.evaluate(f"corpus.records[1].tokens[{key}]")
+    expect(pane).to_contain_text(f"“{token}”: {weight:.2f}")
+    notebook.execute("view.leave_out, view.renormalize = [], False")
+
+
+def test_texts_that_change_quickly_leave_the_last(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute(
+        "for i in range(11):\n    view.text, view.token = i % 3, i % 4\n    time.sleep(0.02)"
+    )
+    expect(view).to_contain_text("Query “did”, position 2 of text 1")
+    pane = view.locator(".av-text-head")
+    expect(pane).to_have_attribute("data-attnviz-drawn", "head:self:1", timeout=20_000)
+    expect(pane).to_contain_text("Pinned: query “did”")
+
+
+def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> None:
+    view = view_in(notebook, 3)
+    drawn(view, "embedding:self:0", FIRST)
+    notebook.execute("large.method = 'tsne'")
+    progress = view.get_by_role("progressbar", name="Projection")
+    steps = [step_of(notebook, progress, 0)]
+    steps.append(step_of(notebook, progress, steps[-1]))
+    # The kernel is free meanwhile.
+    assert notebook.evaluate("6 * 7") == 42
+    assert notebook.evaluate(WORKERS) == 1
+    expect(progress).to_be_visible()
+    view.get_by_role("button", name="Cancel").click()
+    expect(view.get_by_role("button", name="Go on")).to_be_visible()
+    becomes(notebook, WORKERS, 0)
+    notebook.execute("large.method = 'pca'")
+    drawn(view, "embedding:self:0")
+    expect(view.locator(".av-embedding-plot .av-plot")).to_be_visible()
+    expect(view).to_contain_text("by principal components.")
+    notebook.execute("large.dimensions = 3")
+    expect(view).to_contain_text("by 3D principal components.")
+    drawn(view, "embedding:self:0")
+
+
+# Processes of the kernel's that make projections.
+WORKERS = (
+    "sum('projecting_process' in ' '.join(each.cmdline()) "
+    "for each in __import__('psutil').Process().children())"
+)
+
+
+def step_of(notebook: Notebook, progress: Locator, after: float) -> float:
+    """Wait until more steps are done than were."""
+    end = time.monotonic() + FIRST / 1000
+    while time.monotonic() < end:
+        said = progress.get_attribute("value")
+        if said is not None and float(said) > after:
+            return float(said)
+        notebook.lab.page.wait_for_timeout(50)
+    pytest.fail(f"no step after {after}")
+
+
+@pytest.mark.slow
+def test_a_kernel_that_is_gone_is_said_and_the_picture_stays(notebook: Notebook) -> None:
+    view = view_in(notebook, 1)
+    notebook.execute("view.text, view.token, view.key = None, None, None")
+    drawn(view, "embedding:self:1")
+    notebook.restart_kernel()
+    view.locator(".av-embedding-plot .av-plot").focus()
+    # A head that was not shown before.
+    notebook.lab.page.keyboard.press("[")
+    expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
+    expect(view.get_by_role("button", name="Try again").first).to_be_visible()
+    inked = view.locator(".av-plot .av-back").first.evaluate(
+        """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
+          .some((value) => value > 0)"""
+    )
+    assert inked
