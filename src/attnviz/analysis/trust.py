@@ -16,6 +16,7 @@ import torch
 
 from attnviz.analysis.embedding import Placed, problems
 from attnviz.analysis.own_pairs import OwnKeys, own_keys
+from attnviz.analysis.side_by_side import one_thread, side_by_side
 from attnviz.corpus import Corpus
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "trust"]
@@ -26,8 +27,8 @@ NEIGHBOURS = 10
 #: The queries and the keys of a head in some space.
 _Sides = tuple[torch.Tensor, torch.Tensor]
 
-# Queries whose distances to all keys are held at once: few enough for the processor's cache.
-_ROWS = 64
+# Distances that are held at once: few enough for the processor's cache.
+_DISTANCES = 320_000
 # Points nearer to each other than this share of a plot are at one place.
 _ONE_PLACE = 1e-6
 
@@ -142,14 +143,22 @@ def trust(
         )
     count = min(operator.index(queries), points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
-    own = own_keys(corpus, stack, layer, placed.heads, np.sort(rows), at_once=_ROWS)
-    vectors = corpus.vectors(stack, layer, placed.heads)
-    found: list[HeadTrust | None] = []
-    for head, problem in enumerate(problems(placed)):
+    with one_thread():
+        own = own_keys(
+            corpus,
+            stack,
+            layer,
+            placed.heads,
+            np.sort(rows),
+            at_once=max(1, _DISTANCES // max(1, points.num_keys)),
+        )
+        vectors = corpus.vectors(stack, layer, placed.heads)
+        found_problems = problems(placed)
+
+    def measured(head: int) -> HeadTrust | None:
         plot = coordinates[head].float()
-        if problem is not None or not bool(torch.isfinite(plot).all()):
-            found.append(None)
-            continue
+        if found_problems[head] is not None or not bool(torch.isfinite(plot).all()):
+            return None
         spaces = _Spaces(
             (vectors.queries[head], vectors.keys[head]),
             (placed.queries[head], placed.keys[head]),
@@ -158,8 +167,9 @@ def trust(
         measures = _Measures()
         for block in own:
             measures.add(spaces, block, block.allowed[head % len(block.allowed)])
-        found.append(measures.result(count, points.num_queries))
-    return found
+        return measures.result(count, points.num_queries)
+
+    return side_by_side(measured, len(placed.heads))
 
 
 class _Spaces:

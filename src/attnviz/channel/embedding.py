@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.analysis.embedding import Placing, place, principal_components, problems
+from attnviz.analysis.side_by_side import one_thread
 from attnviz.analysis.trust import HeadTrust, trust
 from attnviz.channel.kept_answers import KeptAnswers
 from attnviz.channel.plot import (
@@ -280,8 +281,10 @@ class EmbeddingAnswers:
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
     ) -> list[Plot]:
-        placed = place(self.corpus, stack, layer, placing, heads)
-        made = principal_components(placed, dimensions)
+        with one_thread():
+            placed = place(self.corpus, stack, layer, placing, heads)
+            made = principal_components(placed, dimensions)
+            found = problems(placed)
         return [
             Plot(
                 made.coordinates[index].numpy(),
@@ -290,7 +293,7 @@ class EmbeddingAnswers:
                 problem,
             )
             for index, (shares, factor, problem) in enumerate(
-                zip(made.explained, placed.factors, problems(placed), strict=True)
+                zip(made.explained, placed.factors, found, strict=True)
             )
         ]
 
@@ -303,7 +306,8 @@ class EmbeddingAnswers:
         arguments: Mapping[str, Any],
     ) -> list[dict[str, Any] | None]:
         """How far plots can be trusted, fit for JSON."""
-        placed = place(self.corpus, stack, layer, placing_of(arguments["way"]), heads)
+        with one_thread():
+            placed = place(self.corpus, stack, layer, placing_of(arguments["way"]), heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
         # Each query is held against all keys: of many, fewer queries say enough in that time.
         num_keys = self.corpus.points(stack).num_keys

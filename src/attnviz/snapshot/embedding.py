@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
+from attnviz.analysis.side_by_side import one_thread
 from attnviz.channel.corpus_points import describe_corpus, packed_points
 from attnviz.channel.corpus_weights import aggregate, top_keys
 from attnviz.channel.embedding import EmbeddingAnswers
@@ -167,6 +168,10 @@ def _carried_layer(
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
     request = dict(asked) | {"stack": name, "layer": layer, "heads": list(heads)}
+    with one_thread():
+        norms = _carried_norms(answers, name, layer, heads)
+        means = _carried_aggregate(corpus, name, layer, heads)
+        keys = _keys(corpus, name, layer, heads, count) if count else None
     return {
         "layer": layer,
         "heads": headers,
@@ -174,10 +179,10 @@ def _carried_layer(
         "points": packed(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
-        "norms": _carried_norms(answers, name, layer, heads),
+        "norms": norms,
         "trust": answers.trust(request),
-        "aggregate": _carried_aggregate(corpus, name, layer, heads),
-        "keys": packed(_keys(corpus, name, layer, heads, count).tobytes()) if count else None,
+        "aggregate": means,
+        "keys": None if keys is None else packed(keys.tobytes()),
     }
 
 
@@ -242,10 +247,11 @@ def _keys_add(corpus: Corpus) -> dict[str, int]:
     # From all over the model, and not the same head of each layer.
     tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
     tried = tried[:_HEADS_TRIED]
-    taken = sum(
-        len(packed(_keys(corpus, name, layer, [head], SHOWN_KEYS).tobytes()))
-        for name, layer, head in tried
-    )
+    with one_thread():
+        taken = sum(
+            len(packed(_keys(corpus, name, layer, [head], SHOWN_KEYS).tobytes()))
+            for name, layer, head in tried
+        )
     return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
 
 
