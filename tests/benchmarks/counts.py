@@ -26,6 +26,7 @@ from attnviz import static_files
 from attnviz.record import AttentionRecord
 from attnviz.views.base import AttentionView
 from attnviz.weights import QueryKeyAttention
+from benchmarks.corpora import made
 from benchmarks.inputs import texts, weights
 from benchmarks.live import LiveView, logits_computed
 from benchmarks.opening import VIEWPORT
@@ -35,6 +36,8 @@ from unit.long_records import long_record
 BASELINE = Path(__file__).with_name("counts.json")
 #: By how much a count may differ from the baseline: versions of packages move some of them a bit.
 TOLERANCE = 0.03
+EMBEDDING = "embedding view, 12 x 12, 1,000 points"
+NODES = "document.querySelectorAll('*').length"
 HOW_TO_RENEW = "if that is meant, renew tests/benchmarks/counts.json with `make counts`"
 
 Counts = dict[str, int]
@@ -57,6 +60,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
         "matrix view, 12 x 12, n=256": av.MatrixView(longer),
         "model view, 12 x 12, n=64": av.ModelView(short),
         "model view, 32 x 32, n=64": av.ModelView(wide),
+        EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
     }
     for name, view in views.items():
         path = view.save(folder / "page.html")
@@ -64,7 +68,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
         page.goto(path.as_uri())
         page.wait_for_selector("[data-attnviz-drawn]", state="attached")
         yield f"page {name}: bytes", path.stat().st_size
-        yield f"page {name}: DOM nodes", page.evaluate("document.querySelectorAll('*').length")
+        yield f"page {name}: DOM nodes", page.evaluate(NODES)
         page.close()
 
 
@@ -77,6 +81,7 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
         "model view, 12 x 12, n=96": av.ModelView(record),
         "neuron view, 12 x 12, n=96": av.NeuronView(record),
         "head view, 1 x 2, n=16384": av.HeadView(long_record(16_384, heads=2, key_heads=1)),
+        EMBEDDING: av.EmbeddingView(made(1_000, 12, 12)),
     }
     for name, view in views.items():
         page = browser.new_page(viewport=VIEWPORT)
@@ -91,6 +96,12 @@ def _live(browser: Browser) -> Iterator[tuple[str, int]]:
             live.rest()
             for what, count in live.count().items():
                 yield f"live {name}, to layer 1: {what}", count
+        if name == EMBEDDING:
+            yield f"live {name}: DOM nodes", page.evaluate(NODES)
+            page.get_by_role("gridcell", name="layer 0, head 0").click()
+            live.rest()
+            for what, count in live.count().items():
+                yield f"live {name}, into a head: {what}", count
         page.close()
 
 

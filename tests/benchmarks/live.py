@@ -1,4 +1,4 @@
-"""A live view without a notebook: its own bundle in a page, answered by the record's own server.
+"""A live view without a notebook: its own bundle in a page, answered by the view's own server.
 
 What crosses is counted: requests, the bytes of their answers, and the logits computed for them.
 """
@@ -8,16 +8,18 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from unittest import mock
 
 from playwright.sync_api import Page
 
+from attnviz.channel.corpus_server import CorpusServer
 from attnviz.channel.kernel import KernelChannel
 from attnviz.channel.server import RecordServer
 from attnviz.views.base import AttentionView
+from attnviz.views.embedding import EmbeddingView
 from attnviz.weights import QueryKeyAttention
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
@@ -28,6 +30,7 @@ _HOST = """async ([bundle, state]) => {
     for (const [name, listener] of [...listeners]) if (name === event) listener(...args);
   };
   let last = performance.now();
+  window.answeredLast = () => last;
   let waiting = 0;
   const model = {
     get: (name) => state[name],
@@ -67,14 +70,31 @@ class LiveView:
         An empty page. It must not have held a live view before.
     view : AttentionView
         What is shown.
+    heard : callable, optional
+        Is told every request and its answer.
+    rest : bool, default True
+        Whether to wait until all is there.
     """
 
-    def __init__(self, page: Page, view: AttentionView) -> None:
+    def __init__(
+        self,
+        page: Page,
+        view: AttentionView,
+        *,
+        heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
+        rest: bool = True,
+    ) -> None:
         self._page = page
         self.requests: Counter[str] = Counter()
         self.bytes = 0
         self._said: list[tuple[dict[str, Any], list[bytes]]] = []
-        self._server = RecordServer(view.record)
+        self._heard = heard
+        # Without pages: they would only be offered.
+        self._server: RecordServer | CorpusServer = (
+            CorpusServer(view.corpus)
+            if isinstance(view, EmbeddingView)
+            else RecordServer(view.record)
+        )
         self._channel = KernelChannel(self._server, lambda *answer: self._said.append(answer))
         page.expose_function("answers", self._answers)
         # Only what is JSON already; the rest is of the host, not of the view.
@@ -85,7 +105,8 @@ class LiveView:
         }
         page.goto("about:blank")
         page.evaluate(_HOST, [view._esm, traits])
-        self.rest()
+        if rest:
+            self.rest()
 
     def rest(self) -> None:
         """Wait until it is drawn and all that it asked for has come."""
@@ -102,6 +123,8 @@ class LiveView:
     @property
     def bytes_held(self) -> int:
         """What the kernel keeps of its answers' making."""
+        if isinstance(self._server, CorpusServer):
+            return self._server.answers._plots._bytes + self._server._parts._bytes
         return self._server._row_sums.num_bytes + self._server._pyramids.num_bytes
 
     def _answers(self, message: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
@@ -116,6 +139,8 @@ class LiveView:
             plain = {name: value for name, value in answer.items() if name != "id"}
             self.bytes += len(json.dumps(plain)) + len(data or b"")
             answers.append((answer, None if data is None else base64.b64encode(data).decode()))
+            if self._heard is not None:
+                self._heard(message, answer)
         return answers
 
 

@@ -1,0 +1,45 @@
+"""Corpora of made up queries and keys, which spread as those of trained heads do."""
+
+from __future__ import annotations
+
+import torch
+
+import attnviz as av
+
+TEXT_TOKENS, HEAD_DIM = 100, 64
+
+
+def made(points: int, layers: int, heads: int) -> av.Corpus:
+    """A corpus of so many queries and keys, with heads that look at positions and at topics.
+
+    Parameters
+    ----------
+    points : int
+        Queries and keys together.
+    layers, heads : int
+        Of the model.
+
+    Returns
+    -------
+    Corpus
+        Of texts of `TEXT_TOKENS` tokens.
+    """
+    generator = torch.Generator().manual_seed(0)
+    position = torch.arange(TEXT_TOKENS, dtype=torch.float32)
+    angles = 2 * torch.pi * position[:, None] / torch.tensor([16.0, 48.0, 128.0])
+    waves = torch.cat([angles.cos(), angles.sin()], dim=1)
+    topics = torch.randn(24, HEAD_DIM, generator=generator)
+    near = torch.rand(layers, heads, 1, 1, generator=generator)
+    records = []
+    for _ in range(max(1, points // (2 * TEXT_TOKENS))):
+        topic = topics[torch.randint(24, (TEXT_TOKENS,), generator=generator)]
+        queries, keys = (
+            torch.randn(layers, heads, TEXT_TOKENS, HEAD_DIM, generator=generator) for _ in "qk"
+        )
+        for side in (queries, keys):
+            side += 2 * (1 - near) * topic
+            side[..., : waves.shape[1]] += 6 * near * waves
+        words = [f"word{number}" for number in topic[:, 0].argsort().tolist()]
+        record = av.AttentionRecord.from_qk(queries, keys, words, causal=True, model="made up")
+        records.append(record)
+    return av.Corpus(records, points=points)
