@@ -44,7 +44,9 @@ def prose(layers: int = LAYERS, heads: int = HEADS) -> av.Corpus:
         stack = av.AttentionStack("self", made, tokens)
         records.append(av.AttentionRecord({"self": stack}, model="made"))
     count = sum(len(text.split(" ")) for text in TEXTS)
-    columns = {"kind": ["prose", "prose", "title"], "surprise": [0.5 * i for i in range(count)]}
+    # Of the last token nobody knows it.
+    surprise = [*(0.5 * place for place in range(count - 1)), np.nan]
+    columns = {"kind": ["prose", "prose", "title"], "surprise": surprise}
     return av.Corpus(records, columns=columns)
 
 

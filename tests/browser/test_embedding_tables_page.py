@@ -72,7 +72,7 @@ def test_every_colouring_has_its_values_and_its_legend(
         "token frequency": [counts[word] for word in WORDS],
         "punctuation": kinds_of_words(),
         "kind": by_text(["prose", "prose", "title"]),
-        "surprise": [f"{0.5 * place:g}" for place in range(len(WORDS))],
+        "surprise": [*(f"{0.5 * place:g}" for place in range(len(WORDS) - 1)), ""],
     }
     legend = root.locator(".av-embedding-legend")
     for label, expected in values.items():
@@ -82,6 +82,9 @@ def test_every_colouring_has_its_values_and_its_legend(
         if label in ("position mod 5", "kind"):
             for kind, count in Counter(expected).items():
                 says(legend, f"{kind}{2 * count}")
+    says(legend, "0surprise11")
+    says(legend, "not known2")
+    assert "not known 2" in words_of(figure(page))
     choice.select_option(label="vector length")
     says(root, "Lengths of the vectors of layer 1, head 2.")
     lengths = norms(corpus)
@@ -109,6 +112,21 @@ def test_queries_or_keys_can_be_left_out(page: Page, corpus: av.Corpus, tmp_path
     assert {row["kind"] for row in table(page)} == {"key"}
     assert not inked(pixels(root), "query").any()
     assert "points=keys" in page.url
+
+
+def test_the_text_of_a_point_that_is_left_out_still_stands_out(
+    page: Page, corpus: av.Corpus, tmp_path: Path
+) -> None:
+    root = one_head(page, corpus, tmp_path, text=0, key=5, points="queries")
+    says(root, "Key “dog”, position 5 of text 0")
+    where = places(root, coordinates(corpus))
+    canvas = pixels(root, ".av-plot .av-front")
+    # Queries of text 0, and of no other.
+    inks = [
+        inked(canvas[y - 2 : y + 3, x - 2 : x + 3], "query").all()
+        for x, y in where[:24].astype(int)
+    ]
+    assert inks == [point < 10 for point in range(24)]
 
 
 def test_a_lasso_takes_the_points_in_it(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:

@@ -83,6 +83,10 @@ export function legendBox(
     for (const { label, color, count } of legend.entries)
       entries.push({ label, color, count: counted(count), shape: "patch" });
   }
+  if (legend.kind === "scale" && legend.unknown) {
+    const { label, color, count } = legend.unknown;
+    entries.push({ label, color, count: counted(count), shape: "patch" });
+  }
   const marks: Mark[] = [];
   const font = fontOf({ size: 12, font: "text" });
   const [row, side] = [20, 9];

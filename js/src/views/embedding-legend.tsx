@@ -4,7 +4,7 @@ import type { ViewContext } from "../ui/mount";
 import { assign } from "../ui/state";
 import { counted } from "../ui/words";
 import { aggregateModelOf } from "./embedding-aggregate-model";
-import type { Coloring } from "./embedding-colors";
+import type { Coloring, LegendEntry } from "./embedding-colors";
 import type { EmbeddingState, PointsShown } from "./embedding-data";
 import { endOf, meanScaleNumbers } from "./embedding-mean";
 import type { EmbeddingModel } from "./embedding-model";
@@ -89,18 +89,36 @@ function Colors({ colors }: { colors: Coloring }) {
       </ul>
     );
   }
+  const { unknown } = legend;
   return (
-    <div class="av-color-legend">
-      <span
-        class="av-ramp"
-        style={{ background: `linear-gradient(to right, ${legend.stops.join(", ")})` }}
-      />
-      <span class="av-ramp-words">
-        <span>{formatNumber(legend.low)}</span>
-        <span>{legend.log ? `${colors.name}, logarithmic` : colors.name}</span>
-        <span>{formatNumber(legend.high)}</span>
-      </span>
-    </div>
+    <>
+      <div class="av-color-legend">
+        <span
+          class="av-ramp"
+          style={{ background: `linear-gradient(to right, ${legend.stops.join(", ")})` }}
+        />
+        <span class="av-ramp-words">
+          <span>{formatNumber(legend.low)}</span>
+          <span>{legend.log ? `${colors.name}, logarithmic` : colors.name}</span>
+          <span>{formatNumber(legend.high)}</span>
+        </span>
+      </div>
+      {unknown && (
+        <ul class="av-legend-entries" aria-label="Beside the scale">
+          <Kind {...unknown} />
+        </ul>
+      )}
+    </>
+  );
+}
+
+function Kind({ label, color, count }: LegendEntry) {
+  return (
+    <li class="av-legend-entry">
+      <span class="av-patch" style={{ background: color }} />
+      <span class="av-legend-label">{label}</span>
+      <span class="av-muted">{counted(count)}</span>
+    </li>
   );
 }
 

@@ -132,7 +132,7 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
     const crowd = Math.max(opacity, Math.min(solid, 1500 / Math.max(1, places.length)));
     marks.push(some(shown, places, { radius: Math.max(1.8, radius * 1.25), opacity: crowd }));
   }
-  if (at >= 0 && chosen !== null) {
+  if (chosen !== null) {
     const text = corpus.textOf(chosen);
     const ofText = (["query", "key"] as const).flatMap((kind) => {
       const [start, stop] = corpus.pointsOf(kind, text);
@@ -140,12 +140,16 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
     });
     const places = ofText.filter((place) => place >= 0);
     const wide = Math.max(2, radius * 1.15);
-    if (lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
+    if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
     marks.push(some(shown, places, { radius: wide, opacity: solid }));
     if (places.length <= MOST_RINGS)
       marks.push(
         ring(some(shown, places, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
       );
+  }
+  // The chosen one is not drawn where its kind is left out; its text still stands out.
+  if (at >= 0) {
+    const wide = Math.max(2, radius * 1.15);
     const here = some(shown, [at], { radius: Math.max(5, wide + 2.5), opacity: 1, ring: 2.2 });
     // A circle of the background keeps the chosen one apart from the ink around it.
     const { near, ...flat } = here;
