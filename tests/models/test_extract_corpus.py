@@ -12,8 +12,7 @@ import torch
 from numpy.testing import assert_array_equal
 
 from attnviz import Corpus, demos, extract, extract_corpus
-from attnviz.analysis import place, principal_components, problems
-from attnviz.analysis.trust import trust
+from attnviz.analysis import measure_trust, place, principal_components, problems
 from attnviz.extraction.models import _load_model
 
 pytestmark = pytest.mark.models
@@ -142,7 +141,7 @@ def test_one_text_and_texts_of_one_token(decoder: tuple[Any, Any]) -> None:
         placed = place(corpus, None, 1)
         plots = principal_components(placed).coordinates
         assert torch.isfinite(plots).all()
-        figures = trust(corpus, None, 1, placed, plots)
+        figures = measure_trust(corpus, None, 1, placed, plots)
         for problem, measured in zip(problems(placed), figures, strict=True):
             assert (problem is None) == (measured is not None)
 
@@ -177,7 +176,7 @@ def test_all_stacks_of_an_encoder_decoder_model_have_points() -> None:
     for name in corpus.stack_names:
         placed = place(corpus, name, 0)
         plots = principal_components(placed)
-        assert trust(corpus, name, 0, placed, plots.coordinates)[0] is not None
+        assert measure_trust(corpus, name, 0, placed, plots.coordinates)[0] is not None
     with pytest.raises(ValueError, match="target must be a list with an entry for each of the 2"):
         extract_corpus(model, ["3 March 2021"] * 2, tokenizer=tokenizer, target=["2021-03-03"])
 
@@ -194,7 +193,7 @@ def test_images_are_texts_of_patches() -> None:
     for record, at in zip(corpus.records, corpus.places, strict=True):
         assert_array_equal(record.images[0], np.asarray(turned[at].convert("RGB")))
     placed = place(corpus, None, 2)
-    figures = trust(corpus, None, 2, placed, principal_components(placed).coordinates)
+    figures = measure_trust(corpus, None, 2, placed, principal_components(placed).coordinates)
     assert all(each is not None and each.placed.allowed is not None for each in figures)
 
 

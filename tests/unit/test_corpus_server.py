@@ -418,7 +418,7 @@ def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> 
     arguments = PLOT | {"heads": [2, 0]}
     first = server.reply("trust", arguments).header["heads"]
     assert [each["head"] for each in first] == [2, 0]
-    monkeypatch.setattr("attnviz.channel.embedding.trust", None)
+    monkeypatch.setattr("attnviz.channel.embedding.measure_trust", None)
     assert server.reply("trust", arguments).header["heads"] == first
     assert all(figure == round(figure, 4) for figure in first[0]["placed"].values())
 

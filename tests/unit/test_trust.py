@@ -11,8 +11,14 @@ from numpy.testing import assert_allclose
 from numpy.typing import NDArray
 
 from attnviz import Corpus
-from attnviz.analysis import HeadTrust, Placed, Placing, place, principal_components
-from attnviz.analysis.trust import trust
+from attnviz.analysis import (
+    HeadTrust,
+    Placed,
+    Placing,
+    measure_trust,
+    place,
+    principal_components,
+)
 from attnviz.masks import BandMask, PackedMask
 from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
 from unit.records import vectors
@@ -96,7 +102,7 @@ def looped(
 def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> list[HeadTrust]:
     placed = place(made, stack, layer, placing)
     plots = principal_components(placed).coordinates
-    measured = trust(made, stack, layer, placed, plots)
+    measured = measure_trust(made, stack, layer, placed, plots)
     assert len(measured) == len(placed.heads)
     for number, figures in enumerate(measured):
         assert figures is not None
@@ -157,7 +163,9 @@ def test_more_queries_than_are_held_at_once() -> None:
 def test_a_plot_in_as_many_dimensions_as_there_are_is_as_good_as_the_placing() -> None:
     made = corpus([20, 15], layers=1)
     placed = place(made, None, 0)
-    [figures, *_] = trust(made, None, 0, placed, principal_components(placed, 8).coordinates)
+    [figures, *_] = measure_trust(
+        made, None, 0, placed, principal_components(placed, 8).coordinates
+    )
     assert figures is not None
     assert_allclose(astuple(figures.plot), astuple(figures.placed), atol=1e-4)
 
@@ -165,7 +173,9 @@ def test_a_plot_in_as_many_dimensions_as_there_are_is_as_good_as_the_placing() -
 def test_the_lift_finds_every_strongest_key_where_the_plot_leaves_nothing_out() -> None:
     made = corpus([20, 15], layers=1)
     placed = place(made, None, 0, Placing(lift=True))
-    for figures in trust(made, None, 0, placed, principal_components(placed, 9).coordinates):
+    for figures in measure_trust(
+        made, None, 0, placed, principal_components(placed, 9).coordinates
+    ):
         assert figures is not None
         assert figures.recall_all == pytest.approx(1, abs=0.01)
         assert figures.recall_allowed == pytest.approx(1, abs=0.01)
@@ -179,7 +189,7 @@ def test_keys_at_one_place_are_equally_near() -> None:
     queries, keys = vectors(1, 12, 4), vectors(1, 12, 4, seed=1)
     made = with_vectors(queries.repeat(1, 20, 1), keys.repeat(1, 20, 1), [12] * 20)
     placed = place(made, None, 0, Placing(lift=True))
-    [figures] = trust(made, None, 0, placed, principal_components(placed, 5).coordinates)
+    [figures] = measure_trust(made, None, 0, placed, principal_components(placed, 5).coordinates)
     assert figures is not None
     assert figures.recall_all == 1
 
@@ -189,8 +199,8 @@ def test_some_queries_estimate_what_all_say() -> None:
     placed = place(made, None, 0)
     plots = principal_components(placed).coordinates
     for whole, part in zip(
-        trust(made, None, 0, placed, plots, queries=10**9),
-        trust(made, None, 0, placed, plots, queries=200, seed=3),
+        measure_trust(made, None, 0, placed, plots, queries=10**9),
+        measure_trust(made, None, 0, placed, plots, queries=200, seed=3),
         strict=True,
     ):
         assert whole is not None
@@ -205,7 +215,7 @@ def test_the_same_seed_measures_the_same() -> None:
     placed = place(made, None, 0)
     plots = principal_components(placed).coordinates
     first, again, other = (
-        trust(made, None, 0, placed, plots, queries=20, seed=seed) for seed in (1, 1, 2)
+        measure_trust(made, None, 0, placed, plots, queries=20, seed=seed) for seed in (1, 1, 2)
     )
     assert first == again != other
 
@@ -213,7 +223,7 @@ def test_the_same_seed_measures_the_same() -> None:
 def test_texts_of_one_token_say_nothing_of_their_own() -> None:
     made = corpus([1] * 30, layers=1)
     placed = place(made, None, 0)
-    [figures, *_] = trust(made, None, 0, placed, principal_components(placed).coordinates)
+    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     assert figures is not None
     assert figures.placed.allowed is None
     assert figures.recall_allowed is None
@@ -225,7 +235,7 @@ def test_texts_of_one_token_say_nothing_of_their_own() -> None:
 def test_fewer_than_eleven_keys_have_no_recall() -> None:
     made = corpus([10], layers=1)
     placed = place(made, None, 0)
-    [figures, *_] = trust(made, None, 0, placed, principal_components(placed).coordinates)
+    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     assert figures is not None
     assert figures.recall_all is figures.chance_all is None
 
@@ -238,7 +248,7 @@ def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
     placed = place(made, None, 0, Placing("none", translate=False))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        [figures] = trust(made, None, 0, placed, principal_components(placed).coordinates)
+        [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
     far = torch.cdist(queries[0, 1::2], keys[0]).numpy()
     own = [correlation(far[i], (queries[0, 2 * i + 1] @ keys[0].T).numpy()) for i in range(20)]
     assert figures is not None
@@ -253,7 +263,7 @@ def test_a_head_with_a_problem_has_no_figures() -> None:
     placed = place(made, None, 0)
     plots = principal_components(placed).coordinates
     plots[3, 0] = float("inf")
-    found = trust(made, None, 0, placed, plots)
+    found = measure_trust(made, None, 0, placed, plots)
     assert [figures is None for figures in found] == [False, True, True, True]
 
 
@@ -271,7 +281,9 @@ def test_a_number_of_queries_that_is_none_is_refused(
     made = corpus([3])
     placed = place(made, None, 0)
     with pytest.raises(error, match=say):
-        trust(made, None, 0, placed, principal_components(placed).coordinates, queries=queries)
+        measure_trust(
+            made, None, 0, placed, principal_components(placed).coordinates, queries=queries
+        )
 
 
 def test_coordinates_of_other_points_are_refused() -> None:
@@ -280,4 +292,4 @@ def test_coordinates_of_other_points_are_refused() -> None:
     plots = principal_components(placed).coordinates
     for other in (plots[:, :-1], plots[:1], plots[0]):
         with pytest.raises(ValueError, match=r"coordinates must be .* here \(3, 6, 2\) or 3; got"):
-            trust(made, None, 0, placed, other)
+            measure_trust(made, None, 0, placed, other)

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         principal_components,
         problems,
     )
-    from attnviz.analysis.trust import HeadTrust, Trust
+    from attnviz.analysis.trust import HeadTrust, Trust, measure_trust
 
 __all__ = [
     "PATTERNS",
@@ -57,6 +57,7 @@ __all__ = [
     "head_scores",
     "induction",
     "mass_on",
+    "measure_trust",
     "next_token",
     "patterns_of",
     "place",
@@ -75,6 +76,7 @@ _WITH_TORCH = {
     "Placing": "embedding",
     "Plots": "embedding",
     "Trust": "trust",
+    "measure_trust": "trust",
     "place": "embedding",
     "principal_components": "embedding",
     "problems": "embedding",

@@ -19,7 +19,7 @@ from attnviz.analysis.own_pairs import OwnKeys, own_keys
 from attnviz.analysis.side_by_side import one_thread, side_by_side
 from attnviz.corpus import Corpus
 
-__all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "trust"]
+__all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
 
 #: How many of a query's strongest keys are looked for among its nearest ones.
 NEIGHBOURS = 10
@@ -85,7 +85,7 @@ class HeadTrust:
     of: int
 
 
-def trust(
+def measure_trust(
     corpus: Corpus,
     stack: str | None,
     layer: int,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.embedding import Placing, place, principal_components, problems
 from attnviz.analysis.side_by_side import one_thread
-from attnviz.analysis.trust import HeadTrust, trust
+from attnviz.analysis.trust import HeadTrust, measure_trust
 from attnviz.channel.kept_answers import KeptAnswers
 from attnviz.channel.plot import (
     TOP_CODE,
@@ -312,7 +312,7 @@ class EmbeddingAnswers:
         # Each query is held against all keys: of many, fewer queries say enough in that time.
         num_keys = self.corpus.points(stack).num_keys
         queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
-        measured = trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
+        measured = measure_trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
         return [_trust_header(head, each) for head, each in zip(heads, measured, strict=True)]
 
     def _key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
