@@ -11,7 +11,10 @@ from typing import Any, TypeGuard
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Column", "GivenColumn", "Side", "read_columns"]
+__all__ = ["COLORINGS", "Column", "GivenColumn", "Side", "check_column_names", "read_columns"]
+
+#: What points can be coloured by in any corpus, whatever columns it has.
+COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 #: A stack's name and one of its two sides, "query" or "key".
 Side = tuple[str, str]
@@ -85,6 +88,36 @@ class GivenColumn:
         return found
 
 
+def check_column_names(names: Iterable[Any]) -> None:
+    """Refuse names that no column can have.
+
+    Parameters
+    ----------
+    names : iterable of str
+        As they were given.
+
+    Raises
+    ------
+    TypeError
+        If one is no text, or empty.
+    ValueError
+        If one is that of a colouring that every corpus has.
+
+    Examples
+    --------
+    >>> check_column_names(["author", "year"])
+    """
+    for name in names:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
+        # One colouring would hide the other, and the legend would be of neither.
+        if name in COLORINGS:
+            raise ValueError(
+                f"columns: every corpus can be coloured by {name!r} already; give your column "
+                f"another name, such as columns={{{'my ' + name!r}: [...]}}"
+            )
+
+
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
@@ -109,7 +142,8 @@ def read_columns(
     TypeError
         If `columns` is no mapping, a name no text, or values are of no kind that can be told apart.
     ValueError
-        If a column has another number of values than there are texts or tokens.
+        If a column has another number of values than there are texts or tokens, or the name of a
+        colouring that every corpus has.
     """
     if columns is None:
         return {}
@@ -118,12 +152,11 @@ def read_columns(
             f"columns must be a mapping of names to values, {{name: values}}; got "
             f"{type(columns).__name__}"
         )
-    read = {}
-    for name, given in columns.items():
-        if not isinstance(name, str) or not name:
-            raise TypeError(f"columns: a name must be a text that is not empty; got {name!r}")
-        read[name] = _numbered(name, _by_text(name, given, lengths, num_texts))
-    return read
+    check_column_names(columns)
+    return {
+        name: _numbered(name, _by_text(name, given, lengths, num_texts))
+        for name, given in columns.items()
+    }
 
 
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:

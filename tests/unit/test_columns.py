@@ -9,6 +9,7 @@ import torch
 from numpy.testing import assert_array_equal
 
 from attnviz import Corpus
+from attnviz.columns import COLORINGS
 from unit.made_corpora import corpus, cross_record
 
 LENGTHS = (3, 1, 2)
@@ -59,14 +60,14 @@ def test_one_value_a_token_is_its_own(values: Any) -> None:
 
 def test_columns_follow_the_points_that_were_sampled() -> None:
     flat = np.arange(100.0)
-    made = corpus([10] * 10, points=60, columns={"place": flat, "text": list("abcdefghij")})
+    made = corpus([10] * 10, points=60, columns={"place": flat, "letter": list("abcdefghij")})
     points = made.points("self")
     assert len(points.texts) == 3
     column = made.column("self", "place")
     assert_array_equal(column.queries, 10 * points.query_text + points.query_position)
-    text = made.column(None, "text")
-    assert text.categories is not None
-    assert [text.categories[code] for code in text.keys] == [
+    letter = made.column(None, "letter")
+    assert letter.categories is not None
+    assert [letter.categories[code] for code in letter.keys] == [
         "abcdefghij"[number] for number in points.key_text
     ]
 
@@ -74,14 +75,14 @@ def test_columns_follow_the_points_that_were_sampled() -> None:
 def test_values_of_one_side_are_unknown_on_the_other() -> None:
     made = Corpus(
         [cross_record(2, 3), cross_record(1, 3)],
-        columns={"query": [[0, 1], [2]], "key": [["x", "y", "x"]] * 2, "text": [7, 8]},
+        columns={"query": [[0, 1], [2]], "key": [["x", "y", "x"]] * 2, "year": [7, 8]},
     )
-    query, key, text = (made.column("cross", name) for name in ("query", "key", "text"))
+    query, key, year = (made.column("cross", name) for name in ("query", "key", "year"))
     assert_array_equal(query.queries, [0, 1, 2])
     assert np.isnan(query.keys).all()
     assert key.queries.tolist() == [-1, -1, -1]
     assert key.keys.tolist() == [0, 1, 0] * 2
-    assert_array_equal(text.keys, [7, 7, 7, 8, 8, 8])
+    assert_array_equal(year.keys, [7, 7, 7, 8, 8, 8])
 
 
 def test_infinite_numbers_are_unknown() -> None:
@@ -101,6 +102,7 @@ def test_infinite_numbers_are_unknown() -> None:
         ({3: [1, 2, 3]}, TypeError, "a name must be a text that is not empty; got 3"),
         ({"": [1, 2, 3]}, TypeError, "a name must be a text"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
+        ({"type": [1, 2, 3]}, ValueError, "coloured by 'type' already; .* columns={'my type': "),
     ],
 )
 def test_columns_that_fit_nothing_are_refused(
@@ -108,6 +110,13 @@ def test_columns_that_fit_nothing_are_refused(
 ) -> None:
     with pytest.raises(error, match=words):
         corpus(LENGTHS, columns=columns)
+
+
+@pytest.mark.parametrize("name", COLORINGS)
+def test_a_column_does_not_hide_a_colouring_that_is_built_in(name: str) -> None:
+    with pytest.raises(ValueError, match=f"coloured by '{name}' already; give your column another"):
+        corpus(LENGTHS, columns={name: [1, 2, 3]})
+    assert corpus(LENGTHS, columns={f"my {name}": [1, 2, 3]}).column_names == (f"my {name}",)
 
 
 def test_a_column_that_is_not_there_is_named() -> None:

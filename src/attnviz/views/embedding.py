@@ -11,6 +11,7 @@ from attnviz.analysis.projection import missing_package
 from attnviz.channel.corpus_server import CorpusServer
 from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.channel.kernel import Server
+from attnviz.columns import COLORINGS
 from attnviz.corpus import Corpus
 from attnviz.record import AttentionRecord, AttentionStack
 from attnviz.views.embedding_pages import EmbeddingPages
@@ -18,9 +19,6 @@ from attnviz.views.embedding_tables import told_points, told_trust
 from attnviz.views.trait_types import Index, Numbers
 
 __all__ = ["COLORINGS", "EmbeddingView"]
-
-#: What points can be coloured by in any corpus.
-COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
 
 _LARGEST_SEED = 2**32 - 1
 
