@@ -181,6 +181,10 @@ describe("coverage", () => {
     expect(linesCoverageInWords({ kind: "query" }, { ...lines, of: 5, covered: 1 })).toBe(
       "5 lines: 100% of the query’s weight.",
     );
+    // The mask keeps the query from the other keys.
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, covered: 1 })).toBe(
+      "5 lines: 100% of the query’s weight.",
+    );
     expect(linesCoverageInWords({ kind: "key" }, lines)).toContain("queries that give it most");
     expect(linesCoverageInWords({ kind: "key" }, null)).toBe("");
     const strongest = { token: "a", position: 0, weight: 0.62 };

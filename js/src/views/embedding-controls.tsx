@@ -10,6 +10,7 @@ import { aggregateModelOf } from "./embedding-aggregate-model";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 import { methodInWords, placingInWords, several, workInWords } from "./embedding-phrases";
+import { remarkInWords } from "./embedding-words";
 import type { ColorScale } from "./matrix-data";
 
 interface ControlProps {
@@ -357,7 +358,7 @@ function Work({ context, model }: ControlProps) {
   if (plotted && context.state.method.value !== "pca" && words === "") {
     // A line of the same height, so that the plot does not jump when the work begins and ends.
     const how = methodInWords(projectingOf(follow(context.state)), true);
-    return <p class="av-work">{work ? `${how}.` : ""}</p>;
+    return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }
   if (!work || words === "") return null;
   const running = work.state === "running";

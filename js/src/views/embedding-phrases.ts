@@ -56,19 +56,26 @@ const METHODS: Record<Method, string> = {
   umap: "UMAP",
 };
 
+/** What t-SNE and UMAP measure nearness by: a direction alone does not have what the lift adds. */
+export function metricInWords({ lift }: Pick<Way, "lift">): string {
+  return lift ? "Euclidean distance" : "cosine distance";
+}
+
 /**
- * "principal components", "t-SNE, perplexity 50, seed 0", "3D UMAP, 15 neighbours, seed 0".
+ * "principal components", "t-SNE of cosine distance, perplexity 50, seed 0",
+ * "3D UMAP of cosine distance, 15 neighbours, seed 0".
  *
  * @param waiting whether its first frame is still to come.
  */
 export function methodInWords(
-  { method, dimensions, perplexity, neighbors, seed }: Projecting,
+  { method, dimensions, perplexity, neighbors, seed, lift }: Projecting & Pick<Way, "lift">,
   detailed = false,
   waiting = false,
 ): string {
   const space = dimensions === 3 ? "3D " : "";
   if (waiting) return `${space}${METHODS.pca}, until ${METHODS[method]} has its first frame`;
-  const name = `${space}${METHODS[method]}`;
+  const by = method === "pca" ? "" : ` of ${metricInWords({ lift })}`;
+  const name = `${space}${METHODS[method]}${by}`;
   if (!detailed || method === "pca") return name;
   const size = method === "tsne" ? `perplexity ${perplexity}` : several(neighbors, "neighbour");
   return `${name}, ${size}, seed ${seed}`;
@@ -152,13 +159,17 @@ export function linesInWords(point: PointSaid, lines: LinesSaid | null): string 
     : `${what}, gets most from ${other}: ${weight}.`;
 }
 
+/** A share of the weight from which on nothing that can be seen is left. */
+const ALL_OF_IT = 0.9995;
+
 /** How many lines there are, and how much of a query's weight they carry; "" for none. */
 export function linesCoverageInWords(
   point: Pick<PointSaid, "kind">,
   lines: LinesSaid | null,
 ): string {
   if (!lines || lines.count === 0) return "";
-  const some = lines.count < lines.of;
+  // Keys that a mask keeps out have no line to leave out.
+  const some = lines.count < lines.of && lines.covered < ALL_OF_IT;
   const count = some
     ? `${counted(lines.count)} of ${several(lines.of, "line")}`
     : several(lines.count, "line");
@@ -220,8 +231,8 @@ export function aggregateInWords(said: Omit<AggregateSaid, "weight" | "at">): st
       : "";
   const bins =
     Math.max(...bin) > 1 ? ` A cell is the mean over ${bin[0]} × ${bin[1]} positions at most.` : "";
-  const long = texts > 1 ? ", of each pair of positions over those that have it" : "";
-  return `Over ${of}${some}${long}.${bins}`;
+  const long = texts > 1 ? "; far positions exist in few of them" : "";
+  return `Mean over ${of}${some}${long}.${bins}`;
 }
 
 /** What is found, in one sentence; "" where nothing is sought. */
@@ -278,14 +289,22 @@ export interface CoverageSaid {
   whole: boolean;
   seed: number;
   unit: Unit;
+  /** Texts that could not be read. */
+  leftOut: number;
+  /** Whether some are missing because there were points enough; null where not known. */
+  stopped: boolean | null;
 }
 
 /** How many points of how many, of which texts, drawn by which seed. */
 export function corpusInWords(said: CoverageSaid): string {
   const count = said.numQueries + said.numKeys;
-  const { texts, textsInAll, unit } = said;
-  const all = count >= said.inAll && texts >= textsInAll;
-  if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.`;
+  const { texts, textsInAll, unit, leftOut } = said;
+  const others =
+    leftOut === 0
+      ? ""
+      : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} left out: empty or too long.`;
+  const all = count >= said.inAll && texts + leftOut >= textsInAll;
+  if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
   const points =
     count < said.inAll
       ? `${counted(count)} of ${several(said.inAll, "point")}`
@@ -297,7 +316,10 @@ export function corpusInWords(said: CoverageSaid): string {
       ? ", all of its tokens"
       : ", all of their tokens"
     : `, some of ${texts === 1 ? "its" : "their"} tokens`;
-  return `${points}: ${from}${part}, drawn at random with seed ${said.seed}.`;
+  const drawn = (said.stopped ?? true) ? `, drawn at random with seed ${said.seed}` : "";
+  const rest =
+    drawn === "" && others === "" && texts < textsInAll ? " The others are left out." : others;
+  return `${points}: ${from}${part}${drawn}.${rest}`;
 }
 
 /** The share of the variance that the axes show; "" where no axis is a component. */
@@ -308,21 +330,26 @@ export function explainedInWords(explained: readonly number[] | null): string {
   return `The ${axes} axes show ${formatShare(share)} of the variance.`;
 }
 
+/** From this correlation on distances say little of q·k, and do not "follow" it. */
+export const LITTLE = -0.1;
+
 /** What of a plot can be believed: how distance follows q·k, and how many near keys are strong ones. */
 export function trustInWords(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "";
   if (trust === null) return "How far this plot can be trusted cannot be measured here.";
   const { allowed, all_pairs } = trust.plot;
   const parts: string[] = [];
-  if (allowed !== null) {
-    const over = "over keys that a query may attend to";
-    const all = all_pairs === null ? "" : ` (${formatCorrelation(all_pairs)} over all pairs)`;
+  const correlation = allowed ?? all_pairs;
+  if (correlation !== null) {
+    const number = formatCorrelation(correlation);
+    const over =
+      allowed === null
+        ? "over all pairs"
+        : `over keys that a query may attend to${all_pairs === null ? "" : ` (${formatCorrelation(all_pairs)} over all pairs)`}`;
     parts.push(
-      `On this plot distance follows q·k with r = ${formatCorrelation(allowed)} ${over}${all}`,
-    );
-  } else if (all_pairs !== null) {
-    parts.push(
-      `On this plot distance follows q·k with r = ${formatCorrelation(all_pairs)} over all pairs`,
+      correlation > LITTLE
+        ? `Correlation of distance with q·k on this plot: ${number} ${over}`
+        : `On this plot distance follows q·k with r = ${number} ${over}`,
     );
   }
   const mine = trust.recall_allowed !== null;
@@ -357,14 +384,20 @@ export function stepsInWords(trust: HeadTrust): string {
   return `r of the vectors as they are ${before}, as placed ${placed}, on the plot ${plot}.${measured}`;
 }
 
-/** Reservations of one layer, or of all with their layers. */
+/**
+ * Reservations of one layer, or of all with their layers.
+ *
+ * @param moved whether keys are moved; what only moving them makes inexact is else left out.
+ */
 export function reservationsInWords(
   reservations: readonly Reservation[],
   layer: number | null,
   layers: number,
+  moved: boolean,
 ): string {
   return reservations
     .filter((each) => layer === null || each.layers.includes(layer))
+    .filter((each) => moved || each.kind !== "moving")
     .map((each) => {
       const words = /[.!?]$/.test(each.words) ? each.words : `${each.words}.`;
       const some = layer === null && each.layers.length < layers;

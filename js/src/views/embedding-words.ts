@@ -1,6 +1,6 @@
 /** What is said of the embedding view as it stands. All read signals. */
 
-import type { Corpus } from "../channel/embedding";
+import type { Corpus, ProjectionWork } from "../channel/embedding";
 import { keptHeads } from "../channel/source";
 import type { ViewContext } from "../ui/mount";
 import { follow } from "../ui/state";
@@ -92,7 +92,10 @@ export function problemOf(context: Context, model: EmbeddingModel): string | nul
 /** Whether the plot is the principal components' until another method has its first frame. */
 export function waitsForFrame(model: EmbeddingModel): boolean {
   const now = model.projection.value;
-  return now !== null && now.explained !== null && now.request.method !== "pca";
+  if (now === null || now.request.method === "pca") return false;
+  // A method that starts from them may take a while to its first step.
+  const { work } = now;
+  return now.explained !== null || (work?.done === 0 && work.state !== "done");
 }
 
 function textsWithPoints(corpus: Corpus): number {
@@ -200,13 +203,20 @@ function ordinal(count: number): string {
   return `${count}${ending}`;
 }
 
+/** What of finished work is not as it was asked for, as " A perplexity of 50 needs …"; "" for nothing. */
+export function remarkInWords(work: ProjectionWork | null): string {
+  const [, ...remarks] = work?.state === "done" ? work.words.split(". ") : [];
+  return remarks.map((remark) => ` ${remark}.`).join("");
+}
+
 /** How the enlarged head was placed and projected, for whoever asks closely. */
 export function methodOf(context: Context, model: EmbeddingModel): string {
   const { state } = context;
   const factor = model.projection.value?.factor ?? null;
   const [projecting, way] = [projectingOf(follow(state)), wayOf(follow(state))];
   const placing = placingInWords(way, state.enlarged.value ? factor : null);
-  return `${methodInWords(projecting, true, waitsForFrame(model))}; ${placing}.`;
+  const how = methodInWords(projecting, true, waitsForFrame(model));
+  return `${how}; ${placing}.${remarkInWords(model.projection.value?.work ?? null)}`;
 }
 
 /** How trust went, step by step; "" where it is not measured. */
