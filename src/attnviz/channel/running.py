@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import threading
 from collections.abc import Callable, Hashable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,12 +13,15 @@ from numpy.typing import NDArray
 from attnviz.analysis.projection import ProjectionSettings, missing_package
 
 if TYPE_CHECKING:
-    from attnviz.projecting import Job, Projector
+    from attnviz.projecting import Job
 
 __all__ = ["RunningProjections", "Work"]
 
-# How often whoever waits looks again.
-_LOOK_EVERY = 0.05
+# How often whoever waits can be interrupted.
+_LOOK_EVERY = 0.5
+# Without a frame of its own a plot is that of the principal components.
+_NO_FRAME_YET = "PCA, until the first frame is there"
+_CANCELLED = "Cancelled."
 
 State = Literal["running", "failed", "cancelled", "done"]
 
@@ -49,15 +52,17 @@ class Work:
 class RunningProjections:
     """Runs one projection at a time in a process of its own, and says how far it is.
 
-    Asking for another one ends the one that runs: somebody has moved on to another head. What a
-    reader cancelled, and what failed, is not begun again by asking how far it is.
+    Asking for another one ends the one that runs: somebody has moved on to another head; but not
+    one that somebody waits for. What a reader cancelled, and what failed, is not begun again by
+    asking how far it is. Several threads may use it at once: a page is made while the browser asks.
     """
 
     def __init__(self) -> None:
-        self._projector: Projector | None = None
+        self._lock = threading.Lock()
         self._key: Hashable = None
-        self._job: Job | None = None
-        self._ended: Work | None = None
+        # What was asked for last: a job, or why there is none.
+        self._now: Job | Work | None = None
+        self._awaited: list[tuple[Hashable, Job]] = []
 
     def ask(
         self,
@@ -87,9 +92,9 @@ class RunningProjections:
         work : Work
             How far it is.
         """
-        if key != self._key or (restart and self._state() in {"cancelled", "failed"}):
-            self._begin(key, points, settings)
-        return self._now()
+        with self._lock:
+            now = self._asked(key, points, settings, restart=restart)
+        return _told(now)
 
     def wait(
         self,
@@ -119,18 +124,33 @@ class RunningProjections:
             If its package is not installed.
         RuntimeError
             If it failed for another reason, or somebody cancelled it.
+
+        Notes
+        -----
+        Whoever asks for another one meanwhile gets it beside this one.
         """
         missing = missing_package(settings.method)
         if missing is not None:
             raise ImportError(missing)
-        coordinates, work = self.ask(key, points, settings, restart=restart)
+        with self._lock:
+            job = self._asked(key, points, settings, restart=restart)
+            if isinstance(job, Work):
+                raise RuntimeError(job.words)
+            self._awaited.append((key, job))
         try:
-            while work.state == "running":
-                time.sleep(_LOOK_EVERY)
-                coordinates, work = self.ask(key, points, settings)
+            while job.wait(_LOOK_EVERY) == "running":
+                pass
         except KeyboardInterrupt:
-            self.cancel(key)
+            job.cancel()
             raise
+        finally:
+            with self._lock:
+                self._awaited.remove((key, job))
+        coordinates, work = _told(job)
+        if work.state == "cancelled":
+            raise RuntimeError(
+                f"method={settings.method!r} was cancelled before its end; ask again to begin anew"
+            )
         if work.state != "done" or coordinates is None:
             raise RuntimeError(work.words)
         return coordinates, work
@@ -148,7 +168,8 @@ class RunningProjections:
         (ndarray or None, Work) or None
             As `ask` says it.
         """
-        return self._now() if key == self._key else None
+        with self._lock:
+            return _told(self._now) if self._now is not None and key == self._key else None
 
     def cancel(self, key: Hashable) -> None:
         """End a projection; another one stays as it is.
@@ -158,46 +179,73 @@ class RunningProjections:
         key : hashable
             Names it.
         """
-        if key == self._key and self._job is not None and self._job.state == "running":
-            self._job.cancel()
+        with self._lock:
+            for each, job in self._jobs():
+                if each == key:
+                    job.cancel()
 
     def close(self) -> None:
         """End whatever runs: nobody will ask for it."""
-        if self._projector is not None:
-            self._projector.close()
+        with self._lock:
+            for _, job in self._jobs():
+                job.cancel()
 
-    def _begin(
+    def _jobs(self) -> list[tuple[Hashable, Job]]:
+        """What may still run."""
+        now = self._now
+        shown = [] if now is None or isinstance(now, Work) else [(self._key, now)]
+        return [*self._awaited, *shown]
+
+    def _asked(
         self,
         key: Hashable,
         points: Callable[[], NDArray[np.float32]],
         settings: ProjectionSettings,
-    ) -> None:
-        self._key, self._job, self._ended = key, None, None
-        missing = missing_package(settings.method)
-        if missing is not None:
-            self._ended = Work("failed", 0, 0, missing)
+        *,
+        restart: bool,
+    ) -> Job | Work:
+        """The job of that name, under way or begun; the lock is held."""
+        now = self._now if key == self._key else None
+        now = now or next((job for each, job in self._awaited if each == key), None)
+        if now is not None and not (restart and now.state in {"cancelled", "failed"}):
+            if now is not self._now:
+                self._leave()
+        else:
+            self._leave()
+            # Only then it has a name: what cannot even begin for want of memory is tried again.
+            now = _begun(points, settings)
+        self._key, self._now = key, now
+        return now
+
+    def _leave(self) -> None:
+        """End what was asked for last, unless somebody waits for it."""
+        now, self._key, self._now = self._now, None, None
+        if now is None or isinstance(now, Work) or any(now is job for _, job in self._awaited):
             return
-        from attnviz.projecting import Projector
+        now.cancel()
 
-        try:
-            self._projector = self._projector or Projector()
-            self._job = self._projector.start(points(), settings)
-        # A word in the picture: the view goes on with the other methods.
-        except (OSError, ValueError) as error:
-            self._ended = Work("failed", 0, 0, str(error))
 
-    def _state(self) -> State:
-        if self._ended is not None or self._job is None:
-            return "failed"
-        return self._job.state
+def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettings) -> Job | Work:
+    missing = missing_package(settings.method)
+    if missing is not None:
+        return Work("failed", 0, 0, missing)
+    from attnviz.projecting import Projector
 
-    def _now(self) -> tuple[NDArray[np.float32] | None, Work]:
-        if self._ended is not None or self._job is None:
-            return None, self._ended or Work("failed", 0, 0, "nothing was begun")
-        # First the state: a frame that is newer than it does no harm, an older one might.
-        state, frame = self._job.state, self._job.latest()
-        if frame is None:
-            words = "PCA, until the first frame is there" if state == "running" else "PCA"
-            return None, Work(state, 0, 0, self._job.problem or words)
-        words = self._job.problem or frame.words
-        return frame.coordinates, Work(state, frame.done, frame.of, words)
+    try:
+        return Projector().start(points(), settings)
+    # A word in the picture: the view goes on with the other methods.
+    except (OSError, ValueError) as error:
+        return Work("failed", 0, 0, str(error))
+
+
+def _told(now: Job | Work) -> tuple[NDArray[np.float32] | None, Work]:
+    if isinstance(now, Work):
+        return None, now
+    # First the state: a frame that is newer than it does no harm, an older one might.
+    state, frame = now.state, now.latest()
+    words = now.problem or ("" if frame is None else frame.words)
+    if state == "cancelled":
+        words = f"{_CANCELLED} {words}".rstrip()
+    if frame is None:
+        return None, Work(state, 0, 0, words or _NO_FRAME_YET)
+    return frame.coordinates, Work(state, frame.done, frame.of, words)
