@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus import Corpus
 from attnviz.sampled import sampled_queries, weights_of_rows
+from attnviz.weights import LayerAttention
 
 __all__ = ["MOST_LINES", "Aggregate", "aggregate", "lines", "top_keys"]
 
@@ -104,7 +105,7 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
         num_keys = len(each.key_tokens)
         rows = sampled_queries(len(each.query_tokens), max(_FEWEST_QUERIES, room // num_keys))
         looked_at += len(rows)
-        weights, allowed = weights_of_rows(each.attention(layer), head, rows)
+        weights, allowed = _weights_of(each.attention(layer), head, rows)
         _check(weights, layer, head)
         starts = key_edges[:-1][key_edges[:-1] < num_keys]
         bins = np.searchsorted(query_edges, rows, side="right") - 1
@@ -230,13 +231,23 @@ def top_keys(
         for start in range(own.start, own.stop, step):
             some = slice(start, min(own.stop, start + step))
             rows = points.query_position[some].astype(np.int64)
-            found = weights_of_rows(attention, head, rows)[0][:, columns]
+            found = _weights_of(attention, head, rows)[0][:, columns]
             _check(found, layer, head)
             order = _strongest(found, count)
             weights[: order.shape[1], some] = np.take_along_axis(found, order, axis=1).T
             keys[: order.shape[1], some] = order.T
     keys[weights == 0] = 0
     return weights, keys
+
+
+def _weights_of(
+    attention: LayerAttention, head: int, rows: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """As `weights_of_rows`; neighbours, such as all of a text, in half the time."""
+    run, columns = slice(int(rows[0]), int(rows[-1]) + 1), slice(0, attention.num_keys)
+    if run.stop - run.start != len(rows):
+        return weights_of_rows(attention, head, rows)
+    return attention.weights(head, run, columns), attention.allowed(head, run, columns)
 
 
 def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
