@@ -34,11 +34,11 @@ def made(points: int, layers: int, heads: int) -> av.Corpus:
     for _ in range(max(1, points // (2 * TEXT_TOKENS))):
         topic = topics[torch.randint(24, (TEXT_TOKENS,), generator=generator)]
         queries, keys = (
-            torch.randn(layers, heads, TEXT_TOKENS, HEAD_DIM, generator=generator) for _ in "qk"
+            torch.randn(2, layers, heads, TEXT_TOKENS, HEAD_DIM, generator=generator)
+            + 2 * (1 - near) * topic
         )
-        for side in (queries, keys):
-            side += 2 * (1 - near) * topic
-            side[..., : waves.shape[1]] += 6 * near * waves
+        queries[..., : waves.shape[1]] += 6 * near * waves
+        keys[..., : waves.shape[1]] += 6 * near * waves
         words = [f"word{number}" for number in topic[:, 0].argsort().tolist()]
         record = av.AttentionRecord.from_qk(queries, keys, words, causal=True, model="made up")
         records.append(record)

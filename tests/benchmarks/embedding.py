@@ -12,26 +12,25 @@ from __future__ import annotations
 
 import argparse
 import os
-import resource
 import statistics
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 from transformers import GPT2Config, GPT2Model
 
 import attnviz as av
+from attnviz.analysis.side_by_side import one_thread
 from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.channel.plot import placing_of
 from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
+from benchmarks.clock import Clock, Row, in_words
 from benchmarks.corpora import TEXT_TOKENS, made
 from benchmarks.guarded import ROOT
 from benchmarks.live import LiveView
@@ -132,52 +131,6 @@ FULL = Sizes(12, 10_000, 5_000, 200_000, 10_000, 20)
 QUICK = Sizes(4, 2_000, 1_000, 20_000, 1_000, 3)
 
 
-@dataclass
-class Row:
-    """One figure, and what the processor did meanwhile."""
-
-    what: str
-    figure: str
-    kernel_s: float | None = None
-    browser_s: float | None = None
-
-
-class Clock:
-    """Time, and the processor's time in this process and in those that it started."""
-
-    def __init__(self) -> None:
-        self._start = time.perf_counter()
-        self._own, self._others = time.process_time(), _of_others()
-
-    @property
-    def seconds(self) -> float:
-        """Since it was made."""
-        return time.perf_counter() - self._start
-
-    def row(self, what: str, seconds: float | None = None) -> Row:
-        """What took until now, or so many seconds."""
-        took = self.seconds if seconds is None else seconds
-        others = max(0.0, _of_others() - self._others)
-        return Row(what, _seconds(took), time.process_time() - self._own, others)
-
-
-def _of_others() -> float:
-    # Of those that have ended since; then of those that run.
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = ended.ru_utime + ended.ru_stime
-    for each in psutil.Process().children(recursive=True):
-        try:
-            times = each.cpu_times()
-        except psutil.Error:
-            continue
-        total += times.user + times.system
-    return total
-
-
-def _seconds(value: float) -> str:
-    return f"{value * 1e3:.0f} ms" if value < 1 else f"{value:.1f} s"
-
-
 @contextmanager
 def _page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page(viewport=VIEWPORT)
@@ -266,7 +219,7 @@ def layouts(browser: Browser, sizes: Sizes) -> Iterator[Row]:
                 page.wait_for_timeout(20)
             done = clock.row("... its end", moments.last)
         what = f"{name} of 1 head x {sizes.layout_points:,} points: first frame"
-        yield Row(what, "–" if moments.first is None else _seconds(moments.first))
+        yield Row(what, "–" if moments.first is None else in_words(moments.first))
         yield done if moments.words is None else Row("... its end", moments.words)
 
 
@@ -327,11 +280,13 @@ def reading(sizes: Sizes) -> Iterator[Row]:
         "plain forwards": plain,
         "`extract_corpus`": lambda: av.extract_corpus(model, texts, points=10**6, progress=False),
     }
-    for run in ways.values():
-        run()
+    with one_thread():
+        for run in ways.values():
+            run()
     for what, run in ways.items():
         clock = Clock()
-        run()
+        with one_thread():
+            run()
         yield clock.row(f"{len(texts)} texts of {TEXT_TOKENS} tokens, GPT-2 small: {what}")
 
 
@@ -343,13 +298,14 @@ def table(rows: list[Row], browser: str) -> str:
         "|---|---|---|---|",
     ]
     for row in rows:
-        spent = ["" if each is None else _seconds(each) for each in (row.kernel_s, row.browser_s)]
+        spent = ["" if each is None else in_words(each) for each in (row.kernel_s, row.browser_s)]
         lines.append(f"| {row.what} | {row.figure} | {' | '.join(spent)} |")
     note = (
         f"{told['cores']}, {told['memory']} of memory (load {_load()} meanwhile), "
-        f"{told['system']}, {told['browser']}, headless and without a GPU, torch with one thread; "
-        f"{told['date']}. Where the machine has other work to do times are high; the seconds of "
-        "the processor are those of the work itself."
+        f"{told['system']}, {told['browser']}, headless and without a GPU, torch with "
+        f"{torch.get_num_threads()} threads (in the last two rows with one); {told['date']}. "
+        "Where the machine has other work to do times are high; the seconds of the processor are "
+        "those of the work itself."
     )
     return "\n".join([*lines, "", note, ""])
 
@@ -380,7 +336,6 @@ def main() -> None:
     if path is None:
         sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
     sizes = QUICK if options.quick else FULL
-    torch.set_num_threads(1)
     # A layout that was computed before would be no layout.
     os.environ["ATTNVIZ_CACHE"] = ""
     rows: list[Row] = []
