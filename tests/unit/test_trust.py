@@ -15,6 +15,7 @@ from attnviz.analysis import (
     HeadTrust,
     Placed,
     Placing,
+    Trust,
     measure_trust,
     place,
     principal_components,
@@ -81,7 +82,7 @@ def looped(
             values = []
             for i in range(num_queries):
                 keys_of = np.flatnonzero(allowed[i])
-                if len(keys_of) > 1:
+                if len(np.unique(products[i, keys_of])) > 2:
                     values.append(correlation(far[i, keys_of], products[i, keys_of]))
             found.correlations.append(mean(values))
     for allowed in (own, every):
@@ -191,7 +192,77 @@ def test_keys_at_one_place_are_equally_near() -> None:
     placed = place(made, None, 0, Placing(lift=True))
     [figures] = measure_trust(made, None, 0, placed, principal_components(placed, 5).coordinates)
     assert figures is not None
-    assert figures.recall_all == 1
+    # As with one of each: the other copies of a key are as good as it.
+    assert figures.recall_all == pytest.approx(1)
+    assert figures.chance_all == pytest.approx(1 / 12)
+
+
+@pytest.mark.parametrize("kinds", [8, 30, 100])
+def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kinds: int) -> None:
+    """Keys without positions: equal tokens have equal keys, and lie on each other."""
+    random = np.random.default_rng(kinds)
+    # About as many of each.
+    token = torch.from_numpy(np.concatenate([random.permutation(kinds) for _ in range(75)])[:600])
+    queries, keys = vectors(200, kinds, 4), vectors(200, kinds, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [60] * 10)
+    # As many plots, since equal tokens are found, or not, all at once.
+    plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
+    found = measure_trust(made, None, 0, place(made, None, 0), plots, queries=60)
+    for name in ("all", "allowed"):
+        recalls, chances = (
+            np.array([getattr(figures, f"{figure}_{name}") for figures in found])
+            for figure in ("recall", "chance")
+        )
+        noise = recalls.std() / len(recalls) ** 0.5
+        assert noise < 0.1 * chances.mean()
+        assert recalls.mean() == pytest.approx(chances.mean(), abs=4 * noise)
+
+
+def test_ties_are_broken_at_random() -> None:
+    """Held against ties that are broken by chance, again and again."""
+    random = np.random.default_rng(2)
+    token = torch.from_numpy(random.integers(0, 9, 80))
+    queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [80])
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    [figures] = measure_trust(made, None, 0, placed, plots)
+    assert figures is not None
+    raw = made.vectors(None, 0)
+    products = np.round((raw.queries[0] @ raw.keys[0].T).double().numpy(), 4)
+    far = np.round(torch.cdist(plots[0, :80], plots[0, 80:]).double().numpy(), 4)
+
+    def first(values: Numbers) -> NDArray[np.int64]:
+        shuffled = random.permutation(len(values))
+        return shuffled[np.argsort(values[shuffled], kind="stable")[:10]]
+
+    def overlap(one: Numbers, other: Numbers) -> int:
+        return len({*first(one).tolist()} & {*first(other).tolist()})
+
+    shares = [
+        np.mean([overlap(-products[query], far[query]) for _ in range(200)])
+        / np.mean([overlap(-products[query], -products[query]) for _ in range(200)])
+        for query in range(80)
+    ]
+    assert figures.recall_all == pytest.approx(np.mean(shares), abs=0.02)
+
+
+def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
+    """Two points are on a line."""
+    texts = corpus([2] * 20, layers=1)
+    placed = place(texts, None, 0)
+    plots = principal_components(placed).coordinates
+    for figures in measure_trust(texts, None, 0, placed, plots):
+        assert figures is not None
+        assert figures.before.allowed is figures.placed.allowed is figures.plot.allowed is None
+        assert figures.plot.all_pairs is not None
+    token = torch.tensor([0, 1] * 10)
+    queries, keys = vectors(1, 2, 4), vectors(1, 2, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [20])
+    placed = place(made, None, 0)
+    [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    assert figures is not None
+    assert figures.before == figures.plot == Trust(None, None)
 
 
 def test_some_queries_estimate_what_all_say() -> None:

@@ -31,6 +31,8 @@ _Sides = tuple[torch.Tensor, torch.Tensor]
 _DISTANCES = 320_000
 # Points nearer to each other than this share of a plot are at one place.
 _ONE_PLACE = 1e-6
+# Keys of a query that are looked at first.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -42,8 +44,8 @@ class Trust:
     allowed : float or None
         Over the keys of a query's own text that its mask allows and that are points: the mean over
         queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries
-        with one such key, or whose keys are all as far or have the same product, say nothing; None
-        where none says anything.
+        whose keys are all as far, or have fewer than three different products, say nothing (two
+        are on a line wherever they lie, a correlation of -1 or 1); None where none says anything.
     all_pairs : float or None
         The same over the keys of all texts.
     """
@@ -67,9 +69,11 @@ class HeadTrust:
     recall_allowed, recall_all : float or None
         The mean share of a query's ten keys with the largest q . k that are among its ten nearest
         ones on the plot, of the keys that it may attend to, or of all. Only queries with more than
-        ten count; None where no query has.
+        ten count; None where no query has. Which of several keys with the same product is the
+        tenth, or of several at one place, is left to chance, and 1 is what the best plot gets so.
     chance_allowed, chance_all : float or None
-        The same where places say nothing: the mean of ten by the number of keys.
+        The same where places say nothing: the mean of ten by the number of keys, more where keys
+        with the same product may stand for each other.
     queries, of : int
         How many queries were measured, of how many.
     """
@@ -129,7 +133,10 @@ def measure_trust(
     -----
     Yeh et al. 2023 (arXiv 2305.03210) judge a placing by the correlation of distance with q . k.
     Recall of neighbours is the usual figure for how much a projection keeps of them, here from
-    queries to keys alone.
+    queries to keys alone. Equal tokens often have equal keys, in the first layer of a model without
+    positions all of them, so that the tenth is one of many. With s the chance of each key to be
+    among the ten strongest when ties are broken at random, and n that to be among the ten nearest,
+    recall is ``sum(s n) / sum(s^2)``: the expected overlap by the largest that there can be.
     """
     if isinstance(queries, bool) or not hasattr(queries, "__index__"):
         raise TypeError(f"queries={queries!r} must be a whole number, how many to measure")
@@ -250,8 +257,10 @@ class _Measures:
         columns = block.columns
         own_products = products.gather(1, columns)
         own_distances = [far.gather(1, columns) for far in distances]
-        self._add_recall(0, own_products, own_distances[-1], allowed, spaces.one_place)
-        self._add_recall(1, products, distances[-1], None, spaces.one_place)
+        same = _ONE_PLACE * size[:, None]
+        ties = same, spaces.one_place
+        self._add_recall(0, own_products, own_distances[-1], ties, allowed)
+        self._add_recall(1, products, distances[-1], ties, None)
         self._add_correlations(0, own_products, size, own_distances, allowed)
         self._add_correlations(1, products, size, distances, None)
 
@@ -260,22 +269,32 @@ class _Measures:
         number: int,
         products: torch.Tensor,
         nearest: torch.Tensor,
+        ties: tuple[torch.Tensor, float],
         counted: torch.Tensor | None,
-        one_place: float,
     ) -> None:
         counts = torch.full((len(products),), products.shape[1])
+        near = -nearest
         if counted is not None:
             counts = counted.sum(dim=1)
             products = products.masked_fill(~counted, -torch.inf)
-            nearest = nearest.masked_fill(~counted, torch.inf)
+            near.masked_fill_(~counted, -torch.inf)
         enough = counts > NEIGHBOURS
         if not bool(enough.any()):
             return
-        strongest = products.topk(NEIGHBOURS, dim=1, sorted=False).indices
-        last = nearest.topk(NEIGHBOURS, dim=1, largest=False).values[:, -1:]
-        found = nearest.gather(1, strongest) <= last + one_place
-        self.recalls[number].add(found.float().mean(dim=1), enough)
-        self.chances[number].add(NEIGHBOURS / counts, enough)
+        # One more than are looked for: whether it is as good as the last of them.
+        strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
+        chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
+        found = (near.gather(1, chosen) >= last).float().sum(dim=1)
+        most = torch.full_like(found, NEIGHBOURS)
+        tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= ties[0]
+        tied |= last - close.values[:, -1:] <= ties[1]
+        some = torch.nonzero(tied[:, 0] & enough)[:, 0]
+        if len(some):
+            strongest = _among_first(products[some], ties[0][some])
+            found[some] = (strongest * _among_first(near[some], ties[1])).sum(dim=1)
+            most[some] = strongest.square_().sum(dim=1)
+        self.recalls[number].add(found / most, enough)
+        self.chances[number].add(NEIGHBOURS**2 / counts / most, enough)
 
     def _add_correlations(
         self,
@@ -285,6 +304,7 @@ class _Measures:
         distances: list[torch.Tensor],
         counted: torch.Tensor | None,
     ) -> None:
+        several = _three_differ(products, _ONE_PLACE * size[:, None], counted)
         _centre(products, counted)
         spread = torch.linalg.vector_norm(products, dim=1)
         # What differs by rounding alone is all the same.
@@ -294,7 +314,7 @@ class _Measures:
             wide = torch.linalg.vector_norm(far, dim=1)
             # As an einsum it would be a matrix product for each row, which takes much longer.
             values = (far * products).sum(dim=1) / (wide * spread)
-            tells = (wide > rounding * middle) & (spread > rounding * size)
+            tells = several & (wide > rounding * middle) & (spread > rounding * size)
             mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
 
     def result(self, queries: int, of: int) -> HeadTrust:
@@ -312,6 +332,46 @@ class _Measures:
             queries,
             of,
         )
+
+
+def _among_first(values: torch.Tensor, same: torch.Tensor | float) -> torch.Tensor:
+    """The chance of each entry to be among its row's ten largest, when ties are broken at random.
+
+    `same` is how far apart entries may be and still be tied.
+    """
+    last = values.topk(NEIGHBOURS, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+    above, reached = (values > last + same).float(), (values >= last - same).float()
+    certain = above.sum(dim=1, keepdim=True)
+    share = (NEIGHBOURS - certain) / (reached.sum(dim=1, keepdim=True) - certain)
+    return above.mul_(1 - share).addcmul_(reached, share)
+
+
+def _three_differ(
+    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
+) -> torch.Tensor:
+    """Which rows have at least three different values: one that is neither least nor largest."""
+    # Nearly always the first few tell it.
+    some = None if counted is None else counted[:, :_FEW]
+    found = _some_between(values[:, :_FEW], same, some)
+    rest = torch.nonzero(~found)[:, 0]
+    if len(rest) and values.shape[1] > _FEW:
+        some = None if counted is None else counted[rest]
+        found[rest] = _some_between(values[rest], same[rest], some)
+    return found
+
+
+def _some_between(
+    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
+) -> torch.Tensor:
+    low, high = values, values
+    if counted is not None:
+        low = values.masked_fill(~counted, torch.inf)
+        high = values.masked_fill(~counted, -torch.inf)
+    between = values > low.amin(dim=1, keepdim=True) + same
+    between &= values < high.amax(dim=1, keepdim=True) - same
+    if counted is not None:
+        between &= counted
+    return between.any(dim=1)
 
 
 def _centre(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
