@@ -124,13 +124,15 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
   const placeOf = placesOf(cloud);
   const at = chosen === null ? -1 : (placeOf(chosen) ?? -1);
 
+  // Of thousands their number has to show as for all.
+  const crowd = (count: number): number =>
+    Math.max(opacity, Math.min(solid, 1500 / Math.max(1, count)));
   if (points) {
     const places: number[] = [];
     for (let i = 0; i < cloud.count; i++)
       if (points[cloud.points[i] as number] === 1) places.push(i);
-    // Of thousands their number has to show as for all.
-    const crowd = Math.max(opacity, Math.min(solid, 1500 / Math.max(1, places.length)));
-    marks.push(some(shown, places, { radius: Math.max(1.8, radius * 1.25), opacity: crowd }));
+    const look = { radius: Math.max(1.8, radius * 1.25), opacity: crowd(places.length) };
+    marks.push(some(shown, places, look));
   }
   if (chosen !== null) {
     const text = corpus.textOf(chosen);
@@ -138,10 +140,11 @@ export function standingMarks(shown: Shown, standing: Standing): Mark[] {
       const [start, stop] = corpus.pointsOf(kind, text);
       return Array.from({ length: stop - start }, (_, i) => placeOf(start + i) ?? -1);
     });
-    const places = ofText.filter((place) => place >= 0);
+    // In the cloud's own order, so that keys do not hide queries.
+    const places = ofText.filter((place) => place >= 0).sort((a, b) => a - b);
     const wide = Math.max(2, radius * 1.15);
     if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
-    marks.push(some(shown, places, { radius: wide, opacity: solid }));
+    marks.push(some(shown, places, { radius: wide, opacity: crowd(places.length) }));
     if (places.length <= MOST_RINGS)
       marks.push(
         ring(some(shown, places, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
