@@ -67,6 +67,8 @@ class Corpus:
         Of how many texts the records are a part; as many as there are records when left out.
     places : sequence of int, optional
         Which of those texts each record is of; ``0``, ``1``, ... when left out.
+    left_out : int, default 0
+        How many of those texts could not be read, empty or too long for the model.
 
     Attributes
     ----------
@@ -82,6 +84,7 @@ class Corpus:
     seed : int
     texts_in_all : int
     places : tuple of int
+    left_out : int
 
     Raises
     ------
@@ -109,17 +112,19 @@ class Corpus:
         columns: Mapping[str, Any] | None = None,
         texts_in_all: int | None = None,
         places: Sequence[int] | None = None,
+        left_out: int = 0,
     ) -> None:
         self.records = checked_records(records)
         self._most = checked_points(points)
         self.seed = checked_seed(seed)
+        self.left_out = left_out
         self.model = self.records[0].model
-        self.stack_names, left_out = stacks_with_vectors(self.records)
+        self.stack_names, unseen = stacks_with_vectors(self.records)
         for name in self.stack_names:
             check_alike([record.stacks[name] for record in self.records], name)
         self.notes = [
             *dict.fromkeys(note for record in self.records for note in record.notes),
-            *left_out,
+            *unseen,
         ]
         count = len(self.records)
         self.texts_in_all = count if texts_in_all is None else max(count, texts_in_all)
@@ -327,7 +332,7 @@ class Corpus:
         IndexError
             If there is no such layer.
         """
-        return reservations_of(self.attention(stack, layer, 0))
+        return [each.words for each in reservations_of(self.attention(stack, layer, 0))]
 
     @property
     def column_names(self) -> tuple[str, ...]:

@@ -2,13 +2,32 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from attnviz.weights import QueryKeyAttention
 
-__all__ = ["reservations_of"]
+__all__ = ["Reservation", "reservations_of"]
 
 
-def reservations_of(attention: QueryKeyAttention) -> list[str]:
-    """Say what is not exact where all keys of a layer's heads are moved by the same vector.
+@dataclass(frozen=True)
+class Reservation:
+    """Why the points of a layer's heads do not say all of its attention.
+
+    Attributes
+    ----------
+    kind : {"moving", "bias"}
+        ``"moving"`` holds only where keys are moved onto the queries, ``"bias"`` always.
+    words : str
+        A sentence for readers.
+    """
+
+    kind: Literal["moving", "bias"]
+    words: str
+
+
+def reservations_of(attention: QueryKeyAttention) -> list[Reservation]:
+    """Say what the joint embedding does not keep of a layer's attention.
 
     Parameters
     ----------
@@ -17,8 +36,8 @@ def reservations_of(attention: QueryKeyAttention) -> list[str]:
 
     Returns
     -------
-    list of str
-        Sentences; none for a plain softmax.
+    list of Reservation
+        None for a plain softmax.
 
     Notes
     -----
@@ -35,18 +54,21 @@ def reservations_of(attention: QueryKeyAttention) -> list[str]:
     """
     found = []
     if attention.softcap is not None:
-        found.append(
+        words = (
             f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is not "
             "exact here, the moved points would give other weights."
         )
+        found.append(Reservation("moving", words))
     if attention.sinks is not None:
-        found.append(
+        words = (
             "Each head of this layer has a sink, a learned logit that takes a share of every row: "
             "moving the keys is not exact here, it would change that share."
         )
+        found.append(Reservation("moving", words))
     if attention.bias is not None:
-        found.append(
+        words = (
             "This layer adds a position bias to its logits: the weights follow query · key and the "
             "bias, distances follow query · key alone."
         )
+        found.append(Reservation("bias", words))
     return found

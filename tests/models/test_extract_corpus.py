@@ -120,6 +120,7 @@ def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any]) -> None:
     corpus = read(decoder, ["the cat", "", None, " \n", "the dog"])
     assert corpus.places == (0, 4)
     assert corpus.notes[-1] == "3 texts are empty, and left out."
+    assert corpus.left_out == 3
     assert read(decoder, ["the cat", ""]).notes[-1] == "1 text is empty, and left out."
 
 
@@ -129,6 +130,7 @@ def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
     corpus = read(decoder, ["the cat", "the " * 200, "the dog"])
     assert corpus.places == (0, 2)
     assert corpus.notes[-1] == "1 text is left out: longer than the model has positions for."
+    assert corpus.left_out == 1
     with pytest.raises(
         ValueError, match=r"texts: all 1 are empty or too long .*200 tokens are too"
     ):

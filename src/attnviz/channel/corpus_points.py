@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from attnviz.channel.description import describe
 from attnviz.columns import Column
 from attnviz.corpus import Corpus
+from attnviz.reservations import Reservation, reservations_of
 from attnviz.tokens import Tokens
 
 __all__ = ["describe_corpus", "describe_points", "is_punctuation", "packed_points"]
@@ -96,6 +97,8 @@ def describe_points(corpus: Corpus, stack: str) -> dict[str, Any]:
         Fit for JSON. ``queries`` and ``keys`` have, for each point, its text, its position and
         its entry in ``vocabulary``; ``keys`` is None where keys are the same tokens as queries.
         ``frequency`` counts each entry in all texts that were read, also those without points.
+        ``left_out`` texts are empty or too long; ``stopped`` is whether others, or tokens, have no
+        points because there are enough.
 
     Raises
     ------
@@ -118,6 +121,8 @@ def describe_points(corpus: Corpus, stack: str) -> dict[str, Any]:
         "in_all": int(points.in_all),
         "texts_in_all": int(corpus.texts_in_all),
         "whole": bool(points.whole),
+        "left_out": int(corpus.left_out),
+        "stopped": corpus.texts_in_all - corpus.left_out > len(chosen) or not points.whole,
         "seed": int(corpus.seed),
         "names": list(corpus.names),
         "text_tokens": [
@@ -246,11 +251,11 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
 
 def _reservations(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
     """Each sentence once, with the layers that it holds for."""
-    layers: dict[str, list[int]] = {}
+    layers: dict[Reservation, list[int]] = {}
     for layer in corpus.stack(stack).layers:
-        for words in corpus.reservations(stack, layer):
-            layers.setdefault(words, []).append(layer)
-    return [{"layers": numbers, "words": words} for words, numbers in layers.items()]
+        for reservation in reservations_of(corpus.attention(stack, layer, 0)):
+            layers.setdefault(reservation, []).append(layer)
+    return [{"layers": numbers} | asdict(each) for each, numbers in layers.items()]
 
 
 def _grids(sides: _Sides, chosen: set[int], *, same: bool) -> list[dict[str, Any]]:

@@ -149,6 +149,7 @@ def extract_corpus(
             columns=chosen_columns(columns, given, places),
             texts_in_all=len(given),
             places=places,
+            left_out=reading.empty + reading.too_long,
         )
     corpus.notes += reading.notes()
     return corpus
