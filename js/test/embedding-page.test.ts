@@ -209,10 +209,20 @@ describe("an exported page", () => {
     const { head, ...rest } = request;
     const [trust] = await trustOf(sourceOf(), { ...rest, heads: [head] });
     expect(trust?.plot.allowed).toBe(-0.7);
-    const other = projectionOf(sourceOf(), { ...request, perplexity: 50 });
-    await expect(other).rejects.toThrow("saved while the plot is shown");
-    const flat = projectionOf(sourceOf(), { ...request, dimensions: 2 });
-    await expect(flat).rejects.toThrow("saved while the plot is shown");
+  });
+
+  it("has the principal components of heads whose plot it does not carry, and says so", async () => {
+    const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
+    const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
+    const flat = { ...request, method: "pca" as const, dimensions: 2 as const };
+    const components = await projectionOf(sourceOf(), flat);
+    for (const other of [{ perplexity: 50 }, { dimensions: 2 as const }]) {
+      const plot = await projectionOf(sourceOf(), { ...request, ...other });
+      expect(plot.dimensions).toBe(2);
+      expect(plot.coordinates).toEqual(components.coordinates);
+      expect(plot.work?.state).toBe("failed");
+      expect(plot.work?.words).toContain("does not carry this plot: these are the principal");
+    }
   });
 
   it("says that it has one placing alone", async () => {

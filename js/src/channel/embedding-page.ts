@@ -234,10 +234,10 @@ export class EmbeddingPageCarrier implements Carrier {
 
   async #projection(request: ProjectionRequest): Promise<Reply> {
     this.#expectWay(request.way);
-    if (!isCarriedForAll(request)) {
-      const { header, data } = this.#carried(request);
-      return { header, data: await this.#bytes(data) };
-    }
+    const found = this.#carried(request);
+    if (found) return { header: found.header, data: await this.#bytes(found.data) };
+    // As where a method cannot run: what there is, and the word why.
+    const work = isCarriedForAll(request) ? null : this.#notCarried(request);
     const [layer, place] = this.#head(request);
     const { count } = this.#stack(request.stack);
     const planes = await this.#bytes(layer.points);
@@ -251,24 +251,30 @@ export class EmbeddingPageCarrier implements Carrier {
       data[at++] = planes[plane + from] as number;
     }
     const { head: _, ...header } = layer.heads[place] as CarriedHead;
-    return { header: { dimensions: 2, count, ...header, work: null }, data };
+    return { header: { dimensions: 2, count, ...header, work }, data };
   }
 
-  #carried(request: ProjectionRequest): CarriedProjection {
-    const { projections } = this.#data.embedding;
-    const found = projections.find((each) => keyOf(each) === keyOf(request));
-    if (found) return found;
-    throw new Error(
-      "This page carries the principal components of every head in two dimensions, and not this " +
-        "plot. A page that is saved while the plot is shown carries it.",
-    );
+  #carried(request: ProjectionRequest): CarriedProjection | undefined {
+    return this.#data.embedding.projections.find((each) => keyOf(each) === keyOf(request));
+  }
+
+  #notCarried(request: ProjectionRequest): ProjectionWork {
+    const others = this.#data.embedding.projections
+      .filter((each) => keyOf(each) === keyOf({ ...request, layer: each.layer, head: each.head }))
+      .map(({ layer, head }) => `layer ${layer}, head ${head}`);
+    const of = others.length > 0 ? ` (it has it of ${others.join("; ")})` : "";
+    const words =
+      `This page does not carry this plot${of}: these are the principal components. ` +
+      "A page that is saved while a plot is shown carries it.";
+    return { state: "failed", done: 0, of: 0, words };
   }
 
   #trust(request: TrustRequest): Reply {
     this.#expectWay(request.way);
     const { heads, ...rest } = request;
     const trust = heads.map((head) => {
-      if (!isCarriedForAll(request)) return this.#carried({ ...rest, head }).trust;
+      const found = this.#carried({ ...rest, head });
+      if (found) return found.trust;
       const [layer, place] = this.#head({ ...rest, head });
       return layer.trust[place] ?? null;
     });
