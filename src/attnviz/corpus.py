@@ -7,7 +7,6 @@ vectors are gathered layer by layer when asked for, and nothing else is copied.
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,7 +16,13 @@ import torch
 from attnviz.columns import Column, Side, read_columns
 from attnviz.kept import vectors_of_layer
 from attnviz.points import Points, checked_points, checked_seed, sampled_points
-from attnviz.pooled import check_alike, checked_records, stacks_with_vectors
+from attnviz.pooled import (
+    check_alike,
+    checked_count,
+    checked_records,
+    stacks_with_vectors,
+    whole_numbers,
+)
 from attnviz.record import AttentionRecord
 from attnviz.reservations import reservations_of
 from attnviz.spans import spans
@@ -127,8 +132,8 @@ class Corpus:
             *unseen,
         ]
         count = len(self.records)
-        self.texts_in_all = count if texts_in_all is None else max(count, texts_in_all)
-        self.places = tuple(range(count)) if places is None else tuple(map(int, places))
+        self.texts_in_all = max(count, checked_count("texts_in_all", texts_in_all, count))
+        self.places = tuple(range(count)) if places is None else whole_numbers("places", places)
         if len(self.places) != count:
             raise ValueError(
                 f"places has {len(self.places)} entries but there are {count} records; give one "
@@ -178,10 +183,12 @@ class Corpus:
 
         Raises
         ------
+        TypeError
+            If they are no numbers.
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(layers)
+        wanted = list(whole_numbers("layers", layers))
         # Stacks whose vectors are not known are no part of the corpus.
         known = {number for name in self.stack_names for number in self.stack(name).layers}
         missing = [number for number in wanted if number not in known]
@@ -254,6 +261,8 @@ class Corpus:
 
         Raises
         ------
+        TypeError
+            If `heads` are no numbers.
         IndexError
             If the layer or a head does not exist or was not kept.
         """
@@ -382,7 +391,7 @@ class Corpus:
         kept = self.stack(stack).kept_heads(layer)
         if heads is None:
             return kept
-        chosen = tuple(map(operator.index, heads))
+        chosen = whole_numbers("heads", heads)
         missing = [head for head in chosen if head not in kept]
         if missing or not chosen:
             raise IndexError(
@@ -398,7 +407,9 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
         points = self.points()
+        # Of texts that were left out nobody knows how many points they have.
+        of_points = "" if len(points) == points.in_all else f" of {points.in_all:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
-            f"{len(points):,} of {points.in_all:,} points>"
+            f"{len(points):,}{of_points} points>"
         )

@@ -225,6 +225,29 @@ def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str)
 
 
 def test_repr_says_how_much_there_is() -> None:
-    assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 of 10 points>"
+    assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 points>"
     some = Corpus([record(3)], texts_in_all=1200)
-    assert repr(some) == "<Corpus of made: 1 of 1,200 texts, 6 of 6 points>"
+    assert repr(some) == "<Corpus of made: 1 of 1,200 texts, 6 points>"
+    assert repr(corpus([30], points=14)) == "<Corpus of made: 1 text, 14 of 60 points>"
+
+
+@pytest.mark.parametrize(
+    ("options", "say"),
+    [
+        ({"texts_in_all": "x"}, "texts_in_all='x' must be a whole number"),
+        ({"places": ["a", "b"]}, r"places=\['a', 'b'\] must be a list of whole numbers"),
+        ({"places": 1.5}, r"places=1\.5 must be a list of whole numbers"),
+    ],
+)
+def test_options_that_are_no_numbers_are_named(options: Any, say: str) -> None:
+    with pytest.raises(TypeError, match=say):
+        Corpus([record(2), record(3)], **options)
+
+
+@pytest.mark.parametrize("numbers", [0, "01", [True], [0.5]])
+def test_layers_and_heads_that_are_no_numbers_are_named(numbers: Any) -> None:
+    made = corpus([2, 3])
+    with pytest.raises(TypeError, match=r"heads=.* must be a list of whole numbers, such as \[0"):
+        made.vectors("self", 0, numbers)
+    with pytest.raises(TypeError, match=r"layers=.* must be a list of whole numbers"):
+        made.only(numbers)

@@ -380,7 +380,8 @@ def test_a_head_that_is_no_number_harms_no_other() -> None:
     overview = server.reply("overview", {"stack": "self", "layers": [0], "way": WAY})
     problems = [each["problem"] for each in overview.header["heads"]]
     assert problems[0] is None
-    assert problems[1] == "queries or keys are not finite numbers"
+    assert problems[1] is not None
+    assert "not finite numbers" in problems[1]
     assert problems[2] == "all keys are the same"
     assert overview.data is not None
     small = np.frombuffer(overview.data, np.uint8).reshape(3, 48, 2)

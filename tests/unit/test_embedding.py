@@ -241,7 +241,11 @@ def test_a_head_with_numbers_that_are_none_harms_no_other(
     side: str, value: float, scaling: Any, lift: bool
 ) -> None:
     placed = place(broken(side, value), None, 0, Placing(scaling, lift=lift))
-    assert problems(placed) == [None, "queries or keys are not finite numbers", None]
+    assert problems(placed) == [
+        None,
+        "queries or keys are not finite numbers, or too large to measure distances",
+        None,
+    ]
     assert np.isnan(placed.factors).tolist() == [False, True, False]
     plots = principal_components(placed)
     whole = principal_components(place(broken(side, 1.0), None, 0, Placing(scaling, lift=lift)))
@@ -341,3 +345,27 @@ def test_nearer_keys_weigh_more() -> None:
     # Query 7 has one key, and those of query 5 have all the same product.
     assert weighted_correlation(rows, distances, products, 1.2) == pytest.approx(expected)
     assert np.isnan(weighted_correlation(rows[3:4], distances[3:4], products[3:4], 1.2))
+
+
+def test_vectors_too_large_to_measure_distances_are_said_to_be() -> None:
+    made = with_vectors(torch.full((1, 3, 2), 1e30), torch.full((1, 3, 2), -1e30), [3])
+    [problem] = problems(place(made, None, 0, Placing("none", translate=False)))
+    assert problem is not None
+    assert problem.endswith("or too large to measure distances")
+
+
+def test_with_the_lift_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of a query's keys by distance is exact at every factor."""
+    monkeypatch.setattr("attnviz.analysis.embedding.factors_by_search", None)
+    made = corpus([9, 5], layers=1)
+    searched, by_norms = (
+        place(made, None, 0, Placing(scaling, lift=True)) for scaling in ("search", "norms")
+    )
+    assert_array_equal(searched.factors, by_norms.factors)
+    assert torch.equal(searched.keys, by_norms.keys)
+
+
+def test_what_is_no_placing_is_refused() -> None:
+    placing: Any = "norms"
+    with pytest.raises(TypeError, match=r"placing='norms' must be a Placing, such as Placing\("):
+        place(corpus([3]), None, 0, placing)

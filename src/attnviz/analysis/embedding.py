@@ -50,7 +50,8 @@ class Placing:
     lift : bool
         Whether keys get a further coordinate ``sqrt(M^2 - |k|^2)``, with M the length of the
         longest, and queries 0 there. All keys are then equally far from the origin, so that a
-        query's keys in the order of distance are its keys in the order of their products with it.
+        query's keys in the order of distance are its keys in the order of their products with it,
+        whatever c is: ``scaling="search"`` then looks for nothing, and takes the c of ``"norms"``.
 
     Raises
     ------
@@ -140,6 +141,8 @@ def place(
 
     Raises
     ------
+    TypeError
+        If `placing` is none.
     IndexError
         If the layer or a head does not exist or was not kept.
 
@@ -151,14 +154,18 @@ def place(
     torch.Size([12, 9994, 2])
     """
     placing = Placing() if placing is None else placing
+    if not isinstance(placing, Placing):
+        raise TypeError(
+            f"placing={placing!r} must be a Placing, such as Placing(scaling='norms', lift=True)"
+        )
     vectors = corpus.vectors(stack, layer, heads)
     queries, keys = vectors.queries, vectors.keys
-    if placing.scaling == "norms":
-        factors = factors_by_norms(vectors)
-    elif placing.scaling == "search":
+    if placing.scaling == "none":
+        factors = np.ones(len(vectors.heads))
+    elif placing.scaling == "search" and not placing.lift:
         factors = factors_by_search(corpus, stack, layer, vectors, translate=placing.translate)
     else:
-        factors = np.ones(len(vectors.heads))
+        factors = factors_by_norms(vectors)
     by = torch.from_numpy(factors).float()[:, None, None]
     # They are copies: nothing else holds them.
     queries /= by
@@ -186,12 +193,14 @@ def problems(placed: Placed) -> list[str | None]:
     Returns
     -------
     list of (str or None)
-        One a head: that its vectors are not finite numbers, or that all points, or all keys, are
-        the same; None where nothing is in the way.
+        One a head: that its vectors are not finite numbers, or so large that their distances are
+        not, or that all points, or all keys, are the same; None where nothing is in the way.
     """
     finite = finite_heads(placed.queries, placed.keys)
     return [
-        _problem(queries, keys) if fine else "queries or keys are not finite numbers"
+        _problem(queries, keys)
+        if fine
+        else "queries or keys are not finite numbers, or too large to measure distances"
         for queries, keys, fine in zip(placed.queries, placed.keys, finite.tolist(), strict=True)
     ]
 

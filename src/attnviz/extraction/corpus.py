@@ -98,7 +98,7 @@ def extract_corpus(
     --------
     >>> corpus = extract_corpus(model, dataset, columns=["label"])          # doctest: +SKIP
     >>> corpus                                                              # doctest: +SKIP
-    <Corpus of bert-base-uncased: 212 of 25,000 texts, 9,996 of 9,996 points>
+    <Corpus of bert-base-uncased: 212 of 25,000 texts, 9,996 points>
     """
     _check_options(options)
     reading = _Reading(checked_points(points), checked_seed(seed))
