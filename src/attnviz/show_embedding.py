@@ -74,7 +74,9 @@ def show_embedding_view(
         The model's numbers of the layers to offer; all when left out.
     **traits
         What is shown first: layer, heads, enlarged, color, method, dimensions, search and all
-        others that `attnviz.EmbeddingView` lists.
+        others that `attnviz.EmbeddingView` lists. With ``method="tsne"`` or ``"umap"`` points are
+        near whose directions are alike (cosine distance), with ``lift=True`` those at a small
+        Euclidean distance.
 
     Returns
     -------

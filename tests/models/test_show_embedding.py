@@ -215,7 +215,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--max-mb", "0.15", "--top-keys", "60"], "top_keys=0"),
+        (["--max-mb", "0.001"], "the view's own code takes"),
         (["--top-keys", "100"], "top_keys=100 must lie between"),
         (["--color", "colour"], "color='colour' must be one of"),
         (["--points", "1"], "points=1"),

@@ -145,7 +145,8 @@ def test_144_heads_of_5000_points_are_less_than_6_mb() -> None:
         view = EmbeddingView(made)
         page = view.to_html()
         sizes.append(len(page.encode()))
-        assert view.page_size(top_keys=0) == sizes[-1]
+        # The same arguments, none here, of both.
+        assert view.page_size() == sizes[-1]
         said = embedding_of(page)["top_keys_add"]
         assert said["count"] == 5
         added.append(view.page_size(top_keys=5) - sizes[-1])
@@ -166,13 +167,34 @@ def test_144_heads_of_5000_points_are_less_than_6_mb() -> None:
         ({"top_keys": 2.5}, "top_keys must be a number of keys"),
         ({"max_mb": 0}, "max_mb=0 must lie above 0"),
         ({"max_mb": "6"}, "max_mb must be a number of megabytes"),
-        ({"precision": "exact"}, "leave it out"),
-        ({"precision": "most"}, "precision='most'"),
+        ({"precision": "exact"}, "precision='exact' must be \"auto\": pages of this view have one"),
+        ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),
     ],
 )
 def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
     with pytest.raises((TypeError, ValueError), match=re.escape(message)):
         EmbeddingView(corpus([4, 5])).to_html(**options)
+
+
+def test_keys_are_for_pictures_that_have_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("attnviz.snapshot.image.draw", lambda page, _: page.encode())
+    view, path = EmbeddingView(corpus([4, 5])), tmp_path / "plot.svg"
+    for place in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
+        view.enlarged = False
+        for name, value in place.items():
+            setattr(view, name, value)
+        with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines; .* token="):
+            view.save(path, top_keys=2)
+        assert view.save(path) == path
+    view.token = 2
+    view.save(path, top_keys=2)
+    assert embedding_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
+    view.token = None
+    # A reader of the page chooses.
+    view.save(tmp_path / "plot.html", top_keys=2)
+    assert (tmp_path / "plot.html").exists()
 
 
 @pytest.mark.parametrize("top_keys", [0, 5])

@@ -99,6 +99,28 @@ def test_an_unknown_trait_is_named() -> None:
         EmbeddingView(corpus([4, 6]), colour="text")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scores", {"mine": np.zeros((2, 3))}),
+        ("order", "previous token"),
+        ("least_score", 0.5),
+        ("pair", "a-b"),
+        ("prediction", 0),
+        ("as_query", True),
+    ],
+)
+def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"EmbeddingView shows nothing of {name}=; it takes ") as no:
+        EmbeddingView(corpus([4, 6]), **{name: value})
+    offered = str(no.value).split("it takes ")[1].split(", ")
+    assert offered[0] == "include_layers"
+    assert not {"scores", "order", "least_score", "pair", "prediction", "as_query"} & set(offered)
+    # All that it takes it has.
+    assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)
+    assert all(hasattr(EmbeddingView, each) for each in offered[1:])
+
+
 def test_a_column_is_a_colour() -> None:
     made = corpus([4, 6], columns={"kind": ["a", "b"]})
     view = EmbeddingView(made, color="kind")

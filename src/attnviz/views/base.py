@@ -51,6 +51,8 @@ class AttentionView(PlacedWidget):
     name: ClassVar[str]
     #: What an exported page has to carry beside the description and the small maps.
     carries: ClassVar[frozenset[Carried]] = frozenset({"weights"})
+    #: Shared traits that change nothing here.
+    without_effect: ClassVar[frozenset[str]] = frozenset()
     #: The notebook cell that shows this view already (see `attnviz.show.show`).
     shown_in_cell: int | None = None
 
@@ -123,14 +125,16 @@ class AttentionView(PlacedWidget):
         Raises
         ------
         TypeError
-            If one is unknown; says which there are.
+            If one is unknown, or changes nothing in this view; says which there are.
         """
-        own = cls.state_names()
+        own = [name for name in cls.state_names() if name not in cls.without_effect]
         unknown = sorted(set(names) - set(own))
         if unknown:
+            idle = unknown[0] in cls.without_effect
             raise TypeError(
-                f"{cls.__name__} has no argument {unknown[0]!r}; it takes include_layers, "
-                f"{', '.join(own)}"
+                f"{cls.__name__} "
+                + (f"shows nothing of {unknown[0]}=" if idle else f"has no argument {unknown[0]!r}")
+                + f"; it takes include_layers, {', '.join(own)}"
             )
 
     def fit(self, record: AttentionRecord) -> AttentionRecord:

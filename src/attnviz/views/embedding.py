@@ -53,7 +53,9 @@ class EmbeddingView(EmbeddingPages):
         The points, or the mean weight by the positions of query and key.
     method : {"pca", "tsne", "umap"}
         How the enlarged head is projected; small plots show principal components. t-SNE and UMAP
-        need ``attnviz[embedding]``.
+        need ``attnviz[embedding]``. They take points for near whose directions are alike (cosine
+        distance), with `lift` those at a small Euclidean distance; `trust` is always of Euclidean
+        distances.
     dimensions : {2, 3}
         Of the enlarged plot.
     scaling : {"norms", "search", "none"}
@@ -86,7 +88,8 @@ class EmbeddingView(EmbeddingPages):
     Raises
     ------
     TypeError
-        If `corpus` is neither, or a keyword is unknown.
+        If `corpus` is neither, or a keyword is unknown or of no effect here (scores, order,
+        least_score, pair, prediction, as_query).
     ValueError
         If the records are none, or not of one model, or have no queries and keys.
     ImportError
@@ -104,6 +107,9 @@ class EmbeddingView(EmbeddingPages):
     """
 
     name: ClassVar[str] = "embedding"
+    without_effect: ClassVar[frozenset[str]] = frozenset(
+        {"scores", "order", "least_score", "pair", "prediction", "as_query"}
+    )
 
     _by_reader = False
 

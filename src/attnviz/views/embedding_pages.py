@@ -9,7 +9,8 @@ from typing import Any
 
 from attnviz.channel.embedding import EmbeddingAnswers
 from attnviz.snapshot.embedding import MAX_BYTES, make_embedding_page
-from attnviz.snapshot.limits import PagePrecision, check_options
+from attnviz.snapshot.file_kinds import check_file_kind
+from attnviz.snapshot.limits import PagePrecision, check_options, check_top_keys
 from attnviz.views.base import AttentionView
 
 __all__ = ["EmbeddingPages"]
@@ -42,8 +43,8 @@ class EmbeddingPages(AttentionView):
         max_mb : float, optional
             Megabytes that the page may have; 40 when left out.
         top_keys : int, default 0
-            How many keys are carried for each query, the strongest, for its lines;
-            `page_size` says what that takes.
+            How many keys are carried for each query, the strongest, for its lines, which a page
+            draws where a reader chooses a query; `page_size` says what that takes.
 
         Returns
         -------
@@ -80,7 +81,8 @@ class EmbeddingPages(AttentionView):
             ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
             pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
         precision, max_mb, top_keys : optional
-            Of the page, also where it is drawn as a picture; see `to_html`.
+            Of the page, also where it is drawn as a picture; see `to_html`. A picture has lines
+            where one head is enlarged and a query of it chosen: ``enlarged=True``, ``token=...``.
 
         Returns
         -------
@@ -90,7 +92,8 @@ class EmbeddingPages(AttentionView):
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, or the page would be larger than it may be.
+            If the ending is none of these, or the page would be larger than it may be; if a picture
+            has no lines that `top_keys` could be of.
         OSError
             If the file cannot be written; nothing is left half written.
         ImportError, RuntimeError
@@ -101,6 +104,12 @@ class EmbeddingPages(AttentionView):
         --------
         >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
         """
+        lines = self.enlarged and self.shown == "plot" and self.token is not None
+        if check_top_keys(top_keys) and check_file_kind(path) != "html" and not lines:
+            raise ValueError(
+                f"top_keys={top_keys}: this picture has no lines; choose a query with "
+                'enlarged=True, shown="plot" and token=..., or leave top_keys out'
+            )
         return self._write(
             path, lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
         )
@@ -132,13 +141,13 @@ class EmbeddingPages(AttentionView):
         """
         self._show_static(self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys))
 
-    def page_size(self, top_keys: int = 5) -> int:
+    def page_size(self, top_keys: int = 0) -> int:
         """How large a page would be.
 
         Parameters
         ----------
-        top_keys : int, default 5
-            How many keys it carries for each query.
+        top_keys : int, default 0
+            How many keys it carries for each query, as in `save`.
 
         Returns
         -------
@@ -147,7 +156,7 @@ class EmbeddingPages(AttentionView):
 
         Examples
         --------
-        >>> view.page_size(top_keys=5) - view.page_size(top_keys=0)    # doctest: +SKIP
+        >>> view.page_size(top_keys=5) - view.page_size()    # doctest: +SKIP
         """
         page = make_embedding_page(self._answers(), self.state, top_keys=top_keys, max_bytes=None)
         return len(page.encode())
@@ -170,12 +179,12 @@ class EmbeddingPages(AttentionView):
         *,
         wait: bool,
     ) -> str:
-        limit = check_options(precision, max_mb)
         if precision != "auto":
             raise ValueError(
-                f"precision={precision!r}: pages of this view have one precision, 16 bits a "
-                "coordinate; leave it out"
+                f'precision={precision!r} must be "auto": pages of this view have one precision, '
+                "16 bits a coordinate"
             )
+        limit = check_options(precision, max_mb)
         return make_embedding_page(
             self._answers(),
             state,
