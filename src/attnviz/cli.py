@@ -249,10 +249,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shown = options.view if options.command == "demo" else options.command
         output = options.output or Path(f"{shown.replace('-', '_')}.html")
         # Said before a model runs, not after: a spool folder is written once.
-        check_file_kind(output)
+        kind = check_file_kind(output)
         check_options(precision, options.max_mb)
         if options.command == "embedding-view":
-            check_top_keys(options.top_keys)
+            if check_top_keys(options.top_keys) and kind != "html":
+                raise ValueError(
+                    f"--top-keys {options.top_keys}: {output.name} has no lines, which are drawn "
+                    "where a reader chooses a query; write a page, -o x.html"
+                )
             points = _embedding_view(options)
             path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys)
         else:

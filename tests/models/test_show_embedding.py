@@ -217,6 +217,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     [
         (["--max-mb", "0.001"], "the view's own code takes"),
         (["--top-keys", "100"], "top_keys=100 must lie between"),
+        (["--top-keys", "5", "-o", "x.svg"], "--top-keys 5: x.svg has no lines"),
         (["--color", "colour"], "color='colour' must be one of"),
         (["--points", "1"], "points=1"),
         (["-o", "x.pdf"], "x.pdf"),
