@@ -1,7 +1,13 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { PALETTES, type ThemeName } from "../src/ui/palette";
-import { type Coloring, type ColorRoom, coloring, scaleStops } from "../src/views/embedding-colors";
+import {
+  type Coloring,
+  type ColorRoom,
+  coloring,
+  scaleStops,
+  UNKNOWN,
+} from "../src/views/embedding-colors";
 import { corpusWith } from "./embedding-kernel";
 import { contrast, distance, SIGHT } from "./sight";
 
@@ -205,7 +211,7 @@ describe("numbers that tell nothing apart", () => {
 describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   const { background } = PALETTES[theme];
   const stops = scaleStops(theme);
-  const unknown = PALETTES[theme].positive;
+  const unknown = UNKNOWN[theme];
 
   it("stand out from the background by 3 to 1", () => {
     const kinds = coloring(corpus, "tag", roomOf(theme));

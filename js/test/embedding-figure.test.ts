@@ -30,6 +30,7 @@ const SCENE: Scene = {
 };
 const drawn: string[] = [];
 const pictures = {
+  figures: () => "words" as const,
   overview: () => {
     drawn.push("overview");
     return SCENE;
@@ -81,7 +82,7 @@ describe("the figure", () => {
     // The kernel's trust of layer 5 is −0.5.
     expect(words).toMatch(/distance follows q·k with r = −0\.50/);
     expect(words).toContain("queries 6 keys 6");
-    expect(words).toMatch(/Principal components; scaled by their norms \(c = 1\.5\)/);
+    expect(words).toMatch(/By principal components; scaled by their norms \(c = 1\.5\)/);
     expect(words).toContain("12 of 20 points: 2 of 9 texts, some of their tokens");
     expect(words).toContain("Sinks.");
     expect(words).not.toContain("Click");

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
-import type { Aggregate } from "../src/channel/embedding";
+import { type Aggregate, Corpus } from "../src/channel/embedding";
 import { PALETTES } from "../src/ui/palette";
 import {
   binAt,
@@ -9,10 +9,12 @@ import {
   hoverMarks,
   largestOf,
   layOutMean,
+  lengthsOf,
   type MeanPicture,
   meanMarks,
   meanScaleBox,
   meanScaleNumbers,
+  textsAt,
 } from "../src/views/embedding-mean";
 
 vi.mock("../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
@@ -138,5 +140,59 @@ describe("the mean by position", () => {
       mark.kind === "text" ? [mark.text] : [],
     );
     expect(words).toEqual(["0", "0.5", "1", "mean weight"]);
+  });
+});
+
+describe("texts of unlike length", () => {
+  const lengths: [number, number][] = [
+    [7, 7],
+    [3, 3],
+    [2, 4],
+  ];
+
+  it("are counted where they reach a bin, by its first query and its first key", () => {
+    expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
+    // Queries 3 to 6 are of the first alone, keys 3 to 6 also of the last.
+    expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
+    expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
+  });
+
+  it("are told of with the weight", () => {
+    expect(binSaid(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
+    expect(binSaid(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
+    expect(binSaid(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend there");
+  });
+
+  it("are as long as their last points say", () => {
+    const side = (text: number[], position: number[]) => ({
+      text,
+      position,
+      token: text.map(() => 0),
+    });
+    const corpus = new Corpus("cross", {
+      num_queries: 3,
+      num_keys: 4,
+      in_all: 7,
+      texts_in_all: 2,
+      whole: true,
+      seed: 0,
+      names: ["a", "b"],
+      text_tokens: [2, 1],
+      vocabulary: ["x"],
+      frequency: [7],
+      punctuation: [],
+      special: [],
+      queries: side([0, 0, 1], [0, 1, 0]),
+      keys: side([0, 1, 1, 1], [0, 0, 1, 2]),
+      columns: [],
+      reservations: [],
+      images: 0,
+    });
+    expect(lengthsOf(corpus)).toEqual([
+      [2, 1],
+      [1, 3],
+    ]);
+    // An answer of before there were these.
+    expect([corpus.leftOut, corpus.stopped]).toEqual([0, null]);
   });
 });

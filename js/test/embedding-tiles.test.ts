@@ -4,6 +4,7 @@ import {
   chanceInWords,
   figuresInShort,
   figuresSpoken,
+  keyInWords,
   layOutTiles,
   problemInShort,
   rowsInSight,
@@ -60,7 +61,25 @@ describe("the figures of a tile", () => {
   it("fall back to the figures over all pairs", () => {
     const trust = { ...trusted(null, null), recall_all: 0.25 };
     trust.plot.all_pairs = -0.5;
-    expect(figuresInShort(trust, "words")).toBe("r −0.50 · 25%");
+    expect(figuresInShort(trust, "words")).toBe("r −0.50* · 25%*");
+    expect(figuresSpoken(trust)).toBe(
+      "correlation −0.50 over all pairs, recall 25% over all pairs",
+    );
+    expect(keyInWords(new Map([["0:0", trust]]))).toContain(" * Over all pairs: ");
+  });
+
+  it("are explained as far as they are shown", () => {
+    const all = new Map([["0:0", trusted(-0.5, 0.4)]]);
+    expect(keyInWords(all, "short")).toBe(
+      "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. The fainter a plot, the closer its r is to 0.",
+    );
+    const least =
+      "Below each plot: r of distance with q·k (−1 is best). The fainter a plot, the closer its r is to 0.";
+    expect(keyInWords(all, "least")).toBe(least);
+    // Texts too short for ten keys have no recall.
+    expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
+    // Nothing is measured yet.
+    expect(keyInWords(new Map())).toContain("ten nearest");
   });
 });
 
@@ -184,12 +203,19 @@ describe("a tile's points", () => {
   it("lie in their square, the larger values upwards", () => {
     const [mark] = tileDots(head, look(null), square, 1);
     const places = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
-    expect(places).toEqual([
-      [104, 4],
-      [104, 54],
-      [154, 4],
-      [154, 54],
-    ]);
+    const [left, right] = [100 + 4 + 2.6, 158 - 4 - 2.6];
+    const corners = [
+      [left, 6.6],
+      [left, 51.4],
+      [right, 6.6],
+      [right, 51.4],
+    ];
+    // No dot, however large, is nearer to the frame than 4 pixels.
+    expect(mark?.radius).toBe(2.6);
+    places.forEach((place, i) => {
+      expect(place[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
+      expect(place[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
+    });
     expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
   });
 

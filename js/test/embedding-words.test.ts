@@ -94,6 +94,15 @@ describe("trust", () => {
     );
   });
 
+  it("does not say that distance follows where it hardly does", () => {
+    const flat = { ...TRUST, plot: { allowed: -0.001, all_pairs: -0.4 } };
+    expect(trustInWords(flat)).toMatch(
+      /^Correlation of distance with q·k on this plot: 0\.00 over keys that a query may attend to \(−0\.40 over all pairs\);/,
+    );
+    const apart = { ...TRUST, plot: { allowed: null, all_pairs: 0.5 } };
+    expect(trustInWords(apart)).toMatch(/: 0\.50 over all pairs;/);
+  });
+
   it("says what there is where the rest is not defined", () => {
     const short = {
       ...TRUST,
@@ -131,6 +140,8 @@ describe("coverage", () => {
     whole: true,
     seed: 7,
     unit: "text" as const,
+    leftOut: 0,
+    stopped: true,
   };
   it("counts points and texts, and names the seed where any were left out", () => {
     expect(corpusInWords(corpus)).toBe(
@@ -144,6 +155,22 @@ describe("coverage", () => {
     );
   });
 
+  it("says that nothing was drawn by chance where the others could not be read", () => {
+    const read = { ...corpus, inAll: 4000, texts: 3, textsInAll: 12, stopped: false };
+    expect(corpusInWords({ ...read, leftOut: 9 })).toBe(
+      "All 4,000 points of 3 texts. 9 texts are left out: empty or too long.",
+    );
+    expect(corpusInWords(read)).toBe(
+      "4,000 points: 3 of 12 texts, all of their tokens. The others are left out.",
+    );
+    const both = { ...corpus, leftOut: 1 };
+    expect(corpusInWords(both)).toMatch(/with seed 7\. 1 text is left out: empty or too long\.$/);
+  });
+
+  it("of an older answer says that it was drawn at random, as ever", () => {
+    expect(corpusInWords({ ...corpus, stopped: null })).toContain("drawn at random with seed 7.");
+  });
+
   it("says how much of the variance the axes show", () => {
     expect(explainedInWords([0.3, 0.13])).toBe("The two axes show 43% of the variance.");
     expect(explainedInWords([0.3, 0.1, 0.1])).toBe("The three axes show 50% of the variance.");
@@ -153,24 +180,28 @@ describe("coverage", () => {
 
   it("says what is not exact, of this layer or of some", () => {
     const all = [
-      { layers: [0, 1], words: "Soft cap" },
+      { layers: [0, 1], words: "Soft cap", kind: "moving" as const },
       { layers: [1], words: "Sinks." },
     ];
-    expect(reservationsInWords(all, 0, 2)).toBe("Soft cap.");
-    expect(reservationsInWords(all, 1, 2)).toBe("Soft cap. Sinks.");
-    expect(reservationsInWords(all, null, 2)).toBe("Soft cap. Layer 1: Sinks.");
+    expect(reservationsInWords(all, 0, 2, true)).toBe("Soft cap.");
+    expect(reservationsInWords(all, 1, 2, true)).toBe("Soft cap. Sinks.");
+    expect(reservationsInWords(all, null, 2, true)).toBe("Soft cap. Layer 1: Sinks.");
+    expect(reservationsInWords(all, null, 2, false)).toBe("Layer 1: Sinks.");
     expect(layersInWords([0, 1, 2])).toBe("Layers 0 to 2");
     expect(layersInWords([0, 2, 4])).toBe("Layers 0, 2, 4");
   });
 
   it("of a mean by position says what it is the mean of", () => {
-    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, bin: [4, 2] } as const;
+    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null };
     expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
-      "Over 12 of 800 texts, 64 of their 512 queries, of each pair of positions over those that have it. A cell is the mean over 4 × 2 positions at most.",
+      "Mean over 12 of 800 texts, 64 of their 512 queries; far positions exist in few of them. A cell is the mean over 4 × 2 positions at most.",
     );
-    expect(aggregateInWords({ texts: 1, ofTexts: 1, queries: 9, ofQueries: 9, bin: [1, 1] })).toBe(
-      "Over 1 text.",
+    const short = { texts: 12, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
+    expect(aggregateInWords({ ...short, far: 1 })).toBe(
+      "Mean over 12 texts; 1 of them reaches the last row.",
     );
+    expect(aggregateInWords({ ...short, far: 12 })).toBe("Mean over 12 texts.");
+    expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, far: 1 })).toBe("Mean over 1 text.");
   });
 
   it("of lines says which share they carry", () => {
@@ -196,18 +227,28 @@ describe("coverage", () => {
 
 describe("how a plot was made", () => {
   it("names the method with the numbers that matter to it", () => {
-    expect(methodInWords(PCA, true)).toBe("principal components");
-    expect(methodInWords({ ...PCA, method: "tsne", seed: 3 }, true)).toBe(
-      "t-SNE, perplexity 50, seed 3",
+    const plain = { ...PCA, lift: false };
+    expect(methodInWords(plain, true)).toBe("principal components");
+    expect(methodInWords({ ...plain, method: "tsne", seed: 3 }, true)).toBe(
+      "t-SNE of cosine distance, perplexity 50, seed 3",
     );
-    expect(methodInWords({ ...PCA, method: "umap", dimensions: 3 }, true)).toBe(
-      "3D UMAP, 15 neighbours, seed 0",
+    expect(methodInWords({ ...plain, method: "umap", dimensions: 3 }, true)).toBe(
+      "3D UMAP of cosine distance, 15 neighbours, seed 0",
+    );
+    expect(methodInWords({ ...plain, method: "umap", lift: true })).toBe(
+      "UMAP of Euclidean distance",
     );
   });
 
   it("says how queries and keys were placed", () => {
     expect(placingInWords(WAY, 1.3)).toBe(
       "scaled by their norms (c = 1.3), keys moved onto the queries",
+    );
+    const sought = { scaling: "search", translate: true, lift: false } as const;
+    expect(placingInWords(sought, 2)).toMatch(/^scaled by a search \(c = 2\)/);
+    // The kernel searches nothing where it makes no difference.
+    expect(placingInWords({ ...sought, lift: true }, 2)).toMatch(
+      /^scaled by their norms \(c = 2\)/,
     );
     const bare = { scaling: "none", translate: false, lift: true } as const;
     expect(placingInWords(bare, 1)).toBe(
@@ -285,6 +326,7 @@ describe("the sentence", () => {
       queries: 9,
       ofQueries: 9,
       bin: [1, 1] as [number, number],
+      far: 12,
     };
     const state = { ...said().state, shown: "aggregate" as const };
     const aggregate = { weight: 0.98, at: "query 3 → key 0", ...of };

@@ -168,7 +168,7 @@ def test_corpora_of_next_to_nothing(page: Page, tmp_path: Path, lengths: tuple[i
     if count > 1:
         assert len(table(page)) == 2 * count
     root.get_by_role("combobox", name="Show").select_option("aggregate")
-    says(root, f"Over {texts}")
+    says(root, f"Mean over {texts}")
     expect(root.locator(".av-aggregate .av-plot")).to_be_visible()
     assert "NaN" not in (root.text_content() or "")
 

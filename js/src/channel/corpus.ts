@@ -24,6 +24,8 @@ export interface CorpusColumn {
 export interface Reservation {
   layers: number[];
   words: string;
+  /** "moving": only where the keys are moved. Older answers do not tell. */
+  kind?: "moving" | "bias";
 }
 
 /** A run of tokens that are the patches of one image, row by row from the top left. */
@@ -54,6 +56,10 @@ export interface CorpusAnswer {
   texts_in_all: number;
   whole: boolean;
   seed: number;
+  /** Texts that could not be read, being empty or too long; older answers do not tell. */
+  left_out?: number;
+  /** Whether texts or tokens are missing because there were points enough. */
+  stopped?: boolean;
   names: string[];
   text_tokens: number[];
   vocabulary: string[];
@@ -87,6 +93,10 @@ export class Corpus {
   /** Whether each text that has points has all its tokens. */
   readonly whole: boolean;
   readonly seed: number;
+  /** How many texts could not be read, being empty or too long. */
+  readonly leftOut: number;
+  /** Whether texts or tokens are missing because there were points enough; null where not known. */
+  readonly stopped: boolean | null;
   /** One for each text. */
   readonly names: readonly string[];
   /** How many tokens each text has, 0 where it has no points. */
@@ -117,6 +127,8 @@ export class Corpus {
     this.textsInAll = answer.texts_in_all;
     this.whole = answer.whole;
     this.seed = answer.seed;
+    this.leftOut = answer.left_out ?? 0;
+    this.stopped = answer.stopped ?? null;
     this.names = answer.names;
     this.textTokens = answer.text_tokens;
     this.vocabulary = answer.vocabulary;

@@ -10,7 +10,9 @@ import {
   endOf,
   largestOf,
   layOutMean,
+  lengthsOf,
   type MeanPicture,
+  textsAt,
 } from "./embedding-mean";
 import type { EmbeddingModel } from "./embedding-model";
 import type { AggregateSaid } from "./embedding-phrases";
@@ -22,6 +24,8 @@ export interface AggregateModel {
   /** Whether it is of the head that is asked for. */
   current: ReadonlySignal<boolean>;
   said: ReadonlySignal<AggregateSaid | null>;
+  /** How many texts a bin is the mean of; null where that is not known. */
+  textsAt: (bin: Bin) => number | null;
   scale: Signal<ColorScale>;
   hovered: Signal<Bin | null>;
   /** Everything but the pointer, as wide as it may be. */
@@ -66,6 +70,16 @@ export function aggregateModelOf(
       given.value !== null &&
       JSON.stringify(given.value.question) === JSON.stringify(asked.value),
   );
+  const lengths = computed(() => {
+    const [corpus, now] = [model.corpus.value, aggregate.value];
+    // Of a sample nobody knows here which of its texts are long.
+    const known = corpus?.whole && now && now.texts === now.ofTexts;
+    return known ? lengthsOf(corpus) : null;
+  });
+  const reaching = (bin: Bin): number | null => {
+    const [known, now] = [lengths.value, aggregate.value];
+    return known && now && textsAt(known, now, bin);
+  };
   const own: AggregateModel = {
     aggregate,
     current,
@@ -75,9 +89,11 @@ export function aggregateModelOf(
       if (!now || !largest) return null;
       const { texts, ofTexts, queries, ofQueries } = now;
       const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
-      const of = { texts, ofTexts, queries, ofQueries, bin };
+      const far = reaching({ row: now.rows - 1, column: 0 });
+      const of = { texts, ofTexts, queries, ofQueries, bin, far };
       return { weight: largest.weight, at: binSaid(now, largest)[0], ...of };
     }),
+    textsAt: reaching,
     scale,
     hovered,
     picture: (width) => {

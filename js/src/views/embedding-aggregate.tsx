@@ -41,12 +41,12 @@ export function Aggregate({ context, model, width }: AggregateProps) {
   const hint = useComputed<Hint | null>(() => {
     const [now, bin, at] = [mean.aggregate.value, mean.hovered.value, where.value];
     if (!now || !bin || !at) return null;
-    const [title, text] = binSaid(now, bin);
+    const [title, text] = binSaid(now, bin, mean.textsAt(bin));
     return { title, rows: [{ color: "", text, meant: false }], ...at };
   });
   const label = useComputed(() => {
     const [now, bin] = [mean.aggregate.value, mean.hovered.value];
-    const spoken = now && bin ? ` ${binSaid(now, bin).join(": ")}.` : "";
+    const spoken = now && bin ? ` ${binSaid(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
     return `${sentenceOf(context, model)}${spoken}` || "Loading";
   });
   useEffect(

@@ -51,6 +51,8 @@ const STOPS: Record<ThemeName, readonly string[]> = {
   light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
   dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
 };
+/** Points that have no number step back, in a grey that every kind of sight tells from the scale. */
+export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
 /** Colours of a scale. */
 const STEPS = 64;
 
@@ -135,7 +137,7 @@ function byKind(
 function byNumber(
   name: string,
   count: number,
-  { theme, palette }: ColorRoom,
+  { theme }: ColorRoom,
   numberOf: (point: number) => number,
   log = false,
 ): Coloring {
@@ -165,11 +167,10 @@ function byNumber(
     high,
     stops,
     log,
-    // The scale has no blue.
-    unknown: unknown > 0 ? { label: "not known", color: palette.positive, count: unknown } : null,
+    unknown: unknown > 0 ? { label: "not known", color: UNKNOWN[theme], count: unknown } : null,
   };
   const note = unknown > 0 ? `Of ${counted(unknown)} points “${name}” is not known.` : null;
-  return { name, index, palette: [...stops, palette.positive], legend, note };
+  return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note };
 }
 
 /**

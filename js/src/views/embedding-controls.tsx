@@ -274,7 +274,7 @@ function Carried(props: { context: ViewContext<EmbeddingState>; carried: Project
       value={now ? "carried" : "pca"}
       options={[
         ["pca", "PCA"],
-        ["carried", methodInWords(carried, true)],
+        ["carried", methodInWords({ ...carried, lift: state.lift.value }, true)],
       ]}
       onChange={(value) =>
         assign(state, value === "carried" ? carried : { method: "pca", dimensions: 2 })
@@ -355,9 +355,12 @@ function Work({ context, model }: ControlProps) {
     );
   }
   const words = workInWords(work);
+  // On a page nothing begins or ends, and the detail line says it all.
+  if (words === "" && !context.source.carrier.makesPages) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
     // A line of the same height, so that the plot does not jump when the work begins and ends.
-    const how = methodInWords(projectingOf(follow(context.state)), true);
+    const state = follow(context.state);
+    const how = methodInWords({ ...projectingOf(state), lift: state.lift }, true);
     return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }
   if (!work || words === "") return null;
@@ -371,9 +374,11 @@ function Work({ context, model }: ControlProps) {
         />
       )}
       <span>{words}</span>
-      <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
-        {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
-      </button>
+      {context.source.carrier.makesPages && (
+        <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
+          {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
+        </button>
+      )}
     </div>
   );
 }

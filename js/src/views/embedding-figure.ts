@@ -17,8 +17,8 @@ import { meanMarks, meanScaleBox } from "./embedding-mean";
 import type { EmbeddingModel } from "./embedding-model";
 import { formatNumber, several } from "./embedding-phrases";
 import type { Pictures } from "./embedding-pictures";
-import { keyInWords } from "./embedding-tiles";
-import { coverageOf, methodOf, sentenceOf, subtitleOf, trustStepsOf } from "./embedding-words";
+import { keyInWords, type TileLayout } from "./embedding-tiles";
+import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./embedding-words";
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -28,16 +28,20 @@ const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
 const MEAN_WIDTH = 640;
 
 /** What is written around what is shown. */
-export function figureWords(context: Context, model: EmbeddingModel, scene: Scene): Words {
+export function figureWords(
+  context: Context,
+  model: EmbeddingModel,
+  scene: Scene,
+  figures: TileLayout["figures"],
+): Words {
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
   const plotted = !enlarged || state.shown.peek() === "plot";
   const dots = dotsIn(scene.back, scene.front);
   const parts = [
-    enlarged ? "" : keyInWords(model.trust.peek()),
+    enlarged ? "" : keyInWords(model.trust.peek(), figures),
     coverageOf(context, model, false),
     enlarged && plotted ? trustStepsOf(model) : "",
-    plotted ? capital(methodOf(context, model)) : "",
     dots > MOST_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
@@ -46,10 +50,6 @@ export function figureWords(context: Context, model: EmbeddingModel, scene: Scen
     sentence: sentenceOf(context, model, false),
     coverage: parts.filter(Boolean).join(" "),
   };
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 interface Entry {
@@ -149,7 +149,7 @@ export function embeddingFigure(
     : state.enlarged.peek()
       ? pictures.plot()
       : pictures.overview();
-  const words = figureWords(context, model, scene);
+  const words = figureWords(context, model, scene, pictures.figures());
   const colors = drawn ? null : model.colors.peek();
   const scale = drawn ? meanScaleBox(drawn) : colors && scaleBoxOf(colors, palette);
   return {
@@ -215,7 +215,9 @@ async function pointsCsv(context: Context, model: EmbeddingModel): Promise<strin
   const { state, source, ended } = context;
   const [corpus, plot] = [model.corpus.peek(), model.projection.peek()];
   if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
-  const { stack, layer, head, method } = plot.request;
+  const { stack, layer, head } = plot.request;
+  // Until another method has its first frame, and where it cannot run, these are the components.
+  const method = plot.explained === null ? plot.request.method : "pca";
   const color = state.color.peek();
   const own = corpus.columns.some(({ name }) => name === color);
   const norms =

@@ -1,6 +1,6 @@
 /** The mean weight by query position and key position, as a picture. Pure functions. */
 
-import type { Aggregate } from "../channel/embedding";
+import type { Aggregate, Corpus } from "../channel/embedding";
 import type { Range } from "../channel/source";
 import { measureText } from "../draw/canvas";
 import { type Box, RAMP_WIDTH, textMark } from "../draw/figure";
@@ -8,6 +8,7 @@ import { fontOf, type Mark } from "../draw/marks";
 import type { Palette, ThemeName } from "../ui/palette";
 import { niceMaximum } from "../ui/scale";
 import { formatSmall } from "../ui/words";
+import { several } from "./embedding-phrases";
 import { colorAt, pixelsOf, weightAt } from "./matrix-colors";
 import type { ColorScale } from "./matrix-data";
 import { ticks } from "./matrix-layout";
@@ -200,14 +201,46 @@ export function binInWords([first, stop]: Range, one: string, many: string): str
   return stop - first <= 1 ? `${one} ${first}` : `${many} ${first} to ${stop - 1}`;
 }
 
-/** A bin by its positions, and the mean weight there. */
-export function binSaid(aggregate: Aggregate, { row, column }: Bin): [string, string] {
+/** Of each text that has points, how many queries and how many keys it has. */
+export function lengthsOf(corpus: Corpus): [number, number][] {
+  const lengths = new Map<number, [number, number]>();
+  for (let point = 0; point < corpus.count; point++) {
+    const text = corpus.textOf(point);
+    const known = lengths.get(text) ?? [0, 0];
+    const side = corpus.isKey(point) ? 1 : 0;
+    known[side] = Math.max(known[side], corpus.positionOf(point) + 1);
+    lengths.set(text, known);
+  }
+  return [...lengths.values()];
+}
+
+/** How many texts reach a bin. */
+export function textsAt(
+  lengths: readonly (readonly [number, number])[],
+  { queryEdges, keyEdges }: Pick<Aggregate, "queryEdges" | "keyEdges">,
+  { row, column }: Bin,
+): number {
+  const [query, key] = [positionsOf(queryEdges, row)[0], positionsOf(keyEdges, column)[0]];
+  return lengths.filter(([queries, keys]) => queries > query && keys > key).length;
+}
+
+/**
+ * A bin by its positions, and the mean weight there.
+ *
+ * @param texts how many texts it is the mean of; null where that is not known.
+ */
+export function binSaid(
+  aggregate: Aggregate,
+  { row, column }: Bin,
+  texts: number | null = null,
+): [string, string] {
   const query = binInWords(positionsOf(aggregate.queryEdges, row), "query", "queries");
   const key = binInWords(positionsOf(aggregate.keyEdges, column), "key", "keys");
   const weight = aggregate.weights[row * aggregate.columns + column] ?? -1;
+  const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
     `${query} → ${key}`,
-    weight < 0 ? "no query may attend there" : `mean weight ${formatSmall(weight)}`,
+    weight < 0 ? "no query may attend there" : `mean weight ${formatSmall(weight)}${over}`,
   ];
 }
 

@@ -10,6 +10,7 @@ import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Choice } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
 import { type Hint, HintBox } from "../ui/plot";
+import { same } from "../ui/state";
 import { type EmbeddingState, type HeadPlace, headKey } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
 import type { OverviewTiles } from "./embedding-overview-model";
@@ -63,7 +64,7 @@ export function EmbeddingOverview(props: OverviewProps) {
           }}
         />
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
-          {keyInWords(model.trust.value)}
+          {keyInWords(model.trust.value, tiles.layout.value?.figures)}
         </span>
       </div>
       {progress && (
@@ -79,6 +80,7 @@ export function EmbeddingOverview(props: OverviewProps) {
 function Tiles(props: Inner) {
   const { model, tiles, box } = props;
   const hint = useSignal<Hint | null>(null);
+  const beyond = useSignal<Beyond>({ right: false, below: false });
   const place = useRef<HTMLDivElement>(null);
   const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
   // Names in the page must not meet those of another view.
@@ -86,6 +88,11 @@ function Tiles(props: Inner) {
   const grid = tiles.grid.value;
   const layout = tiles.layout.value;
   useKeptInSight(props);
+  const look = (): void => {
+    const now = beyondOf(box.current);
+    if (!same(now, beyond.peek())) beyond.value = now;
+  };
+  useEffect(look, [layout]);
 
   const cellAt = (event: Event): HeadPlace | null => {
     const id = (event.target as Element).closest("[role=gridcell]")?.id;
@@ -162,6 +169,7 @@ function Tiles(props: Inner) {
         onScroll={(event) => {
           tiles.scrollTop.value = event.currentTarget.scrollTop;
           hint.value = null;
+          look();
         }}
         onPointerMove={onPointerMove}
         onPointerLeave={() => {
@@ -187,9 +195,62 @@ function Tiles(props: Inner) {
           ))}
         </div>
       </div>
+      <MoreTiles box={box} beyond={beyond.value} />
       {hint.value && <HintBox hint={hint.value} width={layout.boxWidth} />}
       <Painter {...props} />
     </div>
+  );
+}
+
+/** Where tiles go on out of sight. */
+interface Beyond {
+  right: boolean;
+  below: boolean;
+}
+
+function beyondOf(box: HTMLElement | null): Beyond {
+  if (!box) return { right: false, below: false };
+  return {
+    right: box.scrollLeft + box.clientWidth < box.scrollWidth - 1,
+    below: box.scrollTop + box.clientHeight < box.scrollHeight - 1,
+  };
+}
+
+/** Tells at an edge that there are more, because a bar is often hidden; a click leads there. */
+function MoreTiles({ box, beyond }: { box: Inner["box"]; beyond: Beyond }) {
+  const by = (across: number, down: number): void => {
+    const { clientWidth = 0, clientHeight = 0 } = box.current ?? {};
+    const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
+    box.current?.scrollBy({ ...to, behavior: "smooth" });
+  };
+  // Arrow keys move over the heads anyway: no stop for the keyboard.
+  return (
+    <>
+      {beyond.right && (
+        <button
+          type="button"
+          tabIndex={-1}
+          class="av-embedding-beyond av-embedding-right"
+          aria-label="More heads to the right"
+          title="More heads to the right"
+          onClick={() => by(1, 0)}
+        >
+          ›
+        </button>
+      )}
+      {beyond.below && (
+        <button
+          type="button"
+          tabIndex={-1}
+          class="av-embedding-beyond av-embedding-below"
+          aria-label="More layers below"
+          title="More layers below"
+          onClick={() => by(0, 1)}
+        >
+          ⌄
+        </button>
+      )}
+    </>
   );
 }
 
@@ -235,19 +296,20 @@ export function hintOf({ model, tiles }: OverviewProps, cell: HeadPlace): Omit<H
     const text = trust === null ? "no trust figure" : "not measured yet";
     return { title, rows: [{ color: "", text, meant: false }] };
   }
-  const { correlation, recall } = figuresOf(trust);
+  const { correlation, recall, ofAll } = figuresOf(trust);
+  const over = (all: boolean): string => (all ? " over all pairs" : "");
   const rows: Hint["rows"] = [];
   const { allowed, all_pairs } = trust.plot;
   if (correlation !== null) {
     const both = allowed !== null && all_pairs !== null;
     const all = both ? ` (all pairs ${formatCorrelation(all_pairs)})` : "";
-    const text = `distance with q·k: r ${formatCorrelation(correlation)}${all}`;
+    const text = `distance with q·k: r ${formatCorrelation(correlation)}${over(ofAll.correlation)}${all}`;
     rows.push({ color: "", text, meant: false });
   }
   if (recall !== null) {
     const chance = trust.recall_allowed === null ? trust.chance_all : trust.chance_allowed;
     const by = chance === null ? "" : ` (chance ${Math.round(100 * chance)}%)`;
-    const text = `recall at 10: ${Math.round(100 * recall)}%${by}`;
+    const text = `recall at 10: ${Math.round(100 * recall)}%${over(ofAll.recall)}${by}`;
     rows.push({ color: "", text, meant: false });
   }
   return { title, rows };

@@ -82,7 +82,12 @@ export function methodInWords(
 }
 
 /** How queries and keys were placed: "scaled by their norms (c = 1.3), keys moved onto the queries". */
-export function placingInWords({ scaling, translate, lift }: Way, factor: number | null): string {
+export function placingInWords(
+  { scaling: asked, translate, lift }: Way,
+  factor: number | null,
+): string {
+  // Lifted there is nothing to search: the order of distance is that of q·k at every factor.
+  const scaling = asked === "search" && lift ? "norms" : asked;
   const by = factor === null || scaling === "none" ? "" : ` (c = ${formatNumber(factor)})`;
   const parts = [
     scaling === "norms"
@@ -218,6 +223,8 @@ export interface AggregateSaid {
   ofQueries: number;
   /** Positions of query and key that a bin is wide at most. */
   bin: [number, number];
+  /** Texts that are as long as the last row; null where that is not known. */
+  far: number | null;
 }
 
 /** What a mean by position is the mean of. */
@@ -231,7 +238,12 @@ export function aggregateInWords(said: Omit<AggregateSaid, "weight" | "at">): st
       : "";
   const bins =
     Math.max(...bin) > 1 ? ` A cell is the mean over ${bin[0]} × ${bin[1]} positions at most.` : "";
-  const long = texts > 1 ? "; far positions exist in few of them" : "";
+  const long =
+    texts < 2 || said.far === texts
+      ? ""
+      : said.far === null
+        ? "; far positions exist in few of them"
+        : `; ${counted(said.far)} of them ${said.far === 1 ? "reaches" : "reach"} the last row`;
   return `Mean over ${of}${some}${long}.${bins}`;
 }
 

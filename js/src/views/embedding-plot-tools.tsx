@@ -80,14 +80,15 @@ export function PlotTools(props: PlotRoom) {
           </Tool>
         </fieldset>
       )}
+      {plotted && <ZoomTools {...props} />}
     </div>
   );
 }
 
-/** In a corner of the plot: nearer, farther, everything. */
-export function ZoomTools(props: PlotRoom) {
+/** Nearer, farther, everything: not in the plot, where they would lie over points. */
+function ZoomTools(props: PlotRoom) {
   return (
-    <fieldset class="av-embedding-group av-embedding-zoom" aria-label="Nearer and farther">
+    <fieldset class="av-embedding-group" aria-label="Nearer and farther">
       <Tool label="Nearer" onClick={() => zoomBy(props, 1.5)}>
         +
       </Tool>

@@ -9,7 +9,6 @@ import { counted, quoted } from "../ui/words";
 import { drawnOn, type Lasso } from "./embedding-hit";
 import { TRUST_HELP } from "./embedding-phrases";
 import { type PlotRoom, pressed, zoomBy } from "./embedding-plot-keys";
-import { ZoomTools } from "./embedding-plot-tools";
 import type { Camera } from "./embedding-scatter";
 import { movedBy, turned } from "./embedding-scatter";
 import { saysLittle } from "./embedding-tiles";
@@ -237,7 +236,6 @@ export function EmbeddingPlot(props: PlotRoom) {
           onKeyDown,
         }}
       />
-      <ZoomTools {...props} />
       {saysLittle(model.headTrust.value) && (
         <p class="av-embedding-warning av-muted" title={TRUST_HELP}>
           Distance says little of q·k here.

@@ -5,7 +5,7 @@ import type { StackDescription } from "../channel/source";
 import { DOTS_PAINTER } from "../draw/dots-painter";
 import type { DotsMark } from "../draw/marks";
 import { type HeadPlace, headKey } from "./embedding-data";
-import { formatCorrelation } from "./embedding-phrases";
+import { formatCorrelation, LITTLE } from "./embedding-phrases";
 import { type Grid, galleryGrid, layerGrid, offeredHeads, rankedCells } from "./model-data";
 
 /** By what heads are ordered: by their number, or by how far their plots can be trusted. */
@@ -18,28 +18,43 @@ export type TrustMap = ReadonlyMap<string, HeadTrust | null>;
 export function figuresOf(trust: HeadTrust | null | undefined): {
   correlation: number | null;
   recall: number | null;
+  /** Whether one of them had to be taken over all pairs. */
+  ofAll: { correlation: boolean; recall: boolean };
 } {
+  const { allowed = null, all_pairs = null } = trust?.plot ?? {};
+  const { recall_allowed = null, recall_all = null } = trust ?? {};
   return {
-    correlation: trust?.plot.allowed ?? trust?.plot.all_pairs ?? null,
-    recall: trust?.recall_allowed ?? trust?.recall_all ?? null,
+    correlation: allowed ?? all_pairs,
+    recall: recall_allowed ?? recall_all,
+    ofAll: {
+      correlation: allowed === null && all_pairs !== null,
+      recall: recall_allowed === null && recall_all !== null,
+    },
   };
 }
+
+/** What stands behind a figure that is over all pairs. */
+const OF_ALL = "*";
 
 /** A share of small plots: "42%". */
 function percent(share: number): string {
   return `${Math.round(100 * share)}%`;
 }
 
-/** "r −0.83 · 42%", in short "−0.83"; "…" of a head that is not measured yet. */
+/** "r −0.83 · 42%", in short "−0.83", over all pairs "r −0.83*"; "…" of a head that is not measured yet. */
 export function figuresInShort(
   trust: HeadTrust | null | undefined,
   words: TileLayout["figures"],
 ): string {
   if (trust === undefined) return "…";
-  const { correlation, recall } = figuresOf(trust);
+  const { correlation, recall, ofAll } = figuresOf(trust);
+  const named = words === "words" ? "r " : "";
+  const marked = (figure: string, all: boolean): string => `${figure}${all ? OF_ALL : ""}`;
   const parts = [
-    correlation === null ? "" : `${words === "words" ? "r " : ""}${formatCorrelation(correlation)}`,
-    recall === null || words === "least" ? "" : percent(recall),
+    correlation === null
+      ? ""
+      : `${named}${marked(formatCorrelation(correlation), ofAll.correlation)}`,
+    recall === null || words === "least" ? "" : marked(percent(recall), ofAll.recall),
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(" · ") : "no figure";
 }
@@ -47,10 +62,13 @@ export function figuresInShort(
 /** "correlation −0.83, recall 42%", for who cannot see it. */
 export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "not measured yet";
-  const { correlation, recall } = figuresOf(trust);
+  const { correlation, recall, ofAll } = figuresOf(trust);
+  const over = (all: boolean): string => (all ? " over all pairs" : "");
   const parts = [
-    correlation === null ? "" : `correlation ${formatCorrelation(correlation)}`,
-    recall === null ? "" : `recall ${percent(recall)}`,
+    correlation === null
+      ? ""
+      : `correlation ${formatCorrelation(correlation)}${over(ofAll.correlation)}`,
+    recall === null ? "" : `recall ${percent(recall)}${over(ofAll.recall)}`,
   ].filter(Boolean);
   return parts.length > 0 ? parts.join(", ") : "no trust figure";
 }
@@ -67,18 +85,33 @@ export function chanceInWords(trust: TrustMap): string {
   return middle < 0.005 ? " (less than 1% by chance)" : ` (about ${percent(middle)} by chance)`;
 }
 
-/** What stands below the plots, and why some are faint. */
-export function keyInWords(trust: TrustMap): string {
-  return (
-    "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest " +
-    `keys are among its ten nearest${chanceInWords(trust)}. Faint: distance says little of q·k there.`
-  );
+/**
+ * What stands below the plots, and why some are faint.
+ *
+ * @param figures which of them there is room for.
+ */
+export function keyInWords(trust: TrustMap, figures: TileLayout["figures"] = "words"): string {
+  const least = figures === "least";
+  const shown = [...trust.values()].map(figuresOf);
+  const correlated = shown.some(({ correlation }) => correlation !== null);
+  const recalled = !least && (shown.length === 0 || shown.some(({ recall }) => recall !== null));
+  const ofAll = shown.some((each) => each.ofAll.correlation || (!least && each.ofAll.recall));
+  const told = [
+    ...(correlated || !recalled ? ["r of distance with q·k (−1 is best)"] : []),
+    ...(recalled
+      ? [
+          `how many of a query’s ten strongest keys are among its ten nearest${chanceInWords(trust)}`,
+        ]
+      : []),
+  ].join(", and ");
+  const all = ofAll ? ` ${OF_ALL} Over all pairs: queries may attend to too few keys.` : "";
+  return `Below each plot: ${told}.${all} The fainter a plot, the closer its r is to 0.`;
 }
 
 /** Whether distances of a plot say so little of q·k that it has to be said. */
 export function saysLittle(trust: HeadTrust | null | undefined): boolean {
   const { correlation } = figuresOf(trust);
-  return correlation !== null && correlation > FAINT_AT;
+  return correlation !== null && correlation > LITTLE;
 }
 
 /** Why a head has no plot, as far as a tile has room to say so. */
@@ -86,8 +119,7 @@ export function problemInShort(problem: string, cell: number): string {
   return problem.length * 90 > cell * cell ? "no plot" : problem;
 }
 
-/** From these correlations on a plot is as faint, and as strong, as it gets. */
-const FAINT_AT = -0.1;
+/** From this correlation on a plot is as strong as it gets; from `LITTLE` on as faint. */
 const STRONG_AT = -0.5;
 const FAINTEST = 0.3;
 
@@ -98,7 +130,7 @@ const FAINTEST = 0.3;
 export function strengthOf(trust: HeadTrust | null | undefined): number {
   const { correlation } = figuresOf(trust);
   if (correlation === null) return trust === undefined ? 0.75 : FAINTEST;
-  const share = (correlation - FAINT_AT) / (STRONG_AT - FAINT_AT);
+  const share = (correlation - LITTLE) / (STRONG_AT - LITTLE);
   return FAINTEST + (1 - FAINTEST) * Math.max(0, Math.min(1, share));
 }
 
@@ -264,8 +296,16 @@ export function tileLook(options: {
   return { order, color, shape, colors, standing: count - front, seeking: standsOut !== null };
 }
 
-/** Pixels between a tile's edge and its points. */
+/** Pixels between a tile's edge and the edge of its outermost points. */
 const INSET = 4;
+const SMALLEST_DOT = 0.62;
+const LARGEST_DOT = 2.6;
+
+/** The radius of a tile's dots. */
+function dotOf(room: number, count: number): number {
+  const apart = Math.sqrt((room * room) / Math.max(1, count));
+  return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
+}
 
 /** A tile's corner and side, in pixels. */
 export interface Square {
@@ -300,19 +340,19 @@ export function tileDots(
   const { coordinates } = head;
   const { order, color, shape, colors, standing } = look;
   const count = order.length;
-  const room = square.side - 2 * INSET;
+  const inset = INSET + dotOf(square.side, count);
+  const room = square.side - 2 * inset;
   const x = new Float32Array(count);
   const y = new Float32Array(count);
-  const left = square.x + INSET;
-  const top = square.y + INSET;
+  const left = square.x + inset;
+  const top = square.y + inset;
   const scale = room / 255;
   for (let i = 0; i < count; i++) {
     const point = order[i] as number;
     x[i] = left + (coordinates[2 * point] as number) * scale;
     y[i] = top + (255 - (coordinates[2 * point + 1] as number)) * scale;
   }
-  const apart = Math.sqrt((room * room) / Math.max(1, count));
-  const radius = Math.max(0.62, Math.min(2.6, 0.6 * apart));
+  const radius = dotOf(room, count);
   const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
   const opacity = Math.max(0.26, Math.min(0.85, 1.6 / (1 + 0.6 * onEachOther)));
   const area = { x: square.x, y: square.y, width: square.side, height: square.side };

@@ -1,9 +1,9 @@
 /** What is said of the embedding view as it stands. All read signals. */
 
-import type { Corpus, ProjectionWork } from "../channel/embedding";
+import type { Corpus, Projecting, ProjectionWork } from "../channel/embedding";
 import { keptHeads } from "../channel/source";
 import type { ViewContext } from "../ui/mount";
-import { follow } from "../ui/state";
+import { follow, same } from "../ui/state";
 import { stackName } from "../ui/words";
 import { aggregateModelOf } from "./embedding-aggregate-model";
 import { type EmbeddingState, projectingOf, wayOf } from "./embedding-data";
@@ -91,11 +91,24 @@ export function problemOf(context: Context, model: EmbeddingModel): string | nul
 
 /** Whether the plot is the principal components' until another method has its first frame. */
 export function waitsForFrame(model: EmbeddingModel): boolean {
+  return standsForAnother(model) && model.projection.value?.work?.state === "running";
+}
+
+/** Whether the plot is the principal components' where another method's was asked for. */
+function standsForAnother(model: EmbeddingModel): boolean {
   const now = model.projection.value;
   if (now === null || now.request.method === "pca") return false;
   // A method that starts from them may take a while to its first step.
   const { work } = now;
   return now.explained !== null || (work?.done === 0 && work.state !== "done");
+}
+
+/** How the plot that is there was projected: not as was asked for where that cannot be had. */
+function projectedAs(state: EmbeddingState, model: EmbeddingModel): Projecting {
+  const asked = projectingOf(state);
+  const dimensions = model.projection.value?.dimensions ?? asked.dimensions;
+  const instead = standsForAnother(model) && !waitsForFrame(model);
+  return instead ? { ...asked, method: "pca", dimensions } : asked;
 }
 
 function textsWithPoints(corpus: Corpus): number {
@@ -118,7 +131,7 @@ function saidOf(context: Context, model: EmbeddingModel, live: boolean): Sentenc
     heads: stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0),
     numQueries: corpus.numQueries,
     numKeys: corpus.numKeys,
-    state: follow(state),
+    state: { ...follow(state), ...projectedAs(follow(state), model) },
     problem: problemOf(context, model),
     waiting: waitsForFrame(model),
     point: chosen === null ? null : pointSaid(corpus, chosen),
@@ -170,6 +183,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
   if (trust && !problem) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
     parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
+  if (!problem) parts.push(methodOf(context, model));
   parts.push(
     corpusInWords({
       numQueries: corpus.numQueries,
@@ -179,6 +193,8 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
       textsInAll: corpus.textsInAll,
       whole: corpus.whole,
       seed: corpus.seed,
+      leftOut: corpus.leftOut,
+      stopped: corpus.stopped,
       unit: unitOf(corpus),
     }),
   );
@@ -191,7 +207,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
     parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
   const layers = place.stack.layers.length;
   const layer = enlarged ? place.layer : null;
-  parts.push(reservationsInWords(corpus.reservations, layer, layers));
+  parts.push(reservationsInWords(corpus.reservations, layer, layers, state.translate.value));
   parts.push(model.colors.value?.note ?? "");
   return parts.filter(Boolean).join(" ");
 }
@@ -209,14 +225,17 @@ export function remarkInWords(work: ProjectionWork | null): string {
   return remarks.map((remark) => ` ${remark}.`).join("");
 }
 
-/** How the enlarged head was placed and projected, for whoever asks closely. */
+/** How points were placed, and of one head also how they were projected. */
 export function methodOf(context: Context, model: EmbeddingModel): string {
-  const { state } = context;
-  const factor = model.projection.value?.factor ?? null;
-  const [projecting, way] = [projectingOf(follow(state)), wayOf(follow(state))];
-  const placing = placingInWords(way, state.enlarged.value ? factor : null);
+  const state = follow(context.state);
+  const [now, at, way] = [model.projection.value, model.head.value, wayOf(state)];
+  // Each head has its own.
+  if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
+  const here = now && now.request.layer === at?.layer && now.request.head === at.head;
+  const placing = placingInWords(way, here && same(now.request.way, way) ? now.factor : null);
+  const projecting = { ...projectedAs(state, model), lift: way.lift };
   const how = methodInWords(projecting, true, waitsForFrame(model));
-  return `${how}; ${placing}.${remarkInWords(model.projection.value?.work ?? null)}`;
+  return `By ${how}; ${placing}.${remarkInWords(model.projection.value?.work ?? null)}`;
 }
 
 /** How trust went, step by step; "" where it is not measured. */

@@ -30,7 +30,20 @@ import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./embe
 
 type Context = ViewContext<EmbeddingState>;
 
+const WORDS = [
+  [
+    "a point",
+    "a query or a key of one token, as this head has it: near, by rights, means attending",
+  ],
+  ["● ■", "discs are queries, squares are keys, in every colouring"],
+  [
+    "r, %",
+    "r: how distance follows q·k, −1 is best and 0 says nothing; %: of a query’s ten strongest keys, how many are among its ten nearest",
+  ],
+] as const;
+
 const ALL_KEYS = [
+  ...WORDS,
   ["↑ ↓ ← →", "move over the heads"],
   ["Home End", "first, last head of the layer"],
   ["Page ↑ ↓", "a screen of layers up, down"],
@@ -40,6 +53,7 @@ const ALL_KEYS = [
 ] as const;
 
 const ONE_KEYS = [
+  ...WORDS,
   ["← →", "previous, next token of the text"],
   ["↑ ↓", "the token's query, its key"],
   ["[ ]", "previous, next layer"],
@@ -82,6 +96,7 @@ export function EmbeddingView({ context }: { context: Context }) {
         const [heads, trust] = [tiles.heads.peek(), model.trust.peek()];
         return overviewScene({ grid, layout, look, heads, trust, palette: context.palette.peek() });
       },
+      figures: () => tiles.layout.peek()?.figures ?? "words",
       plot: () => {
         const scene = plot.still();
         if (!scene) throw new Error(NOTHING);
