@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["COLORINGS", "Column", "GivenColumn", "Side", "check_column_names", "read_columns"]
+__all__ = [
+    "COLORINGS",
+    "Column",
+    "GivenColumn",
+    "Side",
+    "check_column_names",
+    "check_entry",
+    "is_missing",
+    "read_columns",
+]
 
 #: What points can be coloured by in any corpus, whatever columns it has.
 COLORINGS = ("type", "position", "position mod 5", "norm", "frequency", "punctuation", "text")
@@ -159,6 +168,58 @@ def read_columns(
     }
 
 
+def is_missing(value: Any) -> bool:
+    """Whether a value says that there is none.
+
+    Parameters
+    ----------
+    value : object
+        Of a text or token.
+
+    Returns
+    -------
+    bool
+        True for None, NaN, infinities, and the ``NA`` and ``NaT`` of pandas.
+    """
+    # Those of pandas are known by name: it need not be there, and they equal nothing.
+    return (
+        value is None
+        or type(value).__name__ in {"NAType", "NaTType"}
+        or (isinstance(value, float | np.floating) and not math.isfinite(value))
+    )
+
+
+def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
+    """Refuse what cannot be a column's entry for a text.
+
+    Parameters
+    ----------
+    name : str
+        The column's.
+    text : int
+        Number of the text.
+    entry : object
+        A value for the whole text, or a sequence with one for each token.
+    counts : collection of int
+        How many tokens the text has, on either side of each stack; empty where nobody knows yet.
+
+    Raises
+    ------
+    TypeError
+        If values are of no kind that can be told apart.
+    ValueError
+        If a sequence has another number of values.
+    """
+    several = _is_sequence(entry)
+    values = [_plain(value) for value in entry] if several else [_plain(entry)]
+    _check_kinds(name, values)
+    if several and counts and len(values) not in counts:
+        raise ValueError(
+            f"columns[{name!r}][{text}] has {len(values)} values but text {text} has "
+            f"{_either(counts)} tokens; give one value for each, or one for the whole text"
+        )
+
+
 def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
     """Whether it holds several values: a list, an array, a tensor, a Series."""
     unlike = getattr(value, "ndim", 1) == 0 or isinstance(value, str | bytes | Mapping)
@@ -167,7 +228,10 @@ def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
 
 def _plain(value: Any) -> Any:
     """A value as Python's own."""
-    return value.item() if hasattr(value, "item") else value
+    # A time as a number of nanoseconds would be a scale nobody asked for.
+    if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
+        return value
+    return value.item()
 
 
 def _by_text(
@@ -184,14 +248,8 @@ def _by_text(
         for text, entry in enumerate(entries):
             if not _is_sequence(entry):
                 continue
+            check_entry(name, text, entry, {each[text] for each in lengths.values()})
             entries[text] = [_plain(value) for value in entry]
-            counts = {each[text] for each in lengths.values()}
-            if len(entries[text]) not in counts:
-                raise ValueError(
-                    f"columns[{name!r}][{text}] has {len(entries[text])} values but text {text} "
-                    f"has {_either(counts)} tokens; give one value for each, or one for the whole "
-                    "text"
-                )
         return [entry if isinstance(entry, list) else _plain(entry) for entry in entries]
     totals = {sum(each) for each in lengths.values()}
     fitting = next((each for each in lengths.values() if sum(each) == len(entries)), None)
@@ -212,31 +270,34 @@ def _either(counts: Iterable[int]) -> str:
     return f"{', '.join(before)} or {last}" if before else last
 
 
-def _unknown(value: Any) -> bool:
-    return value is None or (isinstance(value, float) and not math.isfinite(value))
+def _check_kinds(name: str, values: Iterable[Any]) -> None:
+    for value in values:
+        if is_missing(value):
+            continue
+        # A span of numpy's is a whole number to Python.
+        if isinstance(value, np.timedelta64) or not isinstance(value, str | numbers.Real):
+            raise TypeError(
+                f"columns[{name!r}] must hold texts, numbers or True and False; got "
+                f"{type(value).__name__}: give str(value) of each, for categories, or a number"
+            )
 
 
 def _numbered(name: str, entries: Sequence[Any]) -> GivenColumn:
     """Values as numbers, or as places among all values that there are."""
     flat = [value for entry in entries for value in (entry if isinstance(entry, list) else [entry])]
-    known = [value for value in flat if not _unknown(value)]
-    for value in known:
-        if not isinstance(value, str | numbers.Real):
-            raise TypeError(
-                f"columns[{name!r}] must hold texts, numbers or True and False; got "
-                f"{type(value).__name__}"
-            )
+    _check_kinds(name, flat)
+    known = [value for value in flat if not is_missing(value)]
     categories: tuple[str, ...] | None = None
     if any(isinstance(value, str | bool) for value in known):
         categories = tuple(sorted({str(value) for value in known}))
         place = {category: number for number, category in enumerate(categories)}
 
         def read(value: Any) -> float:
-            return -1 if _unknown(value) else place[str(value)]
+            return -1 if is_missing(value) else place[str(value)]
     else:
 
         def read(value: Any) -> float:
-            return math.nan if _unknown(value) else float(value)
+            return math.nan if is_missing(value) else float(value)
 
     kind = np.float64 if categories is None else np.int32
     values = [

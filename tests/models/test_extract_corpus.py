@@ -2,11 +2,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from numpy.testing import assert_array_equal
@@ -122,6 +124,13 @@ def test_empty_texts_are_left_out_and_counted(decoder: tuple[Any, Any]) -> None:
     assert corpus.notes[-1] == "3 texts are empty, and left out."
     assert corpus.left_out == 3
     assert read(decoder, ["the cat", ""]).notes[-1] == "1 text is empty, and left out."
+
+
+def test_texts_that_tables_know_as_missing_are_left_out(decoder: tuple[Any, Any]) -> None:
+    texts = pd.Series(["the cat", float("nan"), None, pd.NA, "the dog"], index=list("vwxyz"))
+    corpus = read(decoder, texts)
+    assert corpus.places == (0, 4)
+    assert corpus.notes[-1] == "3 texts are empty, and left out."
 
 
 def test_texts_that_are_too_long_for_the_model_are_left_out_and_counted(
@@ -332,6 +341,29 @@ def test_a_dataset_of_the_datasets_library(decoder: tuple[Any, Any]) -> None:
         read(decoder, dataset.to_iterable_dataset())
 
 
+def test_a_table_is_read_by_its_column(decoder: tuple[Any, Any]) -> None:
+    """And not as its column names, which is what it holds as a sequence."""
+    reviews = pd.DataFrame(
+        {"review": TEXTS[:4], "label": ["a", "b", "a", "b"], "text": ["the dog"] * 4},
+        index=list("wxyz"),
+    )
+    corpus = read(decoder, reviews, column="review", columns=["label"])
+    assert corpus.names == read(decoder, TEXTS[:4]).names
+    label = corpus.column(None, "label")
+    assert_array_equal(label.queries, corpus.points().query_text % 2)
+    assert read(decoder, reviews[["review", "text"]]).names == ("the dog",) * 4
+    with pytest.raises(ValueError, match="column='text': the table has the columns 'review'; give"):
+        read(decoder, reviews[["review"]])
+    twice = pd.concat([reviews["text"], reviews["text"]], axis=1)
+    with pytest.raises(ValueError, match="the table has the columns 'text', 'text'"):
+        read(decoder, twice)
+
+
+def test_arrays_of_texts_are_texts(decoder: tuple[Any, Any]) -> None:
+    assert read(decoder, np.array(["the cat", "the dog"])).names == ("the cat", "the dog")
+    assert read(decoder, np.array(["the cat", None], object)).names == ("the cat",)
+
+
 def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> None:
     rows = [{"body": "the cat"}, {"body": "the dog"}]
     assert read(decoder, rows, column="body").names == ("the cat", "the dog")
@@ -344,6 +376,9 @@ def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> No
         ("the cat", TypeError, r"got one text: put it into a list, \[text\]"),
         ({"train": ["the cat"]}, TypeError, "got a mapping of 'train'"),
         (3, TypeError, "got int"),
+        (np.array("the cat"), TypeError, r"got one text: put it into a list, \[text\]"),
+        (np.array(3), TypeError, "got int"),
+        (np.array([["the cat", "the dog"]]), TypeError, r"texts\[0\] holds 2 examples; give each"),
         ((text for text in TEXTS), TypeError, r"got generator, .* give list\(texts\)"),
         (
             ["", None],
@@ -376,6 +411,15 @@ def test_texts_that_are_none_are_refused(
         ({"columns": {"a": 1}}, TypeError, r"columns\['a'\] must be a sequence"),
         ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
         ({"spool": 3}, TypeError, "spool must be the path of a folder"),
+        ({"columns": 3}, TypeError, "columns must be a mapping of names to values.* got int"),
+        ({"columns": {3: TEXTS}}, TypeError, "a name must be a text that is not empty; got 3"),
+        ({"columns": {"type": TEXTS}}, ValueError, "can be coloured by 'type' already"),
+        (
+            {"columns": {"a": [date(2021, 3, 4)] * 40}},
+            TypeError,
+            r"columns\['a'\] must hold texts, .* got date: give str\(value\) of each",
+        ),
+        ({"columns": {"a": [[object()]] * 40}}, TypeError, "must hold texts, .* got object"),
         ({"target": "the cat"}, ValueError, "target must be a list .* got one text"),
     ],
 )
@@ -391,6 +435,39 @@ def test_bad_options_are_refused_before_anything_runs(
     assert not forwards
 
 
+def test_the_values_of_a_text_are_counted_right_after_it(
+    decoder: tuple[Any, Any], forwards: list[int]
+) -> None:
+    with pytest.raises(ValueError, match=r"columns\['a'\]\[\d+\] has 99 values but text \d+ has"):
+        read(decoder, TEXTS, columns={"a": [[1] * 99] * 40})
+    assert len(forwards) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words"),
+    [
+        ({"layers": [99]}, ValueError, "^layers: there is no layer 99"),
+        ({"heads": [99]}, ValueError, "^heads: there is no head 99"),
+        ({"dtype": "foo"}, ValueError, "^dtype='foo' cannot hold"),
+        ({"generate": -1}, ValueError, "^generate must be at least 1"),
+    ],
+)
+def test_what_is_wrong_with_an_argument_of_all_texts_is_not_said_of_one(
+    decoder: tuple[Any, Any], options: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        read(decoder, TEXTS, **options)
+
+
+def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None:
+    model, tokenizer = demos.load("encoder-decoder")
+    made = {"tokenizer": tokenizer, "progress": False}
+    with pytest.raises(ValueError, match=r"^target: .* nothing says what it is to produce"):
+        extract_corpus(model, ["3 March 2021"] * 2, **made)
+    with pytest.raises(ValueError, match=r"^texts\[\d\]: target: the text is empty"):
+        extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **made)
+
+
 def test_a_model_without_attention_says_so(make_model: Make, byte_tokenizer: Any) -> None:
-    with pytest.raises(ValueError, match=r"texts\[\d\]: .*attention"):
+    with pytest.raises(ValueError, match=r"^model: .*has no attention"):
         extract_corpus(make_model("mamba"), TEXTS[:3], tokenizer=byte_tokenizer, progress=False)

@@ -85,6 +85,12 @@ def test_values_of_one_side_are_unknown_on_the_other() -> None:
     assert_array_equal(year.keys, [7, 7, 7, 8, 8, 8])
 
 
+def test_what_tables_know_as_missing_is_unknown() -> None:
+    assert_array_equal(queries([1.0, pd.NA, np.float32("nan")]), [1, 1, 1, *[np.nan] * 3])
+    assert_array_equal(queries(pd.Series([7, None, 8], dtype="Int64")), [7, 7, 7, np.nan, 8, 8])
+    assert queries(["a", pd.NaT, pd.NA]).tolist() == [0, 0, 0, -1, -1, -1]
+
+
 def test_infinite_numbers_are_unknown() -> None:
     assert_array_equal(queries([1.0, float("inf"), float("nan")]), [1, 1, 1, *[np.nan] * 3])
 
@@ -99,6 +105,9 @@ def test_infinite_numbers_are_unknown() -> None:
         ({"it": 3}, TypeError, "got int"),
         ({"it": [object(), 1, 2]}, TypeError, "must hold texts, numbers or True and False"),
         ({"it": [1 + 2j, 1, 2]}, TypeError, "got complex"),
+        ({"it": pd.date_range("2021", periods=3)}, TypeError, r"got Timestamp: give str\(value\)"),
+        ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, "got datetime64: give str"),
+        ({"it": np.arange(3).astype("timedelta64[ns]")}, TypeError, "got timedelta64: give str"),
         ({3: [1, 2, 3]}, TypeError, "a name must be a text that is not empty; got 3"),
         ({"": [1, 2, 3]}, TypeError, "a name must be a text"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import inspect
 import os
+import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,17 +16,20 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
+from attnviz.columns import is_missing
 from attnviz.corpus import Corpus
 from attnviz.extraction import extract
 from attnviz.extraction.limits import TooManyTokensError
 from attnviz.extraction.models import load
-from attnviz.extraction.texts import Texts, chosen_columns
+from attnviz.extraction.texts import TextColumns, Texts
 from attnviz.paths import as_path
 from attnviz.points import checked_points, checked_seed
 from attnviz.record import AttentionRecord
 
 __all__ = ["extract_corpus"]
 
+# Arguments of `extract` that are the same for all texts.
+_ARGUMENTS = {*inspect.signature(extract).parameters} - {"inputs", "decoder_input_ids"}
 # Texts in a row that may turn out not to fit into what is left, each a forward in vain.
 _MISFITS = 3
 
@@ -52,11 +56,11 @@ def extract_corpus(
     ----------
     model : PreTrainedModel, str, PathLike or Pipeline
         As for `attnviz.extract`.
-    texts : sequence or datasets.Dataset
+    texts : sequence, datasets.Dataset or DataFrame
         Texts, pairs of texts ``(first, second)``, images, or whatever else `attnviz.extract` takes
-        as one example. Of a dataset its column `column`.
+        as one example. Of a dataset or table its column `column`.
     column : str, default "text"
-        Where in a row of a dataset, or in a dict, the text or image is.
+        Where in a row of a dataset or table, or in a dict, the text or image is.
     points : int, default 10,000
         How many queries and keys to look at together, of the first stack. Only the first text may
         have more: of it a random part is looked at.
@@ -64,7 +68,9 @@ def extract_corpus(
         Of the random order. The same texts, points and seed give the same points.
     columns : mapping of str to sequence, or iterable of str, optional
         What is known of the texts, to colour points by: for each name one value a text, or one
-        sequence a text with a value for each of its tokens. Or names of columns of the dataset.
+        sequence a text with a value for each of its tokens. Or names of columns of the dataset or
+        table. (How many tokens all texts have is not known before: a flat list of one a token is
+        for `attnviz.Corpus` alone.)
     target : sequence of str, optional
         For each text what the model is made to produce, as for `attnviz.extract`.
     spool : path-like, optional
@@ -79,8 +85,8 @@ def extract_corpus(
     Returns
     -------
     Corpus
-        In the order of `texts`. Its notes say how many texts are empty, or too long for the model,
-        and were left out.
+        In the order of `texts`. Its notes say how many texts are empty or missing (None, NaN), or
+        too long for the model, and were left out.
 
     Raises
     ------
@@ -88,7 +94,8 @@ def extract_corpus(
         If an argument is of a kind that cannot be read.
     ValueError
         If there are no texts, or all are empty or too long; if a column has another number of
-        values than there are texts; and as `attnviz.extract`, with the number of the text.
+        values than there are texts; and as `attnviz.extract`, with the number of the text where
+        that is what it cannot read.
     MemoryError
         As `attnviz.extract`, with the number of the text.
     OSError
@@ -103,7 +110,7 @@ def extract_corpus(
     _check_options(options)
     reading = _Reading(checked_points(points), checked_seed(seed))
     given = Texts(texts, column)
-    chosen_columns(columns, given, [])
+    known = TextColumns(columns, given)
     if target is not None and (isinstance(target, str) or len(target) != len(given)):
         found = "one text" if isinstance(target, str) else f"{len(target)} entries"
         raise ValueError(
@@ -130,6 +137,7 @@ def extract_corpus(
             )
             if record is None:
                 continue
+            known.check(place, record)
             size = reading.take(place, record)
             bar.update(min(size, reading.points - bar.n))
             if not size and inside is not None:
@@ -146,7 +154,7 @@ def extract_corpus(
             [reading.records[place] for place in places],
             points=reading.points,
             seed=reading.seed,
-            columns=chosen_columns(columns, given, places),
+            columns=known.of(places),
             texts_in_all=len(given),
             places=places,
             left_out=reading.empty + reading.too_long,
@@ -224,7 +232,7 @@ def _extracted(
     except (TypeError, ValueError) as error:
         # Some of these make their words of several arguments.
         kind = TypeError if isinstance(error, TypeError) else ValueError
-        raise kind(f"texts[{place}]: {error}") from error
+        raise kind(f"{_whose(place, str(error), options)}{error}") from error
     if not isinstance(record, AttentionRecord):
         raise TypeError(
             f"texts[{place}] holds {len(record)} examples; give each as a text of its own"
@@ -232,15 +240,23 @@ def _extracted(
     return record
 
 
+def _whose(place: int, words: str, options: Mapping[str, Any]) -> str:
+    """The text's number, unless the words are of an argument that is the same for all texts."""
+    argument = re.split(r"\W", words, maxsplit=1)[0]
+    # What is to be produced is each text's own, where it is given.
+    of_all = argument in _ARGUMENTS and (argument != "target" or options["target"] is None)
+    return "" if of_all else f"texts[{place}]: "
+
+
 def _is_empty(text: Any) -> bool:
     """Whether there is nothing in it to read."""
     if isinstance(text, tuple | list):
         return all(map(_is_empty, text))
-    return text is None or (isinstance(text, str) and not text.strip())
+    return is_missing(text) or (isinstance(text, str) and not text.strip())
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = set(inspect.signature(extract).parameters) - {"model", "inputs", "decoder_input_ids"}
+    known = _ARGUMENTS - {"model"}
     for name in options:
         if name not in known:
             raise TypeError(

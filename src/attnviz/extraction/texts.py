@@ -5,10 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-__all__ = ["Texts", "chosen_columns"]
+import numpy as np
+
+from attnviz.columns import check_column_names, check_entry
+from attnviz.record import AttentionRecord
+
+__all__ = ["TextColumns", "Texts"]
 
 _KINDS = (
-    "a list of texts, of pairs of texts or of images, or a dataset (datasets.Dataset) with column="
+    "a list of texts, of pairs of texts or of images, or a dataset or table (datasets.Dataset, "
+    "DataFrame) with column="
 )
 
 
@@ -17,10 +23,10 @@ class Texts:
 
     Parameters
     ----------
-    texts : sequence or datasets.Dataset
+    texts : sequence, datasets.Dataset or DataFrame
         As a caller gave them.
     column : str
-        Where in a row of a dataset, or in a dict, the text is.
+        Where in a row of a dataset or table, or in a dict, the text is.
 
     Raises
     ------
@@ -42,24 +48,29 @@ class Texts:
             raise TypeError(
                 f"texts must be {_KINDS}; got a mapping of {splits}: give one of its entries"
             )
+        if isinstance(texts, np.ndarray) and texts.ndim == 0:
+            texts = texts.item()
         if isinstance(texts, str | bytes):
             raise TypeError(f"texts must be {_KINDS}; got one text: put it into a list, [text]")
-        # A Series counts from labels; all of its values are in memory anyway.
-        if hasattr(texts, "iloc"):
-            texts = list(texts)
+        self._names: tuple[str, ...] | None = None
+        self._table: Any = texts
+        if hasattr(texts, "columns") and hasattr(texts, "shape"):
+            self._names = tuple(texts.columns)
+            _check_name(column, self._names, "table")
+            texts = texts[column]
+        # A Series counts from labels, and an array of texts holds them as texts of its own kind;
+        # all of their values are in memory anyway.
+        kind = getattr(getattr(texts, "dtype", None), "kind", None)
+        if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and kind in {"O", "U", "T"}):
+            texts = texts.tolist()
         if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
             raise TypeError(
                 f"texts must be {_KINDS}; got {type(texts).__name__}, of which no text can be "
                 "chosen at random: give list(texts), or of a stream list(texts.take(1000))"
             )
-        self._names: tuple[str, ...] | None = None
         if hasattr(texts, "column_names"):
             self._names = tuple(texts.column_names)
-            if column not in self._names:
-                raise ValueError(
-                    f"column={column!r}: the dataset has the columns "
-                    f"{', '.join(map(repr, self._names))}"
-                )
+            _check_name(column, self._names, "dataset")
         self._texts, self._column = texts, column
         if not len(self):
             raise ValueError(f"texts is empty; give {_KINDS}")
@@ -101,14 +112,15 @@ class Texts:
                 if self._names is None
                 else f"columns: {name!r} is none of the dataset's columns {known}"
             )
-        feature = getattr(self._texts, "features", {}).get(name)
-        return self._texts[name], getattr(feature, "names", None)
+        feature = getattr(self._table, "features", {}).get(name)
+        values = self._table[name]
+        # A Series counts from labels.
+        listed = values.tolist() if hasattr(values, "iloc") else values
+        return listed, getattr(feature, "names", None)
 
 
-def chosen_columns(
-    columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts, places: Iterable[int]
-) -> dict[str, list[Any]]:
-    """What is known of some of the texts.
+class TextColumns:
+    """What is known of the texts: a value, or a sequence of one a token, for each of them.
 
     Parameters
     ----------
@@ -116,47 +128,105 @@ def chosen_columns(
         Values for all texts, or names of columns of the dataset.
     texts : Texts
         All texts.
-    places : iterable of int
-        Those wanted.
-
-    Returns
-    -------
-    dict of str to list
-        For each name a value, or a sequence of one a token, for each of these.
 
     Raises
     ------
     TypeError
-        If a column has no values that can be counted.
+        If a column has no values that can be counted, or of a kind that cannot be told apart.
     ValueError
         If one has another number of values than there are texts, or a name is none of the
-        dataset's.
+        dataset's, or that of a colouring that every corpus has.
+
+    Examples
+    --------
+    >>> known = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
+    >>> known.of([2, 0])
+    {'label': ['c', 'a']}
     """
-    if columns is None:
-        return {}
-    if isinstance(columns, str):
-        columns = [columns]
-    wanted = list(places)
-    if not isinstance(columns, Mapping):
-        found = {}
-        for name in columns:
-            values, classes = texts.values(name)
-            found[name] = [_class(values[place], classes) for place in wanted]
-        return found
-    for name, values in columns.items():
-        if isinstance(values, str) or not hasattr(values, "__len__"):
+
+    def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
+        self._values: dict[str, tuple[Any, list[str] | None]] = {}
+        if not isinstance(columns, Iterable | None):
             raise TypeError(
-                f"columns[{name!r}] must be a sequence with a value for each text; got "
-                f"{type(values).__name__}"
+                "columns must be a mapping of names to values, {name: values}, or names of columns "
+                f"of the dataset; got {type(columns).__name__}"
             )
-        if len(values) != len(texts):
-            raise ValueError(
-                f"columns[{name!r}] has {len(values)} values, but there are {len(texts)} texts; "
-                "give one value for each text, or one sequence for each with a value for each of "
-                "its tokens"
-            )
-    listed = {name: list(values) for name, values in columns.items()}
-    return {name: [values[place] for place in wanted] for name, values in listed.items()}
+        names = [columns] if isinstance(columns, str) else list(columns or ())
+        check_column_names(names)
+        for name in names:
+            if not isinstance(columns, Mapping):
+                self._values[name] = texts.values(name)
+                continue
+            values = columns[name]
+            if isinstance(values, str) or not hasattr(values, "__len__"):
+                raise TypeError(
+                    f"columns[{name!r}] must be a sequence with a value for each text; got "
+                    f"{type(values).__name__}"
+                )
+            if len(values) != len(texts):
+                raise ValueError(
+                    f"columns[{name!r}] has {len(values)} values, but there are {len(texts)} "
+                    "texts; give one value for each text, or one sequence for each with a value "
+                    "for each of its tokens"
+                )
+            listed = list(values)
+            for place, value in enumerate(listed):
+                check_entry(name, place, value)
+            self._values[name] = (listed, None)
+
+    def of(self, places: Iterable[int]) -> dict[str, list[Any]]:
+        """What is known of some of the texts.
+
+        Parameters
+        ----------
+        places : iterable of int
+            Their numbers.
+
+        Returns
+        -------
+        dict of str to list
+            For each name an entry for each of these.
+        """
+        wanted = list(places)
+        return {
+            name: [_class(values[place], classes) for place in wanted]
+            for name, (values, classes) in self._values.items()
+        }
+
+    def check(self, place: int, record: AttentionRecord) -> None:
+        """Refuse values that are not those of a text's tokens.
+
+        Parameters
+        ----------
+        place : int
+            Number of the text.
+        record : AttentionRecord
+            What the model made of it.
+
+        Raises
+        ------
+        TypeError
+            If values are of a kind that cannot be told apart.
+        ValueError
+            If they are neither one for the text nor one for each of its tokens.
+        """
+        counts = {
+            len(side)
+            for stack in record.stacks.values()
+            if stack.has_vectors
+            for side in (stack.query_tokens, stack.key_tokens)
+        }
+        for name, [value] in self.of([place]).items():
+            check_entry(name, place, value, counts)
+
+
+def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
+    """Refuse a column that is not there, or there twice."""
+    if names.count(column) != 1:
+        raise ValueError(
+            f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}; give "
+            "the name of the one with the texts"
+        )
 
 
 def _class(value: Any, classes: list[str] | None) -> Any:
