@@ -192,7 +192,7 @@ describe("controls", () => {
     each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
     await until(() =>
       expect(each.box.querySelector(".av-work")?.textContent).toBe(
-        `t-SNE, perplexity 50, seed 0. ${remark}.`,
+        `t-SNE of cosine distance, perplexity 50, seed 0. ${remark}.`,
       ),
     );
   });
@@ -204,7 +204,7 @@ describe("controls", () => {
     const method = select(carried.box, "Method");
     expect(Array.from(method.options, ({ text }) => text)).toEqual([
       "PCA",
-      "t-SNE, perplexity 50, seed 4",
+      "t-SNE of cosine distance, perplexity 50, seed 4",
     ]);
     choose(carried.box, "Method", "pca");
     expect(carried.state.method.value).toBe("pca");
@@ -273,7 +273,7 @@ describe("the mean by position", () => {
       expect(sentenceOf(each.context, each.model)).toContain("query 0 → key 0: 1.00"),
     );
     expect(coverageOf(each.context, each.model)).toBe(
-      "Over 2 of 3 texts, of each pair of positions over those that have it.",
+      "Mean over 2 of 3 texts; far positions exist in few of them.",
     );
     await until(() => expect(marks.at(-1)).toBe("embedding:self:0"));
   });
@@ -316,6 +316,10 @@ describe("words of the view", () => {
     expect(subtitleOf(context, model)).toBe("self-attention · 2 texts · 12 points");
     expect(sentenceOf(context, model)).toContain("all 6 heads of 3 layers");
     expect(coverageOf(context, model)).toContain("Layer 5: Sinks.");
+    // Each head has a c of its own.
+    expect(coverageOf(context, model)).toMatch(
+      /^Vectors scaled by their norms, keys moved onto the queries\. /,
+    );
     assign(state, { enlarged: true, text: 1, token: 3 });
     await until(() => expect(model.lines.value).not.toBeNull());
     expect(sentenceOf(context, model)).toBe(
@@ -327,10 +331,20 @@ describe("words of the view", () => {
     expect(coverage).toContain("Sinks.");
     expect(coverage).toContain("The two axes show 50% of the variance.");
     expect(coverage).not.toContain("lines");
+    expect(coverage).toContain(
+      "By principal components; scaled by their norms (c = 1.5), keys moved onto the queries.",
+    );
     expect(coverageOf(context, model, false)).toContain("2 lines: 100%");
     expect(summaryOf(context, model)).toContain("r = −0.50");
     assign(state, { layer: 6, heads: [1], enlarged: false });
     await until(() => expect(model.overview.value).not.toBeNull());
+    // What moving makes inexact is no matter where nothing is moved.
+    expect(coverageOf(context, model)).toContain("Sinks.");
+    assign(state, { translate: false });
+    expect(coverageOf(context, model)).toContain("keys where they are");
+    expect(coverageOf(context, model)).not.toContain("Sinks.");
+    assign(state, { translate: true });
+    await until(() => expect(model.current.value).toBe(true));
     assign(state, { enlarged: true });
     // Its plot is on its way: the small plot has said already that there is none.
     expect(sentenceOf(context, model)).toBe(

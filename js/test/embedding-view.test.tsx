@@ -84,6 +84,29 @@ describe("all heads", () => {
     expect(tile("layer 6, head 1").textContent).toBe("all points are the same");
   });
 
+  it("are told to go on where some are out of sight, and a click leads there", async () => {
+    const across = vi.spyOn(Element.prototype, "scrollWidth", "get").mockReturnValue(900);
+    vi.spyOn(Element.prototype, "clientWidth", "get").mockReturnValue(400);
+    await open();
+    expect(button("More layers below")).toBeNull();
+    const scrolled = vi.fn();
+    grid().scrollBy = scrolled;
+    button("More heads to the right").click();
+    expect(scrolled).toHaveBeenCalledWith({ left: 280, top: 0, behavior: "smooth" });
+    across.mockReturnValue(400);
+    grid().dispatchEvent(new Event("scroll"));
+    await settle();
+    expect(button("More heads to the right")).toBeNull();
+  });
+
+  it("are explained before their keys are", async () => {
+    await open();
+    button("Keys").click();
+    await settle();
+    const terms = [...root.querySelectorAll(".av-keys dt")].map((each) => each.textContent);
+    expect(terms.slice(0, 4)).toEqual(["a point", "● ■", "r, %", "↑ ↓ ← →"]);
+  });
+
   it("are the most trusted first where that is asked for", async () => {
     await open();
     await vi.waitFor(() => expect(tiles().join()).not.toContain("not measured"), PATIENT);
