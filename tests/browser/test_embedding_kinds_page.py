@@ -147,6 +147,14 @@ def test_heads_that_cannot_be_drawn_say_why(page: Page, tmp_path: Path) -> None:
     drawn(root, 0)
     expect(root.locator(".av-plot")).to_be_visible()
     assert len(table(page)) == 24
+    root.get_by_role("combobox", name="Show").select_option("aggregate")
+    says(root, "Largest, query")
+    page.get_by_role("button", name="layer 0, head 1").click()
+    says(root, "Layer 0, head 1: queries or keys are not finite numbers")
+    says(root, ", so there is no mean weight.")
+    # One key is as good as another, and so they share the weight.
+    page.get_by_role("button", name="layer 0, head 2").click()
+    says(root, "Largest, query 0 → key 0: 1.00.")
 
 
 @pytest.mark.parametrize("lengths", [(9,), (1, 1, 1), (2,), (1,)], ids=str)

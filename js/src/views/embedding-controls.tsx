@@ -4,7 +4,7 @@ import { useMemo } from "preact/hooks";
 import type { Corpus, Method, Projecting } from "../channel/embedding";
 import { Choice, Switch } from "../ui/frame";
 import type { ViewContext } from "../ui/mount";
-import { assign, follow, valuesOf } from "../ui/state";
+import { assign, valuesOf } from "../ui/state";
 import { counted } from "../ui/words";
 import { aggregateModelOf } from "./embedding-aggregate-model";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./embedding-data";
@@ -342,7 +342,8 @@ function Placing({ context, model }: ControlProps) {
 function Work({ context, model }: ControlProps) {
   const progress = model.overviewProgress.value;
   const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
-  const work = plotted ? (model.projection.value?.work ?? null) : null;
+  const plot = plotted ? model.projection.value : null;
+  const work = plot?.work ?? null;
   if (!plotted && progress) {
     const [done, of] = progress;
     return (
@@ -359,8 +360,8 @@ function Work({ context, model }: ControlProps) {
   if (words === "" && !context.source.carrier.makesPages) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
     // A line of the same height, so that the plot does not jump when the work begins and ends.
-    const state = follow(context.state);
-    const how = methodInWords({ ...projectingOf(state), lift: state.lift }, true);
+    // It is of the plot that is there: what was chosen last may still be awaited.
+    const how = plot ? methodInWords({ ...plot.request, lift: plot.request.way.lift }, true) : "";
     return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
   }
   if (!work || words === "") return null;

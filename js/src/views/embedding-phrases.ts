@@ -279,7 +279,10 @@ export function sentence(said: SentenceSaid): string {
   const where = capital(headInWords(at));
   if (state.shown === "aggregate") {
     const mean = said.aggregate;
-    if (!mean) return `${where}: mean weight by query position and key position.`;
+    if (!mean)
+      return said.problem
+        ? `${where}: ${said.problem}, so there is no mean weight.`
+        : `${where}: mean weight by query position and key position.`;
     return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
   }
   if (said.problem) return told(`${where}: ${said.problem}, so there is nothing to place.`);

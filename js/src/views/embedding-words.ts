@@ -111,6 +111,14 @@ function projectedAs(state: EmbeddingState, model: EmbeddingModel): Projecting {
   return instead ? { ...asked, method: "pca", dimensions } : asked;
 }
 
+/** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
+function noMean(context: Context, model: EmbeddingModel): string | null {
+  const { aggregate, current } = aggregateModelOf(context, model);
+  // A page carries none of a head whose weights are no numbers; any other has a pair that is allowed.
+  const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
+  return none ? "queries or keys are not finite numbers" : null;
+}
+
 function textsWithPoints(corpus: Corpus): number {
   return corpus.textTokens.filter((count) => count > 0).length;
 }
@@ -132,7 +140,7 @@ function saidOf(context: Context, model: EmbeddingModel, live: boolean): Sentenc
     numQueries: corpus.numQueries,
     numKeys: corpus.numKeys,
     state: { ...follow(state), ...projectedAs(follow(state), model) },
-    problem: problemOf(context, model),
+    problem: problemOf(context, model) ?? (aggregated ? noMean(context, model) : null),
     waiting: waitsForFrame(model),
     point: chosen === null ? null : pointSaid(corpus, chosen),
     lines: state.enlarged.value ? linesSaid(model) : null,
