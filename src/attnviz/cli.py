@@ -345,13 +345,9 @@ def _view(options: argparse.Namespace) -> AttentionView:
 
 
 def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
-    from attnviz.analysis.projection import missing_package
     from attnviz.show_embedding import corpus_of
     from attnviz.views.embedding import EmbeddingView
 
-    missing = missing_package(options.method)
-    if missing is not None:
-        raise ImportError(missing)
     texts = _lines(options.texts)
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     kept = {
@@ -361,21 +357,17 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     }
     if options.device != "cpu":
         kept["device"] = options.device
-    corpus = corpus_of(options.model, texts, points=options.points, seed=options.seed, **kept)
-    given = {
+    shown = {
         name: getattr(options, name)
-        for name in ("stack", "layer", "heads", "color")
+        for name in ("stack", "layer", "heads", "color", "method", "theme")
         if getattr(options, name) is not None
     }
-    return EmbeddingView(
-        corpus,
-        # Small plots are by principal components alone.
-        enlarged=options.enlarged or options.method != "pca",
-        method=options.method,
-        seed=options.seed,
-        theme=options.theme,
-        **given,
+    # Small plots are by principal components alone.
+    shown["enlarged"] = options.enlarged or options.method != "pca"
+    corpus = corpus_of(
+        options.model, texts, points=options.points, seed=options.seed, traits=shown, **kept
     )
+    return EmbeddingView(corpus, seed=options.seed, **shown)
 
 
 def _lines(path: Path) -> list[str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnviz.analysis.projection import missing_package
 from attnviz.corpus import Corpus
+from attnviz.embedding_arguments import check_place, check_traits
 from attnviz.record import AttentionRecord
 from attnviz.show import show
 from attnviz.views.embedding import EmbeddingView
@@ -102,13 +102,10 @@ def show_embedding_view(
     >>> texts = ["the cat sat on the mat", "the dog ran home"]                   # doctest: +SKIP
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
-    EmbeddingView.check_names(traits)
-    # Before a model runs for minutes.
-    missing = (
-        missing_package(traits["method"]) if traits.get("method") in ("tsne", "umap") else None
+    # Whatever is asked twice: by the check, and by the view.
+    include_layers = (
+        list(include_layers) if isinstance(include_layers, Iterable) else include_layers
     )
-    if missing is not None:
-        raise ImportError(f"method={traits['method']!r}: {missing}")
     options = {
         "target": target,
         "tokenizer": tokenizer,
@@ -124,7 +121,16 @@ def show_embedding_view(
     # None is a place: where queries and keys were computed.
     if device != "cpu":
         given["device"] = device
-    corpus = corpus_of(model, texts, points=points, seed=seed, columns=columns, **given)
+    corpus = corpus_of(
+        model,
+        texts,
+        points=points,
+        seed=seed,
+        columns=columns,
+        traits=traits,
+        include_layers=include_layers,
+        **given,
+    )
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
 
 
@@ -135,6 +141,8 @@ def corpus_of(
     points: int = _POINTS,
     seed: int = 0,
     columns: Any = None,
+    traits: Mapping[str, Any] | None = None,
+    include_layers: Iterable[int] | None = None,
     **options: Any,
 ) -> Corpus:
     """Make the corpus of what `show_embedding_view` was given.
@@ -143,6 +151,9 @@ def corpus_of(
     ----------
     model, texts, points, seed, columns
         As in `show_embedding_view`.
+    traits, include_layers : optional
+        What the corpus is to be shown with: checked before a model reads, and what only a model can
+        tell, after the first text.
     **options
         Further arguments of `attnviz.extract_corpus`, its `heads` as ``keep_heads``.
 
@@ -156,7 +167,13 @@ def corpus_of(
         If what is needed is missing, or what cannot be used is given.
     ValueError
         If there are no texts.
+    traitlets.TraitError, IndexError, ImportError
+        If it cannot be shown with `traits` and `include_layers`.
     """
+    if columns is not None and not isinstance(columns, str | Mapping):
+        columns = list(columns) if isinstance(columns, Iterable) else columns
+    shown = {} if traits is None else dict(traits)
+    EmbeddingView.check_names(shown)
     for_models = options if texts is None else {"texts": texts} | options
     if isinstance(model, Corpus):
         more = {"columns": columns} if columns is not None else {}
@@ -182,11 +199,21 @@ def corpus_of(
             "texts is missing: what the model reads, for example "
             'show_embedding_view(model, ["The cat sat.", "It rained."])'
         )
-    from attnviz.extraction.corpus import extract_corpus
+    from attnviz.extraction.corpus import read_corpus
 
+    names = [columns] if isinstance(columns, str) else columns
+    check_traits({"seed": seed} | shown, names if isinstance(names, Iterable) else ())
     if "keep_heads" in options:
         options["heads"] = options.pop("keep_heads")
-    return extract_corpus(model, texts, points=points, seed=seed, columns=columns, **options)
+    return read_corpus(
+        model,
+        texts,
+        check=lambda first: check_place(first, shown, include_layers),
+        points=points,
+        seed=seed,
+        columns=columns,
+        **options,
+    )
 
 
 def _refuse(given: Mapping[str, Any], why: str) -> None:

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 import traitlets
 from numpy.testing import assert_array_equal
@@ -138,9 +140,69 @@ def test_what_is_shown_without_a_model(
 
 def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     words_of = "UMAP needs umap: pip install 'attnviz[embedding]'"
-    monkeypatch.setattr("attnviz.show_embedding.missing_package", lambda _: words_of)
+    monkeypatch.setattr("attnviz.views.embedding.missing_package", lambda _: words_of)
     with pytest.raises(ImportError, match=r"method='umap': .*attnviz\[embedding\]"):
         av.show_embedding_view("no such model", TEXTS, method="umap")
+
+
+@pytest.mark.parametrize(
+    ("options", "message", "most"),
+    [
+        ({"color": "foo"}, "color='foo' must be one of 'type'.* 'position'.* 'ends'", 0),
+        ({"scaling": "x"}, "'scaling'.*'norms'", 0),
+        ({"shown": "x"}, "'shown'.*'aggregate'", 0),
+        ({"dimensions": 7}, "dimensions=7 must be from 2 to 3", 0),
+        ({"perplexity": 1}, "perplexity=1 must be 2 or more", 0),
+        ({"seed": 2**40}, "seed=1099511627776 must be from 0 to", 0),
+        ({"layer": "last"}, "'layer'", 0),
+        ({"heads": "all"}, "'heads'", 0),
+        ({"heads": ["a"]}, "'heads'", 0),
+        ({"layer": 99}, "layer=99", 1),
+        ({"layer": 1, "heads": [9]}, r"heads=\[9\]: layer 1 of stack 'self' has heads 0 to 3", 1),
+        ({"stack": "cross"}, "stack='cross'", 1),
+        ({"layer": 0, "include_layers": [1]}, "layer", 1),
+        ({"include_layers": [9]}, r"include_layers: layers=\[9\]", 1),
+    ],
+)
+def test_what_cannot_be_shown_is_said_before_all_is_read(
+    options: dict[str, Any], message: str, most: int, demo: tuple[Any, Any]
+) -> None:
+    model, tokenizer = demo
+    forwards = 0
+
+    def count(*_: Any) -> None:
+        nonlocal forwards
+        forwards += 1
+
+    handle = model.register_forward_pre_hook(count)
+    try:
+        with pytest.raises((traitlets.TraitError, IndexError), match=message):
+            av.show_embedding_view(
+                model, TEXTS, tokenizer=tokenizer, columns={"ends": [1, 2, 3, 4]}, **options
+            )
+    finally:
+        handle.remove()
+    assert forwards <= most
+
+
+def test_what_can_be_shown_passes_the_checks(demo: tuple[Any, Any]) -> None:
+    model, tokenizer = demo
+    view = av.show_embedding_view(
+        model,
+        pd.DataFrame({"text": TEXTS, "ends": [1, 2, 3, 4]}),
+        tokenizer=tokenizer,
+        columns=(name for name in ["ends"]),
+        include_layers=iter([1, 2]),
+        layer=np.int64(2),
+        heads=np.array([1]),
+        color="ends",
+        text=1,
+        token=2,
+        selected=range(3),
+        leave_out=["special"],
+        dimensions=3,
+    )
+    assert (view.layer, view.heads, view.color, view.selected) == (2, [1], "ends", [0, 1, 2])
 
 
 def test_an_interrupt_leaves_nothing(
@@ -236,6 +298,17 @@ def test_what_the_command_cannot_do_is_said(
     assert main([*command(in_folder, demo), *options]) == 1
     assert message in capsys.readouterr().err
     assert not list(in_folder.glob("*.html"))
+
+
+def test_the_command_checks_before_it_loads_a_model(
+    in_folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (in_folder / "texts.txt").write_text(TEXTS[0], encoding="utf-8")
+    for wrong, message in (("--color", "color='foo' must be"), ("--seed", "seed=-1 must be from")):
+        value = "-1" if wrong == "--seed" else "foo"
+        where = ["--model", "no-such-model", "--texts", "texts.txt", wrong, value]
+        assert main(["embedding-view", *where]) == 1
+        assert message in capsys.readouterr().err
 
 
 def test_wrong_usage_of_the_command(capsys: pytest.CaptureFixture[str]) -> None:

@@ -44,7 +44,7 @@ FLOORS = [
     {"spool_folders"},
     {"snapshot", "extraction"},
     {"views"},
-    {"demos", "recording"},
+    {"demos", "embedding_arguments", "recording"},
     {"show"},
     {"show_embedding"},
     {"cli", "__init__"},

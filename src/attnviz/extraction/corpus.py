@@ -7,7 +7,7 @@ import inspect
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +26,7 @@ from attnviz.paths import as_path
 from attnviz.points import checked_points, checked_seed
 from attnviz.record import AttentionRecord
 
-__all__ = ["extract_corpus"]
+__all__ = ["extract_corpus", "read_corpus"]
 
 # Arguments of `extract` that are the same for all texts.
 _ARGUMENTS = {*inspect.signature(extract).parameters} - {"inputs", "decoder_input_ids"}
@@ -107,6 +107,47 @@ def extract_corpus(
     >>> corpus                                                              # doctest: +SKIP
     <Corpus of bert-base-uncased: 212 of 25,000 texts, 9,996 points>
     """
+    return read_corpus(
+        model,
+        texts,
+        column=column,
+        points=points,
+        seed=seed,
+        columns=columns,
+        target=target,
+        spool=spool,
+        progress=progress,
+        **options,
+    )
+
+
+def read_corpus(
+    model: Any,
+    texts: Any,
+    *,
+    check: Callable[[Corpus], None] | None = None,
+    column: str = "text",
+    points: int = 10_000,
+    seed: int = 0,
+    columns: Mapping[str, Any] | Iterable[str] | None = None,
+    target: Sequence[str] | None = None,
+    spool: str | os.PathLike[str] | None = None,
+    progress: bool = True,
+    **options: Any,
+) -> Corpus:
+    """Do what `extract_corpus` does, and have the first text looked at.
+
+    Parameters
+    ----------
+    model, texts, column, points, seed, columns, target, spool, progress, **options
+        As for `extract_corpus`.
+    check : callable, optional
+        Given a corpus of the first text alone; what it raises ends the reading.
+
+    Returns
+    -------
+    Corpus
+    """
     _check_options(options)
     reading = _Reading(checked_points(points), checked_seed(seed))
     given = Texts(texts, column)
@@ -138,6 +179,12 @@ def extract_corpus(
             if record is None:
                 continue
             known.check(place, record)
+            if not reading.records:
+                # Before hours of reading: also whether there are queries and keys at all.
+                first = Corpus([record])
+                reading.stack = first.stack_names[0]
+                if check is not None:
+                    check(first)
             size = reading.take(place, record)
             bar.update(min(size, reading.points - bar.n))
             if not size and inside is not None:
@@ -176,12 +223,10 @@ class _Reading:
     empty: int = 0
     too_long: int = 0
     last_words: str = "give texts with words in them"
+    stack: str = ""
 
     def take(self, place: int, record: AttentionRecord) -> int:
         """Keep a record where it fits, and say how many points it brings."""
-        if not self.records:
-            # Before hours of reading: whether there are queries and keys at all.
-            self.stack = Corpus([record]).stack_names[0]
         stack = record.stacks.get(self.stack)
         size = 0 if stack is None else len(stack.query_tokens) + len(stack.key_tokens)
         self.smallest = min(self.smallest or size, size)
