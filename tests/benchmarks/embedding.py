@@ -39,6 +39,7 @@ from benchmarks.opening import CHROMIUM_FLAGS, VIEWPORT
 
 MARKS = ("<!-- figures of benchmarks.embedding -->", "<!-- end of figures -->")
 _REPEATS = 20
+_TURNS = 3
 _TIMEOUT_MS = 600_000
 _WAY = {"scaling": "norms", "translate": True, "lift": False}
 
@@ -280,14 +281,17 @@ def reading(sizes: Sizes) -> Iterator[Row]:
         "plain forwards": plain,
         "`extract_corpus`": lambda: av.extract_corpus(model, texts, points=10**6, progress=False),
     }
-    with one_thread():
-        for run in ways.values():
-            run()
-    for what, run in ways.items():
-        clock = Clock()
-        with one_thread():
-            run()
-        yield clock.row(f"{len(texts)} texts of {TEXT_TOKENS} tokens, GPT-2 small: {what}")
+    quickest: dict[str, tuple[float, Row]] = {}
+    # In turns, so that what else the machine does falls on both; the first loads what is needed.
+    for turn in range(_TURNS + 1):
+        for what, run in ways.items():
+            clock = Clock()
+            with one_thread():
+                run()
+            row = clock.row(f"{len(texts)} texts of {TEXT_TOKENS} tokens, GPT-2 small: {what}")
+            if turn and clock.seconds < quickest.get(what, (float("inf"),))[0]:
+                quickest[what] = clock.seconds, row
+    yield from (row for _, row in quickest.values())
 
 
 def table(rows: list[Row], browser: str) -> str:
@@ -332,6 +336,8 @@ def main() -> None:
     parts = ("overview", "many", "layouts", "pages", "reading")
     parser.add_argument("--only", nargs="*", choices=parts, default=parts, help="some of it")
     options = parser.parse_args()
+    if options.write and set(options.only) != set(parts):
+        parser.error("--write puts the whole table into the document: leave --only out")
     path = find_browser()
     if path is None:
         sys.exit(f"the benchmark needs a browser, and {HOW_TO_GET_ONE}")
