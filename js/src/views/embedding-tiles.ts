@@ -105,7 +105,7 @@ export function keyInWords(trust: TrustMap, figures: TileLayout["figures"] = "wo
       : []),
   ].join(", and ");
   const all = ofAll ? ` ${OF_ALL} Over all pairs: queries may attend to too few keys.` : "";
-  return `Below each plot: ${told}.${all} The fainter a plot, the closer its r is to 0.`;
+  return `Below each plot: ${told}.${all} The fainter a plot, the less its r is below 0.`;
 }
 
 /** Whether distances of a plot say so little of q·k that it has to be said. */
