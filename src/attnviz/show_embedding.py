@@ -7,6 +7,7 @@ from typing import Any
 
 from attnviz.corpus import Corpus
 from attnviz.embedding_arguments import check_place, check_traits
+from attnviz.pooled import whole_numbers
 from attnviz.record import AttentionRecord
 from attnviz.show import show
 from attnviz.views.embedding import EmbeddingView
@@ -102,10 +103,8 @@ def show_embedding_view(
     >>> texts = ["the cat sat on the mat", "the dog ran home"]                   # doctest: +SKIP
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
-    # Whatever is asked twice: by the check, and by the view.
-    include_layers = (
-        list(include_layers) if isinstance(include_layers, Iterable) else include_layers
-    )
+    if include_layers is not None:
+        include_layers = whole_numbers("include_layers", include_layers)
     options = {
         "target": target,
         "tokenizer": tokenizer,

@@ -154,6 +154,8 @@ def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyP
         ({"dimensions": 7}, "dimensions=7 must be from 2 to 3", 0),
         ({"perplexity": 1}, "perplexity=1 must be 2 or more", 0),
         ({"seed": 2**40}, "seed=1099511627776 must be from 0 to", 0),
+        ({"include_layers": 3}, "include_layers=3 must be a list of whole numbers", 0),
+        ({"include_layers": "01"}, "include_layers='01' must be a list of whole numbers", 0),
         ({"layer": "last"}, "'layer'", 0),
         ({"heads": "all"}, "'heads'", 0),
         ({"heads": ["a"]}, "'heads'", 0),
@@ -176,7 +178,7 @@ def test_what_cannot_be_shown_is_said_before_all_is_read(
 
     handle = model.register_forward_pre_hook(count)
     try:
-        with pytest.raises((traitlets.TraitError, IndexError), match=message):
+        with pytest.raises((traitlets.TraitError, IndexError, TypeError), match=message):
             av.show_embedding_view(
                 model, TEXTS, tokenizer=tokenizer, columns={"ends": [1, 2, 3, 4]}, **options
             )
