@@ -342,7 +342,12 @@ export class EmbeddingPageCarrier implements Carrier {
       weights.push((code / 255) ** 2);
     }
     const covered = weights.reduce((sum, weight) => sum + weight, 0);
-    return { header: { points, weights, covered, of: last - first }, data: null };
+    const stacks = this.#data.description.stacks;
+    const causal = stacks.find((each) => each.name === request.stack)?.causal;
+    let of = last - first;
+    // No key that lies ahead of a query that may not look there.
+    while (causal && of > 0 && corpus.positionOf(first + of - 1) > corpus.positionOf(point)) of--;
+    return { header: { points, weights, covered, of }, data: null };
   }
 
   async #image({ text, index }: { text: number; index: number }): Promise<Reply> {

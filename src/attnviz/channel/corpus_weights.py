@@ -139,7 +139,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
         ``points``, the strongest keys of a query that are points (of a key, the queries that give
         it most), the strongest first; their ``weights``; ``covered``, which share of the query's
         weight these keys get (of a key, which share of the weight it gets from the queries that
-        were looked at); ``of``, how many of its text there are in all.
+        were looked at); ``of``, how many of its text there are that the mask lets through.
 
     Raises
     ------
@@ -154,15 +154,15 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
     if point < points.num_queries:
         text, position = int(points.query_text[point]), int(points.query_position[point])
         own_points = points.keys_of(text)
-        weights = (
-            corpus.records[text]
-            .stack(stack)
-            .weights(layer=layer, head=head, rows=slice(position, position + 1))[0]
-        )
+        row = slice(position, position + 1)
+        own = corpus.records[text].stack(stack)
+        weights = own.weights(layer=layer, head=head, rows=row)[0]
         _check(weights, layer, head)
         total = float(weights.sum(dtype=np.float64))
         numbers = points.num_queries + np.arange(own_points.start, own_points.stop)
         found = weights[points.key_position[own_points]]
+        let_through = own.allowed(layer=layer, head=head, rows=row)[0]
+        let_through = let_through[points.key_position[own_points]]
     else:
         key = point - points.num_queries
         text, position = int(points.key_text[key]), int(points.key_position[key])
@@ -179,6 +179,9 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
         )
         _check(found, layer, head)
         total = float(found.sum(dtype=np.float64))
+        column = slice(position, position + 1)
+        let_through = own.allowed(layer=layer, head=head, columns=column)[:, 0]
+        let_through = let_through[points.query_position[own_points]]
     strongest = np.argsort(-found, kind="stable")[:MOST_LINES]
     strongest = strongest[found[strongest] > 0]
     shown = found[strongest]
@@ -186,7 +189,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
         "points": numbers[strongest].tolist(),
         "weights": [float(each) for each in shown],
         "covered": float(shown.sum(dtype=np.float64)) / total if total > 0 else 0.0,
-        "of": own_points.stop - own_points.start,
+        "of": int(let_through.sum()),
     }
 
 
