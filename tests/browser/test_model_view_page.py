@@ -166,8 +166,8 @@ def test_numbers_of_the_detail_are_the_weights(page: Page, tmp_path: Path) -> No
     box = plot.bounding_box()
     assert box is not None
     seen: dict[tuple[int, int], float] = {}
-    for y in range(10, int(box["height"]), 9):
-        for x in range(10, int(box["width"]), 15):
+    for y in range(10, int(box["height"]), 18):
+        for x in range(10, int(box["width"]), 30):
             page.mouse.move(box["x"] + x, box["y"] + y)
             for text in hint.all_text_contents():
                 said = re.search(r"“t(\d)” \(\d\) → “t(\d)” \(\d\).*?([\d.]+) ± 0\.004$", text)
