@@ -9,6 +9,7 @@ import { fromBase64, inflate } from "./codec";
 import type { CorpusAnswer } from "./corpus";
 import { Corpus } from "./corpus";
 import type {
+  AggregateHeader,
   HeadRequest,
   HeadTrust,
   OverviewRequest,
@@ -40,15 +41,7 @@ interface CarriedEmbeddingLayer {
   points: string;
   norms: { low: number[]; high: number[]; data: string };
   trust: (HeadTrust | null)[];
-  aggregate: {
-    rows: number;
-    columns: number;
-    query_edges: number[];
-    key_edges: number[];
-    texts: number;
-    of_texts: number;
-    queries: number;
-    of_queries: number;
+  aggregate: AggregateHeader & {
     /** Of each head; its weights are this times ((code - 1) / 254)², and -1 for code 0. */
     maximum: number[];
     data: string;

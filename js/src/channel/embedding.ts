@@ -322,6 +322,18 @@ export async function normsOf(
   return source.question("norms", request, read, (norms) => norms.byteLength, signal);
 }
 
+/** What a reply says about its mean weights. */
+export interface AggregateHeader {
+  rows: number;
+  columns: number;
+  query_edges: number[];
+  key_edges: number[];
+  texts: number;
+  of_texts: number;
+  queries: number;
+  of_queries: number;
+}
+
 /** Mean weight by position, in at most `size` by `size` bins. */
 export async function aggregateOf(
   source: Source,
@@ -330,16 +342,7 @@ export async function aggregateOf(
 ): Promise<Aggregate> {
   const { layer, head } = request;
   const read = async (reply: Reply): Promise<Aggregate> => {
-    const header = reply.header as {
-      rows: number;
-      columns: number;
-      query_edges: number[];
-      key_edges: number[];
-      texts: number;
-      of_texts: number;
-      queries: number;
-      of_queries: number;
-    };
+    const header = reply.header as AggregateHeader;
     const { rows, columns, query_edges, key_edges, texts, queries } = header;
     const bytes = await bytesOf(reply, (part) =>
       source.carrier.ask("aggregate", { ...request, part }, signal),

@@ -8,11 +8,13 @@ import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { Choice } from "../ui/frame";
+import { bringIntoSight, cellId, cellOf, stepOf } from "../ui/head-grid";
 import type { ViewContext } from "../ui/mount";
 import { type Hint, HintBox } from "../ui/plot";
 import { same } from "../ui/state";
 import { type EmbeddingState, type HeadPlace, headKey } from "./embedding-data";
 import type { EmbeddingModel } from "./embedding-model";
+import { type Beyond, beyondOf, MoreTiles } from "./embedding-overview-beyond";
 import type { OverviewTiles } from "./embedding-overview-model";
 import { Painter } from "./embedding-overview-painter";
 import { formatCorrelation, TRUST_HELP } from "./embedding-phrases";
@@ -94,15 +96,7 @@ function Tiles(props: Inner) {
   };
   useEffect(look, [layout]);
 
-  const cellAt = (event: Event): HeadPlace | null => {
-    const id = (event.target as Element).closest("[role=gridcell]")?.id;
-    const [layer, head] =
-      id
-        ?.slice(prefix.length + 1)
-        .split("-")
-        .map(Number) ?? [];
-    return layer === undefined || head === undefined ? null : { layer, head };
-  };
+  const cellAt = (event: Event): HeadPlace | null => cellOf(event, prefix);
 
   // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls.
   useEffect(() => {
@@ -164,7 +158,7 @@ function Tiles(props: Inner) {
         }
         aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
         aria-colcount={layout.columns + (grid.columns ? 1 : 0)}
-        aria-activedescendant={inSight && active ? idOf(prefix, active) : undefined}
+        aria-activedescendant={inSight && active ? cellId(prefix, active) : undefined}
         style={`width:${layout.boxWidth}px;height:${layout.boxHeight}px`}
         onScroll={(event) => {
           tiles.scrollTop.value = event.currentTarget.scrollTop;
@@ -202,77 +196,9 @@ function Tiles(props: Inner) {
   );
 }
 
-/** Where tiles go on out of sight. */
-interface Beyond {
-  right: boolean;
-  below: boolean;
-}
-
-function beyondOf(box: HTMLElement | null): Beyond {
-  if (!box) return { right: false, below: false };
-  return {
-    right: box.scrollLeft + box.clientWidth < box.scrollWidth - 1,
-    below: box.scrollTop + box.clientHeight < box.scrollHeight - 1,
-  };
-}
-
-/** Tells at an edge that there are more, because a bar is often hidden; a click leads there. */
-function MoreTiles({ box, beyond }: { box: Inner["box"]; beyond: Beyond }) {
-  const by = (across: number, down: number): void => {
-    const { clientWidth = 0, clientHeight = 0 } = box.current ?? {};
-    const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
-    box.current?.scrollBy({ ...to, behavior: "smooth" });
-  };
-  // Arrow keys move over the heads anyway: no stop for the keyboard.
-  return (
-    <>
-      {beyond.right && (
-        <button
-          type="button"
-          tabIndex={-1}
-          class="av-embedding-beyond av-embedding-right"
-          aria-label="More heads to the right"
-          title="More heads to the right"
-          onClick={() => by(1, 0)}
-        >
-          ›
-        </button>
-      )}
-      {beyond.below && (
-        <button
-          type="button"
-          tabIndex={-1}
-          class="av-embedding-beyond av-embedding-below"
-          aria-label="More layers below"
-          title="More layers below"
-          onClick={() => by(0, 1)}
-        >
-          ⌄
-        </button>
-      )}
-    </>
-  );
-}
-
-function idOf(prefix: string, { layer, head }: HeadPlace): string {
-  return `${prefix}-${layer}-${head}`;
-}
-
 /** Does what a key asks for; false where it asks for nothing here. */
 function pressed(key: string, tiles: OverviewTiles): boolean {
-  const layout = tiles.layout.peek();
-  const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
-  const steps: Record<string, [number, number]> = {
-    ArrowUp: [-1, 0],
-    ArrowDown: [1, 0],
-    ArrowLeft: [0, -1],
-    ArrowRight: [0, 1],
-    Home: [0, -Number.MAX_SAFE_INTEGER],
-    End: [0, Number.MAX_SAFE_INTEGER],
-    PageUp: [-page, 0],
-    PageDown: [page, 0],
-  };
-  const step = steps[key];
+  const step = stepOf(key, tiles.layout.peek());
   if (step) {
     tiles.step(...step);
     return true;
@@ -323,17 +249,7 @@ function useKeptInSight({ model, tiles, box }: Inner): void {
   const head = model.head.value;
   const show = (cell: HeadPlace | null): void => {
     const at = grid && findCell(grid, cell);
-    const view = box.current;
-    if (!at || !layout || !view) return;
-    const y = at.row * layout.down;
-    const height = layout.boxHeight - layout.top - (layout.width > layout.boxWidth ? 15 : 0);
-    if (y < view.scrollTop) view.scrollTop = y;
-    else if (y + layout.down > view.scrollTop + height) view.scrollTop = y + layout.down - height;
-    const x = at.column * layout.across;
-    const width = layout.boxWidth - layout.left - (layout.height > layout.boxHeight ? 15 : 0);
-    if (x < view.scrollLeft) view.scrollLeft = x;
-    else if (x + layout.across > view.scrollLeft + width)
-      view.scrollLeft = x + layout.across - width;
+    if (at && layout && box.current) bringIntoSight(box.current, layout, at);
   };
   useEffect(() => {
     if (cursor) show(cursor);
@@ -428,7 +344,7 @@ function Tile(props: RowProps & { cell: ScoredCell; column: number }) {
   return (
     <>
       <div
-        id={idOf(prefix, cell)}
+        id={cellId(prefix, cell)}
         role="gridcell"
         class={`av-embedding-tile${at ? " av-embedding-cursor" : ""}`}
         aria-colindex={column + (grid.columns ? 2 : 1)}

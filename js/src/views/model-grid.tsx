@@ -7,6 +7,7 @@
 import { type Signal, useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
+import { bringIntoSight, cellId, cellOf, stepOf } from "../ui/head-grid";
 import type { ViewContext } from "../ui/mount";
 import { headColor } from "../ui/palette";
 import { type Hint, HintBox } from "../ui/plot";
@@ -48,15 +49,7 @@ export function ModelGrid(props: GridProps) {
   useKeptInSight(props);
   if (!grid || !layout || !sight) return null;
 
-  const cellAt = (event: Event): Cell | null => {
-    const id = (event.target as Element).closest("[role=gridcell]")?.id;
-    const [layer, head] =
-      id
-        ?.slice(prefix.length + 1)
-        .split("-")
-        .map(Number) ?? [];
-    return layer === undefined || head === undefined ? null : { layer, head };
-  };
+  const cellAt = (event: Event): Cell | null => cellOf(event, prefix);
   const onPointerMove = (event: PointerEvent): void => {
     const cell = cellAt(event);
     const bounds = place.current?.getBoundingClientRect();
@@ -102,7 +95,7 @@ export function ModelGrid(props: GridProps) {
         }
         aria-rowcount={grid.rows.length + (grid.columns ? 1 : 0)}
         aria-colcount={layout.columns + (grid.columns ? 1 : 0)}
-        aria-activedescendant={inSight && active ? idOf(prefix, active) : undefined}
+        aria-activedescendant={inSight && active ? cellId(prefix, active) : undefined}
         style={`width:${layout.boxWidth}px;height:${layout.boxHeight}px;--av-cell:${layout.cell + 2}px`}
         onScroll={(event) => {
           const { scrollLeft, scrollTop } = event.currentTarget;
@@ -136,25 +129,9 @@ export function ModelGrid(props: GridProps) {
   );
 }
 
-function idOf(prefix: string, cell: Cell): string {
-  return `${prefix}-${cell.layer}-${cell.head}`;
-}
-
 /** Does what a key asks for; false where it asks for nothing here. */
 function pressed(key: string, model: ModelModel): boolean {
-  const layout = model.layout.peek();
-  const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
-  const steps: Record<string, [number, number]> = {
-    ArrowUp: [-1, 0],
-    ArrowDown: [1, 0],
-    ArrowLeft: [0, -1],
-    ArrowRight: [0, 1],
-    Home: [0, -Number.MAX_SAFE_INTEGER],
-    End: [0, Number.MAX_SAFE_INTEGER],
-    PageUp: [-page, 0],
-    PageDown: [page, 0],
-  };
-  const step = steps[key];
+  const step = stepOf(key, model.layout.peek());
   if (step) {
     model.step(...step);
     return true;
@@ -181,18 +158,7 @@ function useKeptInSight({ context, model, box }: GridProps): void {
   const layer = model.place.value?.layer;
   const show = (cell: Cell | null, acrossToo: boolean): void => {
     const at = grid && findCell(grid, cell);
-    if (!at || !layout || !box.current) return;
-    const y = at.row * layout.down;
-    const height = layout.boxHeight - layout.top - (layout.width > layout.boxWidth ? 15 : 0);
-    const view = box.current;
-    if (y < view.scrollTop) view.scrollTop = y;
-    else if (y + layout.down > view.scrollTop + height) view.scrollTop = y + layout.down - height;
-    if (!acrossToo) return;
-    const x = at.column * layout.across;
-    const width = layout.boxWidth - layout.left - (layout.height > layout.boxHeight ? 15 : 0);
-    if (x < view.scrollLeft) view.scrollLeft = x;
-    else if (x + layout.across > view.scrollLeft + width)
-      view.scrollLeft = x + layout.across - width;
+    if (at && layout && box.current) bringIntoSight(box.current, layout, at, acrossToo);
   };
   const shape = layout && JSON.stringify(layout);
   useEffect(() => {
@@ -292,7 +258,7 @@ function Row(props: GridProps & { row: number; prefix: string; grid: Grid; layou
         return (
           <div
             key={`${cell.layer} ${cell.head}`}
-            id={idOf(prefix, cell)}
+            id={cellId(prefix, cell)}
             role="gridcell"
             class={`av-model-cell${at ? " av-model-cursor" : ""}`}
             // Cells beside each other count on from the first.
