@@ -39,6 +39,11 @@ class KeptAnswers(Generic[_Value]):
         self._lock = threading.Lock()
         self._values: OrderedDict[Hashable, _Value] = OrderedDict()
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are kept."""
+        return self._bytes
+
     def get(self, key: Hashable) -> _Value | None:
         """What is kept under a key.
 

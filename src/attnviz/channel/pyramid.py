@@ -17,7 +17,6 @@ be cancelled, and whatever stops the work in the middle leaves all that was done
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -28,6 +27,7 @@ from numpy.typing import NDArray
 
 from attnviz.channel.cells import CellRows
 from attnviz.channel.head_mean import HeadMean
+from attnviz.channel.kept_answers import KeptAnswers
 from attnviz.channel.row_sums import RowSums
 from attnviz.kept import vectors_of_layer
 from attnviz.stack import AttentionStack
@@ -126,14 +126,13 @@ class Pyramids:
     """
 
     def __init__(self, sums: RowSums, kept_bytes: int = CELL_BYTES) -> None:
-        self._limit = kept_bytes
-        self._kept: OrderedDict[object, CellRows] = OrderedDict()
+        self._kept: KeptAnswers[CellRows] = KeptAnswers(kept_bytes, lambda cells: cells.num_bytes)
         self._sums = sums
 
     @property
     def num_bytes(self) -> int:
         """Bytes of cells that are kept."""
-        return sum(each.num_bytes for each in self._kept.values())
+        return self._kept.num_bytes
 
     def tile(
         self,
@@ -213,12 +212,10 @@ class Pyramids:
 
     def _cells(self, mean: HeadMean, rows: slice, columns: slice, level: int) -> CellRows:
         name = (mean.name, level, rows.start, columns.start)
-        if name not in self._kept:
-            self._kept[name] = CellRows(mean, rows, columns, level)
-        self._kept.move_to_end(name)
-        while len(self._kept) > 1 and self.num_bytes > self._limit:
-            self._kept.popitem(last=False)
-        return self._kept[name]
+        cells = self._kept.get(name)
+        if cells is None:
+            self._kept[name] = cells = CellRows(mean, rows, columns, level)
+        return cells
 
 
 def _stored_level(mean: HeadMean) -> int:

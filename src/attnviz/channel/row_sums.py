@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.channel.kept_answers import KeptAnswers
 from attnviz.kept import vectors_of_head
 from attnviz.softmax import normalized, tiles
 from attnviz.stack import AttentionStack
@@ -42,8 +41,7 @@ class RowSums:
     """
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
-        self._limit = kept_bytes
-        self._kept: OrderedDict[tuple[str, int, int], torch.Tensor] = OrderedDict()
+        self._kept: KeptAnswers[torch.Tensor] = KeptAnswers(kept_bytes, lambda sums: sums.nbytes)
 
     def block(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice, columns: slice
@@ -156,14 +154,12 @@ class RowSums:
             float32, (queries,), on the CPU wherever the record lies; NaN where nothing is known.
         """
         key = (stack.name, layer, head)
-        if key not in self._kept:
-            self._kept[key] = torch.full((len(stack.query_tokens),), torch.nan)
-        self._kept.move_to_end(key)
-        while len(self._kept) > 1 and self.num_bytes > self._limit:
-            self._kept.popitem(last=False)
-        return self._kept[key]
+        sums = self._kept.get(key)
+        if sums is None:
+            self._kept[key] = sums = torch.full((len(stack.query_tokens),), torch.nan)
+        return sums
 
     @property
     def num_bytes(self) -> int:
         """Bytes that are kept."""
-        return sum(sums.nbytes for sums in self._kept.values())
+        return self._kept.num_bytes
