@@ -1,6 +1,5 @@
-// Builds each view, src/views/<view>.tsx, into ONE file, ../src/attnviz/static/<view>.js, and the
+// Builds each view, src/views/<view>/index.tsx, into ONE file, ../src/attnviz/static/<view>.js, and the
 // same for exported pages, <view>-page.js: the one asks a kernel, the other what the page carries.
-// A file with a hyphen in its name (head-plot.tsx) is a part of a view and no view.
 //
 //   node build.mjs            build once; fails when a bundle is over its limit
 //   node build.mjs --watch    build again on every change
@@ -27,12 +26,13 @@ const LIMITS_KB = { dashboard: 240, model: 170, embedding: 300 };
 
 const watching = process.argv.includes("--watch");
 
-const entryPoints = readdirSync(viewsFolder)
-  .filter((name) => /^[a-z]+\.tsx$/.test(name))
-  .sort()
-  .map((name) => join(viewsFolder, name));
-if (entryPoints.length === 0) {
-  console.error(`No view to build: ${viewsFolder} holds no <view>.tsx.`);
+const views = readdirSync(viewsFolder).sort();
+const entryPoints = views.map((view) => ({
+  in: join(viewsFolder, view, "index.tsx"),
+  out: view,
+}));
+if (views.length === 0) {
+  console.error(`No view to build: ${viewsFolder} holds no <view>/index.tsx.`);
   process.exit(1);
 }
 
@@ -108,7 +108,6 @@ if (watching) {
   console.log("Watching js/src. Stop with Ctrl+C.");
 } else {
   // A view that was renamed must not leave its old bundle behind in the wheel.
-  const views = entryPoints.map((path) => basename(path, ".tsx"));
   const expected = new Set(views.flatMap((view) => [`${view}.js`, `${view}-page.js`]));
   for (const name of readdirSync(staticFolder)) {
     if (name.endsWith(".js") && !expected.has(name)) rmSync(join(staticFolder, name));

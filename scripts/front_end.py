@@ -35,8 +35,7 @@ class FrontEndError(Exception):
 
 def bundles() -> list[Path]:
     """The files that a build makes: for each view one for widgets and one for exported pages."""
-    # head-plot.tsx is a part of head.tsx, and no view.
-    views = sorted(path.stem for path in VIEWS.glob("*.tsx") if "-" not in path.stem)
+    views = sorted(path.parent.name for path in VIEWS.glob("*/index.tsx"))
     return [STATIC / f"{view}{use}.js" for view in views for use in ("", "-page")]
 
 

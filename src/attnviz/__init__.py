@@ -15,29 +15,29 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from attnviz import demos
-    from attnviz.corpus import Corpus
+    from attnviz.corpus.corpus import Corpus
+    from attnviz.corpus.extract import extract_corpus
+    from attnviz.embedding.show import show_embedding_view
+    from attnviz.embedding.view import EmbeddingView
     from attnviz.extraction import extract
-    from attnviz.extraction.corpus import extract_corpus
-    from attnviz.images import PatchGrid
-    from attnviz.predictions import Candidate, Prediction
-    from attnviz.projected import ProjectedKeys
-    from attnviz.record import AttentionRecord, load
-    from attnviz.show import (
+    from attnviz.record.given.projected_keys import ProjectedKeys
+    from attnviz.record.images import PatchGrid
+    from attnviz.record.predictions import Candidate, Prediction
+    from attnviz.record.record import AttentionRecord, load
+    from attnviz.record.stack import AttentionStack
+    from attnviz.record.tokens import Tokens
+    from attnviz.views.dashboard import Dashboard
+    from attnviz.views.head import HeadView
+    from attnviz.views.matrix import MatrixView
+    from attnviz.views.model import ModelView
+    from attnviz.views.neuron import NeuronView
+    from attnviz.views.show import (
         dashboard,
         show_head_view,
         show_matrix_view,
         show_model_view,
         show_neuron_view,
     )
-    from attnviz.show_embedding import show_embedding_view
-    from attnviz.stack import AttentionStack
-    from attnviz.tokens import Tokens
-    from attnviz.views.dashboard import Dashboard
-    from attnviz.views.embedding import EmbeddingView
-    from attnviz.views.head import HeadView
-    from attnviz.views.matrix import MatrixView
-    from attnviz.views.model import ModelView
-    from attnviz.views.neuron import NeuronView
 
 __version__ = "0.1.0"
 
@@ -69,29 +69,29 @@ __all__ = [
 ]
 
 _HOMES = {
-    "AttentionRecord": "attnviz.record",
-    "AttentionStack": "attnviz.stack",
-    "Candidate": "attnviz.predictions",
-    "Corpus": "attnviz.corpus",
+    "AttentionRecord": "attnviz.record.record",
+    "AttentionStack": "attnviz.record.stack",
+    "Candidate": "attnviz.record.predictions",
+    "Corpus": "attnviz.corpus.corpus",
     "Dashboard": "attnviz.views.dashboard",
-    "EmbeddingView": "attnviz.views.embedding",
+    "EmbeddingView": "attnviz.embedding.view",
     "HeadView": "attnviz.views.head",
     "MatrixView": "attnviz.views.matrix",
     "ModelView": "attnviz.views.model",
     "NeuronView": "attnviz.views.neuron",
-    "PatchGrid": "attnviz.images",
-    "Prediction": "attnviz.predictions",
-    "ProjectedKeys": "attnviz.projected",
-    "Tokens": "attnviz.tokens",
-    "dashboard": "attnviz.show",
+    "PatchGrid": "attnviz.record.images",
+    "Prediction": "attnviz.record.predictions",
+    "ProjectedKeys": "attnviz.record.given.projected_keys",
+    "Tokens": "attnviz.record.tokens",
+    "dashboard": "attnviz.views.show",
     "extract": "attnviz.extraction",
-    "extract_corpus": "attnviz.extraction.corpus",
-    "load": "attnviz.record",
-    "show_embedding_view": "attnviz.show_embedding",
-    "show_head_view": "attnviz.show",
-    "show_matrix_view": "attnviz.show",
-    "show_model_view": "attnviz.show",
-    "show_neuron_view": "attnviz.show",
+    "extract_corpus": "attnviz.corpus.extract",
+    "load": "attnviz.record.record",
+    "show_embedding_view": "attnviz.embedding.show",
+    "show_head_view": "attnviz.views.show",
+    "show_matrix_view": "attnviz.views.show",
+    "show_model_view": "attnviz.views.show",
+    "show_neuron_view": "attnviz.views.show",
 }
 
 

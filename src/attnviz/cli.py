@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import attnviz
-from attnviz.host import offer_file
+from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
-    from attnviz.record import AttentionRecord
-    from attnviz.snapshot.limits import PagePrecision
+    from attnviz.embedding.view import EmbeddingView
+    from attnviz.pages.limits import PagePrecision
+    from attnviz.record.record import AttentionRecord
     from attnviz.views.base import AttentionView
-    from attnviz.views.embedding import EmbeddingView
 
 __all__ = ["main"]
 
@@ -241,8 +241,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     from traitlets import TraitError
 
-    from attnviz.snapshot.file_kinds import check_file_kind
-    from attnviz.snapshot.limits import check_options, check_top_keys
+    from attnviz.pages.file_kinds import check_file_kind
+    from attnviz.pages.limits import check_options, check_top_keys
 
     precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
     try:
@@ -277,7 +277,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _demo(options: argparse.Namespace) -> AttentionView:
     from attnviz import demos
-    from attnviz.recording import record_of
+    from attnviz.views.recording import record_of
 
     print(f"attnviz: running the demo model {options.model!r}", file=sys.stderr)
     model, reader = demos.load(options.model)
@@ -314,7 +314,7 @@ def _read_by(model: str, reader: Any) -> dict[str, Any]:
 
 
 def _view(options: argparse.Namespace) -> AttentionView:
-    from attnviz.recording import record_of
+    from attnviz.views.recording import record_of
 
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     text = options.text if options.text_pair is None else (options.text, options.text_pair)
@@ -345,8 +345,8 @@ def _view(options: argparse.Namespace) -> AttentionView:
 
 
 def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
-    from attnviz.show_embedding import corpus_of
-    from attnviz.views.embedding import EmbeddingView
+    from attnviz.embedding.show import corpus_of
+    from attnviz.embedding.view import EmbeddingView
 
     texts = _lines(options.texts)
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)

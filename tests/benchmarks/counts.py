@@ -21,11 +21,11 @@ import torch
 from playwright.sync_api import Browser, sync_playwright
 from transformers import GPT2Config, GPT2Model
 
+import attnviz
 import attnviz as av
-from attnviz import static_files
-from attnviz.record import AttentionRecord
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord
 from attnviz.views.base import AttentionView
-from attnviz.weights import QueryKeyAttention
 from benchmarks.corpora import made
 from benchmarks.inputs import texts, weights
 from benchmarks.live import LiveView, logits_computed
@@ -44,7 +44,7 @@ Counts = dict[str, int]
 
 
 def _bundles() -> Iterator[tuple[str, int]]:
-    folder = Path(static_files.__file__).parent / "static"
+    folder = Path(attnviz.__file__).parent / "static"
     for path in sorted(folder.glob("*.js")):
         yield f"bundle {path.stem}: bytes", path.stat().st_size
 

@@ -26,10 +26,10 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from transformers import GPT2Config, GPT2Model
 
 import attnviz as av
-from attnviz.analysis.side_by_side import one_thread
-from attnviz.channel.embedding import EmbeddingAnswers
-from attnviz.channel.plot import placing_of
-from attnviz.snapshot.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.embedding.server.plot import placing_of
+from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.threads import one_thread
+from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
 from benchmarks.clock import Clock, Row, in_words
 from benchmarks.corpora import TEXT_TOKENS, made
 from benchmarks.guarded import ROOT

@@ -15,12 +15,12 @@ from unittest import mock
 
 from playwright.sync_api import Page
 
-from attnviz.channel.corpus_server import CorpusServer
-from attnviz.channel.kernel import KernelChannel
-from attnviz.channel.server import RecordServer
+from attnviz.embedding.server.server import CorpusServer
+from attnviz.embedding.view import EmbeddingView
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.server.kernel import KernelChannel
+from attnviz.server.server import RecordServer
 from attnviz.views.base import AttentionView
-from attnviz.views.embedding import EmbeddingView
-from attnviz.weights import QueryKeyAttention
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
 # is at rest when it is drawn and nothing has been asked or answered for a while.

@@ -12,7 +12,7 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.analysis import embedding
+from attnviz.embedding import placement as embedding
 from unit.made_corpora import attention
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.analysis import embedding
+from attnviz.embedding import placement as embedding
 from browser.embedding_pages import (
     HEADS,
     LAYERS,

@@ -10,7 +10,7 @@ import pytest
 import torch
 from playwright.sync_api import expect
 
-from attnviz.views.embedding import EmbeddingView
+from attnviz.embedding.view import EmbeddingView
 from browser.accessibility import check
 from unit.made_corpora import corpus, with_vectors
 

@@ -45,7 +45,7 @@ second = av.HeadView(av.AttentionRecord.from_weights(weights, {HOSTILE!r}, model
 second
 """
 BROKEN = """
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 vectors = torch.full((1, 3, 4), torch.nan)
 stack = av.AttentionStack(
     "self", {0: QueryKeyAttention(vectors, vectors, scale=1.0)}, av.Tokens.of(["a", "b", "c"])

@@ -30,7 +30,7 @@ import sys
 sys.path.insert(0, {str(Path(__file__).parents[1])!r})
 import torch
 import attnviz as av
-from attnviz.channel.server import RecordServer
+from attnviz.server.server import RecordServer
 from unit.long_records import long_record
 torch.set_num_threads(1)
 asked = []

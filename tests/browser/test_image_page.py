@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.weights import GivenWeights
+from attnviz.record.attention import GivenWeights
 from browser.accessibility import check
 from unit.records import captioned_record, drawn_image, image_record, shares
 

@@ -34,7 +34,7 @@ view
 """
 # Replies that compute for a moment alone: whoever stops them is in time.
 SMALL_STEPS = """
-from attnviz.channel.pyramid import Budget
+from attnviz.server.pyramid import Budget
 usual = Budget.__init__.__defaults__
 Budget.__init__.__defaults__ = (0.001, *usual[1:])
 """

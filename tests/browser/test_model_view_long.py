@@ -13,13 +13,13 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz import sampled
-from attnviz.masks import BandMask
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.sampled import sampled_queries
-from attnviz.tokens import Tokens
+from attnviz.record import sampled
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.sampled import sampled_queries
+from attnviz.record.tokens import Tokens
 from attnviz.views.model import ModelView
-from attnviz.weights import QueryKeyAttention
 from browser.accessibility import check
 from browser.hosts import FIRST_PICTURE
 from unit.records import vectors, words
@@ -197,11 +197,11 @@ def test_figures_and_tables_carry_the_strips(
 
 LIVE = """
 import torch, attnviz as av
-from attnviz.channel.server import RecordServer
-from attnviz.masks import BandMask
-from attnviz.record import AttentionStack
-from attnviz.tokens import Tokens
-from attnviz.weights import QueryKeyAttention
+from attnviz.server.server import RecordServer
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.record.attention import QueryKeyAttention
 
 asked, answer = [], RecordServer.reply
 def reply(self, name, arguments):

@@ -26,7 +26,7 @@ view = NeuronView(record, layer=3, heads=[1], token=10)
 view
 """
 BROKEN = """
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 vectors = torch.full((1, 3, 4), torch.nan)
 stack = av.AttentionStack(
     "self", {0: QueryKeyAttention(vectors, vectors, scale=1.0)}, av.Tokens.of(["a", "b", "c"])

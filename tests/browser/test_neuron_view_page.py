@@ -16,12 +16,12 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.masks import BandMask, DistanceBias
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.snapshot import vectors as carried
-from attnviz.tokens import Tokens
+from attnviz.pages import vectors as carried
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DistanceBias
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
 from attnviz.views.neuron import NeuronView
-from attnviz.weights import QueryKeyAttention
 
 if TYPE_CHECKING:
     from pathlib import Path

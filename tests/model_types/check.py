@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 
 import attnviz
 from attnviz import AttentionRecord
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 from model_types.build import tiny_model
 from model_types.compare import ROUNDED, TOLERANCE, Comparison, Match, compare
 from model_types.control import unnoticed

@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord
-from attnviz.weights import LayerAttention
+from attnviz.record.attention import LayerAttention
 from model_types.reference import Weights
 from model_types.shapes import layouts
 

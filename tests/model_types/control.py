@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import torch
 
-from attnviz.weights import GivenWeights, LayerAttention, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from model_types.compare import Match, layer_weights
 
 __all__ = ["NOTICED", "unnoticed"]

@@ -13,7 +13,7 @@ import torch
 import transformers
 
 from attnviz import AttentionRecord, AttentionStack, extract
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 
 pytestmark = pytest.mark.gpu
 
@@ -177,9 +177,9 @@ def test_weights_of_few_bits(make_model: Callable[..., Any], tmp_path: Path, bit
 
 @pytest.mark.parametrize("level", [0, 2, 6])
 def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
-    from attnviz.channel.pyramid import Budget
-    from attnviz.channel.server import RecordServer
-    from attnviz.channel.tiles import answered_tile
+    from attnviz.server.pyramid import Budget
+    from attnviz.server.server import RecordServer
+    from attnviz.server.tiles import answered_tile
     from unit.long_records import long_record
 
     record = long_record(8192, heads=2, key_heads=1)

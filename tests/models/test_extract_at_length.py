@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from attnviz import AttentionRecord, extract
-from attnviz.kept import vectors_of_layer
+from attnviz.record.head_subset import vectors_of_layer
 from models.counting import LiveTensors
 from models.tiny import built
 

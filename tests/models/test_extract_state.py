@@ -14,7 +14,7 @@ from packaging.version import Version
 from transformers.modeling_utils import AttentionInterface
 
 from attnviz.extraction import extract
-from attnviz.extraction.dispatch import AttentionCall, capturing
+from attnviz.extraction.capture.dispatch import AttentionCall, capturing
 
 pytestmark = pytest.mark.models
 

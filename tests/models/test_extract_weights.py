@@ -13,8 +13,8 @@ import torch
 import transformers
 
 from attnviz.extraction import extract
-from attnviz.masks import BandMask, DistanceBias
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DistanceBias
 
 pytestmark = pytest.mark.models
 

@@ -23,7 +23,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
-from attnviz.tokens import visible
+from attnviz.record.tokens import visible
 from attnviz.views.base import AttentionView
 
 pytestmark = [

@@ -356,7 +356,7 @@ def test_a_long_text_shows_a_bar(
 ) -> None:
     import tqdm.auto
 
-    from attnviz.extraction import generate
+    from attnviz.extraction.inputs import generate
 
     def at_once(*arguments: Any, **options: Any) -> Any:
         return tqdm.auto.tqdm(*arguments, **options | {"delay": 0, "mininterval": 0})

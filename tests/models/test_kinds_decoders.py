@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.masks import BandMask
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
 from models.tiny import SIZE, assert_own, built, extracted, own_fields, own_modules
 
 pytestmark = pytest.mark.models

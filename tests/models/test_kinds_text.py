@@ -14,8 +14,8 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import extract
-from attnviz.masks import BandMask, DistanceBias
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DistanceBias
 from models.tiny import SIZE, assert_own, built, extracted, own_fields
 
 pytestmark = pytest.mark.models

@@ -15,8 +15,8 @@ from transformers.models.swin import modeling_swin
 from transformers.models.swinv2 import modeling_swinv2
 
 from attnviz import extract
-from attnviz.weights import QueryKeyAttention
-from attnviz.windows import WindowMask
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.windows import WindowMask
 from models.tiny import (
     Weights,
     built,

@@ -15,7 +15,7 @@ from numpy.testing import assert_array_equal
 
 import attnviz as av
 from attnviz.cli import main
-from attnviz.extraction.corpus import extract_corpus
+from attnviz.corpus.extract import extract_corpus
 from unit.made_corpora import corpus, record
 from unit.records import given_record, shares, words
 
@@ -140,7 +140,7 @@ def test_what_is_shown_without_a_model(
 
 def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     words_of = "UMAP needs umap: pip install 'attnviz[embedding]'"
-    monkeypatch.setattr("attnviz.views.embedding.missing_package", lambda _: words_of)
+    monkeypatch.setattr("attnviz.embedding.view.missing_package", lambda _: words_of)
     with pytest.raises(ImportError, match=r"method='umap': .*attnviz\[embedding\]"):
         av.show_embedding_view("no such model", TEXTS, method="umap")
 

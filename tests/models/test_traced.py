@@ -12,8 +12,8 @@ import torch
 import transformers
 
 from attnviz import extract
-from attnviz.masks import BandMask, DenseBias
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DenseBias
 
 IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5, 61]])
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 
-from attnviz.channel.server import RecordServer
 from attnviz.extraction import extract
-from attnviz.record import AttentionRecord
+from attnviz.record.record import AttentionRecord
+from attnviz.server.server import RecordServer
 
 pytestmark = pytest.mark.models
 

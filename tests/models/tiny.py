@@ -20,7 +20,7 @@ import transformers
 from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, extract
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
 
 __all__ = [
     "SIZE",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from attnviz.corpus import Corpus
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.tokens import Tokens
+from attnviz.corpus.corpus import Corpus
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
 
 FIXTURE = Path(__file__).parents[1] / "fixtures" / "embedding.json"
 

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
-from attnviz.kept import KeptHeads
-from attnviz.masks import BandMask, Mask
-from attnviz.weights import QueryKeyAttention
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads
+from attnviz.record.masks import BandMask, Mask
 from unit.records import vectors, words
 
 CAUSAL = BandMask(None, 0)

@@ -7,11 +7,11 @@ import torch
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.images import PatchGrid
-from attnviz.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.tokens import Tokens
-from attnviz.weights import GivenWeights, QueryKeyAttention
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.images import PatchGrid
+from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
 
 # Texts that end tags, begin scripts, fetch images, hide, turn the reading direction or are not
 # characters at all.

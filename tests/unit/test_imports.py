@@ -14,44 +14,25 @@ import attnviz
 
 PACKAGE = Path(attnviz.__file__).parent
 
-# From the bottom up: each floor uses only those below it (and its own rooms).
-FLOORS = [
-    {
-        "arrays_file",
-        "columns",
-        "images",
-        "paths",
-        "points",
-        "predictions",
-        "softmax",
-        "spans",
-        "windows",
+# What each package may import of the others: the table of CONTRIBUTING.md. `""` is attnviz itself,
+# whose names load when they are used.
+MAY_IMPORT = {
+    "utils": set(),
+    "record": {"utils"},
+    "analysis": {"utils", "record"},
+    "extraction": {"utils", "record", "analysis"},
+    "corpus": {"utils", "record", "analysis", "extraction"},
+    "server": {"utils", "record", "analysis"},
+    "pages": {"utils", "record", "analysis", "server"},
+    "views": {"utils", "record", "analysis", "extraction", "server", "pages"},
+    "embedding": {
+        *("utils", "record", "analysis", "extraction", "corpus"),
+        *("server", "pages", "views"),
     },
-    {"arrays", "tokens", "masks", "storage", "static_files", "host"},
-    {"weights", "display", "words", "projected", "record_folder", "saved_tokens"},
-    {"kept", "reservations", "saved_masks"},
-    {"merged", "sampled", "zeros", "given_masks", "given_tokens"},
-    {"sampled_rows", "stack"},
-    {"given", "given_vectors"},
-    {"elsewhere"},
-    {"record"},
-    {"saved", "pooled", "titles"},
-    {"corpus"},
-    {"analysis"},
-    {"projection_cache", "projecting_folder"},
-    {"projecting", "projecting_process"},
-    {"channel", "spool"},
-    {"spool_folders"},
-    {"snapshot", "extraction"},
-    {"views"},
-    {"demos", "embedding_arguments", "recording"},
-    {"show"},
-    {"show_embedding"},
-    {"cli", "__init__"},
-    {"__main__"},
-]
-# `load` and `save` know the saved form only when they are called.
-LATE = {("record", "saved"), ("record", "storage")}
+    "demos": {"record", "analysis", "extraction"},
+}
+# They forward the names that notebooks import by these paths.
+FORWARDING = {"analysis/embedding.py", "analysis/trust.py"}
 
 
 def run(code: str) -> str:
@@ -132,80 +113,94 @@ def imports_of(path: Path) -> Iterator[str]:
             yield node.module or ""
 
 
-def room_of(path: Path) -> str:
+def imports_at_load(path: Path) -> Iterator[str]:
+    """Full names of what a file imports while it loads: outside of functions, types excepted."""
+    waiting: list[ast.AST] = [ast.parse(path.read_text(encoding="utf-8"))]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            continue
+        if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.dump(node.test):
+            waiting += node.orelse
+            continue
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            # A module, or a name in one.
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+        waiting += ast.iter_child_nodes(node)
+
+
+def strongly_connected(uses: dict[str, set[str]]) -> Iterator[set[str]]:
+    """Groups of modules of which each imports all others, through whichever way."""
+    reach: dict[str, set[str]] = {}
+    for name in uses:
+        seen: set[str] = set()
+        waiting = [name]
+        while waiting:
+            new = uses[waiting.pop()] - seen
+            seen |= new
+            waiting += new
+        reach[name] = seen
+    for name in uses:
+        yield {name} | {other for other in reach[name] if name in reach[other]}
+
+
+def package_of(path: Path) -> str:
     return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
 
 
 FILES = sorted(PACKAGE.rglob("*.py"))
+NAMES = [str(path.relative_to(PACKAGE)) for path in FILES]
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(PACKAGE)))
-def test_every_room_uses_only_rooms_below_it(path: Path) -> None:
-    floor = {room: number for number, rooms in enumerate(FLOORS) for room in rooms}
-    room = room_of(path)
-    for name in imports_of(path):
-        head, _, rest = name.partition(".")
-        used = rest.split(".")[0] if rest else "__init__"
-        if head != "attnviz" or used == room or (room, used) in LATE:
-            continue
-        if room in {"cli", "__main__"} and used == "__init__":
-            continue
-        assert floor[used] < floor[room], f"{room} uses {used}"
+def test_only_packages_stand_beside_the_command_line() -> None:
+    loose = {path.name for path in PACKAGE.glob("*.py")}
+    assert loose == {"__init__.py", "__main__.py", "cli.py"}
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    assert packages == set(MAY_IMPORT)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_imports_go_one_way_between_packages(name: str) -> None:
+    path = PACKAGE / name
+    package = package_of(path)
+    if package in {"__init__", "__main__", "cli"} or name in FORWARDING:
+        return
+    for imported in imports_of(path):
+        head, _, rest = imported.partition(".")
+        used = rest.split(".")[0]
+        if head == "attnviz" and used != package:
+            assert used in MAY_IMPORT[package], f"{name} imports {imported}"
+
+
+def test_no_module_imports_itself_through_others() -> None:
+    modules = {
+        ".".join(("attnviz", *path.relative_to(PACKAGE).with_suffix("").parts)).removesuffix(
+            ".__init__"
+        ): path
+        for path in FILES
+    }
+    uses = {name: set(imports_at_load(path)) & set(modules) for name, path in modules.items()}
+    for group in strongly_connected(uses):
+        assert len(group) == 1, f"these import each other: {sorted(group)}"
 
 
 @pytest.mark.parametrize(
-    ("room", "outside"),
+    ("package", "outside"),
     [
-        ("images", {"numpy"}),
-        ("predictions", set()),
-        ("tokens", set()),
-        ("softmax", {"torch"}),
-        ("windows", {"torch"}),
-        ("masks", {"torch"}),
-        ("weights", {"numpy", "torch"}),
-        ("words", set()),
-        ("kept", {"numpy", "torch"}),
-        ("merged", {"numpy"}),
-        ("arrays", {"numpy", "torch"}),
-        ("projected", set()),
-        ("zeros", {"torch"}),
-        ("given_tokens", set()),
-        ("given_masks", {"torch"}),
-        ("given_vectors", {"torch"}),
-        ("given", {"torch"}),
-        ("elsewhere", set()),
-        ("sampled", {"numpy", "torch"}),
-        ("sampled_rows", {"numpy", "torch"}),
-        ("stack", {"numpy"}),
-        ("display", set()),
-        ("record", {"numpy", "pandas"}),
-        ("points", {"numpy"}),
-        ("columns", {"numpy"}),
-        ("pooled", set()),
-        ("reservations", set()),
-        ("titles", set()),
-        ("corpus", {"torch"}),
-        ("saved", {"numpy", "torch"}),
-        ("saved_masks", {"numpy", "torch"}),
-        ("saved_tokens", set()),
-        ("storage", {"torch", "safetensors"}),
-        ("arrays_file", {"torch"}),
-        ("record_folder", {"torch"}),
-        ("spool", {"torch"}),
-        ("spool_folders", set()),
-        ("paths", set()),
-        ("spans", set()),
-        ("channel", {"numpy", "torch"}),
-        ("analysis", {"numpy", "openTSNE", "sklearn", "torch", "tqdm", "umap"}),
-        ("projecting", {"numpy"}),
-        ("projecting_folder", {"numpy"}),
-        ("projecting_process", set()),
-        ("projection_cache", {"numpy", "platformdirs", "torch"}),
+        ("utils", {"IPython"}),
+        ("record", {"numpy", "pandas", "safetensors", "torch"}),
+        ("analysis", {"numpy", "torch"}),
+        ("corpus", {"numpy", "torch", "transformers", "tqdm"}),
+        ("server", {"numpy", "torch"}),
+        ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),
     ],
 )
-def test_what_rooms_use_from_outside(room: str, outside: set[str]) -> None:
+def test_what_packages_use_from_outside(package: str, outside: set[str]) -> None:
     for path in FILES:
-        if room_of(path) != room:
+        if package_of(path) != package:
             continue
         names = {name.split(".")[0] for name in imports_of(path)}
         assert names - set(sys.stdlib_module_names) - {"attnviz", "__future__"} <= outside, path
@@ -213,7 +208,7 @@ def test_what_rooms_use_from_outside(room: str, outside: set[str]) -> None:
 
 def test_only_extraction_and_demos_use_transformers() -> None:
     users = {
-        room_of(path)
+        package_of(path)
         for path in FILES
         if any(name.split(".")[0] == "transformers" for name in imports_of(path))
     }

@@ -12,7 +12,7 @@ import pytest
 
 import front_end
 import tally
-from attnviz.snapshot.browser import HOW_TO_GET_ONE
+from attnviz.pages.browser import HOW_TO_GET_ONE
 
 SCRIPTS = Path(front_end.__file__).parent
 
@@ -21,8 +21,8 @@ SCRIPTS = Path(front_end.__file__).parent
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project with one view, its bundle newer than its source."""
     for name, seconds in {
-        "js/src/views/head.tsx": 100,
-        "js/src/views/head-plot.tsx": 100,
+        "js/src/views/head/index.tsx": 100,
+        "js/src/views/head/plot.tsx": 100,
         "js/src/draw/marks.ts": 100,
         "js/build.mjs": 100,
         "js/tsconfig.json": 100,

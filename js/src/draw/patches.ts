@@ -1,6 +1,6 @@
 /** Tokens that are patches of an image. Pure functions. */
 
-import type { Description, PatchGrid, TokenList } from "../channel/source";
+import type { Description, PatchGrid, TokenList } from "../client/source";
 
 /** A patch by its place in its grid. */
 export interface Patch {

@@ -1,6 +1,6 @@
 /** Pixels of pictures: the part that a patch is, and what steps back behind weights. */
 
-import type { RecordImage } from "../channel/picture";
+import type { RecordImage } from "../client/requests/images";
 import type { ImageMark } from "./marks";
 
 /** Pixels of an image mark. */

@@ -5,8 +5,8 @@ import { useEffect } from "preact/hooks";
 import { toPng } from "../draw/canvas";
 import type { Scene } from "../draw/marks";
 import { toSvg } from "../draw/svg";
-import { download, type MenuEntry } from "./menu";
-import type { ViewContext } from "./mount";
+import { download, type MenuEntry } from "./controls/menu";
+import type { ViewContext } from "./define-view";
 import type { RecordState } from "./record";
 import { valuesOf } from "./state";
 

@@ -3,7 +3,7 @@
  *
  * The eight were searched for: any two, and any one and the neutral ink, are at least 0.085 apart
  * in OKLab to normal sight and to simulated protanopia, deuteranopia and tritanopia, and each
- * stands out from its background by 3 to 1 or more (js/test/palette.test.ts).
+ * stands out from its background by 3 to 1 or more (js/test/ui/palette.test.ts).
  */
 
 export type ThemeName = "light" | "dark";
@@ -12,7 +12,7 @@ export type ThemeName = "light" | "dark";
 export interface Palette {
   /** Given to chosen heads in order of choice. */
   heads: readonly string[];
-  /** The same hues for text, which has to stand out by 4.5 to 1 (js/test/contrast.test.ts). */
+  /** The same hues for text, which has to stand out by 4.5 to 1 (js/test/ui/contrast.test.ts). */
   headTexts: readonly string[];
   /** Text. */
   ink: string;

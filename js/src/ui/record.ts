@@ -12,7 +12,8 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
-import { isAbort } from "../channel/kernel";
+import { isAbort } from "../client/kernel";
+import { scoresOf } from "../client/requests/strips";
 import {
   type Connection,
   type Description,
@@ -22,13 +23,12 @@ import {
   type Source,
   type StackDescription,
   type TokenList,
-} from "../channel/source";
-import { scoresOf } from "../channel/strips";
+} from "../client/source";
 import { withPatchNames } from "../draw/patches";
+import { settled, type Walk } from "./generated-token/state";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
-import { settled, type Walk } from "./walking";
 
 /** The traits that every view has; the names are Python's. */
 export interface RecordState {

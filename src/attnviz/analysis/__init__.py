@@ -4,9 +4,9 @@
     How much weight a head gives to the previous token, the same token, what followed it, ...
 `attnviz.analysis.heads`
     The same for every head of a stack of a record.
-`attnviz.analysis.embedding`
+`attnviz.embedding.placement`
     Queries and keys of a corpus placed together, and their principal components.
-`attnviz.analysis.trust`
+`attnviz.embedding.trust`
     How far the places on such a plot say what attends to what.
 """
 
@@ -34,7 +34,7 @@ from attnviz.analysis.patterns import (
 )
 
 if TYPE_CHECKING:
-    from attnviz.analysis.embedding import (
+    from attnviz.embedding.placement import (
         Placed,
         Placing,
         Plots,
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
         principal_components,
         problems,
     )
-    from attnviz.analysis.trust import HeadTrust, Trust, measure_trust
+    from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
 
 __all__ = [
     "PATTERNS",
@@ -69,22 +69,22 @@ __all__ = [
     "self_token",
 ]
 
-# They need torch, which comes with records; measures of arrays do without.
-_WITH_TORCH = {
+# Their code is in `attnviz.embedding`, which imports this package; they load when they are used.
+_OF_THE_EMBEDDING = {
     "HeadTrust": "trust",
-    "Placed": "embedding",
-    "Placing": "embedding",
-    "Plots": "embedding",
+    "Placed": "placement",
+    "Placing": "placement",
+    "Plots": "placement",
     "Trust": "trust",
     "measure_trust": "trust",
-    "place": "embedding",
-    "principal_components": "embedding",
-    "problems": "embedding",
+    "place": "placement",
+    "principal_components": "placement",
+    "problems": "placement",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _WITH_TORCH.get(name)
+    home = _OF_THE_EMBEDDING.get(name)
     if home is None:
         raise AttributeError(f"module 'attnviz.analysis' has no attribute {name!r}")
-    return getattr(importlib.import_module(f"attnviz.analysis.{home}"), name)
+    return getattr(importlib.import_module(f"attnviz.embedding.{home}"), name)

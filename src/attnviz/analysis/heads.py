@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from attnviz.analysis.pairs import PATTERNS, codes_of, pairs_of
 
 if TYPE_CHECKING:
-    from attnviz.stack import AttentionStack
-    from attnviz.weights import LayerAttention
+    from attnviz.record.attention import LayerAttention
+    from attnviz.record.stack import AttentionStack
 
 __all__ = ["PATTERNS", "all_head_scores", "head_entropy", "head_scores", "patterns_of"]
 
@@ -74,8 +74,8 @@ def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = No
         One of `PATTERNS`.
     queries : int, optional
         Measure so many queries of each head, from all over the text
-        (`attnviz.sampled.sampled_queries`), instead of all: an estimate, which takes a thousandth
-        of the time where there are a thousand times as many.
+        (`attnviz.record.sampled.sampled_queries`), instead of all: an estimate, which takes a
+        thousandth of the time where there are a thousand times as many.
 
     Returns
     -------
@@ -247,7 +247,7 @@ def _sampled(
 ) -> tuple[Scores, NDArray[np.int64]]:
     """Weight on each pattern's pairs, looking at no other keys of a row; and rows with a pair."""
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.sampled_rows import rows_of_heads
+    from attnviz.record.rows import rows_of_heads
 
     mass = np.zeros((len(blocks), len(heads)))
     counts = np.zeros((len(blocks), len(heads)), np.int64)
@@ -294,13 +294,13 @@ def _weights(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Weights of some queries and what their mask lets through, (rows, keys)."""
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.sampled import weights_of_rows
+    from attnviz.record.sampled import weights_of_rows
 
     return weights_of_rows(stack.attention(layer), head, rows)
 
 
 def _row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
-    from attnviz.sampled import sampled_queries
+    from attnviz.record.sampled import sampled_queries
 
     num_queries = len(stack.query_tokens)
     rows = sampled_queries(num_queries, num_queries if queries is None else queries)

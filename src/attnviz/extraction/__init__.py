@@ -15,21 +15,21 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
-from attnviz.extraction.batch import Batch, one_by_one
-from attnviz.extraction.encode import Encoder
-from attnviz.extraction.forward import check_generation, run_forward
-from attnviz.extraction.generate import generate_text, read_settings
-from attnviz.extraction.inputs import examples_of
-from attnviz.extraction.keeping import Keeping, read_keeping
-from attnviz.extraction.kept_layers import kept_layers, notes_of_kept
-from attnviz.extraction.layers import stacks_of
+from attnviz.extraction.capture.forward import check_generation, run_forward
+from attnviz.extraction.capture.kept_layers import kept_layers, notes_of_kept
+from attnviz.extraction.capture.stacks import stacks_of
+from attnviz.extraction.inputs.batch import Batch, one_by_one
+from attnviz.extraction.inputs.encode import Encoder
+from attnviz.extraction.inputs.examples import examples_of
+from attnviz.extraction.inputs.generate import generate_text, read_settings
 from attnviz.extraction.models import Loaded, load, name_of
-from attnviz.extraction.predict import add_predictions
+from attnviz.extraction.options import Keeping, read_keeping
+from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.records import make_records
-from attnviz.host import warn_caller
-from attnviz.record import AttentionRecord
-from attnviz.spool import Spool
-from attnviz.spool_folders import SpoolFolders
+from attnviz.record.record import AttentionRecord
+from attnviz.record.storage.spool import Spool
+from attnviz.record.storage.spool_folders import SpoolFolders
+from attnviz.utils.host import warn_caller
 
 __all__ = ["extract"]
 

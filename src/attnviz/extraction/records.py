@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.extraction.arrange import Arranged, arranged
-from attnviz.extraction.batch import Batch
-from attnviz.extraction.layers import StackLayers
+from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.naming import Naming
-from attnviz.extraction.pixels import pictures
-from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.extraction.tokens.arrange import Arranged, arranged
+from attnviz.extraction.tokens.labels import Naming
+from attnviz.extraction.tokens.pixels import pictures
+from attnviz.record.record import AttentionRecord, AttentionStack
 
 __all__ = ["make_records"]
 

@@ -7,15 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
-from attnviz.channel.kernel import KernelChannel, Server
-from attnviz.channel.server import RecordServer
-from attnviz.host import ipython_cell
-from attnviz.record import AttentionRecord
-from attnviz.snapshot.file_kinds import check_file_kind
-from attnviz.snapshot.html import Carried, make_page
-from attnviz.snapshot.limits import PagePrecision
-from attnviz.static_files import bundle
-from attnviz.storage import write_whole
+from attnviz.pages.bundles import bundle
+from attnviz.pages.file_kinds import check_file_kind
+from attnviz.pages.html import Carried, make_page
+from attnviz.pages.limits import PagePrecision
+from attnviz.record.record import AttentionRecord
+from attnviz.record.storage.safetensors_file import write_whole
+from attnviz.server.kernel import KernelChannel, Server
+from attnviz.server.server import RecordServer
+from attnviz.utils.host import ipython_cell
 from attnviz.views.place import PlacedWidget
 from attnviz.views.trait_types import checked_scores
 
@@ -53,7 +53,7 @@ class AttentionView(PlacedWidget):
     carries: ClassVar[frozenset[Carried]] = frozenset({"weights"})
     #: Shared traits that change nothing here.
     without_effect: ClassVar[frozenset[str]] = frozenset()
-    #: The notebook cell that shows this view already (see `attnviz.show.show`).
+    #: The notebook cell that shows this view already (see `attnviz.views.show.show`).
     shown_in_cell: int | None = None
 
     def __init__(
@@ -268,12 +268,12 @@ class AttentionView(PlacedWidget):
         kind = check_file_kind(path)
         if kind == "html":
             return write_whole(path, page().encode())
-        from attnviz.snapshot.image import draw
+        from attnviz.pages.image import draw
 
         return write_whole(path, draw(page(), kind))
 
     def _show_static(self, page: str) -> None:
-        from attnviz.snapshot.notebook import show_snapshot
+        from attnviz.pages.notebook import show_snapshot
 
         show_snapshot(self.record, page, self.state)
 

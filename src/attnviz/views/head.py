@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.record import AttentionStack
+from attnviz.record.record import AttentionStack
 from attnviz.views.trait_types import Finite
 from attnviz.views.windows import WindowedView
 

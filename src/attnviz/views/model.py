@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.views.windows import WindowedView
 
 __all__ = ["ModelView"]
@@ -31,11 +31,12 @@ class ModelView(WindowedView):
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
 
     Where whole maps of all heads would take hours (above 4,096 tokens, or 32,768 where queries and
-    keys lie on a device) there is a strip for each head instead: the shares of its weight that
-    fall on the first token, on the previous token, in its window (the model's own, otherwise the
-    64 tokens before the query, and after it where queries look ahead) and elsewhere. They are
-    estimates from 64 queries (`attnviz.sampled.sampled_queries`), whose weights are exact; scores
-    that heads are ordered by are estimated from the same ones. Only heads in sight are asked for.
+    keys lie on a device) there is a strip for each head instead: the shares of its weight that fall
+    on the first token, on the previous token, in its window (the model's own, otherwise the 64
+    tokens before the query, and after it where queries look ahead) and elsewhere. They are
+    estimates from 64 queries (`attnviz.record.sampled.sampled_queries`), whose weights are exact;
+    scores that heads are ordered by are estimated from the same ones. Only heads in sight are asked
+    for.
 
     Parameters
     ----------

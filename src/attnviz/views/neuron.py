@@ -6,9 +6,9 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.merged import MergedWeights
-from attnviz.record import AttentionRecord, AttentionStack
-from attnviz.snapshot.html import Carried
+from attnviz.pages.html import Carried
+from attnviz.record.merged import MergedWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.views.base import AttentionView
 
 __all__ = ["NeuronView"]

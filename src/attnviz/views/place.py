@@ -8,10 +8,10 @@ from typing import Any
 import anywidget
 import traitlets
 
-from attnviz.host import warn_caller
-from attnviz.record import AttentionRecord, AttentionStack
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.utils.host import warn_caller
+from attnviz.views.generated_token import Walk, settled
 from attnviz.views.trait_types import Finite, HeadScores, Index, Numbers
-from attnviz.views.walking import Walk, settled
 
 __all__ = ["PlacedWidget"]
 

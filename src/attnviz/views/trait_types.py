@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-from attnviz.stack import AttentionStack
+from attnviz.record.stack import AttentionStack
 
 __all__ = ["Finite", "HeadScores", "Index", "Numbers", "checked_scores"]
 

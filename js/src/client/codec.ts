@@ -1,0 +1,89 @@
+/**
+ * The browser's half of the codec: bytes of a reply to float weights.
+ *
+ * The Python half is `attnviz/server/codec.py`; both are tested against the one fixture
+ * `tests/fixtures/codec.json`.
+ */
+
+/** How the numbers of a piece are written. */
+export type Encoding = "uint8-sqrt" | "float32";
+
+/** What a reply says about the numbers in its buffer. */
+export interface PieceHeader {
+  /** Heads, rows (queries) and columns (keys), row-major. */
+  shape: [number, number, number];
+  encoding: Encoding;
+  /** The value that the largest code stands for: 1 for normalised weights. */
+  maximum: number;
+  /** Largest absolute error of a value. */
+  error: number;
+}
+
+/** The number of bytes that one value takes. */
+export function bytesPerValue(encoding: Encoding): number {
+  return encoding === "float32" ? 4 : 1;
+}
+
+/** The 256 values that the codes of "uint8-sqrt" stand for: maximum * (code / 255)^2. */
+export function codeValues(maximum: number): Float32Array {
+  const values = new Float32Array(256);
+  for (let code = 0; code < 256; code++) values[code] = maximum * (code / 255) ** 2;
+  return values;
+}
+
+/** The bytes of a reply's buffer; its own offset and length are honoured. */
+export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
+  return data instanceof ArrayBuffer
+    ? new Uint8Array(data)
+    : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/**
+ * Decodes a buffer to float32 values in row-major order.
+ *
+ * @param data the reply's buffer; its own offset and length are honoured.
+ * @throws Error when the length does not fit the shape, or the encoding is not known.
+ */
+export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
+  const bytes = asBytes(data);
+  const count = header.shape[0] * header.shape[1] * header.shape[2];
+  if (header.encoding !== "uint8-sqrt" && header.encoding !== "float32") {
+    throw new Error(`The reply has an encoding that is not known: ${String(header.encoding)}.`);
+  }
+  const expected = count * bytesPerValue(header.encoding);
+  if (bytes.byteLength !== expected) {
+    throw new Error(
+      `The reply holds ${bytes.byteLength} bytes; its shape ${header.shape.join(" x ")} needs ${expected}.`,
+    );
+  }
+  if (header.encoding === "float32") {
+    // Made here, for this answer.
+    if (data instanceof Float32Array) return data;
+    // A copy, because a view of a message need not start at a multiple of four bytes.
+    return new Float32Array(bytes.slice().buffer);
+  }
+  const values = codeValues(header.maximum);
+  const out = new Float32Array(count);
+  for (let i = 0; i < count; i++) out[i] = values[bytes[i] as number] as number;
+  return out;
+}
+
+/** Bytes of a base64 text. */
+export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
+  // Decodes at 20 times the speed of `atob`, where the browser has it.
+  const native = (
+    Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }
+  ).fromBase64;
+  if (native) return native.call(Uint8Array, text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+/** Inflates bytes that zlib deflated. */
+export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
+  const body = new Response(bytes).body as ReadableStream<Uint8Array<ArrayBuffer>>;
+  const inflated = body.pipeThrough(new DecompressionStream("deflate"));
+  return new Uint8Array(await new Response(inflated).arrayBuffer());
+}

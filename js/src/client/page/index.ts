@@ -1,0 +1,218 @@
+/** Answers from the data that an exported page carries, as a kernel would. */
+
+import { fromBase64, inflate, type PieceHeader } from "../codec";
+import type { ImageHeader } from "../requests/images";
+import type { StripsHeader, StripsRequest } from "../requests/strips";
+import type { StrongestRequest } from "../requests/strongest";
+import type { VectorsRequest } from "../requests/vectors";
+import type {
+  BlockRequest,
+  CarriedShare,
+  Carrier,
+  Connection,
+  Description,
+  MapsRequest,
+  Reply,
+  Scores,
+  StackDescription,
+  TileRequest,
+} from "../source";
+import { type CarriedBlock, CarriedLayers } from "./layers";
+import type { CarriedPiece, Rows } from "./rows";
+import { pageStrongest } from "./strongest";
+import { type Pooled, parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
+import { type CarriedVectors, VectorCarrier } from "./vectors";
+
+/** What an exported page carries. */
+export interface PageData {
+  format: 2;
+  view: string;
+  /** The view's traits when the page was made. */
+  state: Record<string, unknown>;
+  description: Description;
+  /** Weights, layer by layer; none where queries and keys are carried for them. */
+  blocks: CarriedBlock[];
+  /** How much of the weights they are. */
+  carried?: CarriedShare;
+  /** Small maps of all heads, where pooling the weights would take long. */
+  maps: CarriedPiece[];
+  /** Scores of all heads, by pattern. */
+  scores?: { stack: string; pattern: string; scores: Scores }[];
+  /** Where the weight of heads goes, of texts too long for maps: base64 of deflated floats. */
+  strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
+  /** Queries and keys, where the view shows them, or weights are computed from them. */
+  vectors?: CarriedVectors;
+  /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
+  images?: (ImageHeader & { data: string })[];
+}
+
+/** A layer of at most so many weights is pooled here to maps that are finer than the carried ones. */
+const POOLED_WEIGHTS = 4_000_000;
+
+/** Scores of all heads, or of some of a layer. */
+interface ScoresRequest {
+  stack: string;
+  pattern: string;
+  layer?: number;
+  heads?: number[];
+}
+
+type Answer = (args: object) => Reply | Promise<Reply>;
+
+/** A carrier that is never late. */
+export class PageCarrier implements Carrier {
+  readonly makesPages = false;
+  readonly #data: PageData;
+  readonly #layers: CarriedLayers;
+  readonly #answers: Record<string, Answer>;
+
+  /** @throws Error when the data are of a format that this bundle does not know. */
+  constructor(data: PageData) {
+    if (data.format !== 2) {
+      throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
+    }
+    this.#data = data;
+    const { blocks, maps, description, carried } = data;
+    const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
+    this.#layers = new CarriedLayers(description.stacks, blocks, maps, vectors);
+    this.#answers = {
+      describe: () => ({ header: saidOf(description, carried), data: null }),
+      block: (args) => this.#block(args as BlockRequest),
+      maps: (args) => this.#maps(args as MapsRequest),
+      tile: (args) => this.#tile(args as TileRequest),
+      scores: (args) => this.#scores(args as ScoresRequest),
+      strips: (args) => this.#strips(args as StripsRequest),
+      strongest: (args) => this.#strongest(args as StrongestRequest),
+      vectors: (args) => vectors.reply(args as VectorsRequest),
+      image: (args) => this.#image(args as { index: number }),
+    };
+  }
+
+  async ask(name: string, args: object): Promise<Reply> {
+    const answer = this.#answers[name];
+    if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
+    return answer(args);
+  }
+
+  retry(): void {}
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  async #block(request: BlockRequest): Promise<Reply> {
+    const rows = await this.#layers.rows(request);
+    const [top, bottom] = request.rows;
+    const [left, right] = request.columns;
+    const width = right - left;
+    const values = new Float32Array(request.heads.length * (bottom - top) * width);
+    let offset = 0;
+    for (const head of this.#layers.places(request, request.heads)) {
+      for (let row = top; row < bottom; row++) {
+        rows.add([head], row, left, values.subarray(offset, offset + width));
+        offset += width;
+      }
+    }
+    return replyOf(rows, values, [request.heads.length, bottom - top, width]);
+  }
+
+  async #maps(request: MapsRequest): Promise<Reply> {
+    const small = await this.#layers.maps(request);
+    const part = request.rows !== undefined || request.columns !== undefined;
+    const weights = this.#layers.size(request);
+    const finer = small !== null && request.size > Math.max(small.shape[1], small.shape[2]);
+    // The carried maps are of the whole; a part of them would be coarse.
+    const pooled = !small || (weights > 0 && (part || (finer && weights <= POOLED_WEIGHTS)));
+    const from = pooled ? await this.#layers.rows(request) : small;
+    const [count, rows, columns] = from.shape;
+    const all = Array.from({ length: count }, (_, place) => place);
+    const heads = request.heads ? this.#layers.places(request, request.heads) : all;
+    const most = pooled ? request.size : Number.POSITIVE_INFINITY;
+    const starts = {
+      rows: parts((pooled && request.rows) || [0, rows], most),
+      columns: parts((pooled && request.columns) || [0, columns], most),
+    };
+    const groups = heads.map((head) => [head]);
+    return pooledReply(from, groups, starts, "max");
+  }
+
+  async #tile(request: TileRequest): Promise<Reply> {
+    const rows = await this.#layers.rows(request);
+    const each = 2 ** request.level;
+    const starts = {
+      rows: runs(tileRange(request.row, request.level, rows.shape[1]), each),
+      columns: runs(tileRange(request.column, request.level, rows.shape[2]), each),
+    };
+    const heads = this.#layers.places(request, request.heads);
+    return pooledReply(rows, [heads], starts, request.pooled);
+  }
+
+  #scores(request: ScoresRequest): Reply {
+    const found = this.#data.scores?.find(
+      (each) => each.stack === request.stack && each.pattern === request.pattern,
+    );
+    if (!found) throw new Error(`This page does not carry scores for "${request.pattern}".`);
+    const { heads, layer, stack } = request;
+    if (!heads) return { header: found, data: null };
+    const layers = this.#data.description.stacks.find((each) => each.name === stack)?.layers ?? [];
+    const row = found.scores[layers.indexOf(layer as number)];
+    return { header: { scores: [heads.map((head) => row?.[head] ?? null)] }, data: null };
+  }
+
+  async #strips(request: StripsRequest): Promise<Reply> {
+    const { stack, layer, heads } = request;
+    const found = this.#data.strips?.find((each) => each.stack === stack && each.layer === layer);
+    if (!found) throw new Error(`This page carries no strips of layer ${layer} of "${stack}".`);
+    const { data, ...header } = found;
+    const bytes = await inflate(fromBase64(data));
+    // A share and its error, as floats.
+    const each = 8 * header.parts.length;
+    const strips = new Uint8Array(heads.length * each);
+    this.#layers.places(request, heads).forEach((place, i) => {
+      strips.set(bytes.subarray(place * each, (place + 1) * each), i * each);
+    });
+    return { header, data: strips };
+  }
+
+  async #strongest(request: StrongestRequest): Promise<Reply> {
+    const stack = this.#data.description.stacks.find((each) => each.name === request.stack);
+    const rows = await this.#layers.rows(request);
+    const places = this.#layers.places(request, request.heads);
+    return pageStrongest(rows, places, request, stack as StackDescription);
+  }
+
+  async #image({ index }: { index: number }): Promise<Reply> {
+    const image = this.#data.images?.[index];
+    if (!image) throw new Error(`This page does not carry image ${index}.`);
+    return { header: image, data: await inflate(fromBase64(image.data)) };
+  }
+}
+
+/** A description with what the page leaves out of the record. */
+function saidOf(description: Description, carried?: CarriedShare): Description {
+  if (!carried) return description;
+  const stacks = description.stacks.map((stack) => ({ ...stack, carried }));
+  return { ...description, stacks };
+}
+
+/** Floats, no less exact than what they come from. */
+function replyOf(from: Rows, values: Float32Array, shape: [number, number, number]): Reply {
+  const { maximum, error } = from;
+  const header: PieceHeader = { shape, encoding: "float32", maximum, error };
+  return { header, data: values };
+}
+
+/** One pooled matrix for each group of heads, whose mean it is of. */
+function pooledReply(
+  from: Rows,
+  groups: readonly (readonly number[])[],
+  starts: Starts,
+  pooled: Pooled,
+): Reply {
+  const [numRows, numColumns] = [starts.rows.length - 1, starts.columns.length - 1];
+  const values = new Float32Array(groups.length * numRows * numColumns);
+  groups.forEach((heads, i) => {
+    values.set(pooledMean(from, heads, starts, pooled), i * numRows * numColumns);
+  });
+  return replyOf(from, values, [groups.length, numRows, numColumns]);
+}

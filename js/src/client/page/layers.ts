@@ -1,0 +1,95 @@
+/** The layers that an exported page carries, inflated when they are asked for. */
+
+import { Recent } from "../recent";
+import { keptHeads, type StackDescription } from "../source";
+import { type CarriedPiece, type Rows, wholeRows } from "./rows";
+import { type CarriedKeys, sparseRows } from "./sparse";
+import type { VectorCarrier } from "./vectors";
+
+/** Bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
+const KEPT_BYTES = 64_000_000;
+
+/** A layer's weights, in one of the forms; where there are none, its queries and keys are carried. */
+export type CarriedBlock = CarriedPiece | CarriedKeys;
+
+/** Where a layer is: the model's own number. */
+export interface LayerPlace {
+  stack: string;
+  layer: number;
+}
+
+function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
+  return piece.stack === wanted.stack && piece.layer === wanted.layer;
+}
+
+/** Finds a layer's weights, whichever form they are carried in. */
+export class CarriedLayers {
+  readonly #stacks: StackDescription[];
+  readonly #blocks: CarriedBlock[];
+  readonly #maps: CarriedPiece[];
+  readonly #vectors: VectorCarrier;
+  readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
+
+  constructor(
+    stacks: StackDescription[],
+    blocks: CarriedBlock[],
+    maps: CarriedPiece[],
+    vectors: VectorCarrier,
+  ) {
+    this.#stacks = stacks;
+    this.#blocks = blocks;
+    this.#maps = maps;
+    this.#vectors = vectors;
+  }
+
+  /** All weights of a layer. @throws Error where the page does not carry it. */
+  async rows(at: LayerPlace): Promise<Rows> {
+    return this.#once("rows", at, async () => {
+      const block = this.#blocks.find((each) => isOf(each, at));
+      if (block) return block.encoding === "strongest-keys" ? sparseRows(block) : wholeRows(block);
+      const computed = await this.#vectors.rows(at);
+      if (computed) return computed;
+      throw new Error(`This page does not carry layer ${at.layer} of "${at.stack}".`);
+    });
+  }
+
+  /** How many weights the page carries of a layer; 0 where none. */
+  size(at: LayerPlace): number {
+    const block = this.#blocks.find((each) => isOf(each, at));
+    const [heads, rows, columns] = block?.shape ?? this.#vectors.shape(at);
+    return heads * rows * columns;
+  }
+
+  /** Small maps of a layer, where they are carried beside its weights. */
+  async maps(at: LayerPlace): Promise<Rows | null> {
+    const maps = this.#maps.find((each) => isOf(each, at));
+    return maps ? this.#once("maps", at, () => wholeRows(maps)) : null;
+  }
+
+  /** Where heads stand among those of a layer that were kept. */
+  places({ stack: name, layer }: LayerPlace, heads: readonly number[]): number[] {
+    const stack = this.#stacks.find((each) => each.name === name);
+    const kept = stack?.heads && keptHeads(stack, layer);
+    if (!kept) return [...heads];
+    return heads.map((head) => {
+      const place = kept.indexOf(head);
+      if (place < 0) throw new Error(`Head ${head} of layer ${layer} was not kept.`);
+      return place;
+    });
+  }
+
+  #once(kind: string, { stack, layer }: LayerPlace, make: () => Promise<Rows>): Promise<Rows> {
+    const key = JSON.stringify([kind, stack, layer]);
+    let rows = this.#kept.get(key);
+    if (!rows) {
+      rows = make();
+      this.#kept.set(key, rows, 0);
+      // Its size is known once it is there.
+      rows.then(
+        ({ bytes }) => this.#kept.set(key, rows as Promise<Rows>, bytes),
+        () => this.#kept.delete(key),
+      );
+    }
+    return rows;
+  }
+}

@@ -1,0 +1,110 @@
+/**
+ * Each query's strongest keys, with what is left of its weight spread evenly over its other keys.
+ *
+ * `attnviz/pages/sparse.py` writes them and says how; both are held against
+ * `tests/fixtures/sparse.json`.
+ */
+
+import { codeValues, fromBase64, inflate } from "../codec";
+import type { Rows } from "./rows";
+
+/** The strongest weights of a layer's heads. */
+export interface CarriedKeys {
+  stack: string;
+  layer: number;
+  shape: [number, number, number];
+  encoding: "strongest-keys";
+  maximum: number;
+  /** What the highest code of a row's rest stands for. */
+  most_rest: number;
+  reach: number;
+  /** Bytes of each run. */
+  runs: number[];
+  error: number;
+  /** base64 of the deflated bytes. */
+  data: string;
+}
+
+/** Numbers in base 128, the lowest digits first. */
+function unpacked(bytes: Uint8Array, count: number): Uint32Array {
+  const numbers = new Uint32Array(count);
+  let at = 0;
+  for (let i = 0; i < count; i++) {
+    let number = 0;
+    for (let scale = 1; ; scale *= 128) {
+      const digit = bytes[at++] as number;
+      number += (digit & 127) * scale;
+      if (!(digit & 128)) break;
+    }
+    numbers[i] = number;
+  }
+  if (at !== bytes.length) throw new Error("The page's data do not hold the rows they should.");
+  return numbers;
+}
+
+/** @throws Error where the bytes are not those of the shape. */
+export async function sparseRows(piece: CarriedKeys): Promise<Rows> {
+  const { shape, maximum, error } = piece;
+  const [heads, numRows, columns] = shape;
+  const bytes = await inflate(fromBase64(piece.data));
+  let end = 0;
+  const runs = piece.runs.map((length) => {
+    end += length;
+    return bytes.subarray(end - length, end);
+  });
+  const run = (place: number): Uint8Array => runs[place] as Uint8Array;
+  const all = heads * numRows;
+  const counts = unpacked(run(0), all);
+  const firsts = unpacked(run(1), all);
+  const ends = unpacked(run(2), all);
+  const spread = new Float32Array(all);
+  const starts = new Uint32Array(all + 1);
+  const rests = codeValues(piece.most_rest);
+  for (let row = 0; row < all; row++) {
+    const [first, count] = [firsts[row] as number, counts[row] as number];
+    const last = Math.min(columns, (row % numRows) + 1 + piece.reach) - (ends[row] as number);
+    ends[row] = Math.max(first, last);
+    const others = (ends[row] as number) - first - count;
+    spread[row] = others > 0 ? (rests[run(3)[row] as number] as number) / others : 0;
+    starts[row + 1] = (starts[row] as number) + count;
+  }
+  const keys = unpacked(run(4), starts[all] as number);
+  for (let row = 0; row < all; row++) {
+    let key = (firsts[row] as number) - 1;
+    for (let at = starts[row] as number; at < (starts[row + 1] as number); at++) {
+      key += (keys[at] as number) + 1;
+      keys[at] = key;
+    }
+  }
+  const codes = run(5);
+  const values = codeValues(maximum);
+  return {
+    ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * keys.length },
+    add: (places, row, left, line) => {
+      const length = line.length;
+      let [rest, from, to] = [0, 0, 0];
+      const spreadRest = (): void => {
+        for (let x = from; rest > 0 && x < to; x++) line[x] = (line[x] as number) + rest;
+      };
+      for (const head of places) {
+        const at = head * numRows + row;
+        const each = spread[at] as number;
+        const begin = Math.max(0, (firsts[at] as number) - left);
+        const stop = Math.min(length, (ends[at] as number) - left);
+        // Most heads have weight on the same keys, over which the rest is then spread at once.
+        if (begin !== from || stop !== to) {
+          spreadRest();
+          [rest, from, to] = [0, begin, stop];
+        }
+        rest += each;
+        const last = starts[at + 1] as number;
+        for (let i = starts[at] as number; i < last; i++) {
+          const x = (keys[i] as number) - left;
+          if (x < 0 || x >= length) continue;
+          line[x] = (line[x] as number) - each + (values[codes[i] as number] as number);
+        }
+      }
+      spreadRest();
+    },
+  };
+}

@@ -1,0 +1,43 @@
+/** The strongest keys of queries, found in the weights that an exported page carries. */
+
+import { meantBy, type StrongestRequest, strongestOf } from "../requests/strongest";
+import type { Reply, StackDescription } from "../source";
+import type { Rows } from "./rows";
+
+/**
+ * Answers as a kernel would.
+ *
+ * @param places of the heads asked for, among those that are carried.
+ */
+export function pageStrongest(
+  rows: Rows,
+  places: readonly number[],
+  request: StrongestRequest,
+  stack: StackDescription,
+): Reply {
+  const numKeys = rows.shape[2];
+  const queries = stack.query_tokens;
+  const sides = { queries, keys: stack.key_tokens ?? queries };
+  const meant = meantBy(sides, request.leave_out, request.pair);
+  const groups = request.combine === "separate" ? places.map((place) => [place]) : [[...places]];
+  const found = groups.map((heads) => {
+    const line = new Float32Array(numKeys);
+    const one = new Float32Array(numKeys);
+    const rowAt = (row: number): Float32Array => {
+      line.fill(0);
+      if (request.combine !== "max") {
+        rows.add(heads, row, 0, line);
+        return heads.length > 1 ? line.map((value) => value / heads.length) : line;
+      }
+      for (const head of heads) {
+        rows.add([head], row, 0, one.fill(0));
+        one.forEach((value, key) => {
+          line[key] = Math.max(line[key] as number, value);
+        });
+      }
+      return line;
+    };
+    return strongestOf(rowAt, request, numKeys, meant);
+  });
+  return { header: { found }, data: null };
+}

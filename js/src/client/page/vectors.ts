@@ -1,0 +1,272 @@
+/** Queries and keys that an exported page carries (`attnviz/pages/vectors.py` puts them there). */
+
+import { attentionRow, type RowInputs } from "../attention";
+import { fromBase64, inflate } from "../codec";
+import { Recent } from "../recent";
+import type { VectorsHeader, VectorsRequest } from "../requests/vectors";
+import type { Reply } from "../source";
+import type { Rows } from "./rows";
+
+/** Keys within a band around the query, or any others, one bit each. */
+type CarriedMask =
+  | { kind: "band"; before: number | null; after: number | null; offset: number }
+  | { kind: "packed"; heads: number; bits: number };
+
+/** What is added to logits: by distance from query to key, or by any pair. */
+type CarriedBias =
+  | { kind: "distance"; heads: number; values: number }
+  | { kind: "dense"; heads: number; rows: number; values: number };
+
+/** How vectors are written. */
+type VectorEncoding = "float32" | "float16" | "bfloat16";
+
+/** All that goes into the logits of a layer; arrays by their place in `arrays`. */
+export interface CarriedLayer {
+  stack: string;
+  layer: number;
+  num_heads: number;
+  num_key_heads: number;
+  /** Where only some heads were kept: the model's numbers, and which of `keys` each reads. */
+  heads?: number[];
+  key_heads?: number[];
+  num_queries: number;
+  num_keys: number;
+  head_dim: number;
+  encoding: VectorEncoding;
+  /** (heads, queries, head_dim) and (key heads, keys, head_dim), of the heads that were kept. */
+  queries: number;
+  keys: number;
+  scale: number;
+  softcap: number | null;
+  sinks: number[] | null;
+  mask: CarriedMask | null;
+  bias: CarriedBias | null;
+  error: number;
+  logit_error: number;
+  /** Queries of each head that these were measured on; all when left out. */
+  measured?: number;
+}
+
+export interface CarriedVectors {
+  layers: CarriedLayer[];
+  /** base64 of deflated bytes, little endian. */
+  arrays: string[];
+}
+
+/** Something of each key of a row of a head. */
+type OfRow<T> = (head: number, token: number) => (key: number) => T;
+
+/** Keys of the whole row that an answer names. */
+const STRONGEST = 5;
+/** Inflated bytes that are kept. */
+const KEPT_BYTES = 64_000_000;
+
+/** The number that 16 bits stand for (IEEE 754 binary16). */
+export function fromHalf(bits: number): number {
+  const sign = bits & 0x8000 ? -1 : 1;
+  const exponent = (bits >> 10) & 0x1f;
+  const fraction = bits & 0x3ff;
+  if (exponent === 0) return sign * fraction * 2 ** -24;
+  if (exponent === 31) return fraction ? Number.NaN : sign * Number.POSITIVE_INFINITY;
+  return sign * (1 + fraction / 1024) * 2 ** (exponent - 15);
+}
+
+/** Vectors as floats. */
+export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32Array {
+  if (encoding === "float32") return new Float32Array(bytes.slice().buffer);
+  const halves = new Uint16Array(bytes.slice().buffer);
+  if (encoding === "float16") return Float32Array.from(halves, fromHalf);
+  // bfloat16 is the upper half of a float32.
+  return new Float32Array(Uint32Array.from(halves, (half) => half * 65536).buffer);
+}
+
+/** Answers requests for vectors, as the kernel does. */
+export class VectorCarrier {
+  readonly #data: CarriedVectors;
+  readonly #kept = new Recent<Promise<Float32Array>>(KEPT_BYTES);
+  readonly #bits = new Recent<Promise<Uint8Array>>(KEPT_BYTES);
+
+  constructor(data: CarriedVectors) {
+    this.#data = data;
+  }
+
+  /** @throws Error where the page does not carry the layer. */
+  async reply(request: VectorsRequest): Promise<Reply> {
+    const layer = this.#data.layers.find(
+      (each) => each.stack === request.stack && each.layer === request.layer,
+    );
+    if (!layer) {
+      throw new Error(
+        `This page does not carry queries and keys of layer ${request.layer} of "${request.stack}".`,
+      );
+    }
+    const { head, token } = request;
+    const [start, stop] = request.keys;
+    const { head_dim: dim, num_keys: numKeys } = layer;
+    const keyHead = Math.floor(head / (layer.num_heads / layer.num_key_heads));
+    const place = layer.heads ? layer.heads.indexOf(head) : head;
+    if (place < 0) throw new Error(`Head ${head} of layer ${layer.layer} was not kept.`);
+    const inputs = (await this.#inputs(layer))(place, token);
+    const { allowed, bias } = inputs;
+    const row = attentionRow(inputs);
+    const strongest = Array.from(row.weights, (weight, key): [number, number] => [key, weight])
+      .filter(([, weight]) => weight > 0)
+      .sort((a, b) => b[1] - a[1] || a[0] - b[0])
+      .slice(0, STRONGEST);
+    const range = Array.from({ length: stop - start }, (_, i) => start + i);
+    const parts: [string, number[], ArrayLike<number>][] = [
+      ["query", [dim], inputs.query],
+      ["keys", [range.length, dim], inputs.keys.subarray(start * dim, stop * dim)],
+      ["bias", [range.length], range.map(bias)],
+      ["allowed", [range.length], range.map((key) => (allowed(key) ? 1 : 0))],
+      ["logits", [range.length], row.logits.subarray(start, stop)],
+      ["weights", [range.length], row.weights.subarray(start, stop)],
+    ];
+    let numAllowed = 0;
+    for (let key = 0; key < numKeys; key++) if (allowed(key)) numAllowed++;
+    const header: VectorsHeader = {
+      parts: parts.map(([name, shape]) => ({ name, shape })),
+      scale: layer.scale,
+      softcap: layer.softcap,
+      has_bias: layer.bias !== null,
+      sink: inputs.sink === null ? null : { logit: inputs.sink, weight: row.sinkWeight ?? 0 },
+      log_sum_exp: row.logSumExp,
+      head,
+      num_heads: layer.num_heads,
+      key_head: keyHead,
+      num_key_heads: layer.num_key_heads,
+      num_allowed: numAllowed,
+      strongest,
+      weight_in_range: row.weights.subarray(start, stop).reduce((sum, each) => sum + each, 0),
+      error: layer.error,
+      logit_error: layer.logit_error,
+      ...(layer.measured && { measured: layer.measured }),
+    };
+    const data = new Float32Array(parts.reduce((sum, [, , values]) => sum + values.length, 0));
+    let offset = 0;
+    for (const [, , values] of parts) {
+      data.set(values, offset);
+      offset += values.length;
+    }
+    return { header, data };
+  }
+
+  /** Heads that were kept, queries and keys of a layer; nothing where it is not carried. */
+  shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
+    const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
+    if (!layer) return [0, 0, 0];
+    return [layer.heads?.length ?? layer.num_heads, layer.num_queries, layer.num_keys];
+  }
+
+  /** The weights of a layer, each row computed once; null where it is not carried. */
+  async rows(at: { stack: string; layer: number }): Promise<Rows | null> {
+    const layer = this.#data.layers.find(
+      (each) => each.stack === at.stack && each.layer === at.layer,
+    );
+    if (!layer) return null;
+    const inputs = await this.#inputs(layer);
+    const { num_queries: numQueries, num_keys: numKeys } = layer;
+    const shape = this.shape(at);
+    const bytes = 4 * shape[0] * numQueries * numKeys;
+    const known = new Map<number, Float32Array>();
+    return {
+      ...{ shape, maximum: 1, error: layer.error, bytes },
+      add: (heads, row, left, line) => {
+        for (const head of heads) {
+          const place = head * numQueries + row;
+          let weights = known.get(place);
+          if (!weights) {
+            weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
+            known.set(place, weights);
+          }
+          for (let x = 0; x < line.length; x++) {
+            line[x] = (line[x] as number) + (weights[left + x] as number);
+          }
+        }
+      },
+    };
+  }
+
+  /** What goes into any row of a layer; heads by their place among those that were kept. */
+  async #inputs(layer: CarriedLayer): Promise<(head: number, token: number) => RowInputs> {
+    const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
+    const [queries, keys, bias, allowed] = await Promise.all([
+      this.#floats(layer.queries, layer.encoding),
+      this.#floats(layer.keys, layer.encoding),
+      this.#bias(layer),
+      this.#allowed(layer),
+    ]);
+    return (head, token) => {
+      const shared = Math.floor(head / (layer.num_heads / layer.num_key_heads));
+      const keyHead = layer.key_heads?.[head] ?? shared;
+      const from = (head * numQueries + token) * dim;
+      return {
+        query: queries.subarray(from, from + dim),
+        keys: keys.subarray(keyHead * numKeys * dim, (keyHead + 1) * numKeys * dim),
+        numKeys,
+        scale: layer.scale,
+        softcap: layer.softcap,
+        bias: bias(head, token),
+        allowed: allowed(head, token),
+        sink: layer.sinks?.[head] ?? null,
+      };
+    };
+  }
+
+  async #bias(layer: CarriedLayer): Promise<OfRow<number>> {
+    const { bias, num_keys: numKeys, num_queries: numQueries } = layer;
+    if (!bias) return () => () => 0;
+    const values = await this.#floats(bias.values, "float32");
+    return (head, token) => {
+      const at = bias.heads > 1 ? head : 0;
+      const from =
+        bias.kind === "distance"
+          ? at * (numQueries + numKeys - 1) + numQueries - 1 - token
+          : (at * bias.rows + (bias.rows > 1 ? token : 0)) * numKeys;
+      return (key) => values[from + key] as number;
+    };
+  }
+
+  async #allowed(layer: CarriedLayer): Promise<OfRow<boolean>> {
+    const { mask } = layer;
+    if (!mask) return () => () => true;
+    if (mask.kind === "band") {
+      const { after, before, offset } = mask;
+      return (_, token) => (key) =>
+        (after === null || key - token - offset <= after) &&
+        (before === null || token + offset - key <= before);
+    }
+    const bits = await this.#bytes(mask.bits);
+    const each = Math.ceil(layer.num_keys / 8);
+    return (head, token) => {
+      const from = ((mask.heads > 1 ? head : 0) * layer.num_queries + token) * each;
+      return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
+    };
+  }
+
+  #floats(place: number, encoding: VectorEncoding): Promise<Float32Array> {
+    const key = `${place} ${encoding}`;
+    let floats = this.#kept.get(key);
+    if (!floats) {
+      floats = this.#inflated(place).then((bytes) => readFloats(bytes, encoding));
+      // base64 of deflated bytes is about as long as the floats, or half as long.
+      this.#kept.set(key, floats, 2 * (this.#data.arrays[place]?.length ?? 0));
+    }
+    return floats;
+  }
+
+  #bytes(place: number): Promise<Uint8Array> {
+    let bytes = this.#bits.get(String(place));
+    if (!bytes) {
+      bytes = this.#inflated(place);
+      this.#bits.set(String(place), bytes, 2 * (this.#data.arrays[place]?.length ?? 0));
+    }
+    return bytes;
+  }
+
+  #inflated(place: number): Promise<Uint8Array> {
+    const text = this.#data.arrays[place];
+    if (text === undefined) throw new Error(`The page's data name an array ${place} it has not.`);
+    return inflate(fromBase64(text));
+  }
+}

@@ -1,0 +1,38 @@
+/** Images of a record: from the bytes of a reply to pixels that can be drawn. */
+
+import { asBytes } from "../codec";
+import type { Reply } from "../source";
+
+/** A picture that the model saw. */
+export interface RecordImage {
+  width: number;
+  height: number;
+  /** Red, green, blue and opacity, row by row from the top left. */
+  pixels: Uint8ClampedArray<ArrayBuffer>;
+}
+
+/** What a reply says about the bytes in its buffer: three to a pixel. */
+export interface ImageHeader {
+  height: number;
+  width: number;
+}
+
+/**
+ * The image of a reply.
+ *
+ * @throws Error when the reply holds more or fewer bytes than its size needs.
+ */
+export function readImage(reply: Reply): RecordImage {
+  const { height, width } = reply.header as ImageHeader;
+  const bytes = reply.data === null ? new Uint8Array(0) : asBytes(reply.data);
+  if (bytes.length !== 3 * width * height) {
+    throw new Error(
+      `The reply holds ${bytes.length} bytes; an image of ${width} x ${height} needs ${3 * width * height}.`,
+    );
+  }
+  const pixels = new Uint8ClampedArray(4 * width * height).fill(255);
+  for (let i = 0, at = 0; i < bytes.length; at++) {
+    for (let color = 0; color < 3; color++) pixels[at++] = bytes[i++] as number;
+  }
+  return { width, height, pixels };
+}

@@ -1,0 +1,119 @@
+/** Numbers, tokens and stacks in words, the same in every view. */
+
+import type { CarriedShare } from "../client/source";
+import { printable } from "../draw/marks";
+import { roundedUp } from "./csv";
+
+/** A token between quotation marks, short enough for a sentence. */
+export function quoted(text: string): string {
+  const characters = Array.from(printable(text));
+  return `“${characters.length > 24 ? `${characters.slice(0, 23).join("")}…` : characters.join("")}”`;
+}
+
+// Counted once: sentences follow the pointer, over texts of any length.
+const repeated = new WeakMap<readonly string[], Set<string>>();
+
+/** Texts that several tokens have. */
+function repeatedIn(texts: readonly string[]): Set<string> {
+  let known = repeated.get(texts);
+  if (!known) {
+    const seen = new Set<string>();
+    known = new Set<string>();
+    for (const text of texts) {
+      if (seen.has(text)) known.add(text);
+      seen.add(text);
+    }
+    repeated.set(texts, known);
+  }
+  return known;
+}
+
+/** A token between quotation marks, with its place where others read the same. */
+export function quotedAt(texts: readonly string[], index: number): string {
+  const text = texts[index] ?? "";
+  return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
+}
+
+/** A weight with two decimals, or one that says that it is smaller; a sign where it is not known. */
+export function formatWeight(weight: number, decimals = 2): string {
+  if (Number.isNaN(weight)) return "…";
+  const least = 10 ** -decimals;
+  if (weight > 0 && weight < least / 2) return `<${least}`;
+  return weight.toFixed(decimals);
+}
+
+/** A weight with two digits, however small: of a long text nearly all are. */
+export function formatSmall(weight: number): string {
+  return weight < 0.01 ? String(Number(weight.toPrecision(2))) : formatWeight(weight);
+}
+
+/** A probability with two decimals; never 1 nor 0 where it is not quite so. */
+export function formatProbability(probability: number): string {
+  return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);
+}
+
+/** A share in per cent; never 100% nor 0% where that is not quite so. */
+export function formatShare(share: number): string {
+  if (share > 0 && share < 0.005) return "<1%";
+  if (share < 1 && share > 0.9949 && share < 0.9999) return ">99%";
+  return `${Math.round(share * 100)}%`;
+}
+
+/** "exact to 0.004", or "exact" for weights as they are; of a page also how much it carries. */
+export function precision(error: number, carried?: CarriedShare): string {
+  const exact = error > 0 ? `exact to ${roundedUp(error)}` : "exact";
+  return carried?.form === "strongest" ? `${shareOf(carried)} of the weight, ${exact}` : exact;
+}
+
+/** Rounded down, so that no more is promised than there is. */
+function shareOf({ covered }: CarriedShare): string {
+  return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
+}
+
+/** What an exported page says where it does not carry every weight; null where it does. */
+export function carriedInWords(carried: CarriedShare): string | null {
+  const { form, error } = carried;
+  if (form === "all") return null;
+  const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
+  if (form === "vectors") {
+    return `This page carries queries and keys, and computes the weights from them: ${largest}.`;
+  }
+  return (
+    `This page carries each query’s strongest keys: ${shareOf(carried)} of the weight, ${largest}. ` +
+    "What is left of a query is spread evenly over its other keys."
+  );
+}
+
+/** "head 3", "heads 1, 7, 9" or "heads 0, 1, 2 and 13 more". */
+export function headsInWords(heads: readonly number[], most = 12): string {
+  if (heads.length === 1) return `head ${heads[0]}`;
+  const more = heads.length - most;
+  return `heads ${heads.slice(0, most).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+const STACK_NAMES: Record<string, string> = {
+  self: "self-attention",
+  encoder: "encoder self-attention",
+  decoder: "decoder self-attention",
+  cross: "cross-attention",
+  vision: "vision self-attention",
+};
+
+/** The name of a stack in words. */
+export function stackName(name: string): string {
+  return STACK_NAMES[name] ?? name;
+}
+
+/** How many there are of something: "131,072". Places in a text are written without the commas. */
+export function counted(count: number): string {
+  return count.toLocaleString("en");
+}
+
+/** The tokens of a stack in words: "16 tokens", or "12 queries, 20 keys". */
+export function tokensInWords(numQueries: number, numKeys: number, same: boolean): string {
+  const count = (number: number, one: string, many: string): string =>
+    `${counted(number)} ${number === 1 ? one : many}`;
+  return same
+    ? count(numQueries, "token", "tokens")
+    : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;
+}

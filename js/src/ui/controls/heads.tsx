@@ -1,0 +1,189 @@
+/** The heads of a layer as small maps, which are also their switches. */
+
+import { useEffect, useRef } from "preact/hooks";
+import { formatWeight } from "../captions";
+import { between } from "../head-subset";
+import { headColor, type Palette, rgbOf } from "../palette";
+import type { HeadMaps, HeadOrder } from "../record";
+
+export interface HeadStripProps {
+  /** The heads that are offered. */
+  order: HeadOrder;
+  /** Whether one head is chosen, always. */
+  single: boolean;
+  /** In order of choice. */
+  chosen: readonly number[];
+  /** null until they have come. */
+  maps: HeadMaps | null;
+  /** How many heads the model has: more than are offered where some were not kept. */
+  numHeads: number;
+  kept: readonly number[];
+  palette: Palette;
+  width: number;
+  onToggle: (head: number) => void;
+  onAll: () => void;
+  onNone: () => void;
+  /** Double click: this head alone, and back. */
+  onSolo: (head: number) => void;
+  onHover: (head: number | null) => void;
+}
+
+/** The side of a map, so that a strip takes few lines. */
+export function mapSize(count: number, width: number): number {
+  const room = Math.max(200, width - 66);
+  const oneLine = Math.floor(room / Math.max(1, count)) - 10;
+  return Math.max(26, Math.min(54, oneLine));
+}
+
+/** A map's pixels: more ink for more weight, by the root so that weak patterns are seen. */
+export function mapPixels(
+  matrix: Float32Array,
+  maximum: number,
+  color: string,
+): Uint8ClampedArray<ArrayBuffer> {
+  const [red, green, blue] = rgbOf(color);
+  const pixels = new Uint8ClampedArray(matrix.length * 4);
+  for (let i = 0; i < matrix.length; i++) {
+    pixels[i * 4] = red;
+    pixels[i * 4 + 1] = green;
+    pixels[i * 4 + 2] = blue;
+    pixels[i * 4 + 3] = 255 * Math.sqrt((matrix[i] as number) / maximum);
+  }
+  return pixels;
+}
+
+function HeadMap(props: { maps: HeadMaps | null; head: number; color: string; size: number }) {
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const { maps, head, color, size } = props;
+  useEffect(() => {
+    const matrix = maps?.matrices[maps.heads.indexOf(head)];
+    const context = canvas.current?.getContext("2d");
+    if (!maps || !matrix || !context) return;
+    const pixels = mapPixels(matrix, maps.maximum, color);
+    context.putImageData(new ImageData(pixels, maps.columns, maps.rows), 0, 0);
+  }, [maps, head, color]);
+  return (
+    <canvas
+      ref={canvas}
+      width={maps?.columns ?? 1}
+      height={maps?.rows ?? 1}
+      style={{ width: `${size}px`, height: `${size}px` }}
+    />
+  );
+}
+
+/** A score in as many digits as fit below a map. */
+export function scoreText(score: number | null): string {
+  if (score === null) return "–";
+  return Math.abs(score) < 10 ? formatWeight(score) : String(Number(score.toPrecision(3)));
+}
+
+/** Where heads would stand that were not kept. */
+function Gap({ which }: { which: string }) {
+  return which === "" ? null : (
+    <span class="av-gap" title={`${which} not kept`} aria-hidden="true">
+      ⋯
+    </span>
+  );
+}
+
+/** Chosen heads with one more or one fewer. */
+export function toggleHead(chosen: readonly number[], head: number): number[] {
+  return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
+}
+
+export function HeadStrip(props: HeadStripProps) {
+  const { chosen, palette, order } = props;
+  // A chosen head stays in sight, whatever its score.
+  const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
+  const size = mapSize(heads.length, props.width);
+  const strip = useRef<HTMLDivElement>(null);
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
+    if (step === undefined) return;
+    const buttons = Array.from(
+      strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
+    );
+    const root = strip.current?.getRootNode() as Document | ShadowRoot;
+    buttons[buttons.indexOf(root.activeElement as HTMLButtonElement) + step]?.focus();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  return (
+    <fieldset class="av-row av-heads" aria-label="Heads">
+      <div class="av-label">
+        <div>Heads</div>
+        {!props.single && (
+          <div class="av-head-tools">
+            <button
+              type="button"
+              class="av-plain"
+              disabled={heads.every((head) => chosen.includes(head))}
+              onClick={props.onAll}
+            >
+              all
+            </button>
+            <button
+              type="button"
+              class="av-plain"
+              disabled={chosen.length === 0}
+              onClick={props.onNone}
+            >
+              none
+            </button>
+          </div>
+        )}
+      </div>
+      {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
+      <div
+        class="av-strip"
+        ref={strip}
+        onKeyDown={onKeyDown}
+        onPointerLeave={() => props.onHover(null)}
+      >
+        {heads.map((head, i) => {
+          const before = i === 0 ? -1 : (heads[i - 1] as number);
+          // By number, what is missing shows where it would stand.
+          const missing = props.kept.length < props.numHeads && !order.scores;
+          const score = order.scores?.[i];
+          const place = chosen.indexOf(head);
+          const from = props.maps?.sampled ? ` (map of ${props.maps.sampled} queries)` : "";
+          const color = place < 0 ? palette.neutral : headColor(palette, place, chosen.length);
+          return [
+            missing && <Gap key={`before ${head}`} which={between(before, head)} />,
+            <button
+              type="button"
+              class="av-head"
+              key={head}
+              aria-pressed={place >= 0}
+              aria-label={
+                score === undefined ? `Head ${head}` : `Head ${head}, score ${scoreText(score)}`
+              }
+              title={
+                props.single
+                  ? `Head ${head}${from}`
+                  : `Head ${head}${from}: click to choose, double-click for it alone`
+              }
+              style={{ "--av-head": color, width: `${size + 6}px` }}
+              onClick={() => props.onToggle(head)}
+              onDblClick={() => props.onSolo(head)}
+              onPointerEnter={() => props.onHover(head)}
+              onFocus={() => props.onHover(head)}
+              onBlur={() => props.onHover(null)}
+            >
+              <HeadMap maps={props.maps} head={head} color={color} size={size} />
+              <span>{head}</span>
+              {score !== undefined && <span class="av-score">{scoreText(score)}</span>}
+            </button>,
+          ];
+        })}
+        {props.kept.length < props.numHeads && (
+          <span class="av-muted av-kept">
+            {props.kept.length} of {props.numHeads} heads kept
+          </span>
+        )}
+        {heads.length === 0 && <span class="av-muted">no head has this score</span>}
+      </div>
+    </fieldset>
+  );
+}

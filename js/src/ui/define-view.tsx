@@ -1,0 +1,247 @@
+/**
+ * What every view shares: a root in the page, the theme, the width, the carrier.
+ *
+ * A view is one file that gives `defineView` its name, its state's defaults and a component.
+ */
+
+import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
+import { type ComponentType, render } from "preact";
+import { KernelChannel, type MessageModel } from "../client/kernel";
+import { PageCarrier, type PageData } from "../client/page";
+import { type Carrier, Source } from "../client/source";
+import controlsCss from "./controls/controls.css";
+import type { Figure } from "./exports";
+import frameCss from "./frame/frame.css";
+import walkCss from "./generated-token/cursor.css";
+import imageCss from "./image/image.css";
+import type { ImageRoom } from "./image/images";
+import { PALETTES, type Palette, type ThemeName } from "./palette";
+import { makeRecordModel, type RecordModel, type RecordState } from "./record";
+import {
+  assign,
+  bindHash,
+  bindModel,
+  type HashFields,
+  makeSignals,
+  type Signals,
+  type TraitModel,
+} from "./state";
+import { hostTheme, watchHostTheme } from "./theme";
+
+/** What a view has at hand. */
+export interface ViewContext<S extends RecordState> {
+  root: AttnvizElement;
+  source: Source;
+  state: Signals<S>;
+  /** The same signals, as far as every view has them. */
+  common: Signals<RecordState>;
+  palette: ReadonlySignal<Palette>;
+  theme: ReadonlySignal<ThemeName>;
+  record: RecordModel;
+  /** Pixels that the host gives to the view's content. */
+  width: ReadonlySignal<number>;
+  /** Whether the view stands among others in one frame, which has layers, heads and title. */
+  embedded: boolean;
+  /** Whether it shows the image itself where it is embedded: no other view there does. */
+  ownImage?: boolean;
+  /** The images that tokens are patches of, where a view draws them. */
+  image?: ImageRoom;
+  /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
+  setDrawn: (place: string | null) => void;
+  /** Aborted when the view goes away. */
+  ended: AbortSignal;
+}
+
+/** What a view puts on its root for exporters. */
+export interface Exporter {
+  figure(): Promise<Figure>;
+  svg(): Promise<string>;
+  png(scale: number): Promise<Blob>;
+  csv(): Promise<string>;
+}
+
+export type AttnvizElement = HTMLElement & { attnviz?: Exporter };
+
+export interface ViewDefinition<S extends RecordState> {
+  name: string;
+  defaults: S;
+  hash: HashFields<S>;
+  css: string;
+  component: ComponentType<{ context: ViewContext<S> }>;
+  /** What answers on an exported page whose data are not one record's. */
+  pageCarrier?: ((data: PageData) => Carrier) | undefined;
+}
+
+type Model = TraitModel & MessageModel;
+
+interface Props {
+  model: Model;
+  signal?: AbortSignal;
+}
+
+/** An anywidget definition: its own object for each widget. */
+interface Widget {
+  initialize(props: Props): () => void;
+  render(props: Props & { el: HTMLElement }): () => void;
+}
+
+/**
+ * What a bundle is for: the build makes one for each, and leaves out of it what the other needs.
+ * Tests have both in one.
+ */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+/** Left and right of a view's content, as frame.css has it. */
+const PADDING = 48;
+
+/** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
+export function markDrawn(root: HTMLElement, place: string | null): void {
+  if (place === null) root.removeAttribute("data-attnviz-drawn");
+  else root.setAttribute("data-attnviz-drawn", place);
+}
+
+/**
+ * Keeps a notebook from taking the view's keys for its own shortcuts.
+ *
+ * Notebook 7 listens before anything in the page hears of a key, so that it cannot be stopped from
+ * inside. Lumino, which both it and JupyterLab are made of, passes over an element with this mark,
+ * looking at the one that has the focus first.
+ */
+function keepKeys(root: HTMLElement, ended: AbortSignal): void {
+  const listener = (event: KeyboardEvent): void => {
+    const focused = event.composedPath()[0];
+    if (!(focused instanceof Element) || !root.contains(focused)) return;
+    // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's.
+    const host = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
+    focused.toggleAttribute("data-lm-suppress-shortcuts", !host);
+  };
+  window.addEventListener("keydown", listener, { capture: true, signal: ended });
+}
+
+function open<S extends RecordState>(
+  definition: ViewDefinition<S>,
+  root: AttnvizElement,
+  source: Source,
+  state: Signals<S>,
+  ended: AbortSignal,
+): void {
+  root.classList.add("attnviz");
+  keepKeys(root, ended);
+  const host = signal<ThemeName>(hostTheme(root));
+  watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
+  const theme = computed<ThemeName>(() => {
+    const wanted = state.theme.value;
+    return wanted === "auto" ? host.value : (wanted as ThemeName);
+  });
+  const stopTheme = theme.subscribe((value) => {
+    root.setAttribute("data-theme", value);
+    // A theme that was asked for against the host's cannot use the host's colours.
+    root.toggleAttribute("data-own-colours", value !== host.peek());
+  });
+  // What is left within the root's padding, so that the first picture need not be drawn twice.
+  const width = signal(root.clientWidth > PADDING ? root.clientWidth - PADDING : 800);
+  const observer = new ResizeObserver((entries) => {
+    const inner = entries[0]?.contentRect.width ?? 0;
+    // A hidden tab has no width; what was drawn for the last one stays.
+    if (inner > 0) width.value = Math.floor(inner);
+  });
+  observer.observe(root);
+  const common = state as unknown as Signals<RecordState>;
+  const record = makeRecordModel(source, common, ended);
+  const stopStanding = effect(() => {
+    const standing = record.error.value === null ? record.connection.value : "error";
+    root.setAttribute("data-attnviz-state", standing);
+  });
+  const context: ViewContext<S> = {
+    root,
+    source,
+    state,
+    common,
+    record,
+    embedded: false,
+    setDrawn: (place) => markDrawn(root, place),
+    theme,
+    palette: computed(() => PALETTES[theme.value]),
+    width,
+    ended,
+  };
+  const View = definition.component;
+  render(
+    <>
+      <style>{frameCss + controlsCss + imageCss + walkCss + definition.css}</style>
+      <View context={context} />
+    </>,
+    root,
+  );
+  ended.addEventListener("abort", () => {
+    stopTheme();
+    stopStanding();
+    observer.disconnect();
+    render(null, root);
+    delete root.attnviz;
+  });
+}
+
+/** What asks a kernel; not in a page's bundle. */
+function fromKernel(model: MessageModel, ended: AbortSignal): Source {
+  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page"
+    ? noSource()
+    : new Source(new KernelChannel(model, ended));
+}
+
+/** What reads a page's data; not in a widget's bundle. */
+function fromPage(data: PageData, carrierOf?: (data: PageData) => Carrier): Source {
+  return typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+    ? noSource()
+    : new Source(carrierOf ? carrierOf(data) : new PageCarrier(data));
+}
+
+function noSource(): never {
+  throw new Error("A widget and an exported page take bundles of their own.");
+}
+
+/** A signal that ends with `outer`, and the function that ends it before. */
+function endable(outer: AbortSignal | undefined): [AbortSignal, () => void] {
+  const controller = new AbortController();
+  outer?.addEventListener("abort", () => controller.abort(), { once: true });
+  if (outer?.aborted) controller.abort();
+  return [controller.signal, () => controller.abort()];
+}
+
+/** The two ways into a view: as a widget, and as an exported page. */
+export function defineView<S extends RecordState>(
+  definition: ViewDefinition<S>,
+): { widget: () => Widget; openPage: (root: HTMLElement, data: PageData) => void } {
+  const widget = (): Widget => {
+    // One table of requests and one store of weights for all outputs that show this widget.
+    let shared: Source | null = null;
+    return {
+      initialize({ model, signal: outer }) {
+        const [ended, end] = endable(outer);
+        shared = fromKernel(model, ended);
+        return end;
+      },
+      render({ model, el, signal: outer }) {
+        const [ended, end] = endable(outer);
+        const source = shared ?? fromKernel(model, ended);
+        const state = makeSignals<S>(definition.defaults);
+        bindModel(model, state, ended);
+        const root = document.createElement("div");
+        el.append(root);
+        open(definition, root, source, state, ended);
+        return () => {
+          end();
+          root.remove();
+        };
+      },
+    };
+  };
+  const openPage = (root: HTMLElement, data: PageData): void => {
+    const [ended] = endable(undefined);
+    const state = makeSignals<S>(definition.defaults);
+    assign(state, data.state as Partial<S>);
+    bindHash(state, definition.hash, ended);
+    open(definition, root, fromPage(data, definition.pageCarrier), state, ended);
+  };
+  return { widget, openPage };
+}

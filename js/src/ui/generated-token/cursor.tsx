@@ -1,0 +1,135 @@
+/** Walks through the tokens that a model produced, with what it might have produced there. */
+
+import { useEffect } from "preact/hooks";
+import type { Candidate, Prediction } from "../../client/source";
+import { printable } from "../../draw/marks";
+import { formatProbability, quotedAt } from "../captions";
+import type { ViewContext } from "../define-view";
+import { Switch } from "../frame/frame";
+import type { RecordState } from "../record";
+import { assign } from "../state";
+
+/** Brings the query into sight that shows a token of the answer, whoever chose it. */
+export function useRevealed<S extends RecordState>(
+  context: ViewContext<S>,
+  reveal: ((query: number) => Partial<S>) | undefined,
+): void {
+  const prediction = context.common.prediction.value;
+  const token = context.record.place.value?.token ?? null;
+  useEffect(() => {
+    if (prediction !== null && token !== null && reveal) assign(context.state, reveal(token));
+  }, [prediction, token]);
+}
+
+export function PredictionWalk<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+  const state = context.common;
+  const place = context.record.place.value;
+  const predictions = place?.queries.predictions ?? [];
+  const at = state.prediction.value;
+  const asQuery = state.as_query.value;
+  const each = at === null ? undefined : predictions[at];
+  const count = predictions.length;
+  if (!place || count === 0) return null;
+
+  // 0 is no token at all, so that the way back to the whole picture is on the slider, too.
+  const step = at === null ? 0 : at + 1;
+  const go = (to: number): void =>
+    assign(state, { prediction: to <= 0 ? null : Math.min(count, to) - 1 });
+  const texts = place.queries.text;
+  return (
+    <fieldset class="av-walk" aria-label="Answer">
+      <div class="av-row">
+        <span class="av-label">Answer</span>
+        <div class="av-slide">
+          <button
+            type="button"
+            class="av-step"
+            aria-label="Previous token of the answer"
+            disabled={step === 0}
+            onClick={() => go(step - 1)}
+          >
+            ‹
+          </button>
+          <input
+            type="range"
+            aria-label="Token of the answer"
+            aria-valuetext={each ? `${each.token.text}, ${step} of ${count}` : "none"}
+            min={0}
+            max={count}
+            value={step}
+            onInput={(event) => go(Number(event.currentTarget.value))}
+          />
+          <button
+            type="button"
+            class="av-step"
+            aria-label="Next token of the answer"
+            disabled={step === count}
+            onClick={() => go(step + 1)}
+          >
+            ›
+          </button>
+          <output class="av-number">{each ? `${step} of ${count}` : `${count} tokens`}</output>
+        </div>
+        <Switch
+          label="as query"
+          on={asQuery}
+          disabled={each?.row === null}
+          onChange={(on) => assign(state, { as_query: on })}
+        />
+      </div>
+      {each ? (
+        <>
+          <p>
+            {asQuery ? (
+              <>
+                <Token text={each.token.text} /> as query, predicted with{" "}
+                {formatProbability(each.token.probability)}
+              </>
+            ) : (
+              <>
+                {quotedAt(texts, each.query)} predicting <Token text={each.token.text} /> (
+                {formatProbability(each.token.probability)})
+              </>
+            )}
+            {each.row === null && (
+              <span class="av-muted"> · the model never read it: it is no query itself</span>
+            )}
+          </p>
+          <Candidates of={each} />
+        </>
+      ) : (
+        <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>
+      )}
+    </fieldset>
+  );
+}
+
+function Token({ text }: { text: string }) {
+  return <b class="av-said">{printable(text)}</b>;
+}
+
+/** The likeliest tokens, and the one that came, also where it is none of them. */
+function Candidates({ of }: { of: Prediction }) {
+  const { candidates, token } = of;
+  const among = candidates.some((each) => each.id === token.id);
+  return (
+    <ol class="av-candidates" aria-label="Candidates">
+      {(among ? candidates : [...candidates, token]).map((each) => (
+        <CandidateItem key={each.id} of={each} came={each.id === token.id} />
+      ))}
+    </ol>
+  );
+}
+
+function CandidateItem({ of, came }: { of: Candidate; came: boolean }) {
+  return (
+    <li {...(came ? { "aria-current": "true" } : {})}>
+      <span class="av-said" title={of.text}>
+        {came ? "✓ " : ""}
+        {printable(of.text)}
+      </span>{" "}
+      <span class="av-number">{formatProbability(of.probability)}</span>
+      <i style={{ width: `${100 * of.probability}%` }} />
+    </li>
+  );
+}

@@ -1,0 +1,210 @@
+/** Weights over an image as marks. Pure functions. */
+
+import type { RecordImage } from "../../client/requests/images";
+import type { PatchGrid } from "../../client/source";
+import { measureText } from "../../draw/canvas";
+import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
+import { fontOf, type Mark, translate } from "../../draw/marks";
+import { patchIn } from "../../draw/patches";
+import { greyOf, pictureMark } from "../../draw/pictures";
+import { type Palette, rgbOf } from "../palette";
+import { type HeatSaid, headingOf, heatInWords } from "./captions";
+import { type Heat, onGrid } from "./state";
+
+/** Everything that a panel shows. */
+export interface PanelPicture {
+  width: number;
+  palette: Palette;
+  image: RecordImage;
+  /** The grid that values lie on. */
+  grid: PatchGrid;
+  /** Empty where nothing is asked for: the image alone. */
+  heats: readonly Heat[];
+  said: HeatSaid | null;
+  /** What stands above all where nothing is said of the weights. */
+  heading?: string;
+  /** The weight that is drawn strongest. */
+  end: number;
+  /** Patches that stand out, by their place in the grid: the token's own, the other pin. */
+  own: number | null;
+  other: number | null;
+  /** Under the pointer or the keyboard. */
+  at: number | null;
+  /** Below all: what must be known, and what a click does. */
+  notes: readonly string[];
+}
+
+/** A place of an image in the panel. */
+interface Tile {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+/** Of full opacity, so that the picture is seen below the largest weight. */
+export const HEAT_OPACITY = 0.82;
+const HIGHEST = 300;
+const GAP = 14;
+const HEADING = 13;
+const WORDS = 11.5;
+const LINE = 16;
+
+function lines(text: string, width: number, size: number): string[] {
+  return text === ""
+    ? []
+    : wrap(text, width, (part) => measureText(part, fontOf({ size, font: "text" })));
+}
+
+/** Pixels of weights: one colour, more opaque for more weight. */
+export function heatPixels(
+  values: Float32Array,
+  end: number,
+  color: string,
+): Uint8ClampedArray<ArrayBuffer> {
+  const rgb = rgbOf(color);
+  const pixels = new Uint8ClampedArray(4 * values.length);
+  values.forEach((value, i) => {
+    pixels.set([...rgb, 255 * HEAT_OPACITY * Math.min(1, value / end)], 4 * i);
+  });
+  return pixels;
+}
+
+/** The frame of a patch: seen on every ground. */
+function frameMarks(
+  picture: PanelPicture,
+  tile: Tile,
+  at: number | null,
+  stroke: string,
+  strokeWidth: number,
+): Mark[] {
+  const { grid, palette } = picture;
+  const patch = at === null ? null : patchIn(grid, grid.start + at);
+  if (!patch) return [];
+  const [width, height] = [tile.width / grid.columns, tile.height / grid.rows];
+  const place = {
+    x: tile.x + patch.column * width,
+    y: tile.y + patch.row * height,
+    width,
+    height,
+  };
+  const ground = palette.background;
+  return [
+    { kind: "rect", ...place, stroke: ground, strokeWidth: strokeWidth + 2 },
+    { kind: "rect", ...place, stroke, strokeWidth },
+  ];
+}
+
+function tileMarks(picture: PanelPicture, heat: Heat | null, tile: Tile): Mark[] {
+  const { palette, grid, image } = picture;
+  const { own, other, at } = picture;
+  const marks: Mark[] = [];
+  if (heat) {
+    marks.push(pictureMark(greyOf(image, rgbOf(palette.background)), tile), {
+      kind: "image",
+      ...tile,
+      pixels: heatPixels(onGrid(heat, grid), picture.end, heat.series.color),
+      columns: grid.columns,
+      rows: grid.rows,
+    });
+  } else {
+    const whole = { pixels: image.pixels, columns: image.width, rows: image.height };
+    marks.push(pictureMark(whole, tile));
+  }
+  marks.push(
+    { kind: "rect", ...tile, stroke: palette.rule },
+    ...frameMarks(picture, tile, other, palette.muted, 1.2),
+    ...frameMarks(picture, tile, own, palette.ink, 1.8),
+    ...frameMarks(picture, tile, at, palette.ink, 1),
+  );
+  return marks;
+}
+
+/** Marks of a panel, and where its images stand. */
+export interface Panel extends Box {
+  tiles: Tile[];
+}
+
+/** Everything, from the heading to the scale. */
+export function panelMarks(picture: PanelPicture): Panel {
+  const { palette, heats, said, image, width } = picture;
+  const marks: Mark[] = [];
+  const tiles: Tile[] = [];
+  let y = HEADING / 2 + 2;
+  for (const line of lines(
+    said ? headingOf(said) : (picture.heading ?? "The image"),
+    width,
+    HEADING,
+  )) {
+    marks.push(textMark(line, 0, y, palette.ink, HEADING));
+    y += LINE + 2;
+  }
+  const count = Math.max(1, heats.length);
+  const across = Math.ceil(Math.sqrt(count));
+  const room = (width - (across - 1) * GAP) / across;
+  const wide = Math.min(room, (HIGHEST * image.width) / image.height);
+  const high = (wide * image.height) / image.width;
+  for (let first = 0; first < count; first += across) {
+    let below = y;
+    const row = heats.length > 0 ? heats.slice(first, first + across) : [null];
+    row.forEach((heat, column) => {
+      const x = column * (room + GAP);
+      let top = y;
+      if (heat) {
+        const more = { bold: true };
+        marks.push(textMark(heat.series.name, x, top + 3, heat.series.textColor, WORDS, more));
+        top += LINE;
+      }
+      const tile = { x, y: top, width: wide, height: high };
+      tiles.push(tile);
+      marks.push(...tileMarks(picture, heat, tile));
+      top += high + WORDS + 1;
+      for (const line of lines(heat && said ? heatInWords(heat, said) : "", room, WORDS)) {
+        marks.push(textMark(line, x, top, palette.muted, WORDS));
+        top += LINE;
+      }
+      below = Math.max(below, top);
+    });
+    y = below + 6;
+  }
+  const only = heats.length === 1 ? heats[0]?.series.color : palette.neutral;
+  if (heats.length > 0) {
+    const rgb = rgbOf(only ?? palette.neutral);
+    const scale = rampBox(palette, (share) => [...rgb, 255 * HEAT_OPACITY * share], [
+      "0",
+      "weight",
+      String(Number(picture.end.toPrecision(3))),
+    ]);
+    const meaning = { scale: true };
+    marks.push(...translate(scale.marks, 0, y), {
+      kind: "rect",
+      x: 0,
+      y,
+      width: scale.width,
+      height: scale.height,
+      meaning,
+    });
+    y += scale.height + 12;
+  }
+  for (const line of picture.notes.flatMap((note) => lines(note, width, WORDS))) {
+    marks.push(textMark(line, 0, y, palette.muted, WORDS));
+    y += LINE;
+  }
+  return { width, height: Math.ceil(y), marks, tiles };
+}
+
+/** The patch under a point, by its place in the grid. */
+export function patchUnder(
+  { tiles }: Panel,
+  grid: PatchGrid,
+  x: number,
+  y: number,
+): { at: number; tile: number } | null {
+  for (const [tile, { x: left, y: top, width, height }] of tiles.entries()) {
+    const column = Math.floor(((x - left) / width) * grid.columns);
+    const row = Math.floor(((y - top) / height) * grid.rows);
+    const inside = column >= 0 && column < grid.columns && row >= 0 && row < grid.rows;
+    if (inside) return { at: row * grid.columns + column, tile };
+  }
+  return null;
+}

@@ -1,0 +1,173 @@
+/** The image that a model saw, with the weights of what is chosen laid over it. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
+import { useRef } from "preact/hooks";
+import { hitTest, type Scene } from "../../draw/marks";
+import { formatWeight, quoted } from "../captions";
+import type { ViewContext } from "../define-view";
+import { Choice } from "../frame/frame";
+import { type Hint, ScenePlot } from "../plot";
+import type { RecordState } from "../record";
+import { assign } from "../state";
+import { patchUnder } from "./marks";
+import { onGrid } from "./state";
+import type { ImagePanel, PatchAt } from "./store";
+
+interface PanelProps<S extends RecordState> {
+  context: ViewContext<S>;
+  panel: ImagePanel;
+}
+
+/** What the keys do on the image, for the list of a view that has one. */
+export function withImageKeys<S extends RecordState>(
+  keys: readonly (readonly [string, string])[],
+  { image }: ViewContext<S>,
+): readonly (readonly [string, string])[] {
+  return image?.shown.value
+    ? [...keys, ["on the image", "arrows move over patches, Enter or a click chooses one"]]
+    : keys;
+}
+
+/** A view's picture, and beside or below it the image with weights. */
+export function WithImage<S extends RecordState>(
+  props: PanelProps<S> & { children: ComponentChildren },
+) {
+  const room = props.context.image;
+  const shown = room?.shown.value ?? false;
+  return (
+    <div class={shown ? `av-with-image${room?.beside.value ? " av-beside" : ""}` : ""}>
+      {props.children}
+      {shown && <ImagePlot context={props.context} panel={props.panel} />}
+    </div>
+  );
+}
+
+/** The panel itself: the pointer, the keyboard, and the number beside it. */
+function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
+  const plot = useRef<HTMLDivElement>(null);
+  const where = useSignal<{ x: number; y: number } | null>(null);
+  const scene = useComputed<Scene | null>(() => {
+    const now = panel.panel.value;
+    return (
+      now && {
+        width: now.width,
+        height: now.height,
+        background: null,
+        back: [],
+        backOpacity: 1,
+        front: now.marks,
+      }
+    );
+  });
+  const sign = useComputed(() => (panel.current.value ? "image" : null));
+  const hint = useComputed<Hint | null>(() => {
+    const [at, beside] = [panel.at.value, where.value];
+    const [now, place] = [panel.picture.value, context.record.place.value];
+    if (!at || !beside || !now || !place) return null;
+    const { query, key } = panel.tokensAt(at.at);
+    const name = (text: readonly string[], token: number | null): string[] =>
+      token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
+    const title = [...name(place.queries.text, query), ...name(place.keys.text, key)].join(" → ");
+    const rows = now.heats.map((heat, tile) => ({
+      color: heat.series.color,
+      text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.at] ?? 0, 3)}`,
+      meant: tile === at.tile && now.heats.length > 1,
+    }));
+    return { title, rows, ...beside };
+  });
+
+  const positionOf = (event: MouseEvent): [number, number] => {
+    const box = plot.current?.getBoundingClientRect();
+    return [event.clientX - (box?.left ?? 0), event.clientY - (box?.top ?? 0)];
+  };
+  const under = (event: MouseEvent): PatchAt | null => {
+    const [now, drawn] = [panel.picture.peek(), panel.panel.peek()];
+    return now && drawn && patchUnder(drawn, now.grid, ...positionOf(event));
+  };
+  const onPointerMove = (event: PointerEvent): void => {
+    const to = under(event);
+    const [x, y] = positionOf(event);
+    panel.point(to);
+    where.value = { x, y };
+  };
+  const leave = (): void => {
+    panel.point(null);
+  };
+  const onClick = (event: MouseEvent): void => {
+    const to = under(event);
+    if (to) panel.choose(to.at);
+    else if (hitTest(panel.panel.peek()?.marks ?? [], ...positionOf(event))?.scale)
+      panel.wholeScale.value = !panel.wholeScale.peek();
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const grid = panel.picture.peek()?.grid;
+    if (!grid || event.metaKey || event.ctrlKey || event.altKey) return;
+    const now = panel.at.peek();
+    const step: Record<string, [number, number]> = {
+      ArrowUp: [-1, 0],
+      ArrowDown: [1, 0],
+      ArrowLeft: [0, -1],
+      ArrowRight: [0, 1],
+    };
+    const by = step[event.key];
+    if (by) {
+      // The first press only shows where the keyboard is.
+      const from = now?.at ?? panel.picture.peek()?.own ?? 0;
+      const move = (place: number, change: number, count: number): number =>
+        Math.max(0, Math.min(count - 1, place + (now ? change : 0)));
+      const row = move(Math.floor(from / grid.columns), by[0], grid.rows);
+      const column = move(from % grid.columns, by[1], grid.columns);
+      const to = { at: row * grid.columns + column, tile: now?.tile ?? 0 };
+      panel.point(to);
+      const tile = panel.panel.peek()?.tiles[to.tile];
+      where.value = tile
+        ? {
+            x: tile.x + ((column + 1) * tile.width) / grid.columns,
+            y: tile.y + ((row + 1) * tile.height) / grid.rows,
+          }
+        : null;
+    } else if (event.key === "Enter" || event.key === " ") {
+      if (now) panel.choose(now.at);
+    } else if (event.key === "Escape") {
+      leave();
+      assign(context.common, { token: null, key: null });
+    } else return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const grids = context.record.place.value?.keys.grids ?? [];
+  const names = grids.map(({ image, rows, columns }, i): [string, string] => {
+    const twice = grids.some((other, j) => j !== i && other.image === image);
+    return [String(i), `${image}${twice ? `, ${rows} × ${columns}` : ""}`];
+  });
+  const at = hint.value;
+  const spoken = at ? [`${at.title}: ${at.rows.map((row) => row.text).join(", ")}.`] : [];
+  return (
+    <div class="av-image" style={{ width: `${context.image?.panelWidth.value ?? 0}px` }}>
+      {grids.length > 1 && (
+        <Choice
+          label="Image"
+          value={String(panel.shownGrid.value)}
+          options={names}
+          onChange={(value) => {
+            panel.picked.value = Number(value);
+          }}
+        />
+      )}
+      <ScenePlot
+        scene={scene}
+        place={sign}
+        onDrawn={(place) => {
+          if (context.image) context.image.drawn.value = place !== null;
+        }}
+        kind="image with weights over it"
+        label={[panel.words.value || "Image", ...spoken].join(" ")}
+        plot={plot}
+        hint={at}
+        width={context.image?.panelWidth.value ?? 0}
+        events={{ onPointerMove, onPointerLeave: leave, onClick, onKeyDown, onBlur: leave }}
+      />
+    </div>
+  );
+}

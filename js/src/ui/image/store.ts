@@ -1,0 +1,226 @@
+/** The live state of the image that lies beside a picture: which weights are over it, as signals. */
+
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { PatchGrid } from "../../client/source";
+import type { Box } from "../../draw/figure";
+import { type Scene, translate } from "../../draw/marks";
+import { patchIn } from "../../draw/patches";
+import type { ViewContext } from "../define-view";
+import type { RecordState } from "../record";
+import { assign } from "../state";
+import { type HeatSaid, heatsInWords } from "./captions";
+import { BETWEEN } from "./images";
+import { type Panel, type PanelPicture, panelMarks } from "./marks";
+import {
+  type Focus,
+  fewSeries,
+  type Heat,
+  type HeatQuestion,
+  type HeatSeries,
+  heatQuestion,
+  loadHeat,
+  onGrid,
+  queryGridOf,
+} from "./state";
+
+/** A patch that is pointed at, and what it is beside. */
+export interface PatchAt {
+  /** Its place in the grid. */
+  at: number;
+  /** The heat-map that the pointer is in. */
+  tile: number;
+}
+
+/** The tokens that a patch which is pointed at stands for. */
+export interface Pointed extends Focus {
+  tile: number;
+}
+
+/** What a view tells its panel, and hears from it. */
+export interface PanelWiring {
+  series: ReadonlySignal<HeatSeries[]>;
+  /** What stands out in the view; what the panel itself points at is no part of it. */
+  focus: ReadonlySignal<Focus>;
+  /** Lights what is pointed at. */
+  point: (pointed: Pointed | null) => void;
+  /** Brings a token that is chosen into sight. */
+  reveal: (side: "query" | "key", token: number) => void;
+  /** What must be said of the numbers beside those of the view; "" for nothing. */
+  note?: ReadonlySignal<string>;
+}
+
+export interface ImagePanel {
+  picture: ReadonlySignal<PanelPicture | null>;
+  panel: ReadonlySignal<Panel | null>;
+  /** What is said of it; "" where there is no panel. */
+  words: ReadonlySignal<string>;
+  /** Whether what is drawn is what is asked for. */
+  current: ReadonlySignal<boolean>;
+  at: ReadonlySignal<PatchAt | null>;
+  /** Points at a patch, here and in the view. */
+  point: (to: PatchAt | null) => void;
+  /** Whether the scale ends at the largest weight that there can be, not at the largest shown. */
+  wholeScale: Signal<boolean>;
+  /** The number of the grid that is shown, where there are several. */
+  picked: Signal<number | null>;
+  shownGrid: ReadonlySignal<number>;
+  /** The tokens that a patch stands for. */
+  tokensAt: (at: number) => Focus;
+  choose: (at: number) => void;
+  /** The panel for print; null where there is none. */
+  still: () => Box | null;
+}
+
+export function makeImagePanel<S extends RecordState>(
+  context: ViewContext<S>,
+  wiring: PanelWiring,
+): ImagePanel {
+  const { record, common: state, image: room } = context;
+  const at = signal<PatchAt | null>(null);
+  const wholeScale = signal(false);
+  const picked = signal<number | null>(null);
+  const place = computed(() => (room?.shown.value ? record.place.value : null));
+  const grids = computed(() => place.value?.keys.grids ?? []);
+  const shownGrid = computed(() => {
+    const chosen = picked.value;
+    if (chosen !== null && chosen < grids.value.length) return chosen;
+    const { queries, token = null, key = null } = place.value ?? {};
+    const holds = (grid: PatchGrid): boolean =>
+      patchIn(grid, key) !== null ||
+      (queries?.grids?.some((each) => each.image === grid.image && patchIn(each, token) !== null) ??
+        false);
+    return Math.max(0, grids.value.findIndex(holds));
+  });
+  const keyGrid = computed(() => grids.value[shownGrid.value] ?? null);
+
+  // What the panel itself points at must not change what it shows under the pointer.
+  const focus = computed<Focus>(() =>
+    at.value
+      ? { query: place.value?.token ?? null, key: place.value?.key ?? null }
+      : wiring.focus.value,
+  );
+  const question = computed<HeatQuestion | null>(() => {
+    const [now, grid] = [place.value, keyGrid.value];
+    const series = fewSeries(wiring.series.value);
+    return now && grid && series.length > 0 ? heatQuestion(now, grid, focus.value, series) : null;
+  });
+  const answered = record.answer(question, (asked, ended) =>
+    loadHeat(context.source, asked, ended),
+  );
+
+  const base = computed<Omit<PanelPicture, "at" | "notes"> | null>(() => {
+    const [now, grid] = [place.value, keyGrid.value];
+    const image = grid && room?.images.value[grid.image];
+    if (!room || !now || !grid || !image) return null;
+    const asked = question.value;
+    const had = answered.value;
+    // Of another stack or layer the last answer says nothing here.
+    const fits = asked && had?.question.stack === asked.stack && had.question.layer === asked.layer;
+    const heats: readonly Heat[] = fits ? had.answer : [];
+    const queryGrid = queryGridOf(now, grid);
+    const of = fits ? had.question : null;
+    const lies = of?.side === "key" && queryGrid ? queryGrid : grid;
+    const said: HeatSaid | null = of && {
+      question: of,
+      grid: lies,
+      queries: now.queries,
+      keys: now.keys,
+    };
+    const largest = Math.max(0, ...heats.map((heat) => Math.max(...onGrid(heat, lies))));
+    const own = (token: number | null, on: PatchGrid | null): number | null =>
+      token !== null && on && patchIn(on, token) ? token - on.start : null;
+    const query = of?.side === "query" ? of.token : null;
+    const key = of?.side === "key" ? of.token : focus.value.key;
+    return {
+      width: room.panelWidth.value,
+      palette: context.palette.value,
+      image,
+      grid: lies,
+      heats,
+      said,
+      // To the largest weight itself: a rounder end would leave the heat-map paler.
+      end: (wholeScale.value ? now.stack.maximum : largest) || 1,
+      own: of?.side === "key" ? own(key, grid) : own(query, queryGrid),
+      other: of?.side === "key" ? null : own(key, grid),
+    };
+  });
+  const advice = computed(() => {
+    const [now, grid] = [place.value, keyGrid.value];
+    if (!now || !grid) return "";
+    const role = queryGridOf(now, grid) ? "query" : "key";
+    return now.token === null
+      ? `Click a patch to choose it as the ${role}${role === "query" ? ", or any other query" : ""}.`
+      : "Click a patch to choose another; Esc clears.";
+  });
+  const picture = computed<PanelPicture | null>(
+    () =>
+      base.value && {
+        ...base.value,
+        at: at.value?.at ?? null,
+        notes: [wiring.note?.value ?? "", advice.value],
+      },
+  );
+  const panel = computed(() => picture.value && panelMarks(picture.value));
+
+  const tokensAt = (patch: number): Focus => {
+    const now = base.peek();
+    const [of, grid] = [now?.said?.question, keyGrid.peek()];
+    const token = (now?.grid.start ?? 0) + patch;
+    if (of?.side === "key") return { query: token, key: of.token };
+    const query = of?.side === "query" ? of.token : null;
+    return { query, key: grid ? grid.start + patch : null };
+  };
+  return {
+    picture,
+    panel,
+    words: computed(() => {
+      const now = base.value;
+      return now?.said ? heatsInWords(now.heats, now.said) : "";
+    }),
+    current: computed(() => {
+      const asked = question.value;
+      const same = JSON.stringify(answered.value?.question) === JSON.stringify(asked);
+      return place.value === null || (base.value !== null && (asked === null || same));
+    }),
+    at,
+    point: (to) => {
+      if (JSON.stringify(at.peek()) === JSON.stringify(to)) return;
+      at.value = to;
+      wiring.point(to && { ...tokensAt(to.at), tile: to.tile });
+    },
+    wholeScale,
+    picked,
+    shownGrid,
+    tokensAt,
+    choose: (patch) => {
+      const [now, grid] = [place.peek(), keyGrid.peek()];
+      if (!now || !grid) return;
+      const queryGrid = queryGridOf(now, grid);
+      const token = (queryGrid ?? grid).start + patch;
+      const field = queryGrid ? "token" : "key";
+      const pinned = state[field].peek() === token;
+      if (!pinned) wiring.reveal(queryGrid ? "query" : "key", token);
+      assign(state, { [field]: pinned ? null : token });
+    },
+    still: () => {
+      const now = base.peek();
+      return now && panelMarks({ ...now, at: null, notes: [wiring.note?.peek() ?? ""] });
+    },
+  };
+}
+
+/** A picture and its panel as one, for print: side by side, or one below the other. */
+export function withPanel<P extends Pick<Scene, "width" | "height" | "back" | "front">>(
+  picture: P,
+  box: Box | null,
+  beside: boolean,
+): P {
+  if (!box) return picture;
+  const [dx, dy] = beside ? [picture.width + BETWEEN, 0] : [0, picture.height + BETWEEN];
+  return {
+    ...picture,
+    width: Math.max(picture.width, dx + box.width),
+    height: Math.max(picture.height, dy + box.height),
+    front: [...picture.front, ...translate(box.marks, dx, dy)],
+  };
+}

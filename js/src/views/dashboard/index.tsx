@@ -1,0 +1,200 @@
+/** The dashboard: model view, head view and matrix view at the same place of one record. */
+
+import { effect, signal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { type Scene, translate } from "../../draw/marks";
+import { stackName, tokensInWords } from "../../ui/captions";
+import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
+import { type Figure, useExports } from "../../ui/exports";
+import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
+import { RECORD_HASH } from "../../ui/record";
+import { HeadView } from "../head";
+import { HEAD_DEFAULTS, type HeadState } from "../head/state";
+import { MatrixView } from "../matrix";
+import matrixCss from "../matrix/matrix.css";
+import { MATRIX_DEFAULTS, type MatrixState } from "../matrix/state";
+import { ModelView } from "../model";
+import modelCss from "../model/model.css";
+import { MODEL_DEFAULTS, type ModelState } from "../model/state";
+import dashboardCss from "./dashboard.css";
+
+type DashboardState = HeadState & ModelState & MatrixState;
+
+/** From this width on the panes stand in two columns. */
+const TWO_COLUMNS = 1000;
+const PANE_GAP = 20;
+
+const KEYS = [
+  ["Tab", "to the next pane or control"],
+  ["?", "in a pane: its own keys"],
+] as const;
+
+const PANES = ["model", "head", "matrix"] as const;
+type PaneName = (typeof PANES)[number];
+
+interface PaneProps {
+  context: ViewContext<DashboardState>;
+  name: PaneName;
+  view: ComponentType<{ context: ViewContext<DashboardState> }>;
+  onDrawn: (name: PaneName, place: string | null) => void;
+  onRoot: (name: PaneName, root: AttnvizElement) => void;
+}
+
+/** One view in the frame of all, with a root, a width and exports of its own. */
+function Pane({ context, name, view: View, onDrawn, onRoot }: PaneProps) {
+  const root = useRef<HTMLDivElement>(null);
+  const [pane, setPane] = useState<ViewContext<DashboardState> | null>(null);
+  useEffect(() => {
+    const element = root.current as AttnvizElement | null;
+    if (!element) return;
+    const width = signal(element.clientWidth || 600);
+    const observer = new ResizeObserver((entries) => {
+      const inner = entries[0]?.contentRect.width ?? 0;
+      if (inner > 0) width.value = Math.floor(inner);
+    });
+    observer.observe(element);
+    onRoot(name, element);
+    setPane({
+      ...context,
+      root: element,
+      width,
+      embedded: true,
+      setDrawn: (place) => {
+        markDrawn(element, place);
+        onDrawn(name, place);
+      },
+    });
+    return () => observer.disconnect();
+  }, []);
+  return (
+    <div class={`av-pane av-pane-${name}`} ref={root}>
+      {pane && <View context={pane} />}
+    </div>
+  );
+}
+
+/** Figures in columns, as the panes stand. */
+export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
+  let left = 0;
+  let height = 0;
+  const front: Scene["front"] = [];
+  for (const column of columns) {
+    let top = 0;
+    for (const scene of column) {
+      // What lies behind may be dimmed as one in its own figure only.
+      const back = scene.back.map((mark) => dimmed(mark, scene.backOpacity));
+      front.push(...translate([...back, ...scene.front], left, top));
+      top += scene.height + PANE_GAP;
+    }
+    left += Math.max(...column.map((scene) => scene.width)) + PANE_GAP;
+    height = Math.max(height, top - PANE_GAP);
+  }
+  const background = columns[0]?.[0]?.background ?? null;
+  return { width: left - PANE_GAP, height, background, back: [], backOpacity: 1, front };
+}
+
+function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {
+  if (opacity === 1 || mark.kind === "image") return mark;
+  if (mark.kind === "curves") {
+    return { ...mark, opacity: mark.opacity.map((value) => value * opacity) };
+  }
+  return { ...mark, opacity: (mark.opacity ?? 1) * opacity };
+}
+
+function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
+  const { record } = context;
+  const roots = useRef<Partial<Record<PaneName, AttnvizElement>>>({});
+  const drawn = useRef<Partial<Record<PaneName, string | null>>>({});
+  const summary = useMemo(() => signal(""), []);
+
+  const onDrawn = (name: PaneName, place: string | null): void => {
+    drawn.current[name] = place;
+    const at = record.place.peek();
+    const all = PANES.every((each) => drawn.current[each]);
+    context.setDrawn(all && at ? `dashboard:${at.stack.name}:${at.layer}` : null);
+  };
+  const exporter = (name: PaneName) => {
+    const each = roots.current[name]?.attnviz;
+    if (!each) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+    return each;
+  };
+  const { entries, busy } = useExports(context, {
+    name: "dashboard",
+    figure: async (): Promise<Figure> => {
+      const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
+      const [model, head, matrix] = figures.map((figure) => figure.scene) as [Scene, Scene, Scene];
+      return {
+        scene: inColumns([[model, head], [matrix]]),
+        title: figures.map((figure) => figure.title).join(" · "),
+      };
+    },
+    csv: () => exporter("head").csv(),
+    csvLabel: "Lines drawn, CSV",
+  });
+  useEffect(
+    () =>
+      effect(() => {
+        const place = record.place.value;
+        summary.value = place ? `${stackName(place.stack.name)}, layer ${place.layer}` : "";
+      }),
+    [],
+  );
+
+  const place = record.place.value;
+  const wide = context.width.value >= TWO_COLUMNS;
+  const pane = (name: PaneName, view: PaneProps["view"]) => (
+    <Pane context={context} name={name} view={view} onDrawn={onDrawn} onRoot={setRoot} />
+  );
+  const setRoot = (name: PaneName, root: AttnvizElement): void => {
+    roots.current[name] = root;
+  };
+  return (
+    <ViewFrame
+      context={context}
+      name="Dashboard"
+      subtitle={
+        place
+          ? [
+              stackName(place.stack.name),
+              tokensInWords(
+                place.queries.text.length,
+                place.keys.text.length,
+                place.stack.key_tokens === null,
+              ),
+            ].join(" · ")
+          : ""
+      }
+      summary={summary}
+      exports={entries}
+      keys={KEYS}
+      onStack={() => ({ query_window: null, key_window: null, leave_out: [] })}
+      options={
+        <div class="av-row av-options">
+          <PairControl context={context} />
+          <OrderControl context={context} />
+        </div>
+      }
+      footer={busy.value && <p class="av-muted">{busy.value}</p>}
+    >
+      <div class={`av-panes${wide ? " av-wide" : ""}`}>
+        <div class="av-panes-column">
+          {pane("model", ModelView)}
+          {pane("head", HeadView)}
+        </div>
+        <div class="av-panes-column">{pane("matrix", MatrixView)}</div>
+      </div>
+    </ViewFrame>
+  );
+}
+
+const view = defineView<DashboardState>({
+  name: "dashboard",
+  defaults: { ...MATRIX_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
+  hash: RECORD_HASH,
+  css: modelCss + matrixCss + dashboardCss,
+  component: Dashboard,
+});
+
+export const openPage = view.openPage;
+export default view.widget;

@@ -1,0 +1,361 @@
+/**
+ * Answers what the embedding view asks from the data that an exported page carries.
+ *
+ * Of each head there are its principal components in two dimensions, in planes of bytes: the
+ * overview's plots are their high bytes, and both bytes are the enlarged head's plot.
+ */
+
+import { fromBase64, inflate } from "../../../client/codec";
+import type { PageData } from "../../../client/page";
+import type { ImageHeader } from "../../../client/requests/images";
+import type { Carrier, Connection, Reply } from "../../../client/source";
+import type { CorpusAnswer } from "./corpus";
+import { Corpus } from "./corpus";
+import type {
+  AggregateHeader,
+  HeadRequest,
+  HeadTrust,
+  OverviewRequest,
+  Projecting,
+  ProjectionRequest,
+  ProjectionWork,
+  TrustRequest,
+  Way,
+} from "./requests";
+
+/** Of one head's plot. */
+interface CarriedHead {
+  head: number;
+  low: [number, number];
+  size: number;
+  explained: number[] | null;
+  factor: number;
+  problem: string | null;
+}
+
+/** Data are base64 of deflated bytes. */
+interface CarriedEmbeddingLayer {
+  layer: number;
+  heads: CarriedHead[];
+  /** Four planes of [heads][points]: the high bytes of x and y, then the low ones. */
+  points: string;
+  norms: { low: number[]; high: number[]; data: string };
+  trust: (HeadTrust | null)[];
+  aggregate: AggregateHeader & {
+    /** Of each head; its weights are this times ((code - 1) / 254)², and -1 for code 0. */
+    maximum: number[];
+    data: string;
+  };
+  /**
+   * Three planes of [heads][rank][queries]: the weight is (code / 255)², 0 for no key; the low
+   * and the high byte of the key's place among the key points of the query's own text.
+   */
+  keys: string | null;
+}
+
+interface CarriedCorpus {
+  stack: string;
+  corpus: string;
+  /** How many points. */
+  count: number;
+  layers: CarriedEmbeddingLayer[];
+}
+
+/** A plot other than by the first two principal components. */
+interface CarriedProjection extends Projecting {
+  stack: string;
+  layer: number;
+  head: number;
+  header: {
+    dimensions: 2 | 3;
+    count: number;
+    low: number[];
+    size: number;
+    explained: number[] | null;
+    factor: number;
+    problem: string | null;
+    work: ProjectionWork | null;
+  };
+  trust: HeadTrust | null;
+  data: string;
+}
+
+export interface EmbeddingPageData extends PageData {
+  embedding: {
+    /** Of all plots that are carried. */
+    way: Way;
+    /** Strongest keys of each query, for its lines. */
+    top_keys: number;
+    /** What so many would add to the page; null where they are carried. */
+    top_keys_add: { count: number; bytes: number } | null;
+    stacks: CarriedCorpus[];
+    projections: CarriedProjection[];
+    images: (ImageHeader & { text: number; index: number; data: string })[];
+  };
+}
+
+/** Points that an overview has of a head at most. */
+const MOST_POINTS = 10_000;
+
+/** What differs between plots of one head: settings that the method does not have do not. */
+function keyOf({ stack, layer, head, ...how }: ProjectionRequest | CarriedProjection): string {
+  const { method, dimensions, perplexity, neighbors, seed } = how;
+  const setting = method === "tsne" ? perplexity : method === "umap" ? neighbors : null;
+  return JSON.stringify([stack, layer, head, method, dimensions, setting, setting && seed]);
+}
+
+function isCarriedForAll({ method, dimensions }: Projecting): boolean {
+  return method === "pca" && dimensions === 2;
+}
+
+/** "3.4 MB", "64 kB". */
+function sizeOf(bytes: number): string {
+  return bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`;
+}
+
+type Answer = (args: object) => Reply | Promise<Reply>;
+
+/** A carrier that is never late. */
+export class EmbeddingPageCarrier implements Carrier {
+  readonly makesPages = false;
+  readonly #data: EmbeddingPageData;
+  readonly #answers: Record<string, Answer>;
+  // What was inflated, by its text; a page's data are not there twice.
+  readonly #inflated = new Map<string, Promise<Uint8Array>>();
+  readonly #corpora = new Map<string, Promise<Corpus>>();
+
+  /** @throws Error when the data are of a format that this bundle does not know. */
+  constructor(data: EmbeddingPageData) {
+    if (data.format !== 2) {
+      throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
+    }
+    this.#data = data;
+    this.#answers = {
+      describe: () => ({ header: data.description, data: null }),
+      corpus: (args) => this.#corpus(args as { stack: string }),
+      overview: (args) => this.#overview(args as OverviewRequest),
+      projection: (args) => this.#projection(args as ProjectionRequest),
+      cancel: () => ({ header: {}, data: null }),
+      trust: (args) => this.#trust(args as TrustRequest),
+      norms: (args) => this.#norms(args as HeadRequest),
+      aggregate: (args) => this.#aggregate(args as HeadRequest),
+      lines: (args) => this.#lines(args as HeadRequest & { point: number }),
+    };
+  }
+
+  async ask(name: string, args: object): Promise<Reply> {
+    const { text } = args as { text?: number };
+    if (text !== undefined) {
+      if (name === "image") return this.#image(args as { text: number; index: number });
+      throw new Error("An exported page carries the points of texts, and not all their weights.");
+    }
+    const answer = this.#answers[name];
+    if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
+    return answer(args);
+  }
+
+  retry(): void {}
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  #bytes(text: string): Promise<Uint8Array> {
+    const known = this.#inflated.get(text) ?? inflate(fromBase64(text));
+    this.#inflated.set(text, known);
+    return known;
+  }
+
+  #stack(name: string): CarriedCorpus {
+    const found = this.#data.embedding.stacks.find((each) => each.stack === name);
+    if (!found) throw new Error(`This page carries no points of "${name}".`);
+    return found;
+  }
+
+  #layer(stack: string, layer: number): CarriedEmbeddingLayer {
+    const found = this.#stack(stack).layers.find((each) => each.layer === layer);
+    if (!found) throw new Error(`This page carries no points of layer ${layer} of "${stack}".`);
+    return found;
+  }
+
+  /** A layer, and the place of one of its heads in what is carried of it. */
+  #head({ stack, layer, head }: HeadRequest): [CarriedEmbeddingLayer, number] {
+    const found = this.#layer(stack, layer);
+    const place = found.heads.findIndex((each) => each.head === head);
+    if (place < 0) throw new Error(`This page carries no head ${head} of layer ${layer}.`);
+    return [found, place];
+  }
+
+  /** @throws Error when plots are asked for that were placed in another way. */
+  #expectWay(way: Way): void {
+    const { scaling, translate, lift } = this.#data.embedding.way;
+    if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
+    const [moved, lifted] = [translate ? "moved" : "not moved", lift ? "lifted" : "not lifted"];
+    throw new Error(
+      `This page carries plots of one placing: scaling "${scaling}", keys ${moved}, ${lifted}. ` +
+        "Others are made where the page was made, in the notebook.",
+    );
+  }
+
+  #corpus({ stack }: { stack: string }): Reply {
+    return { header: { parts: 1 }, data: fromBase64(this.#stack(stack).corpus) };
+  }
+
+  async #overview({ stack, layers, way }: OverviewRequest): Promise<Reply> {
+    this.#expectWay(way);
+    const { count } = this.#stack(stack);
+    const stride = Math.max(1, Math.ceil(count / MOST_POINTS));
+    const points = Math.ceil(count / stride);
+    const found = layers.map((layer) => this.#layer(stack, layer));
+    const heads = found.flatMap(({ layer, heads }) =>
+      heads.map(({ head, problem }) => ({ layer, head, problem })),
+    );
+    const data = new Uint8Array(2 * points * heads.length);
+    let at = 0;
+    for (const layer of found) {
+      const planes = await this.#bytes(layer.points);
+      const plane = layer.heads.length * count;
+      for (let place = 0; place < layer.heads.length; place++) {
+        for (let point = 0; point < count; point += stride) {
+          data[at++] = planes[place * count + point] as number;
+          data[at++] = planes[plane + place * count + point] as number;
+        }
+      }
+    }
+    return { header: { stride, points, heads }, data };
+  }
+
+  async #projection(request: ProjectionRequest): Promise<Reply> {
+    this.#expectWay(request.way);
+    const found = this.#carried(request);
+    if (found) return { header: found.header, data: await this.#bytes(found.data) };
+    // As where a method cannot run: what there is, and the word why.
+    const work = isCarriedForAll(request) ? null : this.#notCarried(request);
+    const [layer, place] = this.#head(request);
+    const { count } = this.#stack(request.stack);
+    const planes = await this.#bytes(layer.points);
+    const plane = layer.heads.length * count;
+    const data = new Uint8Array(4 * count);
+    for (let point = 0, at = 0; point < count; point++) {
+      const from = place * count + point;
+      data[at++] = planes[2 * plane + from] as number;
+      data[at++] = planes[from] as number;
+      data[at++] = planes[3 * plane + from] as number;
+      data[at++] = planes[plane + from] as number;
+    }
+    const { head: _, ...header } = layer.heads[place] as CarriedHead;
+    return { header: { dimensions: 2, count, ...header, work }, data };
+  }
+
+  #carried(request: ProjectionRequest): CarriedProjection | undefined {
+    return this.#data.embedding.projections.find((each) => keyOf(each) === keyOf(request));
+  }
+
+  #notCarried(request: ProjectionRequest): ProjectionWork {
+    const others = this.#data.embedding.projections
+      .filter((each) => keyOf(each) === keyOf({ ...request, layer: each.layer, head: each.head }))
+      .map(({ layer, head }) => `layer ${layer}, head ${head}`);
+    const of = others.length > 0 ? ` (it has it of ${others.join("; ")})` : "";
+    const words =
+      `This page does not carry this plot${of}: these are the principal components. ` +
+      "A page that is saved while a plot is shown carries it.";
+    return { state: "failed", done: 0, of: 0, words };
+  }
+
+  #trust(request: TrustRequest): Reply {
+    this.#expectWay(request.way);
+    const { heads, ...rest } = request;
+    const trust = heads.map((head) => {
+      const found = this.#carried({ ...rest, head });
+      if (found) return found.trust;
+      const [layer, place] = this.#head({ ...rest, head });
+      return layer.trust[place] ?? null;
+    });
+    return { header: { heads: trust }, data: null };
+  }
+
+  async #norms(request: HeadRequest): Promise<Reply> {
+    const [{ norms }, place] = this.#head(request);
+    const { count } = this.#stack(request.stack);
+    const codes = (await this.#bytes(norms.data)).subarray(place * count, (place + 1) * count);
+    // 255 times 257 is the highest code of two bytes.
+    const data = new Uint8Array(2 * count);
+    codes.forEach((code, point) => {
+      data.fill(code, 2 * point, 2 * point + 2);
+    });
+    return { header: { low: norms.low[place], high: norms.high[place] }, data };
+  }
+
+  async #aggregate(request: HeadRequest): Promise<Reply> {
+    const [{ aggregate }, place] = this.#head(request);
+    const { maximum, data, ...header } = aggregate;
+    const cells = header.rows * header.columns;
+    const codes = (await this.#bytes(data)).subarray(place * cells, (place + 1) * cells);
+    const largest = maximum[place] ?? 0;
+    const weights = Float32Array.from(codes, (code) =>
+      code === 0 ? -1 : largest * ((code - 1) / 254) ** 2,
+    );
+    return { header, data: weights };
+  }
+
+  /** The points that a text's own keys are counted among. */
+  #parsed(stack: string): Promise<Corpus> {
+    const parse = async (): Promise<Corpus> => {
+      const bytes = await inflate(fromBase64(this.#stack(stack).corpus));
+      return new Corpus(stack, JSON.parse(new TextDecoder().decode(bytes)) as CorpusAnswer);
+    };
+    const known = this.#corpora.get(stack) ?? parse();
+    this.#corpora.set(stack, known);
+    return known;
+  }
+
+  async #lines({ point, ...request }: HeadRequest & { point: number }): Promise<Reply> {
+    const [{ keys, heads }, place] = this.#head(request);
+    const { top_keys: ranks, top_keys_add: add } = this.#data.embedding;
+    if (keys === null) {
+      const cost = add && `; top_keys=${add.count} adds about ${sizeOf(add.bytes)}`;
+      throw new Error(`This page was made without the strongest keys of its queries${cost ?? ""}.`);
+    }
+    const corpus = await this.#parsed(request.stack);
+    const { numQueries } = corpus;
+    if (corpus.isKey(point)) {
+      throw new Error("This page carries the strongest keys of queries, and no lines of keys.");
+    }
+    const planes = await this.#bytes(keys);
+    const plane = heads.length * ranks * numQueries;
+    const [first, last] = corpus.pointsOf("key", corpus.textOf(point));
+    const points: number[] = [];
+    const weights: number[] = [];
+    for (let rank = 0; rank < ranks; rank++) {
+      const at = (place * ranks + rank) * numQueries + point;
+      const code = planes[at] as number;
+      if (code === 0) continue;
+      const key = (planes[plane + at] as number) + 256 * (planes[2 * plane + at] as number);
+      points.push(first + key);
+      weights.push((code / 255) ** 2);
+    }
+    const covered = weights.reduce((sum, weight) => sum + weight, 0);
+    const stacks = this.#data.description.stacks;
+    const causal = stacks.find((each) => each.name === request.stack)?.causal;
+    let of = last - first;
+    // No key that lies ahead of a query that may not look there.
+    while (causal && of > 0 && corpus.positionOf(first + of - 1) > corpus.positionOf(point)) of--;
+    return { header: { points, weights, covered, of }, data: null };
+  }
+
+  async #image({ text, index }: { text: number; index: number }): Promise<Reply> {
+    const found = this.#data.embedding.images.find(
+      (each) => each.text === text && each.index === index,
+    );
+    if (!found) throw new Error(`This page does not carry image ${index} of text ${text}.`);
+    return { header: found, data: await this.#bytes(found.data) };
+  }
+}
+
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+/** What answers in an exported page; not in a widget's bundle. */
+export const embeddingPageCarrier =
+  typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget"
+    ? undefined
+    : (data: PageData): Carrier => new EmbeddingPageCarrier(data as EmbeddingPageData);

@@ -1,0 +1,230 @@
+/**
+ * What points are coloured by, and the colours. Pure functions.
+ *
+ * Kinds take the colours of chosen heads, which every kind of sight tells apart; numbers take a map
+ * of one way in lightness and many hues (js/test/views/embedding/colors.test.ts).
+ * Colour is never alone: queries are discs and keys are squares, whatever they are coloured by.
+ */
+
+import { counted } from "../../ui/captions";
+import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/palette";
+import { mapOf } from "../matrix/colors";
+import type { Corpus } from "./client/requests";
+
+export interface LegendEntry {
+  label: string;
+  color: string;
+  /** How many points. */
+  count: number;
+}
+
+export type ColorLegend =
+  | { kind: "categories"; entries: LegendEntry[] }
+  | {
+      kind: "scale";
+      low: number;
+      high: number;
+      stops: string[];
+      /** Whether equal steps of colour are equal ratios. */
+      log: boolean;
+      /** Points that have no number; null where all have one. */
+      unknown: LegendEntry | null;
+    };
+
+/** A colour for every point. */
+export interface Coloring {
+  name: string;
+  /** Of each point, which of the palette's colours. */
+  index: Uint8Array;
+  palette: string[];
+  legend: ColorLegend;
+  /** What colours leave out, in words. */
+  note: string | null;
+}
+
+/**
+ * From low to high, after matplotlib's "inferno" (van der Walt and Smith 2015), as far as it stands
+ * out from the background by 3 to 1: a point is a few pixels wide. Of inferno, plasma,
+ * viridis and mako it has the longest way left to every kind of sight.
+ */
+const STOPS: Record<ThemeName, readonly string[]> = {
+  light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
+  dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
+};
+/** Points that have no number step back, in a grey that every kind of sight tells from the scale. */
+export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
+/** Colours of a scale. */
+const STEPS = 64;
+
+/** A theme's colours of numbers, from low to high. */
+export function scaleStops(theme: ThemeName): string[] {
+  const map = mapOf(STOPS[theme]);
+  return Array.from({ length: STEPS }, (_, i) => {
+    const at = 3 * Math.round((i * 255) / (STEPS - 1));
+    const hex = Array.from(map.subarray(at, at + 3), (value) =>
+      value.toString(16).padStart(2, "0"),
+    );
+    return `#${hex.join("")}`;
+  });
+}
+
+/** What colours depend on beside the corpus. */
+export interface ColorRoom {
+  palette: Palette;
+  theme: ThemeName;
+  /** Of each point, where they are known; of one head. */
+  norms: Float32Array | null;
+  /** Of which head, in words. */
+  head: string;
+}
+
+/** Kinds by falling number of points, or in their own order; beyond eight they are "other". */
+function byKind(
+  name: string,
+  corpus: Corpus,
+  palette: Palette,
+  labels: readonly string[],
+  kindOf: (point: number) => number,
+  ranked: boolean,
+): Coloring {
+  const counts = new Float64Array(labels.length);
+  let unknown = 0;
+  for (let point = 0; point < corpus.count; point++) {
+    const kind = kindOf(point);
+    if (kind >= 0 && kind < counts.length) counts[kind] = (counts[kind] as number) + 1;
+    else unknown++;
+  }
+  const kinds = labels.map((_, kind) => kind).filter((kind) => !ranked || counts[kind] !== 0);
+  if (ranked) kinds.sort((a, b) => (counts[b] as number) - (counts[a] as number) || a - b);
+  const own = kinds.slice(0, MOST_COLOURS);
+  const placeOf = new Uint8Array(labels.length).fill(own.length);
+  own.forEach((kind, place) => {
+    placeOf[kind] = place;
+  });
+  const index = new Uint8Array(corpus.count);
+  for (let point = 0; point < corpus.count; point++) {
+    index[point] = placeOf[kindOf(point)] ?? own.length;
+  }
+  const colors = own.map((_, place) => palette.heads[place] as string);
+  const entries = own.map((kind, place) => ({
+    label: labels[kind] as string,
+    color: colors[place] as string,
+    count: counts[kind] as number,
+  }));
+  const others = kinds.slice(own.length);
+  const inOthers = others.reduce((sum, kind) => sum + (counts[kind] as number), 0);
+  const notes: string[] = [];
+  if (others.length > 0) {
+    notes.push(
+      `The ${own.length} with most points have colours of their own; the other ${counted(others.length)} share one.`,
+    );
+  }
+  if (unknown > 0) notes.push(`Of ${counted(unknown)} points “${name}” is not known.`);
+  if (inOthers + unknown > 0) {
+    const label = others.length === 0 ? "not known" : unknown > 0 ? "other or not known" : "other";
+    entries.push({ label, color: palette.neutral, count: inOthers + unknown });
+  }
+  return {
+    name,
+    index,
+    palette: [...colors, palette.neutral],
+    legend: { kind: "categories", entries },
+    note: notes.length > 0 ? notes.join(" ") : null,
+  };
+}
+
+/** Numbers from the lowest to the highest. */
+function byNumber(
+  name: string,
+  count: number,
+  { theme }: ColorRoom,
+  numberOf: (point: number) => number,
+  log = false,
+): Coloring {
+  const known = (value: number): boolean => Number.isFinite(value) && (!log || value > 0);
+  let [low, high, unknown] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY, 0];
+  for (let point = 0; point < count; point++) {
+    const value = numberOf(point);
+    if (!known(value)) unknown++;
+    else {
+      if (value < low) low = value;
+      if (value > high) high = value;
+    }
+  }
+  if (low > high) [low, high] = log ? [1, 1] : [0, 0];
+  const stops = scaleStops(theme);
+  const scaled = (value: number): number => (log ? Math.log(value) : value);
+  const [from, to] = [scaled(low), scaled(high)];
+  const index = new Uint8Array(count);
+  for (let point = 0; point < count; point++) {
+    const value = numberOf(point);
+    const share = to > from ? (scaled(value) - from) / (to - from) : 0;
+    index[point] = known(value) ? Math.round(share * (STEPS - 1)) : STEPS;
+  }
+  const legend: ColorLegend = {
+    kind: "scale",
+    low,
+    high,
+    stops,
+    log,
+    unknown: unknown > 0 ? { label: "not known", color: UNKNOWN[theme], count: unknown } : null,
+  };
+  const note = unknown > 0 ? `Of ${counted(unknown)} points “${name}” is not known.` : null;
+  return { name, index, palette: [...stops, UNKNOWN[theme]], legend, note };
+}
+
+/**
+ * The colours of a corpus's points by a name.
+ *
+ * While norms are not there, and where no column has the name, they are of queries and keys, and
+ * the note says so.
+ */
+export function coloring(corpus: Corpus, name: string, room: ColorRoom): Coloring {
+  const { palette, norms } = room;
+  const { count, positions, tokens } = corpus;
+  const kinds = (
+    labels: readonly string[],
+    kindOf: (point: number) => number,
+    ranked = false,
+  ): Coloring => byKind(name, corpus, palette, labels, kindOf, ranked);
+  // A column's name is the reader's own word, which may be one of these, too.
+  const column = corpus.columns.find((each) => each.name === name);
+  if (column?.categories) {
+    return kinds(column.categories, (point) => column.values[point] ?? -1, true);
+  }
+  if (column) return byNumber(name, count, room, (point) => column.values[point] as number);
+  switch (name) {
+    case "position":
+      return byNumber(name, count, room, (point) => positions[point] as number);
+    case "position mod 5":
+      return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
+    case "norm": {
+      if (!norms) {
+        return { ...coloring(corpus, "type", room), note: "Lengths of vectors are on their way." };
+      }
+      const colors = byNumber(name, count, room, (point) => norms[point] as number);
+      const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);
+      return { ...colors, note: note.join(" ") };
+    }
+    case "frequency":
+      return byNumber(
+        name,
+        count,
+        room,
+        (point) => corpus.frequency[tokens[point] as number] ?? Number.NaN,
+        true,
+      );
+    case "punctuation":
+      return kinds(["words and parts of words", "punctuation", "special tokens"], (point) => {
+        const token = tokens[point] as number;
+        return corpus.special[token] === 1 ? 2 : (corpus.punctuation[token] as number);
+      });
+    case "text":
+      return kinds(corpus.names, (point) => corpus.textOf(point), true);
+    default: {
+      const colors = kinds(["queries", "keys"], (point) => (corpus.isKey(point) ? 1 : 0));
+      if (name === "type") return colors;
+      return { ...colors, name: "type", note: `There is no column “${name}”.` };
+    }
+  }
+}

@@ -1,0 +1,385 @@
+/** The embedding view's own controls: what is shown, how it was made, what is sought. */
+
+import { useMemo } from "preact/hooks";
+import { counted } from "../../ui/captions";
+import type { ViewContext } from "../../ui/define-view";
+import { Choice, Switch } from "../../ui/frame/frame";
+import { assign, valuesOf } from "../../ui/state";
+import type { ColorScale } from "../matrix/state";
+import { remarkInWords } from "./captions";
+import type { Corpus, Method, Projecting } from "./client/requests";
+import { aggregateModelOf } from "./mean/store";
+import { methodInWords, placingInWords, several, workInWords } from "./phrases";
+import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
+import type { EmbeddingModel } from "./store";
+
+interface ControlProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+}
+
+/** What colourings are called where their name says too little. */
+const COLORING_NAMES: Record<string, string> = {
+  type: "query or key",
+  frequency: "token frequency",
+  norm: "vector length",
+};
+
+/** The colourings that there are: a column of the reader's goes before ours of the same name. */
+export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, string][] {
+  const own = (corpus?.columns ?? []).map(({ name }) => name);
+  return [
+    ...COLORINGS.filter((name) => !own.includes(name)).map((name): [string, string] => [
+      name,
+      COLORING_NAMES[name] ?? name,
+    ]),
+    ...own.map((name): [string, string] => [name, name]),
+  ];
+}
+
+export function EmbeddingControls({ context, model }: ControlProps) {
+  const { state } = context;
+  const live = context.source.carrier.makesPages;
+  const corpus = model.corpus.value;
+  const enlarged = state.enlarged.value;
+  const plotted = !enlarged || state.shown.value === "plot";
+  // What a page was opened with is what it carries beside the principal components.
+  const carried = useMemo(() => projectingOf(valuesOf(state)), []);
+  const other = carried.method !== "pca" || carried.dimensions === 3;
+  if (!corpus || corpus.count === 0) return null;
+  return (
+    <>
+      <div class="av-row av-options">
+        {enlarged && (
+          <Choice
+            label="Show"
+            value={state.shown.value}
+            options={[
+              ["plot", "points"],
+              ["aggregate", "mean weight by position"],
+            ]}
+            onChange={(shown) => assign(state, { shown })}
+          />
+        )}
+        {!plotted && <MeanScale context={context} model={model} />}
+        {plotted && <Looks context={context} model={model} corpus={corpus} />}
+      </div>
+      {plotted && live && (
+        <div class="av-row av-options">
+          {enlarged && <ProjectingControls context={context} />}
+          <Placing context={context} model={model} />
+        </div>
+      )}
+      {plotted && !live && enlarged && other && (
+        <div class="av-row av-options">
+          <Carried context={context} carried={carried} />
+        </div>
+      )}
+      <Work context={context} model={model} />
+    </>
+  );
+}
+
+/** How colours follow the mean weights. */
+function MeanScale({ context, model }: ControlProps) {
+  const { scale } = aggregateModelOf(context, model);
+  return (
+    <Choice<ColorScale>
+      label="Colour"
+      value={scale.value}
+      options={[
+        ["linear", "linear"],
+        ["log", "logarithmic"],
+      ]}
+      onChange={(value) => {
+        scale.value = value;
+      }}
+    />
+  );
+}
+
+/** What is coloured, drawn and sought. */
+function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
+  const { state } = context;
+  const options = colorings(corpus);
+  // One head's plot has its own.
+  const selected = state.enlarged.value ? 0 : state.selected.value.length;
+  return (
+    <>
+      <Choice
+        label="Colour"
+        value={options.some(([name]) => name === state.color.value) ? state.color.value : "type"}
+        options={options}
+        onChange={(color) => assign(state, { color })}
+      />
+      <Choice
+        label="Points"
+        value={state.points.value}
+        options={[
+          ["both", "queries and keys"],
+          ["queries", "queries"],
+          ["keys", "keys"],
+        ]}
+        onChange={(points) => assign(state, { points })}
+      />
+      <Search context={context} model={model} />
+      {selected > 0 && (
+        <button
+          type="button"
+          class="av-chip"
+          title="Clear the lasso"
+          onClick={() => assign(state, { selected: [] })}
+        >
+          {several(selected, "point")} in the lasso ×
+        </button>
+      )}
+    </>
+  );
+}
+
+/** Finds points by their token. */
+function Search({ context, model }: ControlProps) {
+  const { state } = context;
+  const found = model.found.value;
+  const wanted = state.search.value;
+  const told = !found
+    ? ""
+    : found.count === 0
+      ? "none"
+      : `${several(found.count, "point")} · ${counted(found.occurrences)} in the texts`;
+  const title = found
+    ? `${several(found.tokens, "different token")}; ${several(found.queries, "query", "queries")} and ${several(found.count - found.queries, "key")} among the points`
+    : "";
+  return (
+    <search class="av-field av-find av-find-points">
+      <input
+        type="search"
+        placeholder="Find token"
+        aria-label="Find token"
+        title={'A part of a token; in quotes, "it", the whole'}
+        value={wanted}
+        onInput={(event) => assign(state, { search: event.currentTarget.value })}
+        onKeyDown={(event) => {
+          if (event.key === "Escape") assign(state, { search: "" });
+        }}
+      />
+      <Switch
+        label="match case"
+        on={state.match_case.value}
+        onChange={(match_case) => assign(state, { match_case })}
+      />
+      <output class="av-number" aria-live="polite" title={title}>
+        {told}
+      </output>
+    </search>
+  );
+}
+
+function NumberField(props: {
+  label: string;
+  title: string;
+  value: number;
+  range: [number, number];
+  onChange: (value: number) => void;
+}) {
+  const { label, title, value, range, onChange } = props;
+  return (
+    <label class="av-field" title={title}>
+      <span>{label}</span>
+      <input
+        type="number"
+        min={range[0]}
+        max={range[1]}
+        step={1}
+        value={value}
+        // Not at every key: each number would begin an optimisation.
+        onChange={(event) => {
+          const wanted = event.currentTarget.valueAsNumber;
+          if (Number.isInteger(wanted) && wanted >= range[0] && wanted <= range[1])
+            onChange(wanted);
+          else event.currentTarget.value = String(value);
+        }}
+      />
+    </label>
+  );
+}
+
+const METHODS: [Method, string][] = [
+  ["pca", "PCA"],
+  ["tsne", "t-SNE"],
+  ["umap", "UMAP"],
+];
+
+/** How the enlarged head is projected, with the numbers that matter to it. */
+function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> }) {
+  const { state } = context;
+  const method = state.method.value;
+  return (
+    <>
+      <Choice
+        label="Method"
+        value={method}
+        options={METHODS}
+        onChange={(value) => assign(state, { method: value })}
+      />
+      <Choice
+        label="Dimensions"
+        value={String(state.dimensions.value) as "2" | "3"}
+        options={[
+          ["2", "2D"],
+          ["3", "3D"],
+        ]}
+        onChange={(value) => assign(state, { dimensions: Number(value) as 2 | 3 })}
+      />
+      {method === "tsne" && (
+        <NumberField
+          label="Perplexity"
+          title="About how many neighbours of each point are kept near"
+          value={state.perplexity.value}
+          range={[2, 1000]}
+          onChange={(perplexity) => assign(state, { perplexity })}
+        />
+      )}
+      {method === "umap" && (
+        <NumberField
+          label="Neighbours"
+          title="How many neighbours of each point are kept near"
+          value={state.neighbors.value}
+          range={[2, 1000]}
+          onChange={(neighbors) => assign(state, { neighbors })}
+        />
+      )}
+      {method !== "pca" && (
+        <NumberField
+          label="Seed"
+          title="The same seed gives the same plot; another shows what of it is chance"
+          value={state.seed.value}
+          range={[0, 2 ** 32 - 1]}
+          onChange={(seed) => assign(state, { seed })}
+        />
+      )}
+    </>
+  );
+}
+
+/** Of a page: the principal components, or the plot that it was made with. */
+function Carried(props: { context: ViewContext<EmbeddingState>; carried: Projecting }) {
+  const { carried } = props;
+  const { state } = props.context;
+  const now =
+    state.method.value === carried.method && state.dimensions.value === carried.dimensions;
+  return (
+    <Choice
+      label="Method"
+      value={now ? "carried" : "pca"}
+      options={[
+        ["pca", "PCA"],
+        ["carried", methodInWords({ ...carried, lift: state.lift.value }, true)],
+      ]}
+      onChange={(value) =>
+        assign(state, value === "carried" ? carried : { method: "pca", dimensions: 2 })
+      }
+    />
+  );
+}
+
+/** How queries and keys are placed before they are projected, each with what it is for. */
+function Placing({ context, model }: ControlProps) {
+  const { state } = context;
+  const factor = state.enlarged.value ? (model.projection.value?.factor ?? null) : null;
+  const way = {
+    scaling: state.scaling.value,
+    translate: state.translate.value,
+    lift: state.lift.value,
+  };
+  return (
+    <details class="av-more">
+      <summary>
+        <span class="av-muted">Placing</span> {placingInWords(way, factor)}
+      </summary>
+      <div class="av-more-list">
+        <div>
+          <Choice
+            label="Scale"
+            value={state.scaling.value}
+            options={[
+              ["norms", "by norms"],
+              ["search", "by a search"],
+              ["none", "as they are"],
+            ]}
+            onChange={(scaling) => assign(state, { scaling })}
+          />
+          <p class="av-muted">
+            Queries are divided by a number and keys multiplied by it, which leaves every q·k as it
+            is. By norms it makes both about equally long; the search takes the number with which
+            distance follows q·k best.
+          </p>
+        </div>
+        <div>
+          <Switch
+            label="move keys onto the queries"
+            on={state.translate.value}
+            onChange={(translate) => assign(state, { translate })}
+          />
+          <p class="av-muted">
+            Every key is moved by the same vector, so that keys and queries have one centre. It adds
+            the same number to all logits of a query, which the softmax takes away again.
+          </p>
+        </div>
+        <div>
+          <Switch label="lift" on={state.lift.value} onChange={(lift) => assign(state, { lift })} />
+          <p class="av-muted">
+            One more dimension makes all keys equally long: a query’s nearest keys are then exactly
+            those with the largest q·k, before the projection to the plot.
+          </p>
+        </div>
+      </div>
+    </details>
+  );
+}
+
+/** How far work is that takes a while, and the way to end it. */
+function Work({ context, model }: ControlProps) {
+  const progress = model.overviewProgress.value;
+  const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
+  const plot = plotted ? model.projection.value : null;
+  const work = plot?.work ?? null;
+  if (!plotted && progress) {
+    const [done, of] = progress;
+    return (
+      <div class="av-work" role="status">
+        <progress aria-label="Plots" max={of} value={done} />
+        <span>
+          Plots of {counted(done)} of {several(of, "head")}
+        </span>
+      </div>
+    );
+  }
+  const words = workInWords(work);
+  // On a page nothing begins or ends, and the detail line says it all.
+  if (words === "" && !context.source.carrier.makesPages) return null;
+  if (plotted && context.state.method.value !== "pca" && words === "") {
+    // A line of the same height, so that the plot does not jump when the work begins and ends.
+    // It is of the plot that is there: what was chosen last may still be awaited.
+    const how = plot ? methodInWords({ ...plot.request, lift: plot.request.way.lift }, true) : "";
+    return <p class="av-work">{work ? `${how}.${remarkInWords(work)}` : ""}</p>;
+  }
+  if (!work || words === "") return null;
+  const running = work.state === "running";
+  return (
+    <div class={`av-work${work.state === "failed" ? " av-error" : ""}`} role="status">
+      {running && (
+        <progress
+          aria-label="Projection"
+          {...(work.of > 0 ? { max: work.of, value: work.done } : {})}
+        />
+      )}
+      <span>{words}</span>
+      {context.source.carrier.makesPages && (
+        <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
+          {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
+        </button>
+      )}
+    </div>
+  );
+}

@@ -1,0 +1,339 @@
+/** The embedding view as a figure for a paper and as tables: what is shown, with all that is said. */
+
+import { measureText } from "../../draw/canvas";
+import { dotsIn, MOST_DOTS } from "../../draw/dots";
+import { type Box, composeFigure, rampBox, textMark, type Words } from "../../draw/figure";
+import { fontOf, type Mark, type Scene } from "../../draw/marks";
+import { counted } from "../../ui/captions";
+import { csvText } from "../../ui/csv";
+import type { ViewContext } from "../../ui/define-view";
+import type { Exports, Figure } from "../../ui/exports";
+import { type Palette, rgbOf } from "../../ui/palette";
+import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
+import { type Corpus, normsOf } from "./client/requests";
+import type { Coloring } from "./colors";
+import { meanMarks, meanScaleBox } from "./mean/mean";
+import { aggregateModelOf } from "./mean/store";
+import { keyInWords, type TileLayout } from "./overview/tiles";
+import { formatNumber, several } from "./phrases";
+import type { Pictures } from "./pictures";
+import { type EmbeddingState, headKey } from "./state";
+import type { EmbeddingModel } from "./store";
+
+type Context = ViewContext<EmbeddingState>;
+
+const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
+
+/** The widest that a figure's aggregate is. */
+const MEAN_WIDTH = 640;
+
+/** What is written around what is shown. */
+export function figureWords(
+  context: Context,
+  model: EmbeddingModel,
+  scene: Scene,
+  figures: TileLayout["figures"],
+): Words {
+  const { state, record } = context;
+  const enlarged = state.enlarged.peek();
+  const plotted = !enlarged || state.shown.peek() === "plot";
+  const dots = dotsIn(scene.back, scene.front);
+  const parts = [
+    enlarged ? "" : keyInWords(model.trust.peek(), figures),
+    coverageOf(context, model, false),
+    enlarged && plotted ? trustStepsOf(model) : "",
+    dots > MOST_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
+  ];
+  return {
+    title: record.description.peek()?.model || "attention",
+    subtitle: subtitleOf(context, model),
+    sentence: sentenceOf(context, model, false),
+    coverage: parts.filter(Boolean).join(" "),
+  };
+}
+
+interface Entry {
+  label: string;
+  count: string;
+  color: string;
+  shape: "disc" | "square" | "patch";
+}
+
+/** What shapes and colours mean, in rows that fit. */
+export function legendBox(
+  colors: Coloring,
+  points: EmbeddingState["points"],
+  palette: Palette,
+  width: number,
+): Box {
+  const { legend } = colors;
+  const entries: Entry[] = [];
+  const byType = colors.name === "type" && legend.kind === "categories";
+  for (const kind of ["queries", "keys"] as const) {
+    if (points !== "both" && points !== kind) continue;
+    const own = byType ? legend.entries.find(({ label }) => label === kind) : undefined;
+    entries.push({
+      label: kind,
+      count: own ? counted(own.count) : "",
+      color: own?.color ?? palette.neutral,
+      shape: kind === "keys" ? "square" : "disc",
+    });
+  }
+  if (!byType && legend.kind === "categories") {
+    for (const { label, color, count } of legend.entries)
+      entries.push({ label, color, count: counted(count), shape: "patch" });
+  }
+  if (legend.kind === "scale" && legend.unknown) {
+    const { label, color, count } = legend.unknown;
+    entries.push({ label, color, count: counted(count), shape: "patch" });
+  }
+  const marks: Mark[] = [];
+  const font = fontOf({ size: 12, font: "text" });
+  const [row, side] = [20, 9];
+  let [x, y] = [0, 0];
+  for (const { label, count, color, shape } of entries) {
+    const name = measureText(label, font);
+    const wide = 16 + name + (count === "" ? 0 : 6 + measureText(count, font));
+    if (x > 0 && x + wide > width) {
+      x = 0;
+      y += row;
+    }
+    const radius = { disc: side / 2, square: 1, patch: 3 }[shape];
+    const place = { x, y: y - side / 2, width: side, height: side };
+    marks.push({ kind: "rect", ...place, fill: color, radius });
+    marks.push(textMark(label, x + 16, y, palette.ink, 12));
+    if (count !== "") marks.push(textMark(count, x + 22 + name, y, palette.muted, 12));
+    x += wide + 16;
+  }
+  return { width, height: y + row, marks };
+}
+
+/** The scale of colours that stand for numbers; null where they stand for kinds. */
+export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
+  const { legend } = colors;
+  if (legend.kind !== "scale") return null;
+  const last = legend.stops.length - 1;
+  return rampBox(
+    palette,
+    (share) => [...rgbOf(legend.stops[Math.round(share * last)] ?? palette.neutral), 255],
+    [
+      formatNumber(legend.low),
+      legend.log ? `${colors.name}, logarithmic` : colors.name,
+      formatNumber(legend.high),
+    ],
+  );
+}
+
+/** The whole figure of all heads, of one, or of the mean by position. */
+export function embeddingFigure(
+  context: Context,
+  model: EmbeddingModel,
+  pictures: Pictures,
+): Figure {
+  const { state } = context;
+  const palette = context.palette.peek();
+  const mean = state.enlarged.peek() && state.shown.peek() === "aggregate";
+  const drawn = mean
+    ? aggregateModelOf(context, model).picture(Math.min(MEAN_WIDTH, context.width.peek()))
+    : null;
+  if (mean && !drawn) throw new Error(NOTHING);
+  const scene: Scene = drawn
+    ? {
+        width: drawn.layout.width,
+        height: drawn.layout.height,
+        background: null,
+        back: meanMarks(drawn),
+        backOpacity: 1,
+        front: [],
+      }
+    : state.enlarged.peek()
+      ? pictures.plot()
+      : pictures.overview();
+  const words = figureWords(context, model, scene, pictures.figures());
+  const colors = drawn ? null : model.colors.peek();
+  const scale = drawn ? meanScaleBox(drawn) : colors && scaleBoxOf(colors, palette);
+  return {
+    scene: composeFigure({
+      palette,
+      words,
+      picture: scene,
+      ...(colors && {
+        legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
+      }),
+      ...(scale && { scale }),
+    }),
+    title: `${words.title}, ${words.sentence}`,
+  };
+}
+
+/** What points are coloured by, as a column of a table; null where the table has it already. */
+export function colorColumn(
+  corpus: Corpus,
+  name: string,
+  norms: Float32Array | null,
+): ((point: number) => string | number | null) | null {
+  const column = corpus.columns.find((each) => each.name === name);
+  if (column) {
+    const { categories, values } = column;
+    return (point) => {
+      const value = values[point] ?? Number.NaN;
+      if (categories) return categories[value] ?? null;
+      return Number.isFinite(value) ? value : null;
+    };
+  }
+  const tokenOf = (point: number): number => corpus.tokens[point] ?? -1;
+  switch (name) {
+    case "position mod 5":
+      return (point) => corpus.positionOf(point) % 5;
+    case "norm":
+      return norms && ((point) => rounded(norms[point]));
+    case "frequency":
+      return (point) => corpus.frequency[tokenOf(point)] ?? null;
+    case "punctuation":
+      return (point) => {
+        const token = tokenOf(point);
+        if (corpus.special[token] === 1) return "special";
+        return corpus.punctuation[token] === 1 ? "punctuation" : "word";
+      };
+    default:
+      return null;
+  }
+}
+
+/** A coordinate with no more digits than it has: it came in 16 bits. */
+function rounded(value: number | undefined): number | null {
+  return value === undefined || !Number.isFinite(value) ? null : Number(value.toPrecision(5));
+}
+
+/** A name of the reader's own may hold anything. */
+function headed(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`;
+}
+
+/** The points of the enlarged head that are drawn, one a row. */
+async function pointsCsv(context: Context, model: EmbeddingModel): Promise<string> {
+  const { state, source, ended } = context;
+  const [corpus, plot] = [model.corpus.peek(), model.projection.peek()];
+  if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
+  const { stack, layer, head } = plot.request;
+  // Until another method has its first frame, and where it cannot run, these are the components.
+  const method = plot.explained === null ? plot.request.method : "pca";
+  const color = state.color.peek();
+  const own = corpus.columns.some(({ name }) => name === color);
+  const norms =
+    color === "norm" && !own ? await normsOf(source, { stack, layer, head }, ended) : null;
+  const colorOf = colorColumn(corpus, color, norms);
+  const [found, selected] = [model.found.peek(), new Set(state.selected.peek())];
+  const { dimensions, coordinates } = plot;
+  const rows: (string | number | null)[][] = [];
+  for (let point = 0; point < corpus.count; point++) {
+    if (!model.shown(point)) continue;
+    const text = corpus.textOf(point);
+    const at = Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions));
+    rows.push([
+      stack,
+      layer,
+      head,
+      method,
+      point,
+      corpus.kindOf(point),
+      text,
+      corpus.names[text] ?? "",
+      corpus.positionOf(point),
+      corpus.tokenOf(point),
+      ...at.map(rounded),
+      ...(colorOf ? [colorOf(point)] : []),
+      ...(found ? [found.points[point] ?? 0] : []),
+      ...(selected.size > 0 ? [selected.has(point) ? 1 : 0] : []),
+    ]);
+  }
+  const columns = [
+    ...["stack", "layer", "head", "method", "point", "kind", "text", "text_name"],
+    ...["position", "token", "x", "y"],
+    ...(dimensions === 3 ? ["z"] : []),
+    ...(colorOf ? [headed(color)] : []),
+    ...(found ? ["found"] : []),
+    ...(selected.size > 0 ? ["in_lasso"] : []),
+  ];
+  return csvText(columns, rows);
+}
+
+const TRUST_COLUMNS = (["before", "placed", "plot"] as const).flatMap((step) => [
+  `r_${step}_allowed`,
+  `r_${step}_all_pairs`,
+]);
+
+/** Every head with how far its small plot is to be trusted, one a row. */
+function headsCsv(model: EmbeddingModel): string {
+  const overview = model.overview.peek();
+  if (!overview) throw new Error(NOTHING);
+  const trusts = model.trust.peek();
+  const rows = overview.heads.map(({ layer, head, problem }) => {
+    const trust = trusts.get(headKey({ layer, head }));
+    const steps = trust && [trust.before, trust.placed, trust.plot];
+    return [
+      overview.stack,
+      layer,
+      head,
+      problem,
+      ...(steps
+        ? steps.flatMap(({ allowed, all_pairs }) => [allowed, all_pairs])
+        : TRUST_COLUMNS.map(() => null)),
+      trust?.recall_allowed ?? null,
+      trust?.recall_all ?? null,
+      trust?.chance_allowed ?? null,
+      trust?.chance_all ?? null,
+      trust?.queries ?? null,
+    ];
+  });
+  const columns = [
+    ...["stack", "layer", "head", "problem", ...TRUST_COLUMNS],
+    ...["recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries_measured"],
+  ];
+  return csvText(columns, rows);
+}
+
+/** The bins of the mean by position that a query may attend in, one a row. */
+function meanCsv(context: Context, model: EmbeddingModel): string {
+  const mean = aggregateModelOf(context, model).aggregate.peek();
+  if (!mean) throw new Error(NOTHING);
+  const rows: (string | number)[][] = [];
+  mean.weights.forEach((weight, i) => {
+    if (weight < 0) return;
+    const [row, column] = [Math.floor(i / mean.columns), i % mean.columns];
+    const edges = [
+      ...mean.queryEdges.slice(row, row + 2),
+      ...mean.keyEdges.slice(column, column + 2),
+    ];
+    const stack = model.corpus.peek()?.stack ?? "";
+    rows.push([stack, mean.layer, mean.head, ...edges, Number(weight.toPrecision(5))]);
+  });
+  const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
+  return csvText([...columns, "mean_weight"], rows);
+}
+
+/** What the export menu gives. */
+export function embeddingExports(
+  context: Context,
+  model: EmbeddingModel,
+  pictures: Pictures,
+): Exports {
+  const { state } = context;
+  const mean = (): boolean => state.enlarged.peek() && state.shown.peek() === "aggregate";
+  const count = model.corpus.value?.count ?? 0;
+  return {
+    name: "embedding-view",
+    figure: () => embeddingFigure(context, model, pictures),
+    csv: () =>
+      mean()
+        ? meanCsv(context, model)
+        : state.enlarged.peek()
+          ? pointsCsv(context, model)
+          : headsCsv(model),
+    csvLabel: !state.enlarged.value
+      ? "Heads and their trust, CSV"
+      : state.shown.value === "aggregate"
+        ? "Mean weights, CSV"
+        : `${state.points.value === "both" ? several(count, "point") : "Points shown"}, CSV`,
+  };
+}

@@ -1,0 +1,161 @@
+/** What colours and shapes of points mean, and of the mean weights where they are shown. */
+
+import { counted } from "../../ui/captions";
+import type { ViewContext } from "../../ui/define-view";
+import { assign } from "../../ui/state";
+import { colorAt } from "../matrix/colors";
+import type { Coloring, LegendEntry } from "./colors";
+import { endOf, meanScaleNumbers } from "./mean/mean";
+import { aggregateModelOf } from "./mean/store";
+import { formatNumber } from "./phrases";
+import type { EmbeddingState, PointsShown } from "./state";
+import type { EmbeddingModel } from "./store";
+
+interface LegendProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+}
+
+export function EmbeddingLegend({ context, model }: LegendProps) {
+  const { state } = context;
+  if (state.enlarged.value && state.shown.value === "aggregate")
+    return <MeanLegend context={context} model={model} />;
+  const colors = model.colors.value;
+  if (!colors) return null;
+  const byType = colors.name === "type" && colors.legend.kind === "categories";
+  return (
+    <div class="av-embedding-legend">
+      <Shapes context={context} colors={byType ? colors : null} />
+      {!byType && <Colors colors={colors} />}
+    </div>
+  );
+}
+
+/** Which points remain when one kind is switched. */
+export function switched(points: PointsShown, kind: "queries" | "keys"): PointsShown {
+  const other = kind === "queries" ? "keys" : "queries";
+  // Both may not go: the other comes instead.
+  if (points === "both") return other;
+  return points === kind ? other : "both";
+}
+
+/** Discs are queries and squares are keys, in every colouring; a click leaves one kind out. */
+function Shapes(props: { context: ViewContext<EmbeddingState>; colors: Coloring | null }) {
+  const { state } = props.context;
+  const points = state.points.value;
+  const entries = props.colors?.legend.kind === "categories" ? props.colors.legend.entries : [];
+  return (
+    <fieldset class="av-legend-entries" aria-label="Kinds of points">
+      {(["queries", "keys"] as const).map((kind) => {
+        const entry = entries.find(({ label }) => label === kind);
+        const shown = points === "both" || points === kind;
+        return (
+          <button
+            type="button"
+            class="av-legend-entry"
+            key={kind}
+            aria-pressed={shown}
+            title={shown ? `Leave ${kind} out` : `Show ${kind}, too`}
+            onClick={() => assign(state, { points: switched(points, kind) })}
+          >
+            <span
+              class={kind === "keys" ? "av-square" : "av-dot"}
+              style={{ background: entry?.color ?? props.context.palette.value.neutral }}
+            />
+            {kind}
+            {entry && <span class="av-muted">{counted(entry.count)}</span>}
+          </button>
+        );
+      })}
+    </fieldset>
+  );
+}
+
+/** A colour for each kind, or a scale from low to high. */
+function Colors({ colors }: { colors: Coloring }) {
+  const { legend } = colors;
+  if (legend.kind === "categories") {
+    return (
+      <ul class="av-legend-entries" aria-label={`Colours: ${colors.name}`}>
+        {legend.entries.map(({ label, color, count }) => (
+          <li class="av-legend-entry" key={label}>
+            <span class="av-patch" style={{ background: color }} />
+            <span class="av-legend-label" title={label}>
+              {label}
+            </span>
+            <span class="av-muted">{counted(count)}</span>
+          </li>
+        ))}
+      </ul>
+    );
+  }
+  const { unknown } = legend;
+  return (
+    <>
+      <div class="av-color-legend">
+        <span
+          class="av-ramp"
+          style={{ background: `linear-gradient(to right, ${legend.stops.join(", ")})` }}
+        />
+        <span class="av-ramp-words">
+          <span>{formatNumber(legend.low)}</span>
+          <span>{legend.log ? `${colors.name}, logarithmic` : colors.name}</span>
+          <span>{formatNumber(legend.high)}</span>
+        </span>
+      </div>
+      {unknown && (
+        <ul class="av-legend-entries" aria-label="Beside the scale">
+          <Kind {...unknown} />
+        </ul>
+      )}
+    </>
+  );
+}
+
+function Kind({ label, color, count }: LegendEntry) {
+  return (
+    <li class="av-legend-entry">
+      <span class="av-patch" style={{ background: color }} />
+      <span class="av-legend-label">{label}</span>
+      <span class="av-muted">{counted(count)}</span>
+    </li>
+  );
+}
+
+/** The colours of mean weights; a click changes between even steps and even ratios. */
+function MeanLegend({ context, model }: LegendProps) {
+  const mean = aggregateModelOf(context, model);
+  const aggregate = mean.aggregate.value;
+  if (!aggregate) return null;
+  const theme = context.theme.value;
+  const scale = mean.scale.value;
+  const stops = Array.from({ length: 13 }, (_, i) => {
+    const [red, green, blue] = colorAt(theme, i / 12);
+    return `rgb(${red} ${green} ${blue}) ${(100 * i) / 12}%`;
+  });
+  return (
+    <button
+      type="button"
+      class="av-color-legend"
+      title={
+        scale === "linear"
+          ? "Click for a logarithmic scale, on which small weights are seen"
+          : "Click for a scale of even steps"
+      }
+      onClick={() => {
+        mean.scale.value = scale === "linear" ? "log" : "linear";
+      }}
+    >
+      <span
+        class="av-ramp"
+        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
+      />
+      <span class="av-ramp-words">
+        {meanScaleNumbers(endOf(aggregate), scale).map(([share, text]) => (
+          <span key={share}>{text}</span>
+        ))}
+      </span>
+      <span class="av-color-title">mean weight{scale === "log" ? ", logarithmic" : ""}</span>
+    </button>
+  );
+}

@@ -1,0 +1,279 @@
+/** The mean weight by query position and key position, as a picture. Pure functions. */
+
+import type { Range } from "../../../client/source";
+import { measureText } from "../../../draw/canvas";
+import { type Box, RAMP_WIDTH, textMark } from "../../../draw/figure";
+import { fontOf, type Mark } from "../../../draw/marks";
+import { formatSmall } from "../../../ui/captions";
+import type { Palette, ThemeName } from "../../../ui/palette";
+import { niceMaximum } from "../../../ui/scale";
+import { plainNumber } from "../../matrix/captions";
+import { colorAt, pixelsOf, weightAt } from "../../matrix/colors";
+import { ticks } from "../../matrix/layout";
+import type { ColorScale } from "../../matrix/state";
+import type { Aggregate, Corpus } from "../client/requests";
+import { several } from "../phrases";
+
+/** A bin, by its row and its column. */
+export interface Bin {
+  row: number;
+  column: number;
+}
+
+/** Where the heat-map stands. */
+export interface MeanLayout {
+  width: number;
+  height: number;
+  left: number;
+  top: number;
+  cellsWidth: number;
+  cellsHeight: number;
+}
+
+/** Everything that the picture shows. */
+export interface MeanPicture {
+  layout: MeanLayout;
+  palette: Palette;
+  theme: ThemeName;
+  aggregate: Aggregate;
+  scale: ColorScale;
+  /** The weight that the scale ends at. */
+  end: number;
+  hovered: Bin | null;
+}
+
+const DOWN = "query position ↓";
+const ACROSS = "key position →";
+const TICK_SIZE = 10.5;
+const NAME_SIZE = 12;
+const TICKS_ACROSS = 44;
+const TICKS_DOWN = 26;
+const TOP = 42;
+const LARGEST = 560;
+const LEAST = 160;
+
+/** The first position of all bins, and the one after the last. */
+function extentOf(edges: readonly number[]): Range {
+  return [edges[0] ?? 0, edges.at(-1) ?? 0];
+}
+
+/** Room for the heat-map: as wide as it is high where there are as many queries as keys. */
+export function layOutMean(aggregate: Aggregate, width: number): MeanLayout {
+  const { queryEdges, keyEdges } = aggregate;
+  const [, last] = extentOf(queryEdges);
+  const font = fontOf({ size: TICK_SIZE, font: "text" });
+  const left = Math.ceil(measureText(String(last), font) + 14);
+  const cellsWidth = Math.max(LEAST, Math.min(LARGEST, Math.floor(width - left - 8)));
+  const [queries, keys] = [queryEdges, keyEdges].map((edges) => {
+    const [first, stop] = extentOf(edges);
+    return Math.max(1, stop - first);
+  }) as [number, number];
+  const share = Math.max(0.35, Math.min(1.6, queries / keys));
+  const cellsHeight = Math.round(cellsWidth * share);
+  return {
+    width: left + cellsWidth + 8,
+    height: TOP + cellsHeight + 8,
+    left,
+    top: TOP,
+    cellsWidth,
+    cellsHeight,
+  };
+}
+
+/** The largest mean weight and where it is; null where no pair is allowed. */
+export function largestOf(aggregate: Aggregate): (Bin & { weight: number }) | null {
+  let best = -1;
+  aggregate.weights.forEach((weight, i) => {
+    if (weight >= 0 && weight > (aggregate.weights[best] ?? -1)) best = i;
+  });
+  if (best < 0) return null;
+  return {
+    row: Math.floor(best / aggregate.columns),
+    column: best % aggregate.columns,
+    weight: aggregate.weights[best] as number,
+  };
+}
+
+/** The weight that the scale ends at: a round one that none exceeds. */
+export function endOf(aggregate: Aggregate): number {
+  return Math.min(1, niceMaximum(largestOf(aggregate)?.weight ?? 0));
+}
+
+/** The positions of a bin. */
+export function positionsOf(edges: readonly number[], at: number): Range {
+  return [edges[at] ?? 0, edges[at + 1] ?? edges[at] ?? 0];
+}
+
+/** Where along its bins a position is, 0 to 1. */
+function wayTo(edges: readonly number[], position: number): number {
+  const bins = edges.length - 1;
+  for (let at = 0; at < bins; at++) {
+    const [first, stop] = positionsOf(edges, at);
+    if (position < stop) return (at + (position - first) / Math.max(1, stop - first)) / bins;
+  }
+  return 1;
+}
+
+/** What a weight of 0 is drawn as. */
+const SMALLEST = 1e-30;
+
+/** The cells and their axes: what does not follow the pointer. */
+export function meanMarks(picture: MeanPicture): Mark[] {
+  const { layout, palette, aggregate, theme, end, scale } = picture;
+  const { left, top, cellsWidth, cellsHeight } = layout;
+  const { queryEdges, keyEdges, rows, columns } = aggregate;
+  // Pairs that no query may attend to have no colour at all; a weight of 0 has the scale's first.
+  const values = aggregate.weights.map((weight) => (weight < 0 ? 0 : weight || SMALLEST));
+  const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const named = measureText(DOWN, fontOf({ size: NAME_SIZE, font: "text" }));
+  const marks: Mark[] = [
+    {
+      kind: "image",
+      ...place,
+      pixels: pixelsOf(values, theme, end, scale, palette.rule),
+      columns,
+      rows,
+    },
+    {
+      kind: "rect",
+      x: left - 0.5,
+      y: top - 0.5,
+      width: cellsWidth + 1,
+      height: cellsHeight + 1,
+      stroke: palette.rule,
+    },
+    textMark(DOWN, 0, 10, palette.muted, NAME_SIZE),
+    textMark(ACROSS, Math.max(left, named + 18), 10, palette.muted, NAME_SIZE),
+  ];
+  const step = (edges: readonly number[], room: number): number => {
+    const [first, stop] = extentOf(edges);
+    return room / Math.max(1, stop - first);
+  };
+  for (const at of ticks(extentOf(keyEdges), step(keyEdges, cellsWidth), TICKS_ACROSS)) {
+    const x = left + wayTo(keyEdges, at) * cellsWidth;
+    marks.push({ kind: "line", x0: x, y0: top - 5, x1: x, y1: top, stroke: palette.muted });
+    marks.push(textMark(String(at), x, top - 12, palette.muted, TICK_SIZE, { align: "middle" }));
+  }
+  for (const at of ticks(extentOf(queryEdges), step(queryEdges, cellsHeight), TICKS_DOWN)) {
+    const y = top + wayTo(queryEdges, at) * cellsHeight;
+    marks.push({ kind: "line", x0: left - 5, y0: y, x1: left, y1: y, stroke: palette.muted });
+    // The first stands below its line, so that it is not over the axis's name.
+    const middle = Math.max(y, top + 5);
+    marks.push(textMark(String(at), left - 9, middle, palette.muted, TICK_SIZE, { align: "end" }));
+  }
+  return marks;
+}
+
+/** What the pointer or the keyboard is on. */
+export function hoverMarks({ layout, palette, aggregate, hovered }: MeanPicture): Mark[] {
+  if (!hovered) return [];
+  const [across, down] = [
+    layout.cellsWidth / aggregate.columns,
+    layout.cellsHeight / aggregate.rows,
+  ];
+  const place = {
+    x: layout.left + hovered.column * across,
+    y: layout.top + hovered.row * down,
+    width: across,
+    height: down,
+  };
+  return [
+    { kind: "rect", ...place, stroke: palette.background, strokeWidth: 4 },
+    { kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1.6 },
+  ];
+}
+
+/** The bin under a point. */
+export function binAt(
+  layout: MeanLayout,
+  { rows, columns }: Pick<Aggregate, "rows" | "columns">,
+  x: number,
+  y: number,
+): Bin | null {
+  const row = Math.floor(((y - layout.top) / layout.cellsHeight) * rows);
+  const column = Math.floor(((x - layout.left) / layout.cellsWidth) * columns);
+  const inside = row >= 0 && row < rows && column >= 0 && column < columns;
+  return inside ? { row, column } : null;
+}
+
+/** "query 3", or "queries 8 to 15" for a bin of several positions. */
+export function binInWords([first, stop]: Range, one: string, many: string): string {
+  return stop - first <= 1 ? `${one} ${first}` : `${many} ${first} to ${stop - 1}`;
+}
+
+/** Of each text that has points, how many queries and how many keys it has. */
+export function lengthsOf(corpus: Corpus): [number, number][] {
+  const lengths = new Map<number, [number, number]>();
+  for (let point = 0; point < corpus.count; point++) {
+    const text = corpus.textOf(point);
+    const known = lengths.get(text) ?? [0, 0];
+    const side = corpus.isKey(point) ? 1 : 0;
+    known[side] = Math.max(known[side], corpus.positionOf(point) + 1);
+    lengths.set(text, known);
+  }
+  return [...lengths.values()];
+}
+
+/** How many texts reach a bin. */
+export function textsAt(
+  lengths: readonly (readonly [number, number])[],
+  { queryEdges, keyEdges }: Pick<Aggregate, "queryEdges" | "keyEdges">,
+  { row, column }: Bin,
+): number {
+  const [query, key] = [positionsOf(queryEdges, row)[0], positionsOf(keyEdges, column)[0]];
+  return lengths.filter(([queries, keys]) => queries > query && keys > key).length;
+}
+
+/**
+ * A bin by its positions, and the mean weight there.
+ *
+ * @param texts how many texts it is the mean of; null where that is not known.
+ */
+export function binSaid(
+  aggregate: Aggregate,
+  { row, column }: Bin,
+  texts: number | null = null,
+): [string, string] {
+  const query = binInWords(positionsOf(aggregate.queryEdges, row), "query", "queries");
+  const key = binInWords(positionsOf(aggregate.keyEdges, column), "key", "keys");
+  const weight = aggregate.weights[row * aggregate.columns + column] ?? -1;
+  const over = texts === null ? "" : ` over ${several(texts, "text")}`;
+  return [
+    `${query} → ${key}`,
+    weight < 0 ? "no query may attend there" : `mean weight ${formatSmall(weight)}${over}`,
+  ];
+}
+
+/** Numbers below the scale: where along it, and the weight. */
+export function meanScaleNumbers(end: number, scale: ColorScale): [number, string][] {
+  return [0, 0.5, 1].map((share) => {
+    const text = plainNumber(weightAt(share, end, scale));
+    return [share, share === 0 && scale === "log" ? `≤${text}` : text];
+  });
+}
+
+/** What colours mean, for print. */
+export function meanScaleBox(
+  picture: Pick<MeanPicture, "palette" | "theme" | "end" | "scale">,
+): Box {
+  const { palette, theme } = picture;
+  const steps = 64;
+  const pixels = new Uint8ClampedArray(steps * 4);
+  for (let i = 0; i < steps; i++) pixels.set(colorAt(theme, i / (steps - 1)), i * 4);
+  const place = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const numbers = meanScaleNumbers(picture.end, picture.scale).map(([share, text]) =>
+    textMark(text, share * RAMP_WIDTH, 19, palette.muted, 11, {
+      align: share === 0 ? "start" : share === 1 ? "end" : "middle",
+    }),
+  );
+  return {
+    width: RAMP_WIDTH,
+    height: 43,
+    marks: [
+      { kind: "image", ...place, pixels, columns: steps, rows: 1 },
+      { kind: "rect", ...place, stroke: palette.rule },
+      ...numbers,
+      textMark("mean weight", RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
+    ],
+  };
+}

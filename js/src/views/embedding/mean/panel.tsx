@@ -1,0 +1,132 @@
+/** The mean weight by query position and key position over the corpus, as a heat-map. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import type { Scene } from "../../../draw/marks";
+import type { ViewContext } from "../../../ui/define-view";
+import { type Hint, ScenePlot } from "../../../ui/plot";
+import { assign } from "../../../ui/state";
+import { sentenceOf } from "../captions";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingModel } from "../store";
+import { type Bin, binAt, binSaid, hoverMarks, meanMarks } from "./mean";
+import { aggregateModelOf } from "./store";
+
+interface AggregateProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+  /** Pixels that it may take. */
+  width: number;
+}
+
+export function Aggregate({ context, model, width }: AggregateProps) {
+  const mean = aggregateModelOf(context, model);
+  const room = useSignal(width);
+  if (room.peek() !== width) room.value = width;
+  const plot = useRef<HTMLDivElement>(null);
+  const where = useSignal<{ x: number; y: number } | null>(null);
+  const ground = useComputed(() => mean.picture(room.value));
+  const back = useComputed(() => (ground.value ? meanMarks(ground.value) : []));
+  const scene = useComputed<Scene | null>(() => {
+    const now = ground.value;
+    if (!now) return null;
+    const { width, height } = now.layout;
+    const front = hoverMarks({ ...now, hovered: mean.hovered.value });
+    return { width, height, background: null, back: back.value, backOpacity: 1, front };
+  });
+  const place = useComputed(() => {
+    const at = context.record.place.value;
+    return mean.current.value && at ? `embedding:${at.stack.name}:${at.layer}` : null;
+  });
+  const hint = useComputed<Hint | null>(() => {
+    const [now, bin, at] = [mean.aggregate.value, mean.hovered.value, where.value];
+    if (!now || !bin || !at) return null;
+    const [title, text] = binSaid(now, bin, mean.textsAt(bin));
+    return { title, rows: [{ color: "", text, meant: false }], ...at };
+  });
+  const label = useComputed(() => {
+    const [now, bin] = [mean.aggregate.value, mean.hovered.value];
+    const spoken = now && bin ? ` ${binSaid(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
+    return `${sentenceOf(context, model)}${spoken}` || "Loading";
+  });
+  useEffect(
+    () => () => {
+      mean.hovered.value = null;
+    },
+    [],
+  );
+
+  const positionOf = (event: MouseEvent): [number, number] => {
+    const box = plot.current?.getBoundingClientRect();
+    const scrolled = plot.current?.scrollLeft ?? 0;
+    return [event.clientX - (box?.left ?? 0) + scrolled, event.clientY - (box?.top ?? 0)];
+  };
+  const point = (bin: Bin | null, x: number, y: number): void => {
+    if (JSON.stringify(mean.hovered.peek()) !== JSON.stringify(bin)) mean.hovered.value = bin;
+    where.value = bin && { x, y };
+  };
+  const onPointerMove = (event: PointerEvent): void => {
+    const now = ground.peek();
+    if (!now) return;
+    const [x, y] = positionOf(event);
+    point(binAt(now.layout, now.aggregate, x, y), x, y);
+  };
+  const leave = (): void => point(null, 0, 0);
+  const move = (down: number, across: number): void => {
+    const now = ground.peek();
+    if (!now) return;
+    const { rows, columns } = now.aggregate;
+    const from = mean.hovered.peek();
+    const clip = (at: number, count: number): number => Math.max(0, Math.min(count - 1, at));
+    // The first press only shows where the keyboard is.
+    const row = from ? clip(from.row + down, rows) : 0;
+    const column = from ? clip(from.column + across, columns) : 0;
+    const { left, top, cellsWidth, cellsHeight } = now.layout;
+    const x = left + ((column + 0.5) * cellsWidth) / columns;
+    point({ row, column }, x, top + ((row + 0.5) * cellsHeight) / rows);
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    const far = event.shiftKey ? 8 : 1;
+    const steps: Record<string, () => void> = {
+      ArrowUp: () => move(-far, 0),
+      ArrowDown: () => move(far, 0),
+      ArrowLeft: () => move(0, -far),
+      ArrowRight: () => move(0, far),
+      "[": () => model.neighbour(-1, 0),
+      "]": () => model.neighbour(1, 0),
+      PageUp: () => model.neighbour(-1, 0),
+      PageDown: () => model.neighbour(1, 0),
+      ",": () => model.neighbour(0, -1),
+      ".": () => model.neighbour(0, 1),
+      o: () => assign(context.state, { enlarged: false }),
+      // Step by step back: to the plot, where Escape goes on to all heads.
+      Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { shown: "plot" })),
+    };
+    const step = steps[event.key];
+    if (!step) return;
+    step();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  return (
+    <div class="av-aggregate" style={{ width: `${width}px`, maxWidth: "100%" }}>
+      <ScenePlot
+        scene={scene}
+        place={place}
+        onDrawn={(drawn) => {
+          // While it goes away it is still told what changes, and must not speak for what comes.
+          const { enlarged, shown } = context.state;
+          if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
+        }}
+        kind="mean attention by position"
+        label={label.value}
+        plot={plot}
+        hint={hint.value}
+        width={width}
+        events={{ onPointerMove, onPointerLeave: leave, onKeyDown, onBlur: leave }}
+      />
+    </div>
+  );
+}

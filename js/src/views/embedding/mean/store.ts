@@ -1,0 +1,116 @@
+/** The mean weight by position of the enlarged head, as signals: asked for while it is shown. */
+
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { ViewContext } from "../../../ui/define-view";
+import type { ColorScale } from "../../matrix/state";
+import { type Aggregate, aggregateOf } from "../client/requests";
+import type { AggregateSaid } from "../phrases";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingModel } from "../store";
+import {
+  type Bin,
+  binSaid,
+  endOf,
+  largestOf,
+  layOutMean,
+  lengthsOf,
+  type MeanPicture,
+  textsAt,
+} from "./mean";
+
+export interface AggregateModel {
+  /** The last stays until the next has come. */
+  aggregate: ReadonlySignal<Aggregate | null>;
+  /** Whether it is of the head that is asked for. */
+  current: ReadonlySignal<boolean>;
+  said: ReadonlySignal<AggregateSaid | null>;
+  /** How many texts a bin is the mean of; null where that is not known. */
+  textsAt: (bin: Bin) => number | null;
+  scale: Signal<ColorScale>;
+  hovered: Signal<Bin | null>;
+  /** Everything but the pointer, as wide as it may be. */
+  picture: (width: number) => MeanPicture | null;
+}
+
+/** Bins a side, at most. */
+const SIZE = 64;
+
+/** The most positions that a bin holds. */
+function widest(edges: readonly number[]): number {
+  return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
+}
+
+// The plot, its words and its figure are of the same answer.
+const made = new WeakMap<EmbeddingModel, AggregateModel>();
+
+export function aggregateModelOf(
+  context: ViewContext<EmbeddingState>,
+  model: EmbeddingModel,
+): AggregateModel {
+  const known = made.get(model);
+  if (known) return known;
+  const { state, record, source } = context;
+  const scale = signal<ColorScale>("linear");
+  const hovered = signal<Bin | null>(null);
+  const asked = computed(() => {
+    const [corpus, head] = [model.corpus.value, model.head.value];
+    const wanted = state.enlarged.value && state.shown.value === "aggregate";
+    if (!wanted || !corpus || !head || corpus.count === 0) return null;
+    return { stack: corpus.stack, layer: head.layer, head: head.head, size: SIZE };
+  });
+  const given = record.answer(asked, (request, ended) => aggregateOf(source, request, ended));
+  const aggregate = computed(() => {
+    const answer = given.value;
+    // Another stack's positions say nothing here.
+    return answer?.question.stack === asked.value?.stack ? (answer?.answer ?? null) : null;
+  });
+  const current = computed(
+    () =>
+      asked.value !== null &&
+      given.value !== null &&
+      JSON.stringify(given.value.question) === JSON.stringify(asked.value),
+  );
+  const lengths = computed(() => {
+    const [corpus, now] = [model.corpus.value, aggregate.value];
+    // Of a sample nobody knows here which of its texts are long.
+    const known = corpus?.whole && now && now.texts === now.ofTexts;
+    return known ? lengthsOf(corpus) : null;
+  });
+  const reaching = (bin: Bin): number | null => {
+    const [known, now] = [lengths.value, aggregate.value];
+    return known && now && textsAt(known, now, bin);
+  };
+  const own: AggregateModel = {
+    aggregate,
+    current,
+    said: computed(() => {
+      const now = current.value ? aggregate.value : null;
+      const largest = now && largestOf(now);
+      if (!now || !largest) return null;
+      const { texts, ofTexts, queries, ofQueries } = now;
+      const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
+      const far = reaching({ row: now.rows - 1, column: 0 });
+      const of = { texts, ofTexts, queries, ofQueries, bin, far };
+      return { weight: largest.weight, at: binSaid(now, largest)[0], ...of };
+    }),
+    textsAt: reaching,
+    scale,
+    hovered,
+    picture: (width) => {
+      const now = aggregate.value;
+      return (
+        now && {
+          layout: layOutMean(now, width),
+          palette: context.palette.value,
+          theme: context.theme.value,
+          aggregate: now,
+          scale: scale.value,
+          end: endOf(now),
+          hovered: null,
+        }
+      );
+    },
+  };
+  made.set(model, own);
+  return own;
+}

@@ -1,0 +1,376 @@
+/** The marks of one head's plot: its points, and what stands out of them. Pure functions. */
+
+import { measureText } from "../../../draw/canvas";
+import { DOTS_PAINTER } from "../../../draw/dots-painter";
+import {
+  type DotsMark,
+  fontOf,
+  type LineMark,
+  type Mark,
+  type TextFont,
+} from "../../../draw/marks";
+import { fitLabel } from "../../../ui/labels";
+import type { Palette } from "../../../ui/palette";
+import type { Corpus, Lines } from "../client/requests";
+import type { Coloring } from "../colors";
+import { anyWithin, type HitGrid, hitGrid, type Lasso } from "./hit-test";
+import { inSight, type Placed, placeWords } from "./labels";
+import { type Cloud, opacityOf, type Projected, type Room, radiusOf } from "./scatter";
+
+/** What points of a cloud look like, at each place of its order. */
+export interface CloudLook {
+  color: Uint8Array;
+  shape: Uint8Array;
+  colors: readonly string[];
+}
+
+/** Colours and shapes in a cloud's order. */
+export function lookOf(
+  cloud: Cloud,
+  corpus: Corpus,
+  coloring: Coloring | null,
+  palette: Palette,
+): CloudLook {
+  const color = new Uint8Array(cloud.count);
+  const shape = new Uint8Array(cloud.count);
+  for (let place = 0; place < cloud.count; place++) {
+    const point = cloud.points[place] as number;
+    color[place] = coloring?.index[point] ?? 0;
+    shape[place] = corpus.isKey(point) ? 1 : 0;
+  }
+  return { color, shape, colors: coloring?.palette ?? [palette.neutral] };
+}
+
+/** A cloud on the screen, as it is drawn. */
+export interface Shown {
+  corpus: Corpus;
+  cloud: Cloud;
+  look: CloudLook;
+  projected: Projected;
+  room: Room;
+  zoom: number;
+  palette: Palette;
+}
+
+/** All points; `radius` and `opacity` by how many there are. */
+export function cloudMark(shown: Shown): DotsMark {
+  const { cloud, look, projected, room, zoom } = shown;
+  const radius = radiusOf(cloud.count, room, zoom);
+  return {
+    kind: "dots",
+    painter: DOTS_PAINTER,
+    count: cloud.count,
+    x: projected.x,
+    y: projected.y,
+    color: look.color,
+    colors: look.colors,
+    shape: look.shape,
+    radius,
+    opacity: opacityOf(cloud, room, zoom, radius),
+    ...(projected.near ? { near: projected.near } : {}),
+    area: { x: 0, y: 0, width: room.width, height: room.height },
+  };
+}
+
+/** Some places of a cloud as a mark of their own. */
+function some(shown: Shown, places: readonly number[], more: Partial<DotsMark>): DotsMark {
+  const { look, projected } = shown;
+  const picked = <T extends Float32Array | Uint8Array>(from: T): T => {
+    const into = new (from.constructor as new (length: number) => T)(places.length);
+    places.forEach((place, i) => {
+      into[i] = from[place] as number;
+    });
+    return into;
+  };
+  const whole = cloudMark(shown);
+  return {
+    ...whole,
+    count: places.length,
+    x: picked(projected.x),
+    y: picked(projected.y),
+    color: picked(look.color),
+    shape: picked(look.shape),
+    ...(projected.near ? { near: picked(projected.near) } : {}),
+    ...more,
+  };
+}
+
+/** What stands out of a cloud. */
+export interface Standing {
+  /** 1 for each point that a search found or that is in the lasso; null without either. */
+  points: Uint8Array | null;
+  chosen: number | null;
+  lines: Lines | null;
+}
+
+/** How much the points step back while others stand out. */
+export function backOpacity(standing: Standing): number {
+  return standing.points ? 0.22 : standing.chosen !== null ? 0.42 : 1;
+}
+
+/** Rings around more points than this would hide them. */
+const MOST_RINGS = 800;
+const LABEL = { size: 11.5, font: "token" as TextFont };
+const LABEL_HEIGHT = 16;
+const LABEL_WIDTH = 150;
+/** Points are named where no more than these are in sight, or where one looks so near. */
+const FEW_IN_SIGHT = 260;
+const NAMED_FROM = 3;
+const MOST_NAMES = 30;
+/** Keys of a chosen point that are named. */
+const NAMED_KEYS = 6;
+
+/** Everything over the points, but for the pointer's. */
+export function standingMarks(shown: Shown, standing: Standing): Mark[] {
+  const { corpus, cloud, palette, room } = shown;
+  const { points, chosen, lines } = standing;
+  const marks: Mark[] = [];
+  const { radius, opacity } = cloudMark(shown);
+  const solid = Math.min(0.95, Math.max(0.8, opacity));
+  const placeOf = placesOf(cloud);
+  const at = chosen === null ? -1 : (placeOf(chosen) ?? -1);
+
+  // Of thousands their number has to show as for all.
+  const crowd = (count: number): number =>
+    Math.max(opacity, Math.min(solid, 1500 / Math.max(1, count)));
+  if (points) {
+    const places: number[] = [];
+    for (let i = 0; i < cloud.count; i++)
+      if (points[cloud.points[i] as number] === 1) places.push(i);
+    const look = { radius: Math.max(1.8, radius * 1.25), opacity: crowd(places.length) };
+    marks.push(some(shown, places, look));
+  }
+  if (chosen !== null) {
+    const text = corpus.textOf(chosen);
+    const ofText = (["query", "key"] as const).flatMap((kind) => {
+      const [start, stop] = corpus.pointsOf(kind, text);
+      return Array.from({ length: stop - start }, (_, i) => placeOf(start + i) ?? -1);
+    });
+    // In the cloud's own order, so that keys do not hide queries.
+    const places = ofText.filter((place) => place >= 0).sort((a, b) => a - b);
+    const wide = Math.max(2, radius * 1.15);
+    if (at >= 0 && lines?.point === chosen) marks.push(...lineMarks(shown, at, lines, placeOf));
+    marks.push(some(shown, places, { radius: wide, opacity: crowd(places.length) }));
+    if (places.length <= MOST_RINGS)
+      marks.push(
+        ring(some(shown, places, { radius: wide + 1.6, opacity: 0.55, ring: 1.1 }), palette.ink),
+      );
+  }
+  // The chosen one is not drawn where its kind is left out; its text still stands out.
+  if (at >= 0) {
+    const wide = Math.max(2, radius * 1.15);
+    const here = some(shown, [at], { radius: Math.max(5, wide + 2.5), opacity: 1, ring: 2.2 });
+    // A circle of the background keeps the chosen one apart from the ink around it.
+    const { near, ...flat } = here;
+    marks.push(ring({ ...flat, radius: flat.radius + 2, ring: 2 }, palette.background));
+    marks.push(ring(flat, palette.ink));
+  }
+  const words = namesOf(shown, standing, at, placeOf);
+  for (const word of words) marks.push(...nameMarks(word, word.place === at, palette));
+  return marks.filter((mark) => mark.kind !== "dots" || (mark.count > 0 && room.width > 0));
+}
+
+function ring(mark: DotsMark, color: string): DotsMark {
+  return { ...mark, color: new Uint8Array(mark.count), colors: [color] };
+}
+
+// One table for a cloud, whichever of its points are asked for.
+const tables = new WeakMap<Cloud, Int32Array>();
+
+/** Where points stand in a cloud's order. */
+export function placesOf(cloud: Cloud): (point: number) => number | undefined {
+  let table = tables.get(cloud);
+  if (!table) {
+    const last = cloud.points.reduce((most, point) => Math.max(most, point), -1);
+    table = new Int32Array(last + 1).fill(-1);
+    cloud.points.forEach((point, place) => {
+      (table as Int32Array)[point] = place;
+    });
+    tables.set(cloud, table);
+  }
+  const known = table;
+  return (point) => {
+    const place = known[point];
+    return place === undefined || place < 0 ? undefined : place;
+  };
+}
+
+/** Lines of less than this share of the strongest could not be seen. */
+const LEAST_SHARE = 0.01;
+/** Ends of lines are named from this share of the strongest on. */
+const NAMED_SHARE = 0.05;
+
+/** Lines from the chosen point to its keys, or to the queries that attend to it. */
+function lineMarks(
+  { projected, palette }: Shown,
+  at: number,
+  { points, weights }: Lines,
+  placeOf: (point: number) => number | undefined,
+): LineMark[] {
+  const most = weights.reduce((largest, weight) => Math.max(largest, weight), 0);
+  const marks: LineMark[] = [];
+  const [x0, y0] = [projected.x[at] as number, projected.y[at] as number];
+  points.forEach((point, i) => {
+    const place = placeOf(point);
+    if (place === undefined || !(most > 0)) return;
+    const share = (weights[i] as number) / most;
+    if (share < LEAST_SHARE) return;
+    marks.push({
+      kind: "line",
+      x0,
+      y0,
+      x1: projected.x[place] as number,
+      y1: projected.y[place] as number,
+      stroke: palette.ink,
+      strokeWidth: 1 + share,
+      opacity: share,
+    });
+  });
+  // The strongest on top.
+  return marks.sort((a, b) => (a.opacity as number) - (b.opacity as number));
+}
+
+/** A token as a label, without the space that it may begin with. */
+export function labelOf(corpus: Corpus, point: number): { text: string; width: number } {
+  const name = corpus.tokenOf(point);
+  const { text, width } = fitLabel(name.trim() || name, LABEL_WIDTH, fontOf(LABEL), measureText);
+  return { text, width };
+}
+
+/** Words beside points: the chosen one's, its strongest keys', and where few are in sight, theirs. */
+function namesOf(
+  shown: Shown,
+  { points, chosen, lines }: Standing,
+  at: number,
+  placeOf: (point: number) => number | undefined,
+): Placed[] {
+  const { corpus, cloud, projected, room, zoom } = shown;
+  const textOf = (place: number) => labelOf(corpus, cloud.points[place] as number);
+  const radius = radiusOf(cloud.count, room, zoom);
+  const options = { room, height: LABEL_HEIGHT, away: radius + 6 };
+  const names: Placed[] = [];
+  let grid: HitGrid | null = null;
+  const covers = (left: number, middle: number, width: number): boolean => {
+    grid ??= hitGrid(projected, room);
+    const [up, down] = [middle - LABEL_HEIGHT / 2, middle + LABEL_HEIGHT / 2];
+    return anyWithin(grid, projected, [left - radius, up - radius, left + width + radius, down]);
+  };
+  const add = (places: number[], most: number, least: boolean): void => {
+    const more = { most, taken: names, covers, least };
+    names.push(...placeWords(places, projected, textOf, { ...options, ...more }));
+  };
+  if (at >= 0) add([at], 1, true);
+  if (at >= 0 && lines && lines.point === chosen) {
+    const most = lines.weights.reduce((largest, weight) => Math.max(largest, weight), 0);
+    const strongest = Array.from(lines.points, (point, i) => ({
+      point,
+      weight: lines.weights[i] as number,
+    }))
+      .filter(({ weight }) => weight >= NAMED_SHARE * most)
+      .sort((a, b) => b.weight - a.weight)
+      .slice(0, NAMED_KEYS);
+    add(
+      strongest.flatMap(({ point }) => placeOf(point) ?? []).filter((place) => place !== at),
+      NAMED_KEYS,
+      true,
+    );
+  }
+  if (points) {
+    const standing: number[] = [];
+    for (let i = 0; i < cloud.count && standing.length < 2000; i++)
+      if (points[cloud.points[i] as number] === 1) standing.push(i);
+    // All of one word are told by the search.
+    const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((place) => textOf(place).text));
+    const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
+    if (few && words.size > 1) add(standing, MOST_NAMES, false);
+  } else if (
+    chosen === null &&
+    (zoom >= NAMED_FROM || inSight(projected, room, FEW_IN_SIGHT + 1).length <= FEW_IN_SIGHT)
+  ) {
+    add(inSight(projected, room, 2000), MOST_NAMES, false);
+  }
+  return names;
+}
+
+function nameMarks(word: Placed, bold: boolean, palette: Palette): Mark[] {
+  return [
+    {
+      kind: "rect",
+      x: word.x - 2,
+      y: word.y - LABEL_HEIGHT / 2 + 1,
+      width: word.width + 4,
+      height: LABEL_HEIGHT - 2,
+      fill: palette.background,
+      opacity: 0.78,
+      radius: 3,
+    },
+    { kind: "text", x: word.x, y: word.y, text: word.text, fill: palette.ink, ...LABEL, bold },
+  ];
+}
+
+/** A ring around the point under the pointer. */
+export function hoverMarks(shown: Shown, point: number | null): Mark[] {
+  const place = point === null ? undefined : placesOf(shown.cloud)(point);
+  if (place === undefined) return [];
+  const radius = Math.max(4.5, cloudMark(shown).radius + 2.5);
+  const { near, ...here } = some(shown, [place], { radius, opacity: 1, ring: 1.6 });
+  return [ring(here, shown.palette.ink)];
+}
+
+/** The lasso while it is drawn. */
+export function lassoMarks(lasso: Lasso | null, palette: Palette): Mark[] {
+  if (!lasso || lasso.length < 4) return [];
+  const marks: Mark[] = [];
+  for (let i = 0; i < lasso.length; i += 2) {
+    const [x0, y0] = [lasso[i] as number, lasso[i + 1] as number];
+    const closing = i + 2 >= lasso.length;
+    const [x1, y1] = closing
+      ? [lasso[0] as number, lasso[1] as number]
+      : [lasso[i + 2] as number, lasso[i + 3] as number];
+    const stroke = palette.ink;
+    marks.push({
+      kind: "line",
+      x0,
+      y0,
+      x1,
+      y1,
+      stroke,
+      strokeWidth: 1.5,
+      opacity: closing ? 0.4 : 1,
+    });
+  }
+  return marks;
+}
+
+/** The axes of a plot in three dimensions, at a corner, so that a turn can be followed. */
+export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mark[] {
+  const [x, y, length] = [34, room.height - 34, 20];
+  return [0, 1, 2].flatMap((axis): Mark[] => {
+    const [dx, dy] = [turn[axis] as number, turn[3 + axis] as number];
+    const [x1, y1] = [x + dx * length, y - dy * length];
+    const line: Mark = {
+      kind: "line",
+      x0: x,
+      y0: y,
+      x1,
+      y1,
+      stroke: palette.muted,
+      strokeWidth: 1.2,
+    };
+    const [tx, ty] = [x + dx * (length + 8), y - dy * (length + 8)];
+    const text = String(axis + 1);
+    return [
+      line,
+      {
+        kind: "text",
+        x: tx,
+        y: ty,
+        text,
+        fill: palette.muted,
+        size: 10,
+        font: "text",
+        align: "middle",
+      },
+    ];
+  });
+}

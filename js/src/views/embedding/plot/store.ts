@@ -1,0 +1,178 @@
+/** One head's plot: the camera on its points, the lasso, and what is drawn. */
+
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Scene } from "../../../draw/marks";
+import type { ViewContext } from "../../../ui/define-view";
+import { standingOut } from "../overview/store";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingModel } from "../store";
+import { type HitGrid, hitGrid, inLasso, type Lasso, nearestPlace } from "./hit-test";
+import {
+  axesMarks,
+  backOpacity,
+  cloudMark,
+  hoverMarks,
+  lassoMarks,
+  lookOf,
+  type Shown,
+  type Standing,
+  standingMarks,
+} from "./marks";
+import {
+  type Camera,
+  type Cloud,
+  makeCloud,
+  mixedOrder,
+  project,
+  type Room,
+  wholeCamera,
+} from "./scatter";
+
+/** What dragging does. */
+export type Tool = "move" | "lasso";
+
+export interface PlotModel {
+  camera: Signal<Camera>;
+  tool: Signal<Tool>;
+  lasso: Signal<Lasso | null>;
+  room: ReadonlySignal<Room>;
+  cloud: ReadonlySignal<Cloud | null>;
+  shown: ReadonlySignal<Shown | null>;
+  scene: ReadonlySignal<Scene | null>;
+  /** Without what the pointer is on; null before anything is drawn. */
+  still: () => Scene | null;
+  /** The point nearest to a place of the picture, or null. */
+  pointAt: (x: number, y: number) => number | null;
+  /** The points in the lasso as it stands. */
+  inside: () => number[];
+  /** Everything in sight. */
+  fit: () => void;
+}
+
+/** Pixels around a point that count as on it. */
+const REACH = 9;
+
+/**
+ * @param width of the picture in pixels.
+ */
+export function makePlotModel(
+  context: ViewContext<EmbeddingState>,
+  model: EmbeddingModel,
+  width: ReadonlySignal<number>,
+): PlotModel {
+  const { state, palette } = context;
+  const camera = signal<Camera>(wholeCamera(2));
+  const tool = signal<Tool>("move");
+  const lasso = signal<Lasso | null>(null);
+  const room = computed<Room>(() => ({
+    width: width.value,
+    height: Math.round(Math.max(320, Math.min(640, width.value * 0.72))),
+  }));
+  const order = computed(() => {
+    const corpus = model.corpus.value;
+    // Read here, because `shown` reads it without following.
+    state.points.value;
+    return corpus && mixedOrder(corpus.count, model.shown);
+  });
+  const cloud = computed<Cloud | null>(() => {
+    const [plot, points] = [model.projection.value, order.value];
+    if (!plot || !points || plot.problem !== null) return null;
+    return makeCloud(plot.coordinates, plot.dimensions, points);
+  });
+  // A running projection moves under the same camera; another plot is seen as a whole.
+  const subject = computed(() => {
+    const plot = model.projection.value;
+    return plot && JSON.stringify([plot.request, plot.dimensions]);
+  });
+  const stop = effect(() => {
+    if (subject.value === null) return;
+    camera.value = wholeCamera(model.projection.peek()?.dimensions ?? 2);
+  });
+  context.ended.addEventListener("abort", stop);
+
+  const look = computed(() => {
+    const [points, corpus] = [cloud.value, model.corpus.value];
+    return points && corpus ? lookOf(points, corpus, model.colors.value, palette.value) : null;
+  });
+  const shown = computed<Shown | null>(() => {
+    const [points, corpus, looks] = [cloud.value, model.corpus.value, look.value];
+    if (!points || !corpus || !looks) return null;
+    const at = camera.value;
+    // The effect that sets the camera comes after: a turn of three axes is none of two.
+    const fitting = points.dimensions === 2 || at.turn.length === 9 ? at : wholeCamera(3);
+    const projected = project(points, fitting, room.value);
+    return {
+      corpus,
+      cloud: points,
+      look: looks,
+      projected,
+      room: room.value,
+      zoom: at.zoom,
+      palette: palette.value,
+    };
+  });
+  const points = standingOut(context, model);
+  const standing = computed<Standing>(() => ({
+    points: points.value,
+    chosen: model.chosen.value,
+    lines: model.lines.value,
+  }));
+  const back = computed(() => (shown.value ? [cloudMark(shown.value)] : []));
+  const over = computed(() => {
+    const now = shown.value;
+    if (!now) return [];
+    const axes =
+      now.cloud.dimensions === 3 ? axesMarks(camera.value.turn, now.room, now.palette) : [];
+    return [...axes, ...standingMarks(now, standing.value)];
+  });
+  const sceneWith = (pointer: boolean): Scene | null => {
+    const now = shown.value;
+    if (!now) return null;
+    const front = pointer
+      ? [
+          ...over.value,
+          ...hoverMarks(now, model.hovered.value),
+          ...lassoMarks(lasso.value, now.palette),
+        ]
+      : over.value;
+    const { width: wide, height } = now.room;
+    return {
+      width: wide,
+      height,
+      background: null,
+      back: back.value,
+      backOpacity: backOpacity(standing.value),
+      front,
+    };
+  };
+  const scene = computed(() => sceneWith(true));
+
+  let grid: { of: Shown; squares: HitGrid } | null = null;
+  const pointAt = (x: number, y: number): number | null => {
+    const now = shown.peek();
+    if (!now) return null;
+    // Only when the pointer asks: while the picture is dragged it need not be sorted.
+    if (grid?.of !== now) grid = { of: now, squares: hitGrid(now.projected, now.room) };
+    const place = nearestPlace(grid.squares, now.projected, x, y, REACH);
+    return place < 0 ? null : (now.cloud.points[place] as number);
+  };
+
+  return {
+    camera,
+    tool,
+    lasso,
+    room,
+    cloud,
+    shown,
+    scene,
+    still: () => sceneWith(false),
+    pointAt,
+    inside: () => {
+      const [now, drawn] = [shown.peek(), lasso.peek()];
+      return now && drawn ? inLasso(now.cloud, now.projected, drawn) : [];
+    },
+    fit: () => {
+      camera.value = wholeCamera(cloud.peek()?.dimensions ?? 2);
+    },
+  };
+}

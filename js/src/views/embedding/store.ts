@@ -1,0 +1,177 @@
+/** The embedding view's live state: from its traits to plots, colours and the chosen point. */
+
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { isAbort } from "../../client/kernel";
+import { Source } from "../../client/source";
+import type { ViewContext } from "../../ui/define-view";
+import { assign, same } from "../../ui/state";
+import { makeChoice } from "./choice";
+import {
+  type Corpus,
+  corpusOf,
+  type HeadTrust,
+  type Lines,
+  linesOf,
+  normsOf,
+  type Overview,
+  type Projection,
+} from "./client/requests";
+import { TextCarrier } from "./client/text-carrier";
+import { type Coloring, coloring } from "./colors";
+import { makeOverview, makeProjection } from "./plots";
+import { type EmbeddingState, type HeadPlace, neighbourOf } from "./state";
+import { type Found, findPoints } from "./token-search";
+
+export interface EmbeddingModel {
+  corpus: ReadonlySignal<Corpus | null>;
+  /** All heads of the stack, or null: they are drawn at once. The last stay until the next come. */
+  overview: ReadonlySignal<Overview | null>;
+  /** Heads that are there, of how many; null where none is awaited. */
+  overviewProgress: ReadonlySignal<[number, number] | null>;
+  /** The enlarged head's plot; the last stays until the next has come. Asked for while enlarged. */
+  projection: ReadonlySignal<Projection | null>;
+  /** Whether what is shown, all heads or one, is what the state asks for. */
+  current: ReadonlySignal<boolean>;
+  /** The enlarged head: the first chosen, or the layer's first. */
+  head: ReadonlySignal<HeadPlace | null>;
+  /** Of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
+  trust: ReadonlySignal<ReadonlyMap<string, HeadTrust | null>>;
+  /** Of the enlarged head's plot; null while it moves or is not measured. */
+  headTrust: ReadonlySignal<HeadTrust | null>;
+  /** The chosen point's lines at the enlarged head. */
+  lines: ReadonlySignal<Lines | null>;
+  /** Why there are none, where there might be: a page may not carry them. */
+  linesProblem: ReadonlySignal<string | null>;
+  /** The point of the pinned query or key of the text, whichever was set last. */
+  chosen: ReadonlySignal<number | null>;
+  choose: (point: number | null) => void;
+  /** The point under the pointer. */
+  hovered: Signal<number | null>;
+  colors: ReadonlySignal<Coloring | null>;
+  /** null without a search. */
+  found: ReadonlySignal<Found | null>;
+  /** Whether a point is one of those that are shown, queries or keys. */
+  shown: (point: number) => boolean;
+  /** Ends a t-SNE or UMAP that runs, and begins one again that was ended or has failed. */
+  cancel: () => void;
+  restart: () => void;
+  /** Goes to the head so many layers and heads away. */
+  neighbour: (layers: number, heads: number) => void;
+  /** What a text's own views ask. */
+  textSource: (text: number) => Source;
+}
+
+/** Texts whose weights are kept, and bytes of them. */
+const MOST_TEXTS = 4;
+const TEXT_BYTES = 16_000_000;
+
+export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): EmbeddingModel {
+  const { record, state, source } = context;
+  const hovered = signal<number | null>(null);
+
+  const stack = computed(() => record.place.value?.stack ?? null);
+  const stackName = computed(() => stack.value?.name ?? null);
+  const corpusGiven = record.answer(stackName, (name, ended) => corpusOf(source, name, ended));
+  // Another stack's points are not this one's.
+  const corpus = computed(() => {
+    const given = corpusGiven.value;
+    return given && given.question === stackName.value ? given.answer : null;
+  });
+  let numbered: string | null = null;
+  record.live(() => {
+    const now = corpus.value?.stack ?? null;
+    if (now === null || now === numbered) return undefined;
+    // Numbers of points would be other points'.
+    hovered.value = null;
+    if (numbered !== null) assign(state, { selected: [] });
+    numbered = now;
+    return undefined;
+  });
+  const head = computed<HeadPlace | null>(() => {
+    const place = record.place.value;
+    const first = place?.heads[0];
+    return place && first !== undefined ? { layer: place.layer, head: first } : null;
+  });
+
+  const all = makeOverview(context, corpus, stack);
+  const one = makeProjection(context, corpus, head);
+  const choice = makeChoice(context, corpus);
+
+  const linesAsked = computed(() => {
+    const [name, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
+    return name === undefined || !at || point === null ? null : { stack: name, ...at, point };
+  });
+  const linesGiven = record.answer(linesAsked, async (asked, ended) => {
+    try {
+      return await linesOf(source, asked, ended);
+    } catch (reason) {
+      // A page was made without them: nothing to try again.
+      if (source.carrier.makesPages || isAbort(reason)) throw reason;
+      return reason instanceof Error ? reason.message : String(reason);
+    }
+  });
+  const linesHere = computed(() => {
+    const given = linesGiven.value;
+    return given && same(given.question, linesAsked.value) ? given.answer : null;
+  });
+
+  const normsAsked = computed(() => {
+    const [points, at] = [corpus.value, head.value];
+    const own = points?.columns.some((column) => column.name === "norm");
+    return points && at && state.color.value === "norm" && !own
+      ? { stack: points.stack, ...at }
+      : null;
+  });
+  const normsGiven = record.answer(normsAsked, (asked, ended) => normsOf(source, asked, ended));
+  const colors = computed<Coloring | null>(() => {
+    const points = corpus.value;
+    if (!points) return null;
+    const given = normsGiven.value;
+    const norms = given?.question.stack === points.stack ? given.answer : null;
+    const of = given ? `layer ${given.question.layer}, head ${given.question.head}` : "";
+    const [palette, theme] = [context.palette.value, context.theme.value];
+    return coloring(points, state.color.value, { palette, theme, norms, head: of });
+  });
+
+  const sources = new Map<number, Source>();
+  return {
+    corpus,
+    head,
+    ...all,
+    ...one,
+    ...choice,
+    current: computed(() =>
+      state.enlarged.value ? one.projectionSettled.value : all.overviewSettled.value,
+    ),
+    lines: computed(() => (typeof linesHere.value === "string" ? null : linesHere.value)),
+    linesProblem: computed(() => (typeof linesHere.value === "string" ? linesHere.value : null)),
+    hovered,
+    colors,
+    found: computed(() => {
+      const points = corpus.value;
+      return points && findPoints(points, state.search.value, state.match_case.value);
+    }),
+    shown: (point) => {
+      const [points, which] = [corpus.value, state.points.value];
+      return which === "both" || points?.isKey(point) === (which === "keys");
+    },
+    neighbour: (layers, heads) => {
+      const [here, from] = [stack.peek(), head.peek()];
+      if (!here || !from) return;
+      const to = neighbourOf(here, from, layers, heads);
+      assign(state, { layer: to.layer, heads: [to.head] });
+    },
+    textSource: (text) => {
+      const known =
+        sources.get(text) ?? new Source(new TextCarrier(source.carrier, text), TEXT_BYTES);
+      // In order of last use, so that the first is the one to forget.
+      sources.delete(text);
+      sources.set(text, known);
+      for (const oldest of sources.keys()) {
+        if (sources.size <= MOST_TEXTS) break;
+        sources.delete(oldest);
+      }
+      return known;
+    },
+  };
+}

@@ -1,0 +1,176 @@
+/** The head view of one text of the corpus, with state of its own beside what both share. */
+
+import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
+import { useEffect, useRef, useState } from "preact/hooks";
+import { type AttnvizElement, markDrawn, type ViewContext } from "../../../ui/define-view";
+import { makeRecordModel, type Place, type RecordState } from "../../../ui/record";
+import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/state";
+import { HeadView } from "../../head";
+import { revealed } from "../../head/controls";
+import { HEAD_DEFAULTS, type HeadState, planOf } from "../../head/state";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingModel } from "../store";
+
+interface HeadProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+  /** Of one text as long as it is there: another text's has a key of its own. */
+  text: number;
+  /** The height of the last one: what is below is not to jump while the next comes. */
+  room: { current: number };
+}
+
+/** Who walks through points hastens past texts: what of each is asked only where they stay. */
+const SETTLED_MS = 150;
+
+/** Traits that the text's head view and the embedding have together. */
+const SHARED = ["stack", "layer", "token", "key", "leave_out", "renormalize", "theme"] as const;
+
+/**
+ * Keeps an inner signal and an outer one alike, both ways, while a condition holds.
+ *
+ * @returns what ends it.
+ */
+export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boolean): () => void {
+  const inwards = effect(() => {
+    const [value, now] = [outer.value, holds()];
+    untracked(() => {
+      if (now && !same(inner.value, value)) inner.value = value;
+    });
+  });
+  // Not when the condition changes: what comes from outside goes first.
+  const outwards = effect(() => {
+    const { value } = inner;
+    untracked(() => {
+      if (holds() && !same(outer.value, value)) outer.value = value;
+    });
+  });
+  return () => {
+    inwards();
+    outwards();
+  };
+}
+
+/** A head view's state for one text: some of it the embedding's, as long as it shows this text. */
+export function textState(
+  { state }: Pick<ViewContext<EmbeddingState>, "state">,
+  model: Pick<EmbeddingModel, "head">,
+  holds: () => boolean,
+): { state: Signals<HeadState>; stop: () => void } {
+  const own = makeSignals<HeadState>(HEAD_DEFAULTS);
+  const stops = SHARED.map((name) =>
+    linked(state[name] as Signal<unknown>, own[name] as Signal<unknown>, holds),
+  );
+  // Where no head is chosen the embedding shows the first, and the head view would their mean.
+  const shown = (chosen: number[], first: number | undefined): number[] =>
+    chosen.length > 0 || first === undefined ? chosen : [first];
+  stops.push(
+    effect(() => {
+      const [heads, now] = [shown(state.heads.value, model.head.value?.head), holds()];
+      untracked(() => {
+        if (now && !same(own.heads.value, heads)) own.heads.value = heads;
+      });
+    }),
+    effect(() => {
+      const heads = own.heads.value;
+      untracked(() => {
+        const had = shown(state.heads.value, model.head.value?.head);
+        // None chosen is the head view's own way of seeing all.
+        if (holds() && heads.length > 0 && !same(heads, had)) state.heads.value = heads;
+      });
+    }),
+  );
+  return {
+    state: own,
+    stop: () => {
+      for (const stop of stops) stop();
+    },
+  };
+}
+
+/** Of a long text a part is in sight: the one around the chosen token, whoever chose it. */
+export function revealChosen(place: Place | null, state: Signals<HeadState>): void {
+  const { token = null, key = null } = place ?? {};
+  const chosen = token ?? key;
+  if (!place || chosen === null) return;
+  const { query_window, key_window } = valuesOf(state);
+  const side = token !== null || place.stack.key_tokens === null ? "query" : "key";
+  assign(state, revealed(planOf(place, { query_window, key_window }), chosen, side));
+}
+
+export function TextHead({ context, model, text, room }: HeadProps) {
+  const root = useRef<HTMLDivElement>(null);
+  const [pane, setPane] = useState<ViewContext<HeadState> | null>(null);
+  const [drawn, setDrawn] = useState(false);
+
+  useEffect(() => {
+    const element = root.current as AttnvizElement | null;
+    if (!element) return;
+    const controller = new AbortController();
+    const end = (): void => controller.abort();
+    context.ended.addEventListener("abort", end);
+    const width = signal(element.clientWidth || 600);
+    const observer = new ResizeObserver((entries) => {
+      const inner = entries[0]?.contentRect.width ?? 0;
+      if (inner > 0) width.value = Math.floor(inner);
+    });
+    observer.observe(element);
+    let stop = (): void => {};
+    const timer = setTimeout(() => {
+      // A text that is left is not moved to the tokens of the next before it is gone.
+      const holds = (): boolean => (context.state.text.value ?? text) === text;
+      const made = textState(context, model, holds);
+      stop = made.stop;
+      const source = model.textSource(text);
+      const common = made.state as unknown as Signals<RecordState>;
+      const record = makeRecordModel(source, common, controller.signal);
+      const chosen = computed(() => {
+        const { stack, token, key } = record.place.value ?? {};
+        return JSON.stringify([stack?.name, token, key]);
+      });
+      record.live(() => {
+        chosen.value;
+        untracked(() => revealChosen(record.place.value, made.state));
+        return undefined;
+      });
+      setPane({
+        ...context,
+        root: element,
+        source,
+        state: made.state,
+        common,
+        record,
+        width,
+        embedded: true,
+        ownImage: true,
+        setDrawn: (place) => {
+          markDrawn(element, place);
+          if (place !== null) setDrawn(true);
+        },
+        ended: controller.signal,
+      } as ViewContext<HeadState>);
+    }, SETTLED_MS);
+    return () => {
+      room.current = element.offsetHeight;
+      clearTimeout(timer);
+      controller.abort();
+      context.ended.removeEventListener("abort", end);
+      observer.disconnect();
+      stop();
+    };
+  }, []);
+  const error = pane?.record.error.value ?? null;
+  return (
+    <div class="av-text-head" ref={root} style={drawn ? {} : { minHeight: `${room.current}px` }}>
+      {error !== null && (
+        <div role="status" class="av-standing av-error">
+          <span>{error}</span>
+          <button type="button" onClick={() => pane?.record.retry()}>
+            Try again
+          </button>
+        </div>
+      )}
+      {pane && <HeadView context={pane} />}
+    </div>
+  );
+}

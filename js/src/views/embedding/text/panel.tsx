@@ -1,0 +1,369 @@
+/** The text of the chosen point: running tokens with its weights, and live its head view. */
+
+import { effect, useSignal } from "@preact/signals";
+import { Fragment } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { counted, formatSmall, quoted } from "../../../ui/captions";
+import type { ViewContext } from "../../../ui/define-view";
+import { Switch } from "../../../ui/frame/frame";
+import { rgbOf } from "../../../ui/palette";
+import { assign } from "../../../ui/state";
+import { linesSaid, pointSaid, unitOf } from "../captions";
+import type { Corpus, Kind } from "../client/requests";
+import { linesCoverageInWords, several, textInWords } from "../phrases";
+import type { EmbeddingState } from "../state";
+import type { EmbeddingModel } from "../store";
+import { acrossLines, runningTokens, shadeOf, windowOf } from "./flow";
+import { TextHead } from "./head";
+import { TextImage } from "./image";
+
+interface TextProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+}
+
+/** What asks a kernel is not in a page's bundle, and what reads a page not in a widget's. */
+declare const BUNDLE_FOR: "widget" | "page" | undefined;
+
+/** Strongest lines that are named with their numbers. */
+const MOST_NAMED = 5;
+
+/** The text that a point was chosen of; that of a corpus of one text where nobody chose. */
+export function chosenText(
+  { state }: Pick<ViewContext<EmbeddingState>, "state">,
+  model: Pick<EmbeddingModel, "chosen">,
+  corpus: Corpus,
+): number | null {
+  const chosen = model.chosen.value;
+  // A view that is linked may say a token alone: it is of the first text.
+  const only = corpus.names.length === 1 ? 0 : null;
+  const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
+  return text !== null && text < corpus.names.length ? text : null;
+}
+
+export function TextPane({ context, model }: TextProps) {
+  const byKey = useSignal(false);
+  const room = useRef(0);
+  const corpus = model.corpus.value;
+  if (!corpus || corpus.count === 0) return null;
+  const text = chosenText(context, model, corpus);
+  const unit = unitOf(corpus);
+  const images = unit === "image";
+  if (text === null) {
+    // There are no points to click.
+    if (context.state.enlarged.value && context.state.shown.value === "aggregate") return null;
+    return <p class="av-text-pane av-muted av-text-none">Click a point to see its {unit} here.</p>;
+  }
+  const name = corpus.names[text] ?? "";
+  const live = context.source.carrier.makesPages;
+  const same = (context.record.place.value?.stack.key_tokens ?? null) === null;
+  const count = corpus.textTokens[text] ?? 0;
+  const side: Kind = byKey.value ? "key" : "query";
+  return (
+    <section class="av-text-pane" aria-label="Text of the chosen point">
+      <header class="av-text-header">
+        <h2 class="av-pane-title">{capital(textInWords(name, text, unit))}</h2>
+        {same && count > 0 && !(images && live) && (
+          <Switch
+            label="choose keys"
+            on={byKey.value}
+            onChange={(on) => {
+              byKey.value = on;
+            }}
+          />
+        )}
+        <button
+          type="button"
+          class="av-plain"
+          aria-label="Close the text"
+          title="Close the text"
+          onClick={() => model.choose(null)}
+        >
+          ×
+        </button>
+      </header>
+      <ChosenWords context={context} model={model} corpus={corpus} />
+      {corpus.images > 0 &&
+        !live &&
+        !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget") && (
+          <TextImage key={text} {...{ context, model, corpus, text }} kind={side} />
+        )}
+      {!images &&
+        (same ? (
+          <Running
+            key={text}
+            {...{ context, model, corpus, text }}
+            kind="both"
+            byKey={byKey.value}
+          />
+        ) : (
+          <>
+            <h3 class="av-text-side">Queries</h3>
+            <Running
+              key={`queries ${text}`}
+              {...{ context, model, corpus, text }}
+              kind="query"
+              byKey={false}
+            />
+            <h3 class="av-text-side">Keys</h3>
+            <Running
+              key={`keys ${text}`}
+              {...{ context, model, corpus, text }}
+              kind="key"
+              byKey={true}
+            />
+          </>
+        ))}
+      {!live && <Strongest context={context} model={model} corpus={corpus} />}
+      {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
+        <TextHead key={text} context={context} model={model} text={text} room={room} />
+      )}
+    </section>
+  );
+}
+
+function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}
+
+interface PartProps extends TextProps {
+  corpus: Corpus;
+}
+
+/** The chosen point in words, and what its weights are. */
+function ChosenWords({ context, model, corpus }: PartProps) {
+  const chosen = model.chosen.value;
+  if (chosen === null) {
+    const { token, key } = context.state;
+    const none = token.value === null && key.value === null;
+    const words = none
+      ? "Click a token to choose it; Alt-click chooses it as a key."
+      : "This token is not among the points, so it is not on the plot.";
+    return <p class="av-muted av-text-words">{words}</p>;
+  }
+  const point = pointSaid(corpus, chosen);
+  const lines = linesSaid(model);
+  const problem = model.linesProblem.value;
+  const { kind, token, position } = point;
+  return (
+    <p class="av-text-words">
+      {kind === "query" ? "Query" : "Key"} {quoted(token)}, position {position}.{" "}
+      <span class="av-muted">{problem ?? linesCoverageInWords(point, lines)}</span>
+    </p>
+  );
+}
+
+/** The strongest keys of a query, or queries of a key, with their numbers. */
+function Strongest({ model, corpus }: PartProps) {
+  const lines = model.lines.value;
+  const chosen = model.chosen.value;
+  if (!lines || chosen === null || lines.point !== chosen || lines.points.length === 0) return null;
+  const order = Array.from(lines.weights, (_, i) => i)
+    .sort((a, b) => (lines.weights[b] as number) - (lines.weights[a] as number))
+    .slice(0, MOST_NAMED);
+  return (
+    <ul
+      class="av-text-strongest"
+      aria-label={corpus.isKey(chosen) ? "Queries that give it most" : "Strongest keys"}
+    >
+      {order.map((i) => {
+        const point = lines.points[i] as number;
+        return (
+          <li key={point}>
+            <button type="button" class="av-chip" onClick={() => model.choose(point)}>
+              {quoted(corpus.tokenOf(point))} ({corpus.positionOf(point)}){" "}
+              <b>{formatSmall(lines.weights[i] as number)}</b>
+            </button>
+          </li>
+        );
+      })}
+    </ul>
+  );
+}
+
+interface RunningProps extends PartProps {
+  text: number;
+  /** "both": the same tokens are queries and keys. */
+  kind: Kind | "both";
+  /** Whether a click chooses the key. */
+  byKey: boolean;
+}
+
+/** The tokens, wrapped; the chosen one outlined, those at its lines' other ends shaded. */
+function Running(props: RunningProps) {
+  const { context, model, corpus, text, kind, byKey } = props;
+  const { state, palette } = context;
+  const box = useRef<HTMLFieldSetElement>(null);
+  const cursor = useSignal<number | null>(null);
+  const away = useSignal<number | null>(null);
+  const side: Kind = kind === "key" ? "key" : "query";
+  const all = runningTokens(corpus, side, text);
+
+  const chosen = model.chosen.value;
+  const chosenHere = chosen !== null && corpus.textOf(chosen) === text ? chosen : null;
+  const chosenKind = chosenHere === null ? null : corpus.kindOf(chosenHere);
+  const outlined =
+    chosenHere !== null && (kind === "both" || chosenKind === kind)
+      ? corpus.positionOf(chosenHere)
+      : null;
+  const shades = shadesOf(model, corpus, text, kind);
+  const end = Math.max(0, ...shades.values());
+  const leftOut =
+    context.source.carrier.makesPages && kind !== "query" ? state.leave_out.value : [];
+
+  const at = (position: number | null): number =>
+    position === null ? -1 : all.findIndex((token) => token.position === position);
+  const middle = Math.max(0, away.value ?? at(outlined));
+  const [start, stop] = windowOf(all.length, middle);
+  const shown = all.slice(start, stop);
+  const focusable = Math.max(start, Math.min(stop - 1, Math.max(0, at(cursor.value ?? outlined))));
+
+  const choose = (position: number, alternate: boolean): void => {
+    const wanted: Kind = kind === "both" ? (byKey !== alternate ? "key" : "query") : kind;
+    const point = corpus.pointOf(wanted, text, position);
+    cursor.value = position;
+    // The same again takes it back; the text stays.
+    if (point === model.chosen.peek()) assign(state, { text, token: null, key: null });
+    else model.choose(point);
+  };
+  const focus = (index: number): void => {
+    const token = all[Math.max(0, Math.min(all.length - 1, index))];
+    if (!token) return;
+    cursor.value = token.position;
+    if (index < start || index >= stop) away.value = index;
+    // Once it is there, where the window has moved.
+    requestAnimationFrame(() =>
+      box.current?.querySelector<HTMLElement>(`[data-at="${token.position}"]`)?.focus(),
+    );
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey) return;
+    const here = focusable;
+    const buttons = Array.from(box.current?.querySelectorAll<HTMLElement>("[data-at]") ?? []);
+    const line = (down: boolean): number => {
+      const boxes = buttons.map((each) => each.getBoundingClientRect());
+      return start + acrossLines(boxes, here - start, down);
+    };
+    const steps: Record<string, () => void> = {
+      ArrowLeft: () => focus(here - 1),
+      ArrowRight: () => focus(here + 1),
+      ArrowUp: () => focus(line(false)),
+      ArrowDown: () => focus(line(true)),
+      Home: () => focus(0),
+      End: () => focus(all.length - 1),
+      Enter: () => choose((all[here] as { position: number }).position, event.altKey),
+      " ": () => choose((all[here] as { position: number }).position, event.altKey),
+    };
+    const step = steps[event.key];
+    if (!step) return;
+    step();
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const pointAt = (target: EventTarget | null): number | null => {
+    const position = (target as HTMLElement | null)?.closest?.<HTMLElement>("[data-at]")?.dataset
+      .at;
+    if (position === undefined) return null;
+    const point = corpus.pointOf(byKey ? "key" : side, text, Number(position));
+    return point < 0 ? null : point;
+  };
+
+  // The plot's pointer passes over many points: only a class changes, nothing is rendered anew.
+  useEffect(
+    () =>
+      effect(() => {
+        const over = model.hovered.value;
+        for (const each of box.current?.querySelectorAll(".av-token-over") ?? [])
+          each.classList.remove("av-token-over");
+        if (over === null || corpus.textOf(over) !== text) return;
+        if (kind !== "both" && corpus.kindOf(over) !== kind) return;
+        box.current
+          ?.querySelector(`[data-at="${corpus.positionOf(over)}"]`)
+          ?.classList.add("av-token-over");
+      }),
+    [text, corpus],
+  );
+
+  if (all.length === 0) return <p class="av-muted">None of its tokens are among the points.</p>;
+  const color = rgbOf(palette.value.positive).join(" ");
+  return (
+    <fieldset
+      class="av-running"
+      ref={box}
+      aria-label={kind === "key" ? "Keys" : kind === "query" ? "Queries" : "Tokens"}
+      onKeyDown={onKeyDown}
+      onPointerOver={(event) => {
+        model.hovered.value = pointAt(event.target);
+      }}
+      onPointerLeave={() => {
+        model.hovered.value = null;
+      }}
+    >
+      {start > 0 && (
+        <button type="button" class="av-chip" onClick={() => focus(start - 1)}>
+          {several(start, "token")} before
+        </button>
+      )}
+      {shown.map((token, i) => {
+        const weight = shades.get(token.position) ?? 0;
+        const out = leftOut.includes(token.position);
+        const shade = out ? 0 : shadeOf(weight, end);
+        const classes = [
+          "av-token",
+          token.special ? "av-token-special" : "",
+          token.position === outlined ? "av-token-chosen" : "",
+          out ? "av-token-out" : "",
+        ];
+        const number = weight > 0 ? `, ${formatSmall(weight)}` : "";
+        return (
+          <Fragment key={token.position}>
+            {token.gap && " "}
+            {token.missing > 0 && (
+              <span class="av-muted" title={`${several(token.missing, "token")} are no points`}>
+                {" … "}
+              </span>
+            )}
+            <button
+              type="button"
+              class={classes.filter(Boolean).join(" ")}
+              data-at={token.position}
+              tabIndex={start + i === focusable ? 0 : -1}
+              aria-pressed={token.position === outlined}
+              aria-label={`${token.name} ${counted(token.position)}${number}`}
+              title={`${token.name === token.text ? "" : `${token.name}, `}${token.position}${number}`}
+              style={shade > 0 ? { background: `rgb(${color} / ${shade.toFixed(3)})` } : {}}
+              onClick={(event) => choose(token.position, event.altKey)}
+            >
+              {token.text}
+            </button>
+            {token.ends && <br />}
+          </Fragment>
+        );
+      })}
+      {stop < all.length && (
+        <button type="button" class="av-chip" onClick={() => focus(stop)}>
+          {several(all.length - stop, "token")} after
+        </button>
+      )}
+    </fieldset>
+  );
+}
+
+/** Weights of the chosen point's lines, by the position at their other end. */
+function shadesOf(
+  model: EmbeddingModel,
+  corpus: Corpus,
+  text: number,
+  kind: Kind | "both",
+): Map<number, number> {
+  const [lines, chosen] = [model.lines.value, model.chosen.value];
+  const shades = new Map<number, number>();
+  if (!lines || chosen === null || lines.point !== chosen) return shades;
+  const other: Kind = corpus.isKey(chosen) ? "query" : "key";
+  if (kind !== "both" && kind !== other) return shades;
+  lines.points.forEach((point, i) => {
+    if (corpus.textOf(point) === text)
+      shades.set(corpus.positionOf(point), lines.weights[i] as number);
+  });
+  return shades;
+}

@@ -1,0 +1,98 @@
+/** The head view as a figure for a paper and as a table: the same marks, with all that is said. */
+
+import {
+  composeFigure,
+  type FigureParts,
+  namedColors,
+  rampBox,
+  type Words,
+} from "../../draw/figure";
+import type { Scene } from "../../draw/marks";
+import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { rgbOf } from "../../ui/palette";
+import { backMarks, backOpacity, frontMarks } from "./marks";
+import { type Picture, seriesColor } from "./picture";
+
+/** What is written around the picture. */
+export interface Caption extends Words {
+  /** The end of the scale of opacity. */
+  scale: string;
+  scaleNote: string;
+}
+
+/** The whole figure. What the pointer is on is not part of it. */
+export function figure(
+  picture: Picture,
+  caption: Caption,
+  /** Puts beside the picture what belongs to it. */
+  beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+): Scene {
+  const still = {
+    ...picture,
+    hovered: null,
+    hoveredLine: null,
+    hoveredHead: null,
+    cursor: null,
+    matches: null,
+    search: "",
+  };
+  const { palette, layout } = picture;
+  const named = picture.lines.series.map((series, place) => ({
+    name: series.name,
+    color: seriesColor(still, place),
+  }));
+  const [red, green, blue] = rgbOf(palette.neutral);
+  return composeFigure({
+    palette,
+    words: caption,
+    legend: (width) => namedColors(named, width, palette.ink),
+    picture: beside({
+      width: layout.width,
+      height: layout.height,
+      back: backMarks(still),
+      backOpacity: backOpacity(still),
+      front: frontMarks(still),
+    }),
+    scale: rampBox(palette, (share) => [red, green, blue, 255 * share], [
+      "0",
+      caption.scaleNote,
+      caption.scale,
+    ]),
+  });
+}
+
+const LINE_COLUMNS = [
+  "stack",
+  "layer",
+  "head",
+  "query",
+  "query_token",
+  "key",
+  "key_token",
+  "weight",
+  "largest_error",
+];
+
+/** The lines that are drawn, one a row. */
+export function linesCsv(picture: Picture, stack: string, layer: number): string {
+  const rows: (string | number)[][] = [];
+  const { error } = picture.weights;
+  for (const series of picture.lines.series) {
+    for (let i = 0; i < series.count; i++) {
+      const query = series.query[i] as number;
+      const key = series.key[i] as number;
+      rows.push([
+        stack,
+        layer,
+        series.head ?? series.name,
+        query,
+        picture.queries.text[query] ?? "",
+        key,
+        picture.keys.text[key] ?? "",
+        roundedTo(series.weight[i] as number, error),
+        roundedUp(error),
+      ]);
+    }
+  }
+  return csvText(LINE_COLUMNS, rows);
+}

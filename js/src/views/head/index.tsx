@@ -1,0 +1,190 @@
+/**
+ * The head view: tokens in two columns, and between them what the chosen heads of a layer
+ * attend to.
+ */
+
+import { useComputed } from "@preact/signals";
+import { useMemo } from "preact/hooks";
+import { defineView, type ViewContext } from "../../ui/define-view";
+import { useExports } from "../../ui/exports";
+import { OpacityLegend } from "../../ui/frame/frame";
+import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { sharingRoom } from "../../ui/image/images";
+import { WithImage, withImageKeys } from "../../ui/image/panel";
+import { withPanel } from "../../ui/image/store";
+import { headColor, MOST_COLOURS } from "../../ui/palette";
+import { RECORD_HASH } from "../../ui/record";
+import { assign, follow, valuesOf } from "../../ui/state";
+import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./controls";
+import { figure, linesCsv } from "./figure";
+import { captionOf, subtitleOf } from "./frame-captions";
+import { makeHeadImage } from "./image";
+import type { Picture } from "./picture";
+import { HeadPlot } from "./plot";
+import { HEAD_DEFAULTS, type HeadState, isLoaded } from "./state";
+import { type HeadModel, makeHeadModel, pinsOf } from "./store";
+import { StrongestList } from "./strongest-list";
+
+const KEYS = [
+  ["↑ ↓", "previous, next token"],
+  ["← →", "queries, keys"],
+  ["Enter", "pin the token, or take the pin away"],
+  ["Esc", "clear pins"],
+  ["[ ]", "previous, next layer"],
+  ["0 … 9", "choose a head, or not"],
+  ["n", "no head chosen: the mean"],
+  ["x", "leave out the key, or take it back"],
+  ["f", "find a token, or #number"],
+  ["< >", "previous, next tokens of a long text"],
+  ["b", "back to before the last leap"],
+  ["double-click", "on a head: it alone, and back"],
+  ["Alt-click", "on a key: leave it out"],
+  ["?", "show or hide these keys"],
+] as const;
+
+/** The figure of what is shown now, without what the pointer is on. */
+function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
+  const picture = model.still();
+  const loaded = model.loaded.peek();
+  if (!picture || !loaded) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  // The pins as they are now, though the weights may be those of a moment ago.
+  const plan = {
+    ...loaded.plan,
+    ...pinsOf(model.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
+  };
+  const caption = captionOf(plan, picture, valuesOf(context.state), false);
+  caption.title = context.record.description.peek()?.model || "attention";
+  return { picture, plan, caption };
+}
+
+export function HeadView({ context }: { context: ViewContext<HeadState> }) {
+  const { state } = context;
+  // Among others the matrix view has the image: below it there is room.
+  const panelled = !context.embedded || context.ownImage === true;
+  const inner = useMemo(() => sharingRoom(context, panelled), []);
+  const model = useMemo(() => makeHeadModel(inner), []);
+  const panel = useMemo(() => makeHeadImage(inner, model), []);
+  const summary = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
+  const { entries, busy } = useExports(context, {
+    name: "head-view",
+    figure: () => {
+      const { picture, caption } = figureNow(model, context);
+      const beside = inner.image?.beside.peek() ?? false;
+      return {
+        scene: figure(picture, caption, (drawn) => withPanel(drawn, panel.still(), beside)),
+        title: `${caption.title}, ${caption.sentence} ${panel.words.peek()}`.trim(),
+      };
+    },
+    csv: () => {
+      const { picture, plan } = figureNow(model, context);
+      return linesCsv(picture, plan.stack.name, plan.layer);
+    },
+    csvLabel: "Lines drawn, CSV",
+  });
+  const plan = model.plan.value;
+  const loaded = model.loaded.value;
+
+  const leaveOut = (key: number): void =>
+    assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
+
+  return (
+    <ViewFrame
+      context={context}
+      name="Head view"
+      subtitle={
+        plan
+          ? subtitleOf(
+              plan,
+              loaded && isLoaded(loaded) ? loaded.weights.error : null,
+              follow(state),
+            )
+          : ""
+      }
+      summary={summary}
+      exports={entries}
+      keys={withImageKeys(KEYS, inner)}
+      // Windows and left out keys would point elsewhere.
+      onStack={() => ({
+        query_window: null,
+        key_window: null,
+        leave_out: state.leave_out.peek().filter((each) => typeof each === "string"),
+      })}
+      onReveal={(query) => (plan ? revealed(plan, query) : {})}
+      onHover={(head) => {
+        model.hoveredHead.value = head;
+      }}
+      options={
+        plan && (
+          <>
+            <LineControls context={context} model={model} plan={plan} />
+            <WindowControls context={context} model={model} plan={plan} />
+          </>
+        )
+      }
+      footer={<HeadFooter model={model} busy={busy.value} />}
+    >
+      <WithImage context={inner} panel={panel}>
+        <HeadPlot context={inner} model={model} onLeaveOut={leaveOut} />
+      </WithImage>
+      <StrongestList context={context} model={model} />
+    </ViewFrame>
+  );
+}
+
+/** What is said of the picture, and its legends. Apart, because it follows the pointer. */
+function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) {
+  const caption = model.caption.value;
+  const picture = model.picture.value;
+  if (!caption || !picture) return null;
+  return (
+    <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
+      <HeadLegend picture={picture} />
+      <OpacityLegend
+        maximum={caption.scale}
+        note={caption.scaleNote}
+        title="Full opacity: click for the largest weight drawn, or for the largest there can be"
+        onToggle={() => {
+          const fitted = picture.scale < picture.weights.maximum;
+          model.scaling.value = fitted ? "whole" : "largest";
+        }}
+      />
+    </Footer>
+  );
+}
+
+/** The names of what is drawn, in its colours. */
+function HeadLegend({ picture }: { picture: Picture }) {
+  const { series } = picture.lines;
+  const many = series.length > MOST_COLOURS;
+  const only = series[0];
+  const entries = many
+    ? [{ name: `${series.length} heads`, color: picture.palette.neutral }]
+    : series.map((each, place) => ({
+        name: each.name,
+        color:
+          only?.head === null
+            ? picture.palette.neutral
+            : headColor(picture.palette, place, series.length),
+      }));
+  return (
+    <span class="av-head-legend">
+      {entries.map((entry) => (
+        <span key={entry.name}>
+          <span class="av-dash" style={{ background: entry.color }} />
+          {entry.name}
+        </span>
+      ))}
+    </span>
+  );
+}
+
+const view = defineView<HeadState>({
+  name: "head",
+  defaults: HEAD_DEFAULTS,
+  hash: RECORD_HASH,
+  css: "",
+  component: HeadView,
+});
+
+export const openPage = view.openPage;
+export default view.widget;

@@ -1,0 +1,359 @@
+/** Where tokens, lines and bars of the head view stand. Pure functions. */
+
+import type { Range } from "../../client/source";
+import { fontOf, type TextFont } from "../../draw/marks";
+import type { PatchShape } from "../../draw/patches";
+import { fitLabel, graphemes, type Label, type Measure } from "../../ui/labels";
+
+export type Orientation = "vertical" | "horizontal";
+export type Side = "query" | "key";
+
+/** A strip that stands for the tokens before or behind a window. */
+export interface Strip {
+  /** Along the picture. */
+  start: number;
+  stop: number;
+  tokens: Range;
+}
+
+/** One side's tokens: a column, or a row where the layout is horizontal. */
+export interface Column {
+  side: Side;
+  window: Range;
+  labels: Label[];
+  /** Every how many tokens a label has room. */
+  every: number;
+  size: number;
+  /** Across the picture: where labels are anchored, and where lines begin. */
+  anchor: number;
+  edge: number;
+  /** Horizontal layout: labels stand on end because they are wider than a step. */
+  turned: boolean;
+  /** The place in the window before which a text of its own begins, with room for its name. */
+  parted: number | null;
+  /** Across: the start of the bars and how far they may reach; a negative reach grows backwards. */
+  barStart: number;
+  barReach: number;
+  /** Null where the window begins or ends with the text. */
+  before: Strip | null;
+  after: Strip | null;
+}
+
+export interface Layout {
+  orientation: Orientation;
+  width: number;
+  height: number;
+  /** Along the picture: the distance of two tokens, and the middle of the first. */
+  step: number;
+  first: number;
+  query: Column;
+  key: Column;
+}
+
+/** For each side, how wide its patches are to their height; null where it has none. */
+export type Shapes = Record<Side, PatchShape | null>;
+
+/** What the layout depends on. */
+export interface LayoutInput {
+  orientation: Orientation;
+  /** Pixels that the host gives. */
+  width: number;
+  queryTexts: readonly string[];
+  keyTexts: readonly string[];
+  queryWindow: Range;
+  keyWindow: Range;
+  /** Sides with bars. */
+  barSides: readonly Side[];
+  /** Whether the other side keeps room too, for the bars that the pointer may call up. */
+  keepRoom: boolean;
+  /** For each side, the token that begins a text of its own. */
+  starts?: Record<Side, number | null>;
+  /** Tokens that are drawn as pictures. */
+  shapes?: Shapes;
+  measure: Measure;
+}
+
+/** Rooms that do not depend on the tokens, in pixels. */
+const HEADING = 44;
+/** Between the two texts of a side, for the name of the second. */
+export const PARTED = 26;
+/** A strip, and its room with what is written at its far end. */
+const STRIP = 62;
+const STRIP_ROOM = 84;
+const GAP = 12;
+const LONGEST_LABEL = 190;
+/** Between the columns, where the picture is narrow. */
+const LEAST_LINES = 84;
+const LEAST_LABEL_STEP = 11;
+const LARGEST_PICTURE = 40;
+/** A picture's sides differ by no more than so many times. */
+const MOST_STRETCH = 3;
+/** Across a horizontal picture. */
+const CROSS = 230;
+const HORIZONTAL_BARS = { query: 58, key: 72 };
+const HORIZONTAL_MARGIN = 74;
+
+/** Tokens of scripts whose characters stand one above the other in a narrow column. */
+export function standsUpright(text: string): boolean {
+  return /^[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Hangul}·。、，！？「」…]+$/u.test(
+    text,
+  );
+}
+
+/** A token that is short enough to stand among tokens that are turned. */
+export function staysLevel(label: Label, step: number): boolean {
+  return label.width <= Math.min(24, step - 4);
+}
+
+/** The distance of two rows in a column of `count` tokens. */
+export function rowStep(count: number): number {
+  if (count <= 100) return Math.min(26, Math.max(13, 640 / Math.max(1, count)));
+  return Math.max(3, 1150 / count);
+}
+
+/** A patch's picture along labels that are `step` apart; without gaps where that is little. */
+function pictureSide(step: number): number {
+  return step < LEAST_LABEL_STEP ? step : Math.min(LARGEST_PICTURE, step - 2);
+}
+
+/** One side's labels: texts, or as wide as the pictures in their place. */
+function labelsOf(
+  input: LayoutInput,
+  side: Side,
+  look: { limit: number; size: number; step: number },
+): Label[] {
+  const font = fontOf({ size: look.size, font: "token" satisfies TextFont });
+  const [texts, window] =
+    side === "query" ? [input.queryTexts, input.queryWindow] : [input.keyTexts, input.keyWindow];
+  const shapeOf = input.shapes?.[side];
+  return texts.slice(window[0], window[1]).map((text, place) => {
+    const shape = shapeOf?.(window[0] + place) ?? null;
+    if (shape === null) return fitLabel(text, look.limit, font, input.measure);
+    const room = pictureSide(look.step);
+    const stretch = Math.min(MOST_STRETCH, Math.max(1 / MOST_STRETCH, shape));
+    const [width, height] =
+      input.orientation === "vertical" ? [room * stretch, room] : [room, room / stretch];
+    return { text: "", cut: false, width, height };
+  });
+}
+
+function widest(labels: Label[]): number {
+  return labels.reduce((most, label) => Math.max(most, label.width), 0);
+}
+
+/** The middle of a token along the picture, counted from the column's first token in sight. */
+export function along(layout: Layout, place: number, column: Pick<Column, "parted">): number {
+  const behind = column.parted !== null && place >= column.parted;
+  return layout.first + place * layout.step + (behind ? PARTED : 0);
+}
+
+/** Where a token of a side stands along the picture, in the window or in a strip. */
+export function alongToken(layout: Layout, column: Column, index: number): number {
+  const strip = index < column.window[0] ? column.before : column.after;
+  const inside = index >= column.window[0] && index < column.window[1];
+  if (inside || !strip) return along(layout, index - column.window[0], column);
+  const [first, stop] = strip.tokens;
+  return strip.start + ((index + 0.5 - first) / (stop - first)) * (strip.stop - strip.start);
+}
+
+/** The token that stands at a place along a strip. */
+export function tokenIn({ start, stop, tokens }: Strip, at: number): number {
+  const share = (at - start) / (stop - start);
+  const index = tokens[0] + Math.floor(share * (tokens[1] - tokens[0]));
+  return Math.max(tokens[0], Math.min(tokens[1] - 1, index));
+}
+
+/** Room for strips before and behind the tokens. */
+function stripRooms(input: LayoutInput): { before: number; after: number } {
+  const { queryWindow, keyWindow, queryTexts, keyTexts } = input;
+  const before = queryWindow[0] > 0 || keyWindow[0] > 0;
+  const after = queryWindow[1] < queryTexts.length || keyWindow[1] < keyTexts.length;
+  return { before: before ? STRIP_ROOM : 0, after: after ? STRIP_ROOM : 0 };
+}
+
+/** One side's strips, between which the tokens stand from `first` to `last`. */
+function stripsOf(
+  input: LayoutInput,
+  side: Side,
+  first: number,
+  last: number,
+): Pick<Column, "before" | "after"> {
+  const query = side === "query";
+  const [start, stop] = query ? input.queryWindow : input.keyWindow;
+  const count = (query ? input.queryTexts : input.keyTexts).length;
+  const gap = 6;
+  return {
+    before:
+      start > 0 ? { start: first - gap - STRIP, stop: first - gap, tokens: [0, start] } : null,
+    after:
+      stop < count ? { start: last + gap, stop: last + gap + STRIP, tokens: [stop, count] } : null,
+  };
+}
+
+/** Where a side is parted: inside its window. */
+function partedAt(input: LayoutInput, side: Side): number | null {
+  const [first, stop] = side === "query" ? input.queryWindow : input.keyWindow;
+  const start = input.starts?.[side] ?? null;
+  return start !== null && start > first && start < stop ? start - first : null;
+}
+
+/** Columns side by side: queries left, keys right, bars outside of both. */
+function vertical(input: LayoutInput): Layout {
+  const { width } = input;
+  const count = Math.max(
+    input.queryWindow[1] - input.queryWindow[0],
+    input.keyWindow[1] - input.keyWindow[0],
+  );
+  const step = rowStep(count);
+  const size = Math.max(9, Math.min(14.5, step - 2.5));
+  const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
+  const queryLabels = labelsOf(input, "query", { limit, size, step });
+  const keyLabels = labelsOf(input, "key", { limit, size, step });
+  const queryWidth = Math.max(36, widest(queryLabels));
+  const keyWidth = Math.max(36, widest(keyLabels));
+  const gap = width < 480 ? 7 : GAP;
+  const fixed = queryWidth + keyWidth + 6 * gap;
+  const leastLines = Math.min(340, Math.max(110, width * 0.29));
+  const spare = Math.max(0, width - fixed - leastLines);
+  // Bars on both sides where each gets a readable width, else only where they are needed.
+  const both = (input.keepRoom || input.barSides.length > 1) && spare / 2 >= 72;
+  const narrow = Math.min(84, Math.max(0, width - fixed - LEAST_LINES));
+  const most = input.keepRoom ? 170 : 300;
+  const room = both ? Math.min(300, spare / 2) : Math.min(most, Math.max(spare, narrow));
+  const barRoom = {
+    query: both || input.barSides.includes("query") ? room : 0,
+    key: both || input.barSides.includes("key") ? room : 0,
+  };
+  const lines = Math.max(LEAST_LINES, Math.min(520, width - fixed - barRoom.query - barRoom.key));
+  const used = fixed + lines + barRoom.query + barRoom.key;
+  const left = Math.max(0, (width - used) / 2);
+  const queryAnchor = left + barRoom.query + 2 * gap + queryWidth;
+  const queryEdge = queryAnchor + gap;
+  const keyEdge = queryEdge + lines;
+  const keyAnchor = keyEdge + gap;
+  const every = step < LEAST_LABEL_STEP ? Math.ceil(LEAST_LABEL_STEP / step) : 1;
+  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
+  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
+  const rooms = stripRooms(input);
+  const top = HEADING + rooms.before;
+  const bottom = top + count * step + apart;
+  return {
+    orientation: "vertical",
+    width,
+    height: bottom + rooms.after + 8,
+    step,
+    first: top + step / 2,
+    query: {
+      side: "query",
+      window: input.queryWindow,
+      labels: queryLabels,
+      every,
+      size,
+      anchor: queryAnchor,
+      edge: queryEdge,
+      turned: false,
+      parted: parted.query,
+      barStart: queryAnchor - queryWidth - gap,
+      barReach: -barRoom.query,
+      ...stripsOf(input, "query", top, bottom),
+    },
+    key: {
+      side: "key",
+      window: input.keyWindow,
+      labels: keyLabels,
+      every,
+      size,
+      anchor: keyAnchor,
+      edge: keyEdge,
+      turned: false,
+      parted: parted.key,
+      barStart: keyAnchor + keyWidth + gap,
+      barReach: barRoom.key,
+      ...stripsOf(input, "key", top, bottom),
+    },
+  };
+}
+
+/** Rows one above the other: queries on top, keys below. */
+function horizontal(input: LayoutInput): Layout {
+  const count = Math.max(
+    input.queryWindow[1] - input.queryWindow[0],
+    input.keyWindow[1] - input.keyWindow[0],
+  );
+  const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
+  const apart = parted.query === null && parted.key === null ? 0 : PARTED;
+  const rooms = stripRooms(input);
+  const left = HORIZONTAL_MARGIN + rooms.before;
+  const room = input.width - left - rooms.after - GAP - apart;
+  const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
+  const size = Math.max(10, Math.min(14.5, step - 3.5));
+  const limit = 120;
+  const queryLabels = labelsOf(input, "query", { limit, size, step });
+  const keyLabels = labelsOf(input, "key", { limit, size, step });
+  const extent = (labels: Label[]): { turned: boolean; height: number } => {
+    const turned = widest(labels.filter((label) => !label.height)) > step - 5;
+    const pictures = Math.max(0, ...labels.map((label) => label.height ?? 0));
+    if (!turned) return { turned, height: Math.max(size + 6, pictures) };
+    const heights = labels.map((label) =>
+      label.height
+        ? label.height
+        : standsUpright(label.text)
+          ? graphemes(label.text).length * (size + 1)
+          : label.width,
+    );
+    return { turned, height: Math.max(size + 6, ...heights) };
+  };
+  const query = extent(queryLabels);
+  const key = extent(keyLabels);
+  const queryAnchor = HORIZONTAL_BARS.query + GAP + query.height;
+  const queryEdge = queryAnchor + GAP;
+  const keyEdge = queryEdge + CROSS;
+  const keyAnchor = keyEdge + GAP;
+  const right = left + count * step + apart;
+  return {
+    orientation: "horizontal",
+    // Tokens that do not fit are reached by scrolling sideways.
+    width: Math.max(input.width, right + rooms.after + GAP),
+    height: keyAnchor + key.height + GAP + HORIZONTAL_BARS.key + 4,
+    step,
+    first: left + step / 2,
+    query: {
+      side: "query",
+      window: input.queryWindow,
+      labels: queryLabels,
+      every: 1,
+      size,
+      anchor: queryAnchor,
+      edge: queryEdge,
+      turned: query.turned,
+      parted: parted.query,
+      barStart: queryAnchor - query.height - GAP / 2,
+      barReach: -(HORIZONTAL_BARS.query - 14),
+      ...stripsOf(input, "query", left, right),
+    },
+    key: {
+      side: "key",
+      window: input.keyWindow,
+      labels: keyLabels,
+      every: 1,
+      size,
+      anchor: keyAnchor,
+      edge: keyEdge,
+      turned: key.turned,
+      parted: parted.key,
+      barStart: keyAnchor + key.height + GAP / 2,
+      barReach: HORIZONTAL_BARS.key - 14,
+      ...stripsOf(input, "key", left, right),
+    },
+  };
+}
+
+/** Places everything. */
+export function layOut(input: LayoutInput): Layout {
+  return input.orientation === "horizontal" ? horizontal(input) : vertical(input);
+}
+
+/** The characters of a label, for writing it from top to bottom. */
+export function stacked(text: string): string[] {
+  return graphemes(text);
+}

@@ -1,0 +1,335 @@
+/** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
+
+import { type Strongest, strongestOf } from "../../client/requests/strongest";
+import type { Range } from "../../client/source";
+import { allInWords } from "../../ui/head-subset";
+import type { Place } from "../../ui/record";
+
+export type Combine = "separate" | "mean" | "max";
+export type LeaveOut = "special" | "first" | number;
+
+/** Weights of one layer, one matrix for each head. */
+export interface Weights {
+  heads: number[];
+  /** Row-major, for the queries in `rows` and the keys in `columns`. */
+  matrices: Float32Array[];
+  rows: Range;
+  columns: Range;
+  /** All keys of the stack; those outside `columns` are not in hand. */
+  numKeys: number;
+  /** Whether a whole row sums to one. */
+  normalized: boolean;
+  maximum: number;
+  error: number;
+}
+
+/** What is to be drawn of them. */
+export interface LineOptions {
+  combine: Combine;
+  /** Strongest keys for each query and matrix; null for all. */
+  topK: number | null;
+  /** Only weights that reach it. */
+  threshold: number;
+  /** For each key of the stack, 1 where it is left out. */
+  leftOut: Uint8Array;
+  /** For each query and key of the stack, 1 where the sentence pair takes it. */
+  pairQueries: Uint8Array;
+  pairKeys: Uint8Array;
+  renormalize: boolean;
+  /** Queries and keys in sight. */
+  queryWindow: Range;
+  keyWindow: Range;
+}
+
+/** The lines of one matrix. */
+export interface Series {
+  /** null for the mean or maximum over several. */
+  head: number | null;
+  name: string;
+  /** Behind so many follow lines to keys outside the window that are drawn for one query alone. */
+  count: number;
+  query: Int32Array;
+  key: Int32Array;
+  weight: Float32Array;
+  /** The matrix that they come from, as drawn: renormalised where that is asked for. */
+  matrix: Float32Array;
+}
+
+/** Shares of the weight of the queries in sight; but for `away` they add up to one. */
+export interface Shares {
+  drawn: number;
+  /** To keys that are left out. */
+  leftOut: number;
+  /** To keys that the sentence pair does not take. */
+  otherPair: number;
+  /** To keys outside the window, and the part of it that is drawn all the same. */
+  outside: number;
+  away: number;
+  /** How many lines are. */
+  far: number;
+  /** In sight, but below the threshold or not among the strongest. */
+  rest: number;
+}
+
+export interface Lines {
+  series: Series[];
+  shares: Shares;
+  /** Share of the weight, part of the rest, that only is not drawn because it could not be seen. */
+  faint: number;
+  /** Largest weight drawn. */
+  largest: number;
+  /** Queries without any weight, as masked rows are. */
+  emptyQueries: number;
+  /** Whether weights to keys outside the window are known, key by key. */
+  wholeRows: boolean;
+  /** Queries of which nothing is known yet. */
+  awaited: number;
+}
+
+/** A line weaker than this share of the maximum cannot be seen: it is not drawn nor counted. */
+export const FAINTEST = 0.002;
+/** So many lines at most end at keys outside the window, and so many of a query without top-k. */
+const MOST_AWAY = 32;
+/** So many of them to one place, of so many along the text: a sink would take them all. */
+const TO_ONE_PLACE = 12;
+const PLACES = 64;
+const AWAY_OF_ALL = 3;
+
+/** The mean or the maximum over matrices, cell by cell. */
+export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
+  const first = matrices[0];
+  if (!first) return new Float32Array(0);
+  const out = first.slice();
+  for (const matrix of matrices.slice(1)) {
+    for (let i = 0; i < out.length; i++) {
+      const value = matrix[i] as number;
+      if (how === "mean") out[i] = (out[i] as number) + value;
+      else if (value > (out[i] as number)) out[i] = value;
+    }
+  }
+  if (how === "mean")
+    for (let i = 0; i < out.length; i++) out[i] = (out[i] as number) / matrices.length;
+  return out;
+}
+
+/** The name of what is drawn for several heads together: "mean of 12 heads". */
+export function combinedName(how: "mean" | "max", heads: string): string {
+  return `${how === "mean" ? "mean" : "maximum"} of ${heads}`;
+}
+
+/** The matrices that are drawn: one for each head, or one for all. */
+export function shownMatrices(
+  weights: Weights,
+  combine: Combine,
+  noneChosen: boolean,
+  place: Pick<Place, "kept" | "numHeads"> = { kept: weights.heads, numHeads: weights.heads.length },
+): { head: number | null; name: string; matrix: Float32Array }[] {
+  const { heads, matrices } = weights;
+  if (heads.length === 1 || (combine === "separate" && !noneChosen)) {
+    return heads.map((head, i) => ({
+      head,
+      name: `head ${head}`,
+      matrix: matrices[i] as Float32Array,
+    }));
+  }
+  const how = combine === "max" ? "max" : "mean";
+  const all = heads.length === place.kept.length;
+  const name = combinedName(how, all ? allInWords(place) : `${heads.length} heads`);
+  return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
+}
+
+/** One line on its way to a key outside the window. */
+interface Away {
+  series: number;
+  query: number;
+  key: number;
+  weight: number;
+  /** Its share of the row. */
+  value: number;
+}
+
+/**
+ * Lines and shares of what the options leave of the weights.
+ *
+ * @param strongest of all keys, for each matrix and query; then lines leave the window, too.
+ */
+export function computeLines(
+  weights: Weights,
+  options: LineOptions,
+  shown: { head: number | null; name: string; matrix: Float32Array }[],
+  strongest: Strongest | null = null,
+): Lines {
+  const rowsStart = weights.rows[0];
+  const top = Math.max(rowsStart, options.queryWindow[0]);
+  const bottom = Math.min(weights.rows[1], options.queryWindow[1]);
+  const [left, right] = weights.columns;
+  const numColumns = right - left;
+  const { numKeys } = weights;
+  const wholeRows = strongest !== null || numColumns === numKeys;
+  const first = Math.max(left, options.keyWindow[0]);
+  const last = Math.min(right, options.keyWindow[1]);
+  const { topK } = options;
+  const k = strongest?.k ?? Math.min(topK ?? 0, numKeys);
+  const most = Math.min(k, topK ?? AWAY_OF_ALL);
+  const start = strongest?.rows[0] ?? top;
+  const founds = shown.map(({ matrix }, place) => {
+    if (strongest || topK === null || !wholeRows) return strongest?.matrices[place] ?? null;
+    const rowAt = (row: number): Float32Array =>
+      matrix.subarray((row - rowsStart) * numKeys, (row - rowsStart + 1) * numKeys);
+    return strongestOf(rowAt, { rows: [top, bottom], k, bin_size: numKeys }, numKeys, options);
+  });
+  // Then there is nothing to find out about single weights.
+  const noneAside = topK !== null && !options.renormalize && last - first === numKeys;
+  const faintest = FAINTEST * weights.maximum;
+  // The strongest of a long text are weak: what cannot be seen is measured by them.
+  let strong = 0;
+  for (const found of founds) {
+    for (const value of found?.weights ?? []) strong = Math.max(strong, value);
+  }
+  const faintestFound = strongest ? Math.min(faintest, FAINTEST * strong) : faintest;
+  const sums = { total: 0, drawn: 0, leftOut: 0, otherPair: 0, outside: 0, away: 0, faint: 0 };
+  const leaving: Away[] = [];
+  let largest = 0;
+  let emptyQueries = 0;
+  let awaited = 0;
+
+  const drawn = shown.map(({ head, name, matrix }, series) => {
+    const query: number[] = [];
+    const key: number[] = [];
+    const weight: number[] = [];
+    const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
+    const found = founds[series];
+    const draw = (from: number, to: number, value: number, share: number): void => {
+      query.push(from);
+      key.push(to);
+      weight.push(value);
+      sums.drawn += share;
+      if (value > largest) largest = value;
+    };
+    for (let row = top; row < bottom; row++) {
+      if (!options.pairQueries[row]) continue;
+      const offset = (row - rowsStart) * numColumns - left;
+      const at = row - start;
+      let [total, leftOut, otherPair] = [0, 0, 0];
+      if (found) {
+        total = found.sums[3 * at] as number;
+        leftOut = found.sums[3 * at + 1] as number;
+        otherPair = found.sums[3 * at + 2] as number;
+        if (Number.isNaN(total)) {
+          awaited++;
+          continue;
+        }
+      } else {
+        for (let column = left; column < right; column++) {
+          const value = matrix[offset + column] as number;
+          total += value;
+          if (options.leftOut[column]) leftOut += value;
+          else if (!options.pairKeys[column]) otherPair += value;
+        }
+        // Without the whole row in hand what is missing from one has left the window.
+        if (!wholeRows && weights.normalized) total = Math.max(total, 1);
+      }
+      // Nothing in the window is not nothing at all.
+      if (total === 0 && wholeRows) emptyQueries++;
+      const kept = total - leftOut - otherPair;
+      const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
+      for (let i = at * k; found && i < at * k + most; i++) {
+        const to = found.keys[i] as number;
+        const share = found.weights[i] as number;
+        const value = share * factor;
+        if (to < 0 || value < options.threshold) break;
+        const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
+        if (value < faintestFound) sums.faint += away ? 0 : share;
+        else if (away) leaving.push({ series, query: row, key: to, weight: value, value: share });
+        else if (topK !== null) draw(row, to, value, share);
+      }
+      // What is in the window may not be in hand yet: at least so much is.
+      let inSight = numColumns === 0 || noneAside ? kept : 0;
+      for (let column = noneAside ? last : first; column < last; column++) {
+        if (options.leftOut[column] || !options.pairKeys[column]) {
+          if (options.renormalize) drawnMatrix[offset + column] = 0;
+          continue;
+        }
+        const share = matrix[offset + column] as number;
+        const value = share * factor;
+        inSight += share;
+        if (options.renormalize) drawnMatrix[offset + column] = value;
+        // Nothing is no line, also where the maximum is nothing.
+        if (topK !== null || value === 0 || value < options.threshold) continue;
+        if (value < faintest) sums.faint += share;
+        else draw(row, column, value, share);
+      }
+      sums.total += total;
+      sums.leftOut += leftOut;
+      sums.otherPair += otherPair;
+      sums.outside += kept - inSight;
+    }
+    return { head, name, query, key, weight, matrix: drawnMatrix };
+  });
+  // Each its part, so that none looks as if it never left the window.
+  const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
+  leaving.sort((a, b) => b.weight - a.weight);
+  const starts = drawn.map((each) => each.query.length);
+  const counts = [...starts];
+  const ways = new Map<string, number>();
+  let far = 0;
+  for (const { series, query, key, weight, value } of leaving) {
+    const into = drawn[series] as (typeof drawn)[0];
+    const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
+    const taken = ways.get(way) ?? 0;
+    const fits = (counts[series] as number) < (starts[series] as number) + each;
+    // Those that are drawn stand before the others.
+    const at = fits && taken < TO_ONE_PLACE ? (counts[series] as number) : into.query.length;
+    into.query.splice(at, 0, query);
+    into.key.splice(at, 0, key);
+    into.weight.splice(at, 0, weight);
+    if (!fits || taken >= TO_ONE_PLACE) continue;
+    ways.set(way, taken + 1);
+    counts[series] = at + 1;
+    far++;
+    sums.away += value;
+    if (weight > largest) largest = weight;
+  }
+  const series = drawn.map((each, place) => ({
+    ...each,
+    count: counts[place] as number,
+    query: Int32Array.from(each.query),
+    key: Int32Array.from(each.key),
+    weight: Float32Array.from(each.weight),
+  }));
+
+  const share = (sum: number): number =>
+    sums.total > 0 ? Math.min(1, Math.max(0, sum / sums.total)) : 0;
+  const shares = {
+    drawn: share(sums.drawn),
+    leftOut: share(sums.leftOut),
+    otherPair: share(sums.otherPair),
+    outside: share(sums.outside),
+    away: share(sums.away),
+    far,
+    rest: 0,
+  };
+  shares.rest = Math.max(
+    0,
+    sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
+  );
+  const faint = share(sums.faint);
+  return { series, shares, faint, largest, emptyQueries, wholeRows, awaited };
+}
+
+/** The default window of a list of tokens: all up to a hundred, else the first 64. */
+export function defaultWindow(count: number): Range {
+  return count <= 100 ? [0, count] : [0, 64];
+}
+
+/** More tokens than this are never laid out at once. */
+const MOST_IN_SIGHT = 2000;
+
+/** A window that lies inside the list, whatever was asked for. */
+export function clipWindow(window: Range | null, count: number): Range {
+  if (!window) return defaultWindow(count);
+  const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
+  const asked = Math.min(Math.floor(window[1]), count, start + MOST_IN_SIGHT);
+  const stop = Math.max(start + 1, asked);
+  return [start, Math.min(stop, count)];
+}

@@ -1,0 +1,369 @@
+import { measureText } from "../../draw/canvas";
+import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
+import { quoted } from "../../ui/captions";
+import { MOST_COLOURS } from "../../ui/palette";
+import { barMarks } from "./bars";
+import {
+  along,
+  alongToken,
+  type Column,
+  type Layout,
+  PARTED,
+  stacked,
+  standsUpright,
+  staysLevel,
+} from "./layout";
+import type { Series } from "./lines";
+import { patchMarks } from "./patches";
+import { focusOf, type Picture, pointedAt, seriesColor } from "./picture";
+import { stripMarks } from "./strips";
+
+/** The distance by which the lines of several heads between two tokens are set apart. */
+function spreadOf(picture: Picture): number {
+  const count = picture.lines.series.length;
+  if (count < 2 || count > MOST_COLOURS) return 0;
+  return Math.min(2.6, (picture.layout.step * 0.62) / count);
+}
+
+/** Lines below this opacity are one pixel wide. */
+const WEAK = 0.12;
+/** Places of found tokens that are marked in a strip. */
+const MOST_MARKED = 200;
+
+/** Where tokens are nearer to each other, so are lines: wide ones would cover their neighbours. */
+const NARROW_STEP = 6;
+
+/** Opacity and width of a line, by its weight. */
+export function strength(
+  weight: number,
+  scale: number,
+  step: number,
+): { opacity: number; width: number } {
+  const opacity = Math.min(1, weight / scale);
+  // Browsers paint lines of just one pixel several times faster, and most lines are weak.
+  const thin = opacity < WEAK || step < NARROW_STEP;
+  return { opacity, width: thin ? 1 : 0.9 + 1.7 * opacity };
+}
+
+function curvesOf(
+  picture: Picture,
+  place: number,
+  takes: (query: number, key: number) => boolean,
+  wider: number,
+  all = false,
+): CurvesMark | null {
+  const { layout, scale } = picture;
+  const series = picture.lines.series[place] as Series;
+  const picked: number[] = [];
+  const most = all ? series.query.length : series.count;
+  for (let i = 0; i < most; i++) {
+    const query = series.query[i] as number;
+    if (query < layout.query.window[0] || query >= layout.query.window[1]) continue;
+    if (takes(query, series.key[i] as number)) picked.push(i);
+  }
+  const count = picked.length;
+  if (count === 0) return null;
+  const shift = (place - (picture.lines.series.length - 1) / 2) * spreadOf(picture);
+  const from = new Float32Array(count);
+  const to = new Float32Array(count);
+  const opacity = new Float32Array(count);
+  const width = new Float32Array(count);
+  picked.forEach((line, i) => {
+    from[i] = alongToken(layout, layout.query, series.query[line] as number) + shift;
+    to[i] = alongToken(layout, layout.key, series.key[line] as number) + shift;
+    const look = strength(series.weight[line] as number, scale, layout.step);
+    opacity[i] = look.opacity;
+    width[i] = look.width + wider;
+  });
+  const start = new Float32Array(count).fill(layout.query.edge);
+  const end = new Float32Array(count).fill(layout.key.edge);
+  const standing = layout.orientation === "vertical";
+  return {
+    kind: "curves",
+    columns: layout.orientation,
+    color: seriesColor(picture, place),
+    count,
+    x0: standing ? start : from,
+    y0: standing ? from : start,
+    x1: standing ? end : to,
+    y1: standing ? to : end,
+    opacity,
+    width,
+    meaning: (i) => {
+      const line = picked[i] as number;
+      return { line: { series: place, query: series.query[line], key: series.key[line] } };
+    },
+  };
+}
+
+function isCurves(mark: CurvesMark | null): mark is CurvesMark {
+  return mark !== null;
+}
+
+/** All lines, as they look when nothing stands out. */
+export function backMarks(picture: Picture): Mark[] {
+  return picture.lines.series
+    .map((_, place) => curvesOf(picture, place, () => true, 0))
+    .filter(isCurves);
+}
+
+/** How strongly all lines are seen behind what stands out. */
+export function backOpacity(picture: Picture): number {
+  if (
+    picture.hoveredHead !== null &&
+    picture.lines.series.some((each) => each.head === picture.hoveredHead)
+  ) {
+    return 0.12;
+  }
+  const focus = focusOf(picture);
+  if (focus.query === null && focus.key === null) return picture.hoveredLine ? 0.45 : 1;
+  return 0.14;
+}
+
+function focusCurves(picture: Picture): Mark[] {
+  const { series } = picture.lines;
+  const focus = focusOf(picture);
+  const marks: (CurvesMark | null)[] = [];
+  series.forEach((each, place) => {
+    if (picture.hoveredHead !== null && each.head === picture.hoveredHead) {
+      marks.push(curvesOf(picture, place, () => true, 0.2));
+    } else if (focus.query !== null || focus.key !== null) {
+      const dimmed =
+        picture.hoveredHead !== null && series.some((one) => one.head === picture.hoveredHead);
+      if (!dimmed) {
+        marks.push(
+          curvesOf(
+            picture,
+            place,
+            (query, key) => query === focus.query || key === focus.key,
+            0.4,
+            true,
+          ),
+        );
+      }
+    }
+  });
+  const line = picture.hoveredLine;
+  if (line && series[line.series]) {
+    const mark = curvesOf(
+      picture,
+      line.series,
+      (query, key) => query === line.query && key === line.key,
+      1.2,
+      true,
+    );
+    if (mark) {
+      // A faint line that is pointed at must be seen to be the one that is spoken of.
+      mark.opacity.fill(1);
+      marks.push(mark);
+    }
+  }
+  return marks.filter(isCurves);
+}
+
+/** Tokens of one side, with what marks them out. */
+function columnMarks(picture: Picture, column: Column): Mark[] {
+  const { layout, palette } = picture;
+  const query = column.side === "query";
+  const tokens = query ? picture.queries : picture.keys;
+  const members = query ? picture.pairQueries : picture.pairKeys;
+  const special = new Set(tokens.special);
+  const pinned = query ? picture.token : picture.key;
+  const focus = focusOf(picture);
+  const at = pointedAt(picture);
+  const standing = layout.orientation === "vertical";
+  const marks: Mark[] = [];
+  const texts: Mark[] = [];
+  column.labels.forEach((label, place) => {
+    const index = column.window[0] + place;
+    const middle = along(layout, place, column);
+    const isPinned = pinned === index;
+    const isFocus = (query ? focus.query : focus.key) === index;
+    const line = picture.hoveredLine;
+    const isEnd =
+      (line !== null && (query ? line.query : line.key) === index) ||
+      (at?.side === column.side && at.index === index);
+    const found =
+      picture.search !== "" && (tokens.text[index] ?? "").toLowerCase().includes(picture.search);
+    const lit = isPinned || isFocus || isEnd || found;
+    const box = labelBox(layout, column, label.width, middle);
+    if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
+    if ((isPinned || isFocus) && !label.height) {
+      marks.push({
+        kind: "rect",
+        ...box,
+        fill: palette.raised,
+        radius: 5,
+        ...(isPinned ? { stroke: palette.ink, strokeWidth: 1.4 } : {}),
+      });
+    }
+    marks.push({
+      kind: "rect",
+      ...hitBox(layout, column, middle),
+      meaning: { token: { side: column.side, index } },
+    });
+    const out = !query && picture.leftOut[index] === 1;
+    const away = members[index] === 0;
+    if (label.height) {
+      const look = { lit, faded: out || away, struck: out };
+      // Those that stand out may be larger than their place: above all others.
+      const pile = lit ? texts : marks;
+      pile.push(...patchMarks({ ...picture, tokens }, column, { label, index, middle }, look));
+      return;
+    }
+    if (place % column.every !== 0 && !lit) return;
+    const faded = special.has(index) || out || away;
+    const base = {
+      kind: "text" as const,
+      text: label.text,
+      fill: faded && !lit ? palette.muted : palette.ink,
+      size: lit && column.every > 1 ? 11 : column.size,
+      font: "token" as const,
+      ...(isPinned || isFocus || isEnd ? { bold: true } : {}),
+      ...(out ? { struck: true } : {}),
+    };
+    if (standing) {
+      texts.push({ ...base, x: column.anchor, y: middle, align: query ? "end" : "start" });
+    } else if (!column.turned || staysLevel(label, layout.step)) {
+      const shift = (column.size / 2 + 1) * (query ? -1 : 1);
+      texts.push({ ...base, x: middle, y: column.anchor + shift, align: "middle" });
+    } else if (standsUpright(label.text)) {
+      texts.push(...uprightText(base, middle, column));
+    } else {
+      texts.push({
+        ...base,
+        x: middle,
+        y: column.anchor,
+        align: query ? "start" : "end",
+        rotate: -90,
+      });
+    }
+  });
+  return [...marks, ...texts];
+}
+
+function uprightText(base: Omit<TextMark, "x" | "y">, middle: number, column: Column): TextMark[] {
+  const characters = stacked(base.text);
+  const step = column.size + 1;
+  const top =
+    column.side === "query"
+      ? column.anchor - (characters.length - 0.5) * step
+      : column.anchor + step / 2;
+  return characters.map((text, i) => ({
+    ...base,
+    text,
+    x: middle,
+    y: top + i * step,
+    align: "middle" as const,
+  }));
+}
+
+interface Box {
+  x: number;
+  y: number;
+  width: number;
+  height: number;
+}
+
+function labelBox(layout: Layout, column: Column, width: number, middle: number): Box {
+  const query = column.side === "query";
+  if (layout.orientation === "vertical") {
+    const height = Math.max(12, Math.min(layout.step, column.size + 9));
+    const wide = width + 12;
+    const x = query ? column.anchor - wide + 6 : column.anchor - 6;
+    return { x, y: middle - height / 2, width: wide, height };
+  }
+  const turned = column.turned && width > Math.min(24, layout.step - 4);
+  const length = (turned ? width : column.size + 2) + 8;
+  const wide = turned
+    ? Math.min(layout.step, column.size + 8)
+    : Math.min(layout.step - 2, width + 12);
+  const y = query ? column.anchor - length + 4 : column.anchor - 4;
+  return { x: middle - wide / 2, y, width: wide, height: length };
+}
+
+/** All of the token's row is its target, from its bars to where its lines begin. */
+function hitBox(layout: Layout, column: Column, middle: number): Box {
+  const end = column.barStart + column.barReach;
+  const low = Math.min(column.edge, end);
+  const span = Math.abs(column.edge - end);
+  return layout.orientation === "vertical"
+    ? { x: low, y: middle - layout.step / 2, width: span, height: layout.step }
+    : { x: middle - layout.step / 2, y: low, width: layout.step, height: span };
+}
+
+function headingMarks(picture: Picture): Mark[] {
+  const { layout, palette } = picture;
+  const heading = (column: Column): TextMark => {
+    const base = {
+      kind: "text" as const,
+      text: column.side,
+      fill: palette.muted,
+      size: 12.5,
+      font: "text" as const,
+    };
+    if (layout.orientation === "vertical") {
+      return { ...base, x: column.anchor, y: 30, align: column.side === "query" ? "end" : "start" };
+    }
+    const shift = (column.size / 2 + 1) * (column.side === "query" ? -1 : 1);
+    return { ...base, x: 8, y: column.anchor + shift };
+  };
+  return [
+    heading(layout.query),
+    heading(layout.key),
+    ...answerMarks(picture, layout.query),
+    ...answerMarks(picture, layout.key),
+  ];
+}
+
+/** The name of the text that the model produced, and a rule, before its first token. */
+function answerMarks(picture: Picture, column: Column): Mark[] {
+  const { layout, palette } = picture;
+  if (column.parted === null) return [];
+  const query = column.side === "query";
+  const start = along(layout, column.parted, column) - layout.step / 2 - PARTED;
+  const look = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
+  const [near, far] = [column.edge, column.barStart];
+  if (layout.orientation === "vertical") {
+    const y = start + 5;
+    const align = query ? ("end" as const) : ("start" as const);
+    return [
+      { kind: "line", x0: near, y0: y, x1: far, y1: y, stroke: palette.muted },
+      { ...look, size: 11.5, x: column.anchor, y: y + 11, align },
+    ];
+  }
+  const x = start + 5;
+  const align = query ? ("start" as const) : ("end" as const);
+  return [
+    { kind: "line", x0: x, y0: near, x1: x, y1: far, stroke: palette.muted },
+    { ...look, size: 11.5, x: x + 11, y: column.anchor, align, rotate: -90 },
+  ];
+}
+
+/** The strips of a column, with the places of pins and of what was found. */
+function stripsOf(picture: Picture, column: Column): Mark[] {
+  const { palette, layout, spread } = picture;
+  const pin = column.side === "query" ? picture.pins?.token : picture.pins?.key;
+  const found = picture.matches?.side === column.side ? picture.matches.indices : [];
+  // Enough to see where they are.
+  const every = Math.ceil(found.length / MOST_MARKED);
+  const marked = found
+    .filter((_, i) => i % every === 0)
+    .map((index) => ({ index, color: palette.positive }));
+  if (typeof pin === "number") marked.push({ index: pin, color: palette.ink });
+  const pinned = quoted(picture.queries.text[picture.token ?? -1] ?? "");
+  return stripMarks({ layout, palette, spread, pinned, marked }, column, measureText);
+}
+
+/** What stands out, the tokens, and the bars of what stands out. */
+export function frontMarks(picture: Picture): Mark[] {
+  return [
+    ...focusCurves(picture),
+    ...headingMarks(picture),
+    ...stripsOf(picture, picture.layout.query),
+    ...stripsOf(picture, picture.layout.key),
+    ...columnMarks(picture, picture.layout.query),
+    ...columnMarks(picture, picture.layout.key),
+    ...barMarks(picture, focusOf(picture)),
+  ];
+}

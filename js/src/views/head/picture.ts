@@ -1,0 +1,116 @@
+/** What the head view shows, as its parts draw it and speak of it. */
+
+import type { Strongest } from "../../client/requests/strongest";
+import type { TokenList } from "../../client/source";
+import type { Images } from "../../ui/image/images";
+import { headColor, headTextColor, type Palette } from "../../ui/palette";
+import type { Layout, Side } from "./layout";
+import type { Lines, Weights } from "./lines";
+import type { Plan } from "./state";
+import type { Spread } from "./strips";
+import type { Matches } from "./token-search";
+
+/** A token of one side. */
+export interface TokenAt {
+  side: Side;
+  index: number;
+}
+
+/** A line between two tokens. */
+export interface LineAt {
+  series: number;
+  query: number;
+  key: number;
+}
+
+/** Everything that the picture shows. */
+export interface Picture {
+  layout: Layout;
+  palette: Palette;
+  queries: TokenList;
+  keys: TokenList;
+  /** Of which tokens may be patches. */
+  images: Images;
+  weights: Weights;
+  lines: Lines;
+  /** The weight that is drawn with full opacity. */
+  scale: number;
+  /** The pinned query and key. */
+  token: number | null;
+  key: number | null;
+  hovered: TokenAt | null;
+  hoveredLine: LineAt | null;
+  hoveredHead: number | null;
+  /** Where the keyboard is. */
+  cursor: TokenAt | null;
+  /** Whether the weights of what is pinned are the record's own. */
+  exact: boolean;
+  leftOut: Uint8Array;
+  pairQueries: Uint8Array;
+  pairKeys: Uint8Array;
+  /** Where the weight goes that leaves the window; null where all keys are in sight. */
+  spread: Spread | null;
+  /** The strongest keys of the queries in sight, wherever they lie; null likewise. */
+  strongest: Strongest | null;
+  /** The same pins, also where they are out of sight, and all that a search found. */
+  pins?: Pick<Plan, "token" | "key">;
+  matches?: Matches | null;
+  /** Lower-cased text that is searched for; "" for none. */
+  search: string;
+}
+
+/** The queries and keys whose lines stand out. */
+export interface Focus {
+  query: number | null;
+  key: number | null;
+}
+
+export type Pointing = Pick<Picture, "hovered" | "cursor" | "token" | "key">;
+
+/** The token that the pointer, else the keyboard, is on. */
+export function pointedAt(picture: Pointing): TokenAt | null {
+  return picture.hovered ?? picture.cursor;
+}
+
+/** What stands out: what is pointed at, else what is pinned. */
+export function focusOf(picture: Pointing): Focus {
+  const at = pointedAt(picture);
+  const pins = { query: picture.token, key: picture.key };
+  if (!at) return pins;
+  // Across from the only pin the pointer reads the pin's bars: they must not go away under it.
+  const across =
+    at.side === "query"
+      ? pins.key !== null && pins.query === null
+      : pins.query !== null && pins.key === null;
+  if (across) return pins;
+  return at.side === "query" ? { query: at.index, key: null } : { query: null, key: at.index };
+}
+
+/** The weight in a series as drawn; NaN for what is not in hand. */
+export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
+  const { rows, columns } = picture.weights;
+  const of = picture.lines.series[series];
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) {
+    // A line that leaves the window brings its weight.
+    const line = of?.key.findIndex((each, i) => each === key && of.query[i] === query) ?? -1;
+    return of?.weight[line] ?? Number.NaN;
+  }
+  const width = columns[1] - columns[0];
+  return of?.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
+}
+
+/** The colour of a series. */
+export function seriesColor(picture: Picture, place: number): string {
+  const { series } = picture.lines;
+  const only = series[place];
+  // What is drawn for several heads together belongs to none of them.
+  if (!only || only.head === null) return picture.palette.neutral;
+  return headColor(picture.palette, place, series.length);
+}
+
+/** The same for text. */
+export function seriesTextColor(picture: Picture, place: number): string {
+  const { series } = picture.lines;
+  if (series[place]?.head == null) return picture.palette.neutral;
+  return headTextColor(picture.palette, place, series.length);
+}

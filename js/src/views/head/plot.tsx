@@ -1,0 +1,336 @@
+/** The picture itself: two canvases, the pointer, the keyboard, and the numbers beside it. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { hitTest } from "../../draw/marks";
+import { formatWeight, quoted } from "../../ui/captions";
+import { toggleHead } from "../../ui/controls/heads";
+import { stepLayer } from "../../ui/controls/layers";
+import type { ViewContext } from "../../ui/define-view";
+import { type Hint, ScenePlot } from "../../ui/plot";
+import { assign } from "../../ui/state";
+import { goBack, leap, revealed } from "./controls";
+import { type Side, tokenIn } from "./layout";
+import {
+  drawnValue,
+  focusOf,
+  type LineAt,
+  type Picture,
+  seriesColor,
+  type TokenAt,
+} from "./picture";
+import type { HeadState } from "./state";
+import { type HeadModel, togglePin } from "./store";
+import { stripWords } from "./strips";
+
+interface PlotProps {
+  context: ViewContext<HeadState>;
+  model: HeadModel;
+  onLeaveOut: (key: number) => void;
+}
+
+/** One of a column's strips. */
+interface StripAt {
+  side: Side;
+  before: boolean;
+}
+
+/** What is under the pointer, and where it is. */
+interface Under {
+  token: TokenAt | null;
+  line: LineAt | null;
+  strip: StripAt | null;
+  x: number;
+  y: number;
+}
+
+/** Heads whose numbers are listed in a hint: where there are more, the strongest. */
+const MOST_ROWS = 8;
+
+function hintRows(
+  picture: Picture,
+  query: number,
+  key: number,
+  meant: number | null,
+): Hint["rows"] {
+  const rows = picture.lines.series.map((series, place) => {
+    const weight = drawnValue(picture, place, query, key);
+    const text = `${series.name}  ${formatWeight(weight, 3)}`;
+    return { color: seriesColor(picture, place), text, weight, meant: place === meant };
+  });
+  if (rows.length <= MOST_ROWS) return rows;
+  rows.sort((a, b) => b.weight - a.weight);
+  const shown = rows.slice(0, MOST_ROWS);
+  const pointedAt = rows.find((row) => row.meant);
+  if (pointedAt && !shown.includes(pointedAt)) shown.push(pointedAt);
+  return shown;
+}
+
+/** What is said about the token or the line under the pointer. */
+function hintOf(
+  picture: Picture,
+  token: TokenAt | null,
+  line: LineAt | null,
+): Omit<Hint, "x" | "y"> | null {
+  const { queries, keys } = picture;
+  const between = (query: number, key: number): string =>
+    `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
+  if (line)
+    return {
+      title: between(line.query, line.key),
+      rows: hintRows(picture, line.query, line.key, line.series),
+    };
+  if (!token) return null;
+  const focus = focusOf(picture);
+  if (token.side === "key" && focus.query !== null) {
+    return {
+      title: between(focus.query, token.index),
+      rows: hintRows(picture, focus.query, token.index, null),
+    };
+  }
+  if (token.side === "query" && focus.key !== null) {
+    return {
+      title: between(token.index, focus.key),
+      rows: hintRows(picture, token.index, focus.key, null),
+    };
+  }
+  const texts = token.side === "query" ? queries.text : keys.text;
+  return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
+}
+
+export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
+  const plot = useRef<HTMLDivElement>(null);
+  const hint = useSignal<Hint | null>(null);
+  const dragged = useRef<((to: Under) => void) | null>(null);
+  const { state, root } = context;
+  const place = useComputed(() => {
+    const loaded = model.loaded.value;
+    return model.current.value && loaded
+      ? `head:${loaded.plan.stack.name}:${loaded.plan.layer}`
+      : null;
+  });
+
+  const at = (event: PointerEvent | MouseEvent): Under => {
+    const box = plot.current?.getBoundingClientRect();
+    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
+    const y = event.clientY - (box?.top ?? 0);
+    const scene = model.scene.peek();
+    if (!scene) return { token: null, line: null, strip: null, x, y };
+    // Where some lines stand out, the others are too faint to be meant.
+    const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
+    const meaning = hitTest(standsOut ? scene.front : [...scene.back, ...scene.front], x, y);
+    return {
+      token: (meaning?.token as TokenAt | undefined) ?? null,
+      line: (meaning?.line as LineAt | undefined) ?? null,
+      strip: (meaning?.strip as StripAt | undefined) ?? null,
+      x,
+      y,
+    };
+  };
+
+  /** A column's strip, and where along it a place is. */
+  const stripOf = ({ side, before }: StripAt, { x, y }: Under) => {
+    const layout = model.picture.peek()?.layout;
+    const column = layout?.[side];
+    const strip = column && (before ? column.before : column.after);
+    return strip && { strip, column, at: layout.orientation === "vertical" ? y : x };
+  };
+
+  const onPointerDown = (event: PointerEvent): void => {
+    const under = at(event);
+    const on = under.strip && stripOf(under.strip, under);
+    const plan = model.plan.peek();
+    if (!under.strip || !on || !plan || event.button !== 0) return;
+    // The strip as it was: it changes under the pointer with the window that it moves.
+    const { side } = under.strip;
+    const start = on.at;
+    dragged.current = (to) => {
+      const along = state.orientation.peek() === "vertical" ? to.y : to.x;
+      leap(context, plan, side, tokenIn(on.strip, along));
+    };
+    plot.current?.setPointerCapture?.(event.pointerId);
+    hint.value = null;
+    model.leave();
+    leap(context, plan, side, tokenIn(on.strip, start));
+  };
+
+  const onPointerUp = (): void => {
+    // The click that follows is none.
+    setTimeout(() => {
+      dragged.current = null;
+    });
+  };
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const under = at(event);
+    if (dragged.current) {
+      dragged.current(under);
+      return;
+    }
+    const { token, line, x, y } = under;
+    const before = model.hovered.peek();
+    if (before?.side !== token?.side || before?.index !== token?.index) model.hovered.value = token;
+    const lineBefore = model.hoveredLine.peek();
+    if (JSON.stringify(lineBefore) !== JSON.stringify(line)) model.hoveredLine.value = line;
+    const picture = model.picture.peek();
+    const on = under.strip && stripOf(under.strip, under);
+    const said =
+      on && picture
+        ? { title: stripWords(on.strip, on.at, on.column, picture.spread), rows: [] }
+        : picture && hintOf(picture, token, line);
+    // The box stands beside what scrolls sideways, not in it, where it would be cut off.
+    hint.value = said ? { ...said, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
+  };
+
+  const leave = (): void => {
+    model.hovered.value = null;
+    model.hoveredLine.value = null;
+    hint.value = null;
+  };
+
+  const onClick = (event: MouseEvent): void => {
+    if (dragged.current) return;
+    const { token, line } = at(event);
+    if (token && event.altKey && token.side === "key") onLeaveOut(token.index);
+    else if (token) togglePin(state, token);
+    else if (line) assign(state, { token: line.query, key: line.key });
+  };
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    if (!handleKey(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  const moveCursor = (by: number): void => {
+    const plan = model.loaded.peek()?.plan;
+    if (!plan) return;
+    const here = model.cursor.peek();
+    const side = here?.side ?? "query";
+    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
+    const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
+    const { length } = (side === "query" ? plan.queries : plan.keys).text;
+    // A step leaves the window and takes it along; to its ends is another thing.
+    const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
+    const index = Math.max(first, Math.min(stop - 1, from + by));
+    model.cursor.value = { side, index };
+    assign(state, revealed(plan, index, side));
+  };
+
+  const toSide = (side: "query" | "key"): void => {
+    const plan = model.loaded.peek()?.plan;
+    if (!plan) return;
+    const window = side === "query" ? plan.queryWindow : plan.keyWindow;
+    const index = model.cursor.peek()?.index ?? window[0];
+    model.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, index)) };
+  };
+
+  const handleKey = (key: string): boolean => {
+    const plan = model.plan.peek();
+    if (!plan) return false;
+    const lying = state.orientation.peek() === "horizontal";
+    // Tokens follow each other along one pair of arrows; the other pair changes sides.
+    const turned: Record<string, string> = lying
+      ? {
+          ArrowRight: "ArrowDown",
+          ArrowLeft: "ArrowUp",
+          ArrowDown: "ArrowRight",
+          ArrowUp: "ArrowLeft",
+        }
+      : {};
+    const cursor = model.cursor.peek();
+    model.hovered.value = null;
+    switch (turned[key] ?? key) {
+      case "ArrowDown":
+        moveCursor(1);
+        return true;
+      case "ArrowUp":
+        moveCursor(-1);
+        return true;
+      case "Home":
+        moveCursor(-1e9);
+        return true;
+      case "End":
+        moveCursor(1e9);
+        return true;
+      case "ArrowLeft":
+        toSide("query");
+        return true;
+      case "ArrowRight":
+        toSide("key");
+        return true;
+      case "PageUp":
+      case "[":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, -1) });
+        return true;
+      case "PageDown":
+      case "]":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, 1) });
+        return true;
+      case "Enter":
+      case " ":
+        if (cursor) togglePin(state, cursor);
+        return true;
+      case "Escape":
+        model.cursor.value = null;
+        assign(state, { token: null, key: null });
+        return true;
+      case "x":
+        if (cursor?.side === "key") onLeaveOut(cursor.index);
+        return cursor?.side === "key";
+      case "n":
+        assign(state, { heads: [] });
+        return true;
+      case "b":
+        goBack(context, model);
+        return model.before.peek() !== null;
+      case "<":
+      case ">": {
+        const side = cursor?.side ?? "query";
+        const keys = side === "key";
+        const window = keys ? plan.keyWindow : plan.queryWindow;
+        const { length } = (keys ? plan.keys : plan.queries).text;
+        const size = window[1] - window[0];
+        const middle = Math.floor((window[0] + window[1]) / 2) + (key === "<" ? -size : size);
+        leap(context, plan, side, Math.max(0, Math.min(length - 1, middle)));
+        model.cursor.value = null;
+        return true;
+      }
+      case "f":
+        root.querySelector<HTMLInputElement>(".av-find input")?.focus();
+        return true;
+      default: {
+        const head = /^\d$/.test(key) ? Number(key) : -1;
+        if (!plan.kept.includes(head)) return false;
+        assign(state, { heads: toggleHead(state.heads.peek(), head) });
+        return true;
+      }
+    }
+  };
+
+  return (
+    <ScenePlot
+      scene={model.scene}
+      place={place}
+      onDrawn={context.setDrawn}
+      kind="attention lines"
+      label={model.caption.value?.sentence ?? "Loading"}
+      plot={plot}
+      hint={hint.value}
+      width={context.width.value}
+      events={{
+        onPointerDown,
+        onPointerMove,
+        onPointerUp,
+        onPointerCancel: onPointerUp,
+        onPointerLeave: leave,
+        onClick,
+        onKeyDown,
+        onBlur: () => {
+          model.cursor.value = null;
+        },
+      }}
+    />
+  );
+}

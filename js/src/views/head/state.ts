@@ -1,0 +1,202 @@
+/** What the head view's state asks of a record, and the loading of it. */
+
+import type { Piece, Range, Source } from "../../client/source";
+import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
+import type { Orientation } from "./layout";
+import { type Combine, clipWindow, type LeaveOut, type Weights } from "./lines";
+
+/** The head view's traits; the names are Python's. */
+export interface HeadState extends RecordState {
+  combine: Combine;
+  top_k: number | null;
+  threshold: number;
+  leave_out: LeaveOut[];
+  renormalize: boolean;
+  query_window: Range | null;
+  key_window: Range | null;
+  orientation: Orientation;
+}
+
+export const HEAD_DEFAULTS: HeadState = {
+  ...RECORD_DEFAULTS,
+  combine: "separate",
+  top_k: null,
+  threshold: 0,
+  leave_out: [],
+  renormalize: false,
+  query_window: null,
+  key_window: null,
+  orientation: "vertical",
+};
+
+/** A place, and what of it is in sight. */
+export interface Plan extends Place {
+  queryWindow: Range;
+  keyWindow: Range;
+  /** What is loaded: no less than the windows. */
+  rows: Range;
+  columns: Range;
+  /** Whether only a part of the keys is in sight, and whether rows are too long to be loaded whole. */
+  windowed: boolean;
+  long: boolean;
+}
+
+/** Weights of one plan, in hand. */
+export interface Loaded {
+  plan: Plan;
+  weights: Weights;
+}
+
+/** Values that are loaded at once so that what comes next is already there. */
+const SMALL = 1_000_000;
+const LARGE = 4_000_000;
+/** Of longer rows the least weights, which a byte cannot tell from none, are too much together. */
+const MOST_KEYS = 2048;
+/** Rows are loaded in whole runs of this many, so that a window can move without a request. */
+const ROWS_AT_ONCE = 64;
+
+/** What of the state a plan depends on. */
+export type PlanState = Pick<HeadState, "query_window" | "key_window">;
+
+/** What of a place is in sight, and what has to be loaded for it. */
+export function planOf(place: Place, state: PlanState): Plan {
+  const { heads, kept } = place;
+  const numQueries = place.queries.text.length;
+  const numKeys = place.keys.text.length;
+  const queryWindow = clipWindow(state.query_window, numQueries);
+  const keyWindow = clipWindow(state.key_window, numKeys);
+  let rows: Range = [0, numQueries];
+  let columns: Range = [0, numKeys];
+  const windowed = keyWindow[1] - keyWindow[0] < numKeys;
+  const tooLong = windowed && numKeys > MOST_KEYS;
+  if (tooLong || kept.length * numQueries * numKeys > SMALL) {
+    rows = [
+      Math.floor(queryWindow[0] / ROWS_AT_ONCE) * ROWS_AT_ONCE,
+      Math.min(numQueries, Math.ceil(queryWindow[1] / ROWS_AT_ONCE) * ROWS_AT_ONCE),
+    ];
+    // Whole rows say how much weight leaves the window and to which keys; where they are too
+    // long, that is asked for by itself.
+    if (tooLong || heads.length * (rows[1] - rows[0]) * numKeys > LARGE) {
+      rows = queryWindow;
+      columns = keyWindow;
+    }
+  }
+  const long = windowed && columns[1] - columns[0] < numKeys;
+  return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };
+}
+
+/** Whether all heads are shown together because none is chosen: all may be chosen, too. */
+export function isTogether(plan: Pick<Plan, "chosen">): boolean {
+  return plan.chosen.length === 0;
+}
+
+/** What of a plan has to be asked for, and what tells one picture of it from another. */
+export function partOf(plan: Plan) {
+  const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
+  const together = isTogether(plan);
+  return { stack: plan.stack.name, layer, heads, together, rows, columns, queryWindow, keyWindow };
+}
+
+/** Whether two plans show the same weights. */
+export function samePicture(a: Plan, b: Plan): boolean {
+  const part = (plan: Plan): unknown => [
+    plan.stack.name,
+    plan.layer,
+    plan.heads,
+    isTogether(plan),
+    plan.queryWindow,
+    plan.keyWindow,
+  ];
+  return JSON.stringify(part(a)) === JSON.stringify(part(b));
+}
+
+function weightsOf(plan: Plan, piece: Piece): Weights {
+  return {
+    heads: plan.heads,
+    matrices: piece.matrices,
+    rows: plan.rows,
+    columns: plan.columns,
+    numKeys: plan.keys.text.length,
+    normalized: plan.stack.normalized,
+    maximum: piece.maximum,
+    error: piece.error,
+  };
+}
+
+/** A plan of which no weight is known yet. */
+export function unloaded(plan: Plan): Loaded {
+  const columns: Range = [plan.keyWindow[0], plan.keyWindow[0]];
+  const { maximum } = plan.stack;
+  const matrices = plan.heads.map(() => new Float32Array(0));
+  const piece = { matrices, rows: 0, columns: 0, maximum, error: 0 };
+  return { plan, weights: { ...weightsOf(plan, piece), columns } };
+}
+
+/** Whether any weight is known. */
+export function isLoaded({ weights }: Loaded): boolean {
+  return weights.columns[1] > weights.columns[0];
+}
+
+/** Loads what a plan needs. */
+export async function load(source: Source, plan: Plan, signal: AbortSignal): Promise<Loaded> {
+  const request = {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    rows: plan.rows,
+    columns: plan.columns,
+  };
+  const values = (plan.rows[1] - plan.rows[0]) * (plan.columns[1] - plan.columns[0]);
+  // Where all heads fit into one reply they come at once, so that choosing another is instant.
+  const all = !plan.long && plan.kept.length * values <= SMALL;
+  const heads = all ? plan.kept : plan.heads;
+  // Of long rows only a few cells are in sight: they may as well be exact.
+  const precision = plan.long ? "float32" : "uint8";
+  const piece = await source.block({ ...request, heads, precision }, signal);
+  const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)]);
+  return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
+}
+
+/**
+ * The same weights with the pinned row and column as the record has them.
+ *
+ * Gives null where nothing is pinned in what is loaded, or the carrier knows no better.
+ */
+export async function loadExact(
+  source: Source,
+  loaded: Loaded,
+  token: number | null,
+  key: number | null,
+  signal: AbortSignal,
+): Promise<Loaded | null> {
+  const { plan, weights } = loaded;
+  const { rows, columns } = weights;
+  const request = {
+    stack: plan.stack.name,
+    layer: plan.layer,
+    heads: plan.heads,
+    precision: "float32" as const,
+  };
+  const row = token !== null && token >= rows[0] && token < rows[1] ? token : null;
+  const column = key !== null && key >= columns[0] && key < columns[1] ? key : null;
+  if (weights.error === 0 || (row === null && column === null)) return null;
+  const width = columns[1] - columns[0];
+  const [ofRow, ofColumn] = await Promise.all([
+    row === null ? null : source.block({ ...request, rows: [row, row + 1], columns }, signal),
+    column === null
+      ? null
+      : source.block({ ...request, rows, columns: [column, column + 1] }, signal),
+  ]);
+  if ((ofRow?.error ?? 0) > 0 || (ofColumn?.error ?? 0) > 0) return null;
+  const matrices = weights.matrices.map((matrix, i) => {
+    const exact = matrix.slice();
+    if (ofRow && row !== null)
+      exact.set(ofRow.matrices[i] as Float32Array, (row - rows[0]) * width);
+    if (ofColumn && column !== null) {
+      (ofColumn.matrices[i] as Float32Array).forEach((value, place) => {
+        exact[place * width + column - columns[0]] = value;
+      });
+    }
+    return exact;
+  });
+  return { plan, weights: { ...weights, matrices } };
+}

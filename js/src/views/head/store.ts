@@ -1,0 +1,389 @@
+/** The head view's live state: from its traits to what is drawn, as signals. */
+
+import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { meantBy, type Strongest } from "../../client/requests/strongest";
+import { measureText } from "../../draw/canvas";
+import type { Mark, Scene } from "../../draw/marks";
+import { shapesOf } from "../../draw/patches";
+import type { ViewContext } from "../../ui/define-view";
+import { answerStart } from "../../ui/generated-token/state";
+import { imagesDrawn } from "../../ui/image/images";
+import { pairOf } from "../../ui/pairs";
+import { placeOf } from "../../ui/record";
+import { type Scaling, scaleEnd } from "../../ui/scale";
+import { assign, follow, valuesOf } from "../../ui/state";
+import type { Caption } from "./figure";
+import { captionOf, summaryOf } from "./frame-captions";
+import { type Layout, layOut, type Side } from "./layout";
+import { computeLines, type Lines, shownMatrices } from "./lines";
+import { backMarks, backOpacity, frontMarks } from "./marks";
+import type { LineAt, Picture, TokenAt } from "./picture";
+import {
+  type HeadState,
+  isLoaded,
+  isTogether,
+  type Loaded,
+  load,
+  loadExact,
+  type Plan,
+  partOf,
+  planOf,
+  samePicture,
+  unloaded,
+} from "./state";
+import { type Spread, spreadOf } from "./strips";
+import { makeStrongest, strongestHere } from "./strongest";
+import { findTokens, type Matches } from "./token-search";
+
+export interface HeadModel {
+  plan: ReadonlySignal<Plan | null>;
+  loaded: ReadonlySignal<Loaded | null>;
+  lines: ReadonlySignal<Lines | null>;
+  /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
+  listed: ReadonlySignal<Strongest | null>;
+  /** What is drawn without pins and pointer, and with both. */
+  ground: ReadonlySignal<Picture | null>;
+  picture: ReadonlySignal<Picture | null>;
+  back: ReadonlySignal<Mark[]>;
+  scene: ReadonlySignal<Scene | null>;
+  /** What is said about the picture. */
+  caption: ReadonlySignal<Caption | null>;
+  /** The same for who cannot see it; the pointer changes nothing about it. */
+  summary: ReadonlySignal<string>;
+  /** Whether what is drawn is what the state asks for. */
+  current: ReadonlySignal<boolean>;
+  hovered: Signal<TokenAt | null>;
+  hoveredLine: Signal<LineAt | null>;
+  hoveredHead: Signal<number | null>;
+  cursor: Signal<TokenAt | null>;
+  search: Signal<string>;
+  matches: ReadonlySignal<Matches | null>;
+  /** Windows and pins from before the last leap, to go back to. */
+  before: Signal<Partial<HeadState> | null>;
+  /** Keeps where the reader is, before a leap. */
+  leave: () => void;
+  scaling: Signal<Scaling>;
+  /** What is shown, for print: nothing that the pointer brought, and no room for it. */
+  still: () => Picture | null;
+}
+
+/** What of a plan changes without anything to load. */
+export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key" | "asQuery"> {
+  return { token, key, ...(asQuery !== undefined && { asQuery }) };
+}
+
+export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
+  const { source, state, record } = context;
+  const exact = signal<Loaded | null>(null);
+  const hovered = signal<TokenAt | null>(null);
+  const hoveredLine = signal<LineAt | null>(null);
+  const hoveredHead = signal<number | null>(null);
+  const cursor = signal<TokenAt | null>(null);
+  const search = signal("");
+  const before = signal<Partial<HeadState> | null>(null);
+  const scaling = signal<Scaling>("auto");
+
+  const plan = computed<Plan | null>(() => {
+    const place = record.place.value;
+    if (!place) return null;
+    const { query_window, key_window } = state;
+    return planOf(place, {
+      query_window: query_window.value,
+      key_window: key_window.value,
+    });
+  });
+
+  // Pins change what stands out and not what is loaded.
+  const wanted = computed(() => plan.value && partOf(plan.value));
+  const answered = record.answer(wanted, async (_, signal) => {
+    const now = untracked(() => plan.value) as Plan;
+    return now.long ? unloaded(now) : load(source, now, signal);
+  });
+  const base = computed(() => answered.value?.answer ?? null);
+  const meant = computed(() => {
+    const drawn = base.value?.plan;
+    if (!drawn) return null;
+    return meantBy(drawn, state.leave_out.value, pairOf(drawn, state.pair.value));
+  });
+  const strongest = makeStrongest(
+    context,
+    computed(() => base.value?.plan ?? null),
+    computed(() => plan.value?.token ?? null),
+  );
+  // A window's own weights cost little once its rows have been gone through.
+  const inWindow = record.answer(
+    computed(() => {
+      const now = base.value;
+      return now?.plan.long && strongest.ofAll.value?.done === 1 ? partOf(now.plan) : null;
+    }),
+    (_, signal) => load(source, (untracked(() => base.value) as Loaded).plan, signal),
+  );
+  const loaded = computed(() => {
+    const [now, window] = [base.value, inWindow.value?.answer];
+    return now?.plan.long && window && samePicture(window.plan, now.plan) ? window : now;
+  });
+
+  // The layers beside this one, so that a step to them finds them there.
+  record.live(() => {
+    const now = loaded.value;
+    const description = untracked(() => record.description.value);
+    // Of a long text another layer is seconds of the kernel's time.
+    if (!now || !description || now.plan.long) return undefined;
+    const { layers } = now.plan.stack;
+    const at = layers.indexOf(now.plan.layer);
+    const controller = new AbortController();
+    for (const layer of [layers[at + 1], layers[at - 1]]) {
+      if (layer === undefined) continue;
+      const values = { ...valuesOf(state), layer };
+      const next = planOf(placeOf(description, values), values);
+      load(source, next, controller.signal).catch(() => {
+        // Nobody has asked for it yet; who does will hear of it.
+      });
+    }
+    return () => controller.abort();
+  });
+
+  record.live(() => {
+    const now = loaded.value;
+    const [token, key] = [plan.value?.token ?? null, plan.value?.key ?? null];
+    exact.value = null;
+    if (!now || (token === null && key === null)) return undefined;
+    const controller = new AbortController();
+    loadExact(source, now, token, key, controller.signal)
+      .then((value) => {
+        if (loaded.peek() === now) exact.value = value;
+      })
+      .catch(record.fail);
+    return () => controller.abort();
+  });
+
+  const options = computed(() => {
+    const drawn = loaded.value?.plan;
+    if (!drawn || !meant.value) return null;
+    return {
+      combine: state.combine.value,
+      topK: state.top_k.value,
+      threshold: state.threshold.value,
+      ...meant.value,
+      renormalize: state.renormalize.value,
+      queryWindow: drawn.queryWindow,
+      keyWindow: drawn.keyWindow,
+    };
+  });
+
+  const shown = computed(() => {
+    const now = exact.value ?? loaded.value;
+    return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan), now.plan);
+  });
+
+  const far = computed<Strongest | null>(() => {
+    const drawn = loaded.value?.plan;
+    if (!drawn?.windowed || drawn.long) return strongest.ofAll.value;
+    const matrices = shown.value?.map((each) => each.matrix) ?? [];
+    return meant.value && strongestHere(drawn, matrices, state.top_k.value ?? 3, meant.value);
+  });
+
+  const lines = computed<Lines | null>(() => {
+    const now = exact.value ?? loaded.value;
+    if (!now || !options.value || !shown.value) return null;
+    return computeLines(now.weights, options.value, shown.value, far.value);
+  });
+
+  const spread = computed<Spread | null>(() => {
+    const [now, pinned] = [loaded.value, strongest.ofPinned.value];
+    const query = pinned && pinsInSight.value.token !== null ? pinned.rows[0] : null;
+    const matrices = shown.value?.map((each) => each.matrix) ?? [];
+    const whole = query !== null && pinned?.matrices.length === matrices.length;
+    const of = whole ? pinned : far.value;
+    if (!now || !options.value || !of) return null;
+    return spreadOf(of, now.weights, matrices, options.value, whole ? query : null);
+  });
+
+  const isInSight = (side: Side, index: number | null): index is number => {
+    const drawn = loaded.value?.plan;
+    const window = side === "query" ? drawn?.queryWindow : drawn?.keyWindow;
+    return index !== null && window !== undefined && index >= window[0] && index < window[1];
+  };
+  const pinsInSight = computed(() => {
+    const { token = null, key = null } = plan.value ?? {};
+    return {
+      token: isInSight("query", token) ? token : null,
+      key: isInSight("key", key) ? key : null,
+    };
+  });
+  // A window may have been moved away from under it.
+  const cursorInSight = computed(() => {
+    const at = cursor.value;
+    return at && isInSight(at.side, at.index) ? at : null;
+  });
+
+  const barSide = computed(() =>
+    pinsInSight.value.key !== null && pinsInSight.value.token === null ? "query" : "key",
+  );
+
+  const layoutOf = (barSides: readonly Side[], keepRoom: boolean): Layout | null => {
+    const drawn = loaded.value?.plan;
+    if (!drawn) return null;
+    const description = record.description.value;
+    return layOut({
+      starts: { query: answerStart(drawn.queries), key: answerStart(drawn.keys) },
+      shapes: {
+        query: shapesOf(drawn.queries, description),
+        key: shapesOf(drawn.keys, description),
+      },
+      orientation: state.orientation.value,
+      width: context.width.value,
+      queryTexts: drawn.queries.text,
+      keyTexts: drawn.keys.text,
+      queryWindow: drawn.queryWindow,
+      keyWindow: drawn.keyWindow,
+      barSides,
+      keepRoom,
+      measure: measureText,
+    });
+  };
+  const layout = computed(() => layoutOf([barSide.value], true));
+
+  const ground = computed<Picture | null>(() => {
+    const now = exact.value ?? loaded.value;
+    if (!now || !lines.value || !layout.value || !options.value) return null;
+    return {
+      layout: layout.value,
+      palette: context.palette.value,
+      queries: now.plan.queries,
+      keys: now.plan.keys,
+      images: context.image?.images.value ?? [],
+      weights: now.weights,
+      lines: lines.value,
+      scale: scaleEnd(lines.value.largest, now.weights.maximum, scaling.value),
+      token: null,
+      key: null,
+      hovered: null,
+      hoveredLine: null,
+      hoveredHead: null,
+      cursor: null,
+      exact: exact.value !== null,
+      leftOut: options.value.leftOut,
+      pairQueries: options.value.pairQueries,
+      pairKeys: options.value.pairKeys,
+      spread: spread.value,
+      strongest: far.value,
+      search: "",
+    };
+  });
+
+  const matches = computed(() => {
+    const place = record.place.value;
+    return place && findTokens(place, search.value.toLowerCase());
+  });
+
+  const ready = computed<Picture | null>(() => {
+    const { token = null, key = null } = plan.value ?? {};
+    return (
+      ground.value && {
+        ...ground.value,
+        ...pinsInSight.value,
+        pins: { token, key },
+        matches: matches.value,
+        search: search.value.toLowerCase(),
+      }
+    );
+  });
+
+  const still = (): Picture | null => {
+    const now = ready.peek();
+    if (!now) return null;
+    const barSides: Side[] = [];
+    if (now.token !== null) barSides.push("key");
+    if (now.key !== null) barSides.push("query");
+    return { ...now, layout: layoutOf(barSides, false) ?? now.layout };
+  };
+
+  const picture = computed<Picture | null>(
+    () =>
+      ready.value && {
+        ...ready.value,
+        hovered: hovered.value,
+        hoveredLine: hoveredLine.value,
+        hoveredHead: hoveredHead.value,
+        cursor: cursorInSight.value,
+      },
+  );
+
+  // Does not follow the pointer: all lines are laid out anew only when they change.
+  const back = computed(() => (ground.value ? backMarks(ground.value) : []));
+
+  const scene = computed<Scene | null>(() => {
+    const now = picture.value;
+    return (
+      now && {
+        width: now.layout.width,
+        height: now.layout.height,
+        background: null,
+        back: back.value,
+        backOpacity: backOpacity(now),
+        front: frontMarks(now),
+      }
+    );
+  });
+
+  const caption = computed<Caption | null>(() => {
+    const [now, wanted, drawn] = [picture.value, plan.value, loaded.value?.plan];
+    if (!now || !wanted || !drawn) return null;
+    // Pins are said as they are asked for, though the weights may be those of a moment ago.
+    return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
+  });
+
+  const summary = computed(() => {
+    const [now, drawn] = [ready.value, loaded.value?.plan];
+    const asked = plan.value;
+    return now && drawn && asked
+      ? summaryOf(
+          { ...drawn, ...pinsOf(asked) },
+          { ...now, cursor: cursorInSight.value },
+          state.renormalize.value,
+        )
+      : "";
+  });
+
+  const current = computed(() => {
+    const drawn = loaded.value?.plan;
+    const whole = imagesDrawn(context) && loaded.value !== null && isLoaded(loaded.value);
+    return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value) && whole;
+  });
+
+  return {
+    plan,
+    loaded,
+    lines,
+    listed: strongest.ofPinned,
+    still,
+    ground,
+    picture,
+    back,
+    scene,
+    caption,
+    summary,
+    current,
+    hovered,
+    hoveredLine,
+    hoveredHead,
+    cursor,
+    search,
+    matches,
+    before,
+    leave: () => {
+      const { queryWindow: query_window, keyWindow: key_window } = plan.peek() as Plan;
+      before.value = { query_window, key_window, key: state.key.peek() };
+    },
+    scaling,
+  };
+}
+
+/** Pins a token, or takes the pin away where it already is. */
+export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): void {
+  const field = at.side === "query" ? "token" : "key";
+  assign(state, {
+    [field]: state[field].peek() === at.index ? null : at.index,
+  } as Partial<HeadState>);
+}

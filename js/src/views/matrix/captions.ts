@@ -1,0 +1,323 @@
+/** What the matrix view says in words. Pure functions. */
+
+import type { Range } from "../../client/source";
+import {
+  counted,
+  formatSmall,
+  formatWeight,
+  headsInWords,
+  precision,
+  quoted,
+  quotedAt,
+  stackName,
+  tokensInWords,
+} from "../../ui/captions";
+import { roundedUp } from "../../ui/csv";
+import { predictingInWords } from "../../ui/generated-token/state";
+import { absentInWords, allInWords } from "../../ui/head-subset";
+import { pairInWords } from "../../ui/pairs";
+import { zerosInWords } from "../../ui/sparsity";
+import { LOG_FLOOR } from "./colors";
+import type { Line } from "./marks";
+import { type ColorScale, isPooled, isWhole, type Plan, tokensOf } from "./state";
+import type { Estimate, Grid } from "./tiles";
+
+/** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
+export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "kept" | "numHeads">): string {
+  const { heads, chosen, kept } = plan;
+  if (heads.length === 1) return headsInWords(heads);
+  return chosen.length === 0 || chosen.length === kept.length
+    ? `mean of ${allInWords(plan)}`
+    : `mean of ${headsInWords(chosen)}`;
+}
+
+/** The stack, its tokens, which heads and the precision. */
+export function subtitleOf(plan: Plan, error: number | null): string {
+  const same = plan.stack.key_tokens === null;
+  const tokens = tokensInWords(plan.queries.text.length, plan.keys.text.length, same);
+  const exact = error === null ? [] : [precision(error, plan.stack.carried)];
+  return [stackName(plan.stack.name), tokens, whatInWords(plan), ...exact].join(" · ");
+}
+
+/** A cell of the grid and its weight. */
+export interface Strong {
+  row: number;
+  column: number;
+  weight: number;
+}
+
+/** The strongest cells, the strongest first. */
+export function strongestCells(grid: Grid, most: number): Strong[] {
+  const found: Strong[] = [];
+  for (let i = 0; i < grid.values.length; i++) {
+    const weight = grid.values[i] as number;
+    if (!(weight > 0)) continue;
+    if (found.length === most && weight <= (found[most - 1] as Strong).weight) continue;
+    const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
+    let at = found.length;
+    while (at > 0 && (found[at - 1] as Strong).weight < weight) at--;
+    found.splice(at, 0, cell);
+    if (found.length > most) found.pop();
+  }
+  return found;
+}
+
+/** “it”, or "queries 8 to 15". */
+export function cellInWords(plan: Plan, side: "query" | "key", cell: number): string {
+  const axis = side === "query" ? plan.rows : plan.columns;
+  const { text } = side === "query" ? plan.queries : plan.keys;
+  const [start, stop] = tokensOf(axis, cell);
+  if (stop - start === 1) return quotedAt(text, start);
+  return `${side === "query" ? "queries" : "keys"} ${start} to ${stop - 1}`;
+}
+
+/** "mean of 4 × 4 weights", or "" where a cell is one weight. */
+export function pooledInWords(plan: Plan, row: number, column: number): string {
+  const [top, bottom] = tokensOf(plan.rows, row);
+  const [left, right] = tokensOf(plan.columns, column);
+  const [high, wide] = [bottom - top, right - left];
+  if (high * wide === 1) return "";
+  return `${plan.pooled === "max" ? "maximum" : "mean"} of ${high} × ${wide} weights`;
+}
+
+/** The strongest of a pinned line, as place in its window and weight. */
+function strongestOf(line: Line): { index: number; weight: number } | null {
+  let best: { index: number; weight: number } | null = null;
+  line.values.forEach((weight, i) => {
+    if (weight > (best?.weight ?? 0)) best = { index: line.window[0] + i, weight };
+  });
+  return best;
+}
+
+/** What the sentences need to know. */
+export interface Said {
+  plan: Plan;
+  grid: Grid;
+  /** Pins as they are asked for. */
+  token: number | null;
+  key: number | null;
+  /** Weights of what is pinned. */
+  row: Line | null;
+  column: Line | null;
+}
+
+/** From so many keys on nearly all weights are less than a hundredth. */
+const MANY_KEYS = 1000;
+
+function weightInWords(plan: Plan, weight: number): string {
+  return plan.keys.text.length < MANY_KEYS ? formatWeight(weight) : formatSmall(weight);
+}
+
+function whereOf(plan: Plan): string {
+  const pair = pairInWords(plan.pair, plan.queries);
+  return `Layer ${plan.layer}, ${whatInWords(plan)}${pair === "" ? "" : `, ${pair}`}.`;
+}
+
+/** Strong weights of a picture come from cells; a pooled cell says what it is. */
+function strongInWords(said: Said, cell: Strong): string {
+  const { plan } = said;
+  const from = cellInWords(plan, "query", cell.row);
+  const to = cellInWords(plan, "key", cell.column);
+  const what = pooledInWords(plan, cell.row, cell.column);
+  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(plan, cell.weight)}`;
+}
+
+/** The one sentence: where we are, and what stands out. */
+export function sentence(said: Said): string {
+  const { plan, row, column } = said;
+  const where = whereOf(plan);
+  const query =
+    said.token === null
+      ? ""
+      : quotedAt(plan.queries.text, said.token) + predictingInWords(plan, said.token);
+  const key = said.key === null ? "" : quotedAt(plan.keys.text, said.key);
+  if (said.token !== null && said.key !== null && row?.token === said.token) {
+    const at = said.key - row.window[0];
+    const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
+    if (weight !== null)
+      return `${where} ${query} attends to ${key}: ${weightInWords(plan, weight)}.`;
+  }
+  if (said.token !== null && said.key === null && row?.token === said.token) {
+    const best = strongestOf(row);
+    if (!best) return `${where} ${query} attends to no key in sight.`;
+    return `${where} ${query} attends most to ${quotedAt(plan.keys.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
+  }
+  if (said.key !== null && said.token === null && column?.token === said.key) {
+    const best = strongestOf(column);
+    if (!best) return `${where} No query in sight attends to ${key}.`;
+    return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
+  }
+  if (!said.grid.fine) return `${where} Finer cells are on their way.`;
+  const [best] = strongestCells(said.grid, 1);
+  if (!best) return `${where} No weight is in sight.`;
+  const inSight = isWhole(plan) ? "Strongest" : "Strongest in sight";
+  return `${where} ${inSight}: ${strongInWords(said, best)}.`;
+}
+
+const MOST_IN_SUMMARY = 5;
+
+/** Stack, layer, heads, pins and the five strongest weights, in one breath. */
+export function summary(said: Said): string {
+  const { plan, row, column, grid } = said;
+  const query = (index: number): string => quotedAt(plan.queries.text, index);
+  const key = (index: number): string => quotedAt(plan.keys.text, index);
+  const pinned = [
+    ...(said.token === null
+      ? []
+      : [
+          `Query ${said.token}, ${quoted(plan.queries.text[said.token] ?? "")}${predictingInWords(plan, said.token).slice(0, -1)}.`,
+        ]),
+    ...(said.key === null ? [] : [`Key ${said.key}, ${quoted(plan.keys.text[said.key] ?? "")}.`]),
+  ];
+  const ofLine = (line: Line, name: (index: number) => string): string[] =>
+    Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
+      .filter(({ weight }) => weight > 0)
+      .sort((a, b) => b.weight - a.weight)
+      .slice(0, MOST_IN_SUMMARY)
+      .map(({ weight, index }) => `${name(index)} ${weightInWords(plan, weight)}`);
+  const named =
+    row !== null
+      ? ofLine(row, key)
+      : column !== null
+        ? ofLine(column, query)
+        : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(said, cell));
+  const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is in sight.";
+  return [`${stackName(plan.stack.name)}.`, whereOf(plan), ...pinned, strongest].join(" ");
+}
+
+/** What the weights in sight sum to, for a query on average; null where that is not known. */
+export function sumInSight(plan: Plan, grid: Grid): number | null {
+  const { rows, columns } = plan;
+  // Rows that do not sum to one have a sum that nobody knows before all of it is in hand.
+  if (!plan.stack.normalized || (isPooled(plan) && plan.pooled === "max")) return null;
+  if (grid.missing > 0 || grid.estimate) return null;
+  const numKeys = plan.keys.text.length;
+  if (columns.window[1] - columns.window[0] === numKeys) return null;
+  let sum = 0;
+  for (let row = 0; row < grid.rows; row++) {
+    const [top, bottom] = tokensOf(rows, row);
+    for (let column = 0; column < grid.columns; column++) {
+      const [left, right] = tokensOf(columns, column);
+      sum += (grid.values[row * grid.columns + column] as number) * (bottom - top) * (right - left);
+    }
+  }
+  return Math.min(1, sum / (rows.window[1] - rows.window[0]));
+}
+
+/** Queries whose whole row is in sight and holds no weight. */
+export function emptyQueries(plan: Plan, grid: Grid): number {
+  const { columns, rows } = plan;
+  if (rows.level > 0 || grid.missing > 0 || grid.estimate) return 0;
+  if (columns.window[1] - columns.window[0] < plan.keys.text.length) return 0;
+  let count = 0;
+  for (let row = 0; row < grid.rows; row++) {
+    const cells = grid.values.subarray(row * grid.columns, (row + 1) * grid.columns);
+    if (cells.every((weight) => weight === 0)) count++;
+  }
+  return count;
+}
+
+function windowInWords(name: string, window: Range, count: number): string {
+  if (window[0] === 0 && window[1] === count) return `all ${count} ${name}`;
+  const one = window[1] - window[0] === 1;
+  const which = one ? `${window[0]}` : `${window[0]}–${window[1] - 1}`;
+  return `${one ? name.replace("queries", "query").replace("keys", "key") : name} ${which} of ${count}`;
+}
+
+/** Smaller shares of the maximum are sent as nothing (uint8-sqrt, `channel/codec.ts`). */
+const SMALLEST = (0.5 / 255) ** 2;
+
+/** "0.0001", never "1e-4". */
+export function plainNumber(value: number): string {
+  return Number(value.toPrecision(3)).toLocaleString("en-US", {
+    maximumFractionDigits: 12,
+    useGrouping: false,
+  });
+}
+
+/** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
+export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">): string {
+  if (grid.error === 0) return "0";
+  return `less than ${plainNumber(roundedUp((grid.largest ?? grid.maximum) * SMALLEST))}`;
+}
+
+/** "Estimate from 2,048 of 131,072 queries" */
+export function estimateInWords({ queries, of }: Estimate): string {
+  const [some, all] = [queries, of].map(counted);
+  return `Estimate from ${some} of ${all} queries`;
+}
+
+/** The second sentence: what is in sight, what a cell is and what colours leave out. */
+export function coverage(
+  said: Said,
+  look: { scale: ColorScale; end: number; live: boolean },
+): string {
+  const { plan, grid } = said;
+  const { rows, columns } = plan;
+  const parts: string[] = [];
+  if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
+  const [numQueries, numKeys] = [plan.queries.text.length, plan.keys.text.length];
+  const inWhole = rows.window[1] - rows.window[0] === numQueries;
+  const whole = inWhole && columns.window[1] - columns.window[0] === numKeys;
+  if (!whole) {
+    const queries = windowInWords("queries", rows.window, numQueries);
+    const keys = windowInWords("keys", columns.window, numKeys);
+    const sum = sumInSight(plan, grid);
+    // Not a share: rows with a sink, and masked ones, sum to less than one.
+    const weight =
+      sum === null ? "" : `, where a query's weights sum to ${formatWeight(sum)} on average`;
+    const text = `${queries}, ${keys} in sight${weight}.`;
+    parts.push(text.charAt(0).toUpperCase() + text.slice(1));
+  }
+  if (isPooled(plan)) {
+    const how = plan.pooled === "max" ? "maximum" : "mean";
+    const [high, wide] = [2 ** rows.level, 2 ** columns.level];
+    parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
+    const reaches = [rows, columns].some(
+      ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
+    );
+    if (reaches && plan.pair !== "all") {
+      parts.push("Cells at the border of the two sentences hold tokens of both.");
+    }
+  } else if (whole) {
+    const one = plan.heads.length === 1;
+    parts.push(one ? "Each cell is one weight." : "Each cell is one query and one key.");
+  }
+  if (grid.values.some((weight) => weight === 0)) {
+    const least = grid.error > 0 ? ` or ${nothingInWords(grid)}` : "";
+    const ahead = plan.stack.causal ? "; no query looks ahead" : "";
+    parts.push(`Blank: no weight${least}${ahead}.`);
+  }
+  const zeros = zerosInWords(plan);
+  if (zeros !== "") parts.push(zeros);
+  if (look.scale === "log") {
+    parts.push(`Colour follows the logarithm, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
+  }
+  const empty = emptyQueries(plan, grid);
+  if (empty > 0) {
+    const who = empty === 1 ? "1 query has" : `${empty} queries have`;
+    parts.push(`${who} no weight at all.`);
+  }
+  const pin = (
+    index: number | null,
+    name: string,
+    text: string | undefined,
+    window: Range,
+    line: Line | null,
+  ): string[] => {
+    if (index === null) return [];
+    const away = index < window[0] || index >= window[1];
+    const exact = line !== null && line.error === 0 && grid.error > 0 ? ", exact" : "";
+    return [`${name} ${quoted(text ?? "")}${away ? ", out of sight" : exact}`];
+  };
+  const pinned = [
+    ...pin(said.token, "query", plan.queries.text[said.token ?? 0], rows.window, said.row),
+    ...pin(said.key, "key", plan.keys.text[said.key ?? 0], columns.window, said.column),
+  ];
+  if (pinned.length > 0) {
+    parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);
+  }
+  const absent = absentInWords(plan);
+  if (absent !== "") parts.push(absent);
+  return parts.join(" ");
+}

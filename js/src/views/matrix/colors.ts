@@ -1,0 +1,159 @@
+/**
+ * Colours of weights. Pure functions.
+ *
+ * One map for each theme, from next to its background to what stands out from it most, after
+ * "mako" of seaborn (Waskom 2021): lightness goes one way only, by equal steps, and blue-green
+ * hues are told apart by every kind of sight (js/test/views/matrix/captions.test.ts). Only what is zero
+ * has the background itself, so that what is masked does not look like a small weight.
+ */
+
+import { rgbOf, type ThemeName } from "../../ui/palette";
+import type { ColorScale } from "./state";
+
+export const STOPS: Record<ThemeName, readonly string[]> = {
+  light: [
+    "#edf4f1",
+    "#c2e6d6",
+    "#86d0ba",
+    "#49b0ac",
+    "#3789a5",
+    "#3c6394",
+    "#40406f",
+    "#2a1f3f",
+    "#120a1a",
+  ],
+  dark: [
+    "#24232e",
+    "#383150",
+    "#404a80",
+    "#386b9b",
+    "#368ca6",
+    "#44adab",
+    "#7cccb6",
+    "#bbe5d2",
+    "#f4fbf7",
+  ],
+};
+
+/** Colours of a map; a byte says which. */
+const COLORS = 256;
+
+/** Where a logarithmic scale begins, as a share of its end. */
+export const LOG_FLOOR = 1e-4;
+
+function linear(value: number): number {
+  const share = value / 255;
+  return share <= 0.04045 ? share / 12.92 : ((share + 0.055) / 1.055) ** 2.4;
+}
+
+function gamma(value: number): number {
+  const share = value <= 0.0031308 ? 12.92 * value : 1.055 * value ** (1 / 2.4) - 0.055;
+  return Math.max(0, Math.min(255, Math.round(share * 255)));
+}
+
+type Three = [number, number, number];
+
+/** Red, green and blue, 0 to 255, in OKLab (Ottosson 2020), where equal steps look equal. */
+export function oklabOf([red, green, blue]: Three): Three {
+  const [r, g, b] = [linear(red), linear(green), linear(blue)];
+  const l = Math.cbrt(0.4122214708 * r + 0.5363325363 * g + 0.0514459929 * b);
+  const m = Math.cbrt(0.2119034982 * r + 0.6806995451 * g + 0.1073969566 * b);
+  const s = Math.cbrt(0.0883024619 * r + 0.2817188376 * g + 0.6299787005 * b);
+  return [
+    0.2104542553 * l + 0.793617785 * m - 0.0040720468 * s,
+    1.9779984951 * l - 2.428592205 * m + 0.4505937099 * s,
+    0.0259040371 * l + 0.7827717662 * m - 0.808675766 * s,
+  ];
+}
+
+function rgbOfOklab([lightness, a, b]: Three): Three {
+  const l = (lightness + 0.3963377774 * a + 0.2158037573 * b) ** 3;
+  const m = (lightness - 0.1055613458 * a - 0.0638541728 * b) ** 3;
+  const s = (lightness - 0.0894841775 * a - 1.291485548 * b) ** 3;
+  return [
+    gamma(4.0767416621 * l - 3.3077115913 * m + 0.2309699292 * s),
+    gamma(-1.2684380046 * l + 2.6097574011 * m - 0.3413193965 * s),
+    gamma(-0.0041960863 * l - 0.7034186147 * m + 1.707614701 * s),
+  ];
+}
+
+/** Red, green and blue of 256 colours from the first stop to the last, by equal steps of lightness. */
+export function mapOf(stops: readonly string[]): Uint8ClampedArray {
+  const points = stops.map((color) => oklabOf(rgbOf(color)));
+  const first = (points[0] as Three)[0];
+  const last = (points.at(-1) as Three)[0];
+  const out = new Uint8ClampedArray(COLORS * 3);
+  for (let i = 0; i < COLORS; i++) {
+    // By lightness and not by stop, so that equal steps of weight are equal steps of lightness.
+    const wanted = first + ((last - first) * i) / (COLORS - 1);
+    const rising = last > first;
+    let at = 0;
+    while (at < points.length - 2) {
+      const next = (points[at + 1] as Three)[0];
+      if (rising ? next >= wanted : next <= wanted) break;
+      at++;
+    }
+    const [from, to] = [points[at] as Three, points[at + 1] as Three];
+    const way = (wanted - from[0]) / (to[0] - from[0]);
+    const mixed = from.map((value, c) => value + (to[c as 0] - value) * way) as Three;
+    out.set(rgbOfOklab(mixed), i * 3);
+  }
+  return out;
+}
+
+const MAPS: Partial<Record<ThemeName, Uint8ClampedArray>> = {};
+
+/** The colours of a theme, from weak to strong: red, green and blue of 256 of them. */
+export function colorMap(theme: ThemeName): Uint8ClampedArray {
+  MAPS[theme] ??= mapOf(STOPS[theme]);
+  return MAPS[theme];
+}
+
+/** How far along its map a weight is, 0 to 1; null for no weight. */
+export function shareOf(weight: number, end: number, scale: ColorScale): number | null {
+  if (!(weight > 0)) return null;
+  const share = Math.min(1, weight / end);
+  if (scale === "linear") return share;
+  return Math.max(0, 1 - Math.log10(share) / Math.log10(LOG_FLOOR));
+}
+
+/** The weight at a share of the way. */
+export function weightAt(share: number, end: number, scale: ColorScale): number {
+  return scale === "linear" ? share * end : end * LOG_FLOOR ** (1 - share);
+}
+
+/** The colour of a share of the way, opaque. */
+export function colorAt(theme: ThemeName, share: number): [number, number, number, number] {
+  const map = colorMap(theme);
+  const at = 3 * Math.round(share * (COLORS - 1));
+  return [map[at] as number, map[at + 1] as number, map[at + 2] as number, 255];
+}
+
+/** Pixels of cells: without weight transparent, and where nothing has come yet `unknown`. */
+export function pixelsOf(
+  values: Float32Array,
+  theme: ThemeName,
+  end: number,
+  scale: ColorScale,
+  unknown: string,
+): Uint8ClampedArray<ArrayBuffer> {
+  const pixels = new Uint8ClampedArray(values.length * 4);
+  const map = colorMap(theme);
+  const waiting = rgbOf(unknown);
+  for (let i = 0; i < values.length; i++) {
+    const weight = values[i] as number;
+    if (weight === 0) continue;
+    const at = i * 4;
+    pixels[at + 3] = 255;
+    const share = shareOf(weight, end, scale);
+    if (share === null) {
+      pixels.set(waiting, at);
+      continue;
+    }
+    const from = 3 * Math.round(share * (COLORS - 1));
+    pixels[at] = map[from] as number;
+    pixels[at + 1] = map[from + 1] as number;
+    pixels[at + 2] = map[from + 2] as number;
+  }
+  return pixels;
+}

@@ -1,0 +1,248 @@
+/** Where cells, labels and bars of the matrix view stand. Pure functions. */
+
+import type { Range, TokenList } from "../../client/source";
+import { fontOf } from "../../draw/marks";
+import type { PatchShape } from "../../draw/patches";
+import { fitLabel, type Label, type Measure } from "../../ui/labels";
+import type { Place } from "../../ui/record";
+import { type Plan, type PlanState, planOf, type Room } from "./state";
+
+/** How labels of keys stand above their columns. */
+export type Slope = "level" | "slanted" | "upright";
+
+/** A side's labels. */
+export interface Labels {
+  /** Whether every token has its label; otherwise positions are told at some. */
+  tokens: boolean;
+  size: number;
+  /** Pixels that a label may take along its text. */
+  limit: number;
+  /** The longer side of a patch's picture; 0 where no token is a patch. */
+  picture: number;
+}
+
+export interface Layout {
+  plan: Plan;
+  width: number;
+  height: number;
+  /** The cells' upper left corner and size. */
+  left: number;
+  top: number;
+  cellsWidth: number;
+  cellsHeight: number;
+  queryLabels: Labels;
+  keyLabels: Labels & { slope: Slope };
+  /** Pixels that bars may take below and on the right; none where there is no bar. */
+  barsBelow: number;
+  barsBeside: number;
+  /** What cells had room for. */
+  room: Room;
+}
+
+export interface LayoutInput {
+  place: Place;
+  state: PlanState;
+  width: number;
+  mostHeight: number;
+  ratio: number;
+  /** Whether the bars of a pinned query, below, and of a pinned key, beside, are drawn. */
+  below: boolean;
+  beside: boolean;
+  /** How wide patches are to their height; null where a side has none. */
+  shapes?: Record<"query" | "key", PatchShape | null>;
+  measure: Measure;
+}
+
+/** A token has its label where its row or column is so thick. */
+export const LEAST_LABEL_STEP = 9;
+const LARGEST_LABEL = 13;
+const SMALLEST_LABEL = 8.5;
+/** From here on labels of keys lean, which reads better than upright. */
+const SLANTED_STEP = 17;
+const SLANT = Math.SQRT1_2;
+export const AXIS_NAME = 22;
+export const GAP = 8;
+/** Room for numbers of positions. */
+const NUMBERS_LEFT = 60;
+const NUMBERS_TOP = 18;
+const BARS = 62;
+const BARS_WIDTH = 120;
+/** From this width on there is room for bars beside the cells. */
+const WITH_BARS_BESIDE = 720;
+const TITLE = 20;
+const LEAST_CELLS = 120;
+const LEAST_LEFT = 48;
+const MOST_LEAN = 60;
+const ROUNDS = 3;
+const LARGEST_PICTURE = 32;
+
+function sizeOf(step: number): number {
+  return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
+}
+
+const widths = new WeakMap<TokenList, Map<string, number>>();
+/** Tokens that are measured at most: of a long text those of most characters. */
+const MEASURED = 2000;
+
+function longestOf(texts: readonly string[]): readonly number[] {
+  const all = texts.map((_, token) => token);
+  if (texts.length <= MEASURED) return all;
+  const lengths = texts.map((text) => text.length);
+  return all.sort((a, b) => (lengths[b] as number) - (lengths[a] as number)).slice(0, MEASURED);
+}
+
+/** The widest label of a side, kept: it must not change while the matrix is panned. */
+function widest(
+  tokens: TokenList,
+  size: number,
+  limit: number,
+  measure: Measure,
+  shapeOf?: PatchShape | null,
+): number {
+  const key = `${size} ${limit}`;
+  const known = widths.get(tokens) ?? new Map<string, number>();
+  widths.set(tokens, known);
+  let found = known.get(key);
+  if (found === undefined) {
+    const font = fontOf({ size, font: "token" });
+    const width = (token: number): number =>
+      fitLabel(tokens.text[token] as string, limit, font, measure).width;
+    found = longestOf(tokens.text)
+      .filter((token) => (shapeOf?.(token) ?? null) === null)
+      .reduce((most, token) => Math.max(most, width(token)), 0);
+    known.set(key, found);
+  }
+  return found;
+}
+
+export function labelOf(text: string, labels: Labels, measure: Measure, bold = false): Label {
+  return fitLabel(text, labels.limit, fontOf({ size: labels.size, font: "token", bold }), measure);
+}
+
+/** Places everything. */
+export function layOut(input: LayoutInput): Layout {
+  const { place, state, width, measure, ratio, shapes } = input;
+  const narrow = width < 560;
+  const limit = narrow ? 64 : 110;
+  const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
+  const beside = input.beside && barRoom > 0;
+  // Whether labels fit depends on the cells, and the cells' room on the labels.
+  let labelled = { rows: true, columns: true };
+  let sizes = { rows: LARGEST_LABEL, columns: LARGEST_LABEL };
+  let layout: Layout | null = null;
+  for (let round = 0; round < ROUNDS; round++) {
+    const queryWidth = widest(place.queries, sizes.rows, limit, measure, shapes?.query);
+    const keyWidth = widest(place.keys, sizes.columns, limit, measure, shapes?.key);
+    const left = (labelled.rows ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT) + GAP;
+    const lean = !narrow && labelled.columns ? keyWidth * SLANT : 0;
+    // Kept also where there are no bars yet: a pin must not move the cells.
+    const right = Math.max(barRoom, Math.min(lean, MOST_LEAN), GAP);
+    const room = {
+      width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
+      height: Math.max(LEAST_CELLS, input.mostHeight),
+    };
+    const plan = planOf(place, state, room, ratio);
+    const step = { rows: tokenStep(plan, "rows"), columns: tokenStep(plan, "columns") };
+    const fits = {
+      rows: step.rows >= LEAST_LABEL_STEP,
+      columns: step.columns >= LEAST_LABEL_STEP,
+    };
+    const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
+    const cellsWidth = plan.columns.cells * plan.columns.cell;
+    const cellsHeight = plan.rows.cells * plan.rows.cell;
+    const pictured = (shapeOf: PatchShape | null | undefined, each: number): number =>
+      shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PICTURE, each - 2)) : 0;
+    const queryPicture = pictured(shapes?.query, step.rows);
+    const queryLabels = { tokens: fits.rows, size: next.rows, limit, picture: queryPicture };
+    const widestKey = widest(place.keys, next.columns, limit, measure, shapes?.key);
+    const slope: Slope =
+      widestKey <= step.columns - 4
+        ? "level"
+        : // Leaning over a patch's picture a text would hide it.
+          step.columns >= SLANTED_STEP && !narrow && !shapes?.key
+          ? "slanted"
+          : "upright";
+    const picture = pictured(shapes?.key, step.columns);
+    const keyLabels = { tokens: fits.columns, size: next.columns, limit, picture, slope };
+    const text = !fits.columns
+      ? NUMBERS_TOP
+      : slope === "level"
+        ? next.columns + 6
+        : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
+    const above = fits.columns ? Math.max(text, picture + GAP + 4) : text;
+    const top = Math.ceil(AXIS_NAME + above);
+    const below = input.below ? BARS : beside ? TITLE : 0;
+    // In the middle, unless that leaves too little for the bars on the right.
+    const spare = width - left - cellsWidth;
+    const before = Math.max(0, Math.min(spare / 2, spare - right));
+    layout = {
+      plan,
+      width,
+      height: Math.ceil(top + cellsHeight + below + 6),
+      left: Math.round(left + before),
+      top,
+      cellsWidth,
+      cellsHeight,
+      queryLabels,
+      keyLabels,
+      barsBelow: input.below ? BARS : 0,
+      barsBeside: beside ? barRoom : 0,
+      room,
+    };
+    const settled =
+      fits.rows === labelled.rows &&
+      fits.columns === labelled.columns &&
+      next.rows === sizes.rows &&
+      next.columns === sizes.columns;
+    if (settled) break;
+    // Once without labels stays without: their room would take them away again.
+    labelled = { rows: labelled.rows && fits.rows, columns: labelled.columns && fits.columns };
+    sizes = next;
+  }
+  return layout as Layout;
+}
+
+/** Pixels of a token along a side. */
+export function tokenStep(plan: Plan, side: "rows" | "columns"): number {
+  const axis = plan[side];
+  return axis.cell / 2 ** axis.level;
+}
+
+/** The middle of a token, along the picture. */
+export function middleOf(layout: Layout, side: "rows" | "columns", token: number): number {
+  const start = side === "rows" ? layout.top : layout.left;
+  return start + (token - layout.plan[side].window[0] + 0.5) * tokenStep(layout.plan, side);
+}
+
+/** Positions at which numbers stand, at least `apart` pixels from each other. */
+export function ticks(window: Range, step: number, apart: number): number[] {
+  const least = apart / step;
+  const power = 10 ** Math.floor(Math.log10(Math.max(1, least)));
+  const every = [1, 2, 5, 10].map((factor) => factor * power).find((each) => each >= least) ?? 1;
+  const out: number[] = [];
+  for (let at = Math.ceil(window[0] / every) * every; at < window[1]; at += every) out.push(at);
+  return out;
+}
+
+/** The cell under a point, by its place in the grid; one of the two where it is on a label. */
+export function cellAt(
+  layout: Layout,
+  x: number,
+  y: number,
+): { row: number | null; column: number | null } | null {
+  const { plan, left, top, cellsWidth, cellsHeight } = layout;
+  const inRows = y >= top && y < top + cellsHeight;
+  const inColumns = x >= left && x < left + cellsWidth;
+  const row = inRows ? Math.floor((y - top) / plan.rows.cell) : null;
+  const column = inColumns ? Math.floor((x - left) / plan.columns.cell) : null;
+  if (row !== null && column !== null) return { row, column };
+  if (row !== null && x < left && x > left - GAP - layout.queryLabels.limit) {
+    return { row, column: null };
+  }
+  if (column !== null && y < top && y > AXIS_NAME - 4) return { row: null, column };
+  // Bars belong to the column or the row that they stand in.
+  if (column !== null && layout.barsBelow > 0 && y >= top + cellsHeight)
+    return { row: null, column };
+  if (row !== null && layout.barsBeside > 0 && x >= left + cellsWidth) return { row, column: null };
+  return null;
+}

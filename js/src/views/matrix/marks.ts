@@ -1,0 +1,434 @@
+/** The marks of the matrix view: cells, labels, what is pinned and what is pointed at. */
+
+import type { Range, TokenList } from "../../client/source";
+import { measureText } from "../../draw/canvas";
+import { fontOf, type Mark, type TextMark } from "../../draw/marks";
+import { formatWeight } from "../../ui/captions";
+import { answerStart } from "../../ui/generated-token/state";
+import type { Images } from "../../ui/image/images";
+import type { Palette, ThemeName } from "../../ui/palette";
+import { barsBelowMarks, barsBesideMarks } from "./bars";
+import { colorAt, oklabOf, pixelsOf, shareOf } from "./colors";
+import {
+  AXIS_NAME,
+  GAP,
+  type Labels,
+  type Layout,
+  labelOf,
+  middleOf,
+  ticks,
+  tokenStep,
+} from "./layout";
+import { liftedPatch, patchLabel, stripMarks } from "./patches";
+import { type Axis, type ColorScale, cellOf, tokensOf } from "./state";
+import type { Grid } from "./tiles";
+
+/** A row, a column or a cell of the grid. */
+export interface CellAt {
+  row: number | null;
+  column: number | null;
+}
+
+/** A query, a key or both. */
+export interface TokensAt {
+  query: number | null;
+  key: number | null;
+}
+
+/** The weights of a pinned query to the keys in sight, or of a pinned key to the queries. */
+export interface Line {
+  token: number;
+  window: Range;
+  values: Float32Array;
+  error: number;
+}
+
+/** Everything that the picture shows. */
+export interface Picture {
+  layout: Layout;
+  palette: Palette;
+  theme: ThemeName;
+  grid: Grid;
+  scale: ColorScale;
+  /** The weight that the scale ends at, and whether there are larger ones. */
+  end: number;
+  beyond: boolean;
+  queries: TokenList;
+  keys: TokenList;
+  /** Of which tokens may be patches. */
+  images: Images;
+  token: number | null;
+  key: number | null;
+  row: Line | null;
+  column: Line | null;
+  hovered: CellAt | null;
+  cursor: TokensAt | null;
+  /** Tokens whose text holds this are marked. */
+  search: string;
+}
+
+/** Cells that hold a number. */
+const NUMBER_CELL = 30;
+const NUMBER_SIZE = 10;
+const LEAST_NUMBER = 0.005;
+const TICK_SIZE = 10.5;
+const TICKS_APART_ACROSS = 44;
+const TICKS_APART_DOWN = 26;
+
+/** What does not follow the pointer: the cells and what is written into them. */
+export function backMarks(picture: Picture): Mark[] {
+  const { layout, palette, grid, theme, end, scale } = picture;
+  const { left, top, cellsWidth, cellsHeight } = layout;
+  const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
+  const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule);
+  return [
+    { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows },
+    ...numberMarks(picture),
+    ...borderMarks(picture),
+    {
+      kind: "rect",
+      x: left - 0.5,
+      y: top - 0.5,
+      width: cellsWidth + 1,
+      height: cellsHeight + 1,
+      stroke: palette.rule,
+    },
+  ];
+}
+
+/** Weights in their cells, where there is room. */
+function numberMarks(picture: Picture): Mark[] {
+  const { layout, grid, theme, end, scale } = picture;
+  const { rows, columns } = layout.plan;
+  if (rows.level > 0 || columns.level > 0) return [];
+  if (rows.cell < 20 || columns.cell < NUMBER_CELL) return [];
+  const marks: Mark[] = [];
+  for (let row = 0; row < grid.rows; row++) {
+    for (let column = 0; column < grid.columns; column++) {
+      const weight = grid.values[row * grid.columns + column] as number;
+      const share = shareOf(weight, end, scale);
+      if (share === null || weight < LEAST_NUMBER) continue;
+      const [red, green, blue] = colorAt(theme, share);
+      const light = oklabOf([red, green, blue])[0] > 0.62;
+      marks.push({
+        kind: "text",
+        text: formatWeight(weight).replace(/^0(?=\.)/, ""),
+        x: layout.left + (column + 0.5) * columns.cell,
+        y: layout.top + (row + 0.5) * rows.cell,
+        fill: light ? "#16181d" : "#ffffff",
+        size: NUMBER_SIZE,
+        font: "text",
+        align: "middle",
+      });
+    }
+  }
+  return marks;
+}
+
+/** Where tokens of one text end and those of the other begin. */
+export function borders(tokens: TokenList, window: Range): number[] {
+  const out: number[] = [];
+  let before: number | null = null;
+  for (let i = 0; i < tokens.sequence.length; i++) {
+    const now = tokens.sequence[i] ?? null;
+    if (now === null) continue;
+    if (before !== null && now !== before && i > window[0] && i < window[1]) out.push(i);
+    before = now;
+  }
+  return out;
+}
+
+function borderMarks(picture: Picture): Mark[] {
+  const { layout, palette, queries, keys } = picture;
+  const { left, top, cellsWidth, cellsHeight, plan } = layout;
+  const stroke = palette.muted;
+  const across = borders(queries, plan.rows.window).map((at) => {
+    const y = top + (at - plan.rows.window[0]) * tokenStep(plan, "rows");
+    return { kind: "line", x0: left - 4, y0: y, x1: left + cellsWidth, y1: y, stroke } as const;
+  });
+  const down = borders(keys, plan.columns.window).map((at) => {
+    const x = left + (at - plan.columns.window[0]) * tokenStep(plan, "columns");
+    return { kind: "line", x0: x, y0: top - 4, x1: x, y1: top + cellsHeight, stroke } as const;
+  });
+  return [...across, ...down, ...answerNames(picture)];
+}
+
+const NAME_SIZE = 11;
+
+/** The name of the text that the model produced, where no query looks ahead and cells are blank. */
+function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
+  const { left, top, cellsWidth, plan } = layout;
+  const { rows, columns } = plan;
+  const name = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
+  const [query, key] = [answerStart(queries), answerStart(keys)];
+  const marks: Mark[] = [];
+  if (!plan.stack.causal || query === null || key === null) return marks;
+  const across = middleOf(layout, "rows", query) - tokenStep(plan, "rows") / 2;
+  const down = middleOf(layout, "columns", key) - tokenStep(plan, "columns") / 2;
+  const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
+  // Only where cells ahead leave the room for it.
+  if (left + cellsWidth - down < 64) return marks;
+  if (inside(key, columns.window) && inside(key, rows.window)) {
+    marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
+  }
+  // In a thinner row the outline of a pin would run through it.
+  const room = tokenStep(plan, "rows") >= NAME_SIZE + 4;
+  if (room && inside(query, rows.window) && inside(query, columns.window)) {
+    const x = left + cellsWidth - 6;
+    marks.push({ ...name, size: NAME_SIZE, x, y: across + NAME_SIZE, align: "end" });
+  }
+  return marks;
+}
+
+/** The row and the column that stand out: under the pointer, or where the keyboard is. */
+export function focusOf(picture: Picture): CellAt | null {
+  const { hovered, cursor, layout } = picture;
+  if (hovered) return hovered;
+  if (!cursor) return null;
+  const { rows, columns } = layout.plan;
+  return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
+}
+
+/** What lies on top: labels, pins, and what is pointed at. */
+export function frontMarks(picture: Picture): Mark[] {
+  const { layout, palette, token, key } = picture;
+  const { rows, columns } = layout.plan;
+  const focus = focusOf(picture);
+  const pinned = { row: cellOf(rows, token), column: cellOf(columns, key) };
+  const marks: Mark[] = axisNames(picture);
+  const outline = (at: CellAt, stroke: string, strokeWidth: number): void => {
+    const grow = strokeWidth / 2;
+    const box = (x: number, y: number, width: number, height: number): Mark => ({
+      kind: "rect",
+      x: x - grow,
+      y: y - grow,
+      width: width + 2 * grow,
+      height: height + 2 * grow,
+      stroke,
+      strokeWidth,
+    });
+    const { left, top, cellsWidth, cellsHeight } = layout;
+    if (at.row !== null) marks.push(box(left, top + at.row * rows.cell, cellsWidth, rows.cell));
+    if (at.column !== null) {
+      marks.push(box(left + at.column * columns.cell, top, columns.cell, cellsHeight));
+    }
+  };
+  outline(pinned, pinColor(palette), 2);
+  if (focus) outline(focus, palette.ink, 1);
+  marks.push(...queryLabels(picture, focus?.row ?? null, pinned.row));
+  marks.push(...keyLabels(picture, focus?.column ?? null, pinned.column));
+  if (picture.row) marks.push(...barsBelowMarks(picture, picture.row));
+  if (picture.column) marks.push(...barsBesideMarks(picture, picture.column));
+  return marks;
+}
+
+/** A warm colour, which no weight has. */
+export function pinColor(palette: Palette): string {
+  return palette.heads[0] as string;
+}
+
+function axisNames({ layout, palette }: Picture): Mark[] {
+  const name = (text: string, x: number, y: number, align: "end" | "start"): TextMark => ({
+    kind: "text",
+    text,
+    x,
+    y,
+    fill: palette.muted,
+    size: 12,
+    font: "text",
+    align,
+  });
+  return [
+    name("query ↓", layout.left - GAP, layout.top - 13, "end"),
+    name("key →", layout.left, AXIS_NAME / 2 - 2, "start"),
+  ];
+}
+
+interface Look {
+  fill: string;
+  bold: boolean;
+}
+
+function lookOf(picture: Picture, special: Set<number>, index: number): Look {
+  return { fill: special.has(index) ? picture.palette.muted : picture.palette.ink, bold: false };
+}
+
+/** What a highlighted row or column is called: its token, or the positions of its tokens. */
+function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): string {
+  const [start, stop] = tokensOf(axis, cell);
+  if (stop - start > 1) return `${start}–${stop - 1}`;
+  return labelOf(tokens.text[start] ?? "", labels, measureText, true).text;
+}
+
+function queryLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
+  const { layout, palette, queries } = picture;
+  const { rows } = layout.plan;
+  const labels = layout.queryLabels;
+  const special = new Set(queries.special);
+  const x = layout.left - GAP;
+  const marks: Mark[] = [];
+  const write = (y: number, text: string, look: Look, size: number, font: "text" | "token") =>
+    marks.push({ kind: "text", text, x, y, size, font, align: "end", ...look });
+  const strong = (cell: number): Look => ({
+    fill: cell === pinned ? (palette.headTexts[0] as string) : palette.ink,
+    bold: true,
+  });
+  if (labels.tokens) {
+    for (let index = rows.window[0]; index < rows.window[1]; index++) {
+      const cell = index - rows.window[0];
+      const look =
+        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
+      const { text } = labelOf(queries.text[index] ?? "", labels, measureText, look.bold);
+      const pictured = patchLabel(picture, "query", index, look.bold ? look.fill : null);
+      if (pictured) {
+        marks.push(...pictured);
+        continue;
+      }
+      const y = middleOf(layout, "rows", index);
+      if (isFound(picture, queries.text[index])) marks.push(foundMark(picture, text, x, y, labels));
+      write(y, text, look, labels.size, "token");
+    }
+    return marks;
+  }
+  marks.push(...stripMarks(picture, "query"));
+  const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
+  const yOf = (cell: number): number => layout.top + (cell + 0.5) * rows.cell;
+  for (const at of ticks(rows.window, tokenStep(layout.plan, "rows"), TICKS_APART_DOWN)) {
+    const y = middleOf(layout, "rows", at);
+    marks.push({
+      kind: "line",
+      x0: layout.left - 5,
+      y0: y,
+      x1: layout.left - 1,
+      y1: y,
+      stroke: palette.muted,
+    });
+    if (lifted.some((cell) => Math.abs(yOf(cell) - y) < 13)) continue;
+    write(y, String(at), { fill: palette.muted, bold: false }, TICK_SIZE, "text");
+  }
+  for (const cell of new Set(lifted)) {
+    const near =
+      cell === pinned &&
+      focus !== null &&
+      focus !== pinned &&
+      Math.abs(yOf(focus) - yOf(cell)) < 12;
+    if (near) continue;
+    const lifted = liftedPatch(picture, "query", tokensOf(rows, cell)[0], strong(cell).fill);
+    if (lifted && rows.level === 0) {
+      marks.push(...lifted);
+      continue;
+    }
+    const narrow = { ...labels, size: 12, limit: 52 };
+    write(yOf(cell), nameOf(rows, cell, queries, narrow), strong(cell), 12, "token");
+  }
+  return marks;
+}
+
+function isFound(picture: Picture, text: string | undefined): boolean {
+  return picture.search !== "" && (text ?? "").toLowerCase().includes(picture.search);
+}
+
+function foundMark(picture: Picture, text: string, x: number, y: number, labels: Labels): Mark {
+  const width = measureText(text, fontOf({ size: labels.size, font: "token" }));
+  const fill = picture.palette.found;
+  const height = labels.size + 3;
+  return {
+    kind: "rect",
+    x: x - width - 2,
+    y: y - height / 2,
+    width: width + 4,
+    height,
+    fill,
+    radius: 3,
+  };
+}
+
+function keyLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
+  const { layout, palette, keys } = picture;
+  const { columns } = layout.plan;
+  const labels = layout.keyLabels;
+  const special = new Set(keys.special);
+  const y = layout.top - GAP + 2;
+  const marks: Mark[] = [];
+  const strong = (cell: number): Look => ({
+    fill: cell === pinned ? (palette.headTexts[0] as string) : palette.ink,
+    bold: true,
+  });
+  if (labels.tokens) {
+    for (let index = columns.window[0]; index < columns.window[1]; index++) {
+      const cell = index - columns.window[0];
+      const look =
+        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
+      if (look.bold === false && isFound(picture, keys.text[index])) look.bold = true;
+      const { text } = labelOf(keys.text[index] ?? "", labels, measureText, look.bold);
+      const pictured = patchLabel(picture, "key", index, look.bold ? look.fill : null);
+      if (pictured) {
+        marks.push(...pictured);
+        continue;
+      }
+      const x = middleOf(layout, "columns", index);
+      const { size } = labels;
+      const placed: Pick<TextMark, "align" | "rotate" | "x" | "y"> =
+        labels.slope === "level"
+          ? { x, y: y - 3, align: "middle" }
+          : { x, y, align: "start", rotate: labels.slope === "slanted" ? -45 : -90 };
+      marks.push({ kind: "text", text, size, font: "token", ...look, ...placed });
+    }
+    return marks;
+  }
+  marks.push(...stripMarks(picture, "key"));
+  const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
+  const xOf = (cell: number): number => layout.left + (cell + 0.5) * columns.cell;
+  const named = [...new Set(lifted)].map((cell) => {
+    const text = nameOf(columns, cell, keys, { ...labels, size: 12, limit: 110 });
+    const width = measureText(text, fontOf({ size: 12, font: "token", bold: true }));
+    const half = width / 2;
+    // Clear of the name of the other axis.
+    const x = Math.max(layout.left + half - 3, Math.min(layout.width - half - 2, xOf(cell)));
+    return { cell, text, x, half };
+  });
+  const last = named.at(-1);
+  for (const at of ticks(columns.window, tokenStep(layout.plan, "columns"), TICKS_APART_ACROSS)) {
+    const x = middleOf(layout, "columns", at);
+    marks.push({
+      kind: "line",
+      x0: x,
+      y0: layout.top - 5,
+      x1: x,
+      y1: layout.top - 1,
+      stroke: palette.muted,
+    });
+    if (named.some((each) => Math.abs(each.x - x) < each.half + 18)) continue;
+    const look = { fill: palette.muted, bold: false };
+    marks.push({
+      kind: "text",
+      text: String(at),
+      x,
+      y: layout.top - 13,
+      size: TICK_SIZE,
+      font: "text",
+      align: "middle",
+      ...look,
+    });
+  }
+  for (const each of named) {
+    const hidden = last && each !== last && Math.abs(last.x - each.x) < last.half + each.half + 6;
+    if (hidden) continue;
+    const lifted = liftedPatch(picture, "key", tokensOf(columns, each.cell)[0], palette.ink);
+    if (lifted && columns.level === 0) {
+      marks.push(...lifted);
+      continue;
+    }
+    marks.push({
+      kind: "text",
+      text: each.text,
+      x: each.x,
+      y: layout.top - 13,
+      size: 12,
+      font: "token",
+      align: "middle",
+      ...strong(each.cell),
+    });
+  }
+  return marks;
+}

@@ -1,0 +1,381 @@
+/** The matrix itself: two canvases, the pointer, the keyboard, and the number beside it. */
+
+import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+import { formatSmall, formatWeight, quoted } from "../../ui/captions";
+import { toggleHead } from "../../ui/controls/heads";
+import { stepLayer } from "../../ui/controls/layers";
+import { roundedUp } from "../../ui/csv";
+import type { ViewContext } from "../../ui/define-view";
+import { type Hint, ScenePlot } from "../../ui/plot";
+import { assign } from "../../ui/state";
+import { nothingInWords, pooledInWords, sentence } from "./captions";
+import { cellAt } from "./layout";
+import type { CellAt, Picture } from "./marks";
+import { cellOf, type MatrixState, movedBy, type Plan, tokensOf } from "./state";
+import type { Exact, MatrixModel } from "./store";
+
+interface PlotProps {
+  context: ViewContext<MatrixState>;
+  model: MatrixModel;
+}
+
+/** The pointer rests so long before an exact weight is asked for, in milliseconds. */
+const REST = 120;
+/** A drag begins after so many pixels; before, it is a click. */
+const DRAG = 4;
+/** Wheel and pinch add up to this before a step is made. */
+const WHEEL_STEP = 40;
+
+function tokensInWords(plan: Plan, side: "query" | "key", cell: number): string {
+  const axis = side === "query" ? plan.rows : plan.columns;
+  const { text } = side === "query" ? plan.queries : plan.keys;
+  const [start, stop] = tokensOf(axis, cell);
+  if (stop - start === 1) return `${quoted(text[start] ?? "")} (${start})`;
+  return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
+}
+
+/** A weight with as many decimals as it is exact to. */
+function told(exact: Exact): string {
+  if (exact.error === 0 && exact.weight < 5e-4) return formatSmall(exact.weight);
+  return formatWeight(exact.weight, exact.error > 0 ? 3 : 5);
+}
+
+/** How far off a number may be: what an exported page carries is rounded, or spread evenly. */
+function within(error: number): string {
+  return error > 0 ? ` ± ${roundedUp(error)}` : "";
+}
+
+/** What is said about the cell or the label under the pointer. */
+export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
+  const { plan } = picture.layout;
+  if (at.row === null || at.column === null) {
+    const side = at.row !== null ? "query" : "key";
+    const cell = (at.row ?? at.column) as number;
+    const axis = side === "query" ? plan.rows : plan.columns;
+    const { text } = side === "query" ? plan.queries : plan.keys;
+    const [start, stop] = tokensOf(axis, cell);
+    const title =
+      stop - start === 1
+        ? `${quoted(text[start] ?? "")}, ${side} ${start}`
+        : tokensInWords(plan, side, cell);
+    return { title, rows: [] };
+  }
+  const title = `${tokensInWords(plan, "query", at.row)} → ${tokensInWords(plan, "key", at.column)}`;
+  const value = picture.grid.values[at.row * picture.grid.columns + at.column] as number;
+  const what = pooledInWords(plan, at.row, at.column);
+  const weight = Number.isNaN(value)
+    ? "on its way"
+    : what === "" && exact
+      ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
+      : value === 0
+        ? `weight  ${nothingInWords(picture.grid)}`
+        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(picture.grid.error)}${picture.grid.estimate ? ", estimate" : ""}`;
+  const rows = [{ color: "", text: weight, meant: true }];
+  if (what !== "") rows.push({ color: "", text: what, meant: false });
+  return { title, rows };
+}
+
+export function MatrixPlot({ context, model }: PlotProps) {
+  const plot = useRef<HTMLDivElement>(null);
+  const pointer = useSignal<{ x: number; y: number } | null>(null);
+  const exact = useSignal<(Exact & { at: string }) | null>(null);
+  const { state } = context;
+  const drag = useRef<{
+    x: number;
+    y: number;
+    rows: [number, number];
+    columns: [number, number];
+    moved: boolean;
+  } | null>(null);
+  const wheel = useRef(0);
+  const place = useComputed(() => {
+    const drawn = model.picture.value?.layout.plan;
+    return model.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
+  });
+
+  useSignalEffect(() => {
+    const estimate = model.picture.value?.grid.estimate;
+    if (!estimate) context.root.removeAttribute("data-attnviz-estimate");
+    else context.root.setAttribute("data-attnviz-estimate", `${estimate.queries}/${estimate.of}`);
+  });
+
+  const positionOf = (event: MouseEvent): { x: number; y: number } => {
+    const box = plot.current?.getBoundingClientRect();
+    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
+    return { x, y: event.clientY - (box?.top ?? 0) };
+  };
+  const at = (event: MouseEvent): CellAt | null => {
+    const now = model.picture.peek();
+    const { x, y } = positionOf(event);
+    return now && cellAt(now.layout, x, y);
+  };
+  const nameOf = (cell: CellAt | null): string => {
+    const plan = model.picture.peek()?.layout.plan;
+    return JSON.stringify([
+      cell,
+      plan?.layer,
+      plan?.heads,
+      plan?.rows.window,
+      plan?.columns.window,
+    ]);
+  };
+
+  // The carried weight is told at once, and the record's own as soon as the pointer rests.
+  useEffect(() => {
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let controller = new AbortController();
+    const stop = model.hovered.subscribe((cell) => {
+      clearTimeout(timer);
+      controller.abort();
+      if (!cell || cell.row === null || cell.column === null) return;
+      const picture = model.picture.peek();
+      if (!picture || picture.grid.error === 0) return;
+      const { plan } = picture.layout;
+      if (plan.rows.level > 0 || plan.columns.level > 0) return;
+      const { row, column } = cell;
+      timer = setTimeout(() => {
+        controller = new AbortController();
+        const name = nameOf(cell);
+        model
+          .weight(plan.rows.window[0] + row, plan.columns.window[0] + column, controller.signal)
+          .then((found) => {
+            if (found.error === 0) exact.value = { ...found, at: name };
+          })
+          .catch(context.record.fail);
+      }, REST);
+    });
+    return () => {
+      clearTimeout(timer);
+      controller.abort();
+      stop();
+    };
+  }, []);
+
+  const zoomAt = (event: MouseEvent, nearer: boolean): void => {
+    const layout = model.picture.peek()?.layout;
+    if (!layout) return;
+    const { x, y } = positionOf(event);
+    const { plan, left, top, cellsWidth, cellsHeight } = layout;
+    const share = (value: number): number => Math.max(0, Math.min(1, value));
+    const along = (window: readonly [number, number], way: number): number =>
+      window[0] + share(way) * (window[1] - window[0]);
+    model.zoom(nearer, {
+      query: along(plan.rows.window, (y - top) / cellsHeight),
+      key: along(plan.columns.window, (x - left) / cellsWidth),
+    });
+  };
+
+  // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls the notebook.
+  useEffect(() => {
+    const element = plot.current;
+    if (!element) return;
+    const onWheel = (event: WheelEvent): void => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      wheel.current += event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
+      if (Math.abs(wheel.current) < WHEEL_STEP) return;
+      zoomAt(event, wheel.current < 0);
+      wheel.current = 0;
+    };
+    element.addEventListener("wheel", onWheel, { passive: false });
+    return () => element.removeEventListener("wheel", onWheel);
+  }, []);
+
+  const onPointerDown = (event: PointerEvent): void => {
+    if (event.button !== 0 || event.pointerType === "touch") return;
+    const plan = model.plan.peek();
+    if (!plan) return;
+    const { x, y } = positionOf(event);
+    drag.current = { x, y, rows: plan.rows.window, columns: plan.columns.window, moved: false };
+  };
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const from = drag.current;
+    const position = positionOf(event);
+    const plan = model.plan.peek();
+    if (from && plan && event.buttons === 0) drag.current = null;
+    else if (from && plan) {
+      const [dx, dy] = [position.x - from.x, position.y - from.y];
+      if (!from.moved && Math.hypot(dx, dy) >= DRAG) {
+        from.moved = true;
+        plot.current?.setPointerCapture(event.pointerId);
+      }
+      if (from.moved) {
+        const tokens = (by: number, axis: Plan["rows"]): number =>
+          -Math.round(by / axis.cell) * 2 ** axis.level;
+        model.hovered.value = null;
+        pointer.value = null;
+        assign(state, {
+          query_window: movedBy(plan.rows, from.rows, tokens(dy, plan.rows)),
+          key_window: movedBy(plan.columns, from.columns, tokens(dx, plan.columns)),
+        });
+        return;
+      }
+    }
+    const cell = at(event);
+    if (JSON.stringify(model.hovered.peek()) !== JSON.stringify(cell)) model.hovered.value = cell;
+    pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
+  };
+
+  const leave = (): void => {
+    model.hovered.value = null;
+    pointer.value = null;
+  };
+
+  /** Pins what a cell stands for, or takes the pins away where they already are. */
+  const pin = (cell: CellAt): void => {
+    const plan = model.picture.peek()?.layout.plan;
+    if (!plan) return;
+    const first = (axis: Plan["rows"], index: number | null): number | null =>
+      index === null ? null : tokensOf(axis, index)[0];
+    const query = first(plan.rows, cell.row);
+    const key = first(plan.columns, cell.column);
+    pinTokens(query, key, plan);
+  };
+  const pinTokens = (query: number | null, key: number | null, plan: Plan): void => {
+    const same = (axis: Plan["rows"], one: number | null, other: number | null): boolean =>
+      one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
+    const there =
+      same(plan.rows, query, state.token.peek()) && same(plan.columns, key, state.key.peek());
+    assign(state, {
+      ...(query === null ? {} : { token: there ? null : query }),
+      ...(key === null ? {} : { key: there ? null : key }),
+    });
+  };
+
+  const onClick = (event: MouseEvent): void => {
+    const moved = drag.current?.moved ?? false;
+    drag.current = null;
+    if (moved || event.detail > 1) return;
+    const cell = at(event);
+    if (cell) pin(cell);
+  };
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    if (!handleKey(event.key, event.shiftKey)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  const moveCursor = (down: number, across: number): void => {
+    const plan = model.plan.peek();
+    if (!plan) return;
+    const here = model.cursor.peek();
+    const step = (axis: Plan["rows"], from: number | null | undefined, by: number): number => {
+      const each = 2 ** axis.level;
+      if (from === null || from === undefined) return axis.window[0];
+      const cell = Math.floor(from / each) * each + by * each;
+      return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
+    };
+    // The first press only shows where the keyboard is: at what is pinned, or at the corner.
+    const query = here ? step(plan.rows, here.query, down) : (plan.token ?? plan.rows.window[0]);
+    const key = here ? step(plan.columns, here.key, across) : (plan.key ?? plan.columns.window[0]);
+    model.hovered.value = null;
+    model.cursor.value = { query, key };
+    const follow = (axis: Plan["rows"], token: number): number => {
+      if (token < axis.window[0]) return token - axis.window[0];
+      return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
+    };
+    const [byRows, byColumns] = [follow(plan.rows, query), follow(plan.columns, key)];
+    if (byRows !== 0 || byColumns !== 0) model.pan(byRows, byColumns);
+  };
+
+  const handleKey = (key: string, shift: boolean): boolean => {
+    const plan = model.plan.peek();
+    if (!plan) return false;
+    const cursor = model.cursor.peek();
+    const far = shift ? 10 : 1;
+    const anchor =
+      cursor?.query != null && cursor.key != null
+        ? { query: cursor.query + 0.5, key: cursor.key + 0.5 }
+        : undefined;
+    switch (key) {
+      case "ArrowDown":
+        moveCursor(far, 0);
+        return true;
+      case "ArrowUp":
+        moveCursor(-far, 0);
+        return true;
+      case "ArrowLeft":
+        moveCursor(0, -far);
+        return true;
+      case "ArrowRight":
+        moveCursor(0, far);
+        return true;
+      case "+":
+      case "=":
+        model.zoom(true, anchor);
+        return true;
+      case "-":
+      case "_":
+        model.zoom(false, anchor);
+        return true;
+      case "Home":
+        model.fit();
+        return true;
+      case "Enter":
+      case " ":
+        if (cursor) pinTokens(cursor.query, cursor.key, plan);
+        return true;
+      case "Escape":
+        model.cursor.value = null;
+        assign(state, { token: null, key: null });
+        return true;
+      case "PageUp":
+      case "[":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, -1) });
+        return true;
+      case "PageDown":
+      case "]":
+        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, 1) });
+        return true;
+      case "n":
+        assign(state, { heads: [] });
+        return true;
+      case "f":
+        context.root.querySelector<HTMLInputElement>(".av-find input")?.focus();
+        return true;
+      default: {
+        const head = /^\d$/.test(key) ? Number(key) : -1;
+        if (!plan.kept.includes(head)) return false;
+        assign(state, { heads: toggleHead(state.heads.peek(), head) });
+        return true;
+      }
+    }
+  };
+
+  const hint = useComputed<Hint | null>(() => {
+    const [cell, where, picture] = [model.hovered.value, pointer.value, model.picture.value];
+    if (!cell || !where || !picture) return null;
+    const known = exact.value?.at === nameOf(cell) ? exact.value : null;
+    return { ...hintOf(picture, cell, known), ...where };
+  });
+  const label = useComputed(() => (model.said.value ? sentence(model.said.value) : "Loading"));
+
+  return (
+    <ScenePlot
+      scene={model.scene}
+      place={place}
+      onDrawn={context.setDrawn}
+      kind="attention matrix"
+      label={label.value}
+      plot={plot}
+      hint={hint.value}
+      width={context.width.value}
+      events={{
+        onPointerDown,
+        onPointerMove,
+        onPointerLeave: leave,
+        onClick,
+        onDblClick: (event: MouseEvent) => zoomAt(event, !event.shiftKey),
+        onKeyDown,
+        onBlur: () => {
+          model.cursor.value = null;
+        },
+      }}
+    />
+  );
+}

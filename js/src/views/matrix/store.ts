@@ -1,0 +1,420 @@
+/** The matrix view's live state: from its traits to what is drawn, as signals. */
+
+import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import type { Range, Source, TileRequest } from "../../client/source";
+import { measureText } from "../../draw/canvas";
+import type { Mark, Scene } from "../../draw/marks";
+import { shapesOf } from "../../draw/patches";
+import type { ViewContext } from "../../ui/define-view";
+import { imagesDrawn } from "../../ui/image/images";
+import { type Scaling, scaleEnd } from "../../ui/scale";
+import { assign } from "../../ui/state";
+import { type Said, summary } from "./captions";
+import { type Layout, layOut } from "./layout";
+import {
+  backMarks,
+  type CellAt,
+  frontMarks,
+  type Line,
+  type Picture,
+  type TokensAt,
+} from "./marks";
+import {
+  goesOn,
+  isLarge,
+  isPooled,
+  isWhole,
+  type MatrixState,
+  movedBy,
+  type Plan,
+  tileLevel,
+  tileSetOf,
+  tilesOf,
+  wantedTiles,
+  zoomed,
+} from "./state";
+import { composeGrid, type Grid, Tiles } from "./tiles";
+
+export interface MatrixModel {
+  /** What the state asks for. */
+  plan: ReadonlySignal<Plan | null>;
+  /** What is drawn without pins and pointer, which may still be of a moment ago. */
+  ground: ReadonlySignal<Picture | null>;
+  /** The same with both. */
+  picture: ReadonlySignal<Picture | null>;
+  scene: ReadonlySignal<Scene | null>;
+  /** What the sentences are made of. */
+  said: ReadonlySignal<Said | null>;
+  /** What is shown for who cannot see it; the pointer changes nothing about it. */
+  summary: ReadonlySignal<string>;
+  /** Whether what is drawn is what the state asks for, as fine as it should be. */
+  current: ReadonlySignal<boolean>;
+  /** Whether what is in sight is being computed to the end. */
+  going: ReadonlySignal<boolean>;
+  /** Stops that, or goes on. */
+  go: (on: boolean) => void;
+  hovered: Signal<CellAt | null>;
+  cursor: Signal<TokensAt | null>;
+  search: Signal<string>;
+  scaling: Signal<Scaling>;
+  /** A step nearer or farther; around a token of each side, or the middle of what is in sight. */
+  zoom: (nearer: boolean, anchor?: { query: number; key: number }) => void;
+  /** Whether nothing is to be seen from nearer. */
+  nearest: ReadonlySignal<boolean>;
+  /** Everything in sight. */
+  fit: () => void;
+  /** Moves what is in sight by whole tokens. */
+  pan: (queries: number, keys: number) => void;
+  /** Windows that have a token of a side in sight; none where it is. */
+  windowsAt: (side: "query" | "key", token: number) => Partial<MatrixState>;
+  /** Moves a token into sight, and the keyboard to it. */
+  show: (side: "query" | "key", token: number) => void;
+  /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
+  weight: (query: number, key: number, ended: AbortSignal) => Promise<Exact>;
+  /** What is shown, for print: nothing that the pointer brought. */
+  still: () => Picture | null;
+}
+
+/** One weight, or the mean of several heads' weights. */
+export interface Exact {
+  weight: number;
+  error: number;
+}
+
+/** The picture is no higher than this. */
+const MOST_HEIGHT = 640;
+const MOST_HEIGHT_EMBEDDED = 520;
+/** Below and beside the cells bars may need weights of so many keys and heads, and not of more. */
+const MOST_LINE_VALUES = 1_000_000;
+const WHOLE_LINE_VALUES = 50_000;
+
+/** The mean over heads of a piece. */
+function meanOf(matrices: readonly Float32Array[]): Float32Array {
+  const out = new Float32Array(matrices[0]?.length ?? 0);
+  for (const matrix of matrices) {
+    for (let i = 0; i < out.length; i++) {
+      out[i] = (out[i] as number) + (matrix[i] as number) / matrices.length;
+    }
+  }
+  return out;
+}
+
+/** The share of the cells with weight that a scale of means reaches. */
+const REACHED = 0.995;
+
+/** The weight that so many of the cells with weight do not exceed. */
+function quantile(values: Float32Array): number {
+  const sorted = values.filter((value) => value > 0).sort();
+  return sorted[Math.min(sorted.length - 1, Math.floor(sorted.length * REACHED))] ?? 0;
+}
+
+/** What a pinned token's line is asked for. */
+interface LineQuestion {
+  stack: string;
+  layer: number;
+  heads: number[];
+  token: number;
+  side: "query" | "key";
+  window: Range;
+}
+
+async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal): Promise<Line> {
+  const { stack, layer, heads, token, window } = asked;
+  const one: Range = [token, token + 1];
+  const [rows, columns] = asked.side === "query" ? [one, window] : [window, one];
+  const request = { stack, layer, heads, rows, columns, precision: "float32" as const };
+  const piece = await source.block(request, ended);
+  return { token, window, values: meanOf(piece.matrices), error: piece.error };
+}
+
+export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel {
+  const { source, state, record } = context;
+  const hovered = signal<CellAt | null>(null);
+  const cursor = signal<TokensAt | null>(null);
+  const search = signal("");
+  const scaling = signal<Scaling>("auto");
+  const tiles = new Tiles(source);
+  // Counts tiles that have come, so that what is drawn of them follows.
+  const arrivals = signal(0);
+
+  const layout = computed<Layout | null>(() => {
+    const place = record.place.value;
+    if (!place) return null;
+    const description = record.description.value;
+    return layOut({
+      place,
+      shapes: {
+        query: shapesOf(place.queries, description),
+        key: shapesOf(place.keys, description),
+      },
+      state: {
+        query_window: state.query_window.value,
+        key_window: state.key_window.value,
+        pair: state.pair.value,
+        pooled: state.pooled.value,
+      },
+      width: context.width.value,
+      mostHeight: context.embedded ? MOST_HEIGHT_EMBEDDED : MOST_HEIGHT,
+      ratio: globalThis.devicePixelRatio || 1,
+      below: place.token !== null,
+      beside: place.key !== null,
+      measure: measureText,
+    });
+  });
+  const plan = computed(() => layout.value?.plan ?? null);
+
+  // What the reader wants of these heads; until he says so, what takes minutes waits for him.
+  const wish = signal<{ of: string; on: boolean } | null>(null);
+  const shownHeads = (now: Plan): string => JSON.stringify([now.stack.name, now.layer, now.heads]);
+  const going = computed(() => {
+    const now = plan.value;
+    if (!now) return false;
+    return wish.value?.of === shownHeads(now) ? wish.value.on : goesOn(now);
+  });
+  // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
+  const tilesIn = (now: Plan): TileRequest[] =>
+    source.carrier.makesPages ? wantedTiles(now, going.value) : tilesOf(now);
+  const wanted = computed(() => plan.value && tilesIn(plan.value));
+  record.answer(wanted, (requests, ended) =>
+    tiles.load(requests, ended, () => {
+      arrivals.value++;
+    }),
+  );
+
+  // Until something of what is asked for has come, what was drawn stays.
+  let last: { layout: Layout; grid: Grid } | null = null;
+  const shown = computed(() => {
+    arrivals.value;
+    const next = layout.value;
+    if (!next) return null;
+    const grid = composeGrid(next.plan, tiles);
+    const cells = grid.rows * grid.columns;
+    if (grid.missing === cells) return last;
+    last = { layout: next, grid };
+    return last;
+  });
+
+  const lineable = (now: Plan, side: "query" | "key"): boolean => {
+    const grid = shown.value?.grid;
+    return side === "query" || !isLarge(now) || (grid?.fine === true && !grid.estimate);
+  };
+  const lineOf = (side: "query" | "key") => {
+    const question = computed<LineQuestion | null>(() => {
+      const now = plan.value;
+      const token = side === "query" ? now?.token : now?.key;
+      if (!now || token === null || token === undefined) return null;
+      // A key's weights take all that its queries' rows sum up to, which is known in the end.
+      if (!lineable(now, side)) return null;
+      const axis = side === "query" ? now.columns : now.rows;
+      const valuesOf = ([start, stop]: Range): number => (stop - start) * now.heads.length;
+      // Whole where that is little, so that panning asks for nothing.
+      const whole = valuesOf(axis.extent) <= WHOLE_LINE_VALUES && !(side === "key" && isLarge(now));
+      const window = whole ? axis.extent : axis.window;
+      if (valuesOf(window) > MOST_LINE_VALUES) return null;
+      const { stack, layer, heads } = now;
+      return { stack: stack.name, layer, heads, token, side, window };
+    });
+    const answered = record.answer(question, (asked, ended) => loadLine(source, asked, ended));
+    return computed(() => {
+      const had = answered.value;
+      const fits = had && JSON.stringify(had.question) === JSON.stringify(question.value);
+      return fits ? had.answer : null;
+    });
+  };
+  const row = lineOf("query");
+  const column = lineOf("key");
+
+  const largest = computed(() => {
+    const values = shown.value?.grid.values ?? new Float32Array(0);
+    return values.reduce((most, value) => (value > most ? value : most), 0);
+  });
+
+  // Means of many weights are small but for a few, which would leave all others pale.
+  const most = computed(() => {
+    const now = shown.value;
+    const averaged = now && isPooled(now.layout.plan) && now.layout.plan.pooled === "mean";
+    return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
+  });
+
+  const ground = computed<Picture | null>(() => {
+    const now = shown.value;
+    if (!now) return null;
+    const end = scaleEnd(most.value, now.grid.maximum, scaling.value) || 1;
+    return {
+      ...now,
+      palette: context.palette.value,
+      theme: context.theme.value,
+      scale: state.color_scale.value,
+      end,
+      beyond: largest.value > end * 1.0001,
+      queries: now.layout.plan.queries,
+      keys: now.layout.plan.keys,
+      images: context.image?.images.value ?? [],
+      token: null,
+      key: null,
+      row: null,
+      column: null,
+      hovered: null,
+      cursor: null,
+      search: "",
+    };
+  });
+
+  // Of another stack the pins say nothing here.
+  const pinned = computed<Picture | null>(() => {
+    const now = ground.value;
+    if (!now) return null;
+    const same = plan.value?.stack.name === now.layout.plan.stack.name;
+    return {
+      ...now,
+      token: same ? (plan.value?.token ?? null) : null,
+      key: same ? (plan.value?.key ?? null) : null,
+      row: now.layout.barsBelow > 0 ? row.value : null,
+      column: now.layout.barsBeside > 0 ? column.value : null,
+      search: search.value.toLowerCase(),
+    };
+  });
+
+  const picture = computed<Picture | null>(
+    () => pinned.value && { ...pinned.value, hovered: hovered.value, cursor: cursor.value },
+  );
+
+  // Does not follow the pointer: the cells are coloured anew only when they change.
+  const back = computed<Mark[]>(() => (ground.value ? backMarks(ground.value) : []));
+
+  const scene = computed<Scene | null>(() => {
+    const now = picture.value;
+    return (
+      now && {
+        width: now.layout.width,
+        height: now.layout.height,
+        background: null,
+        back: back.value,
+        backOpacity: 1,
+        front: frontMarks(now),
+      }
+    );
+  });
+
+  const said = computed<Said | null>(() => {
+    const now = shown.value;
+    const asked = plan.value;
+    if (!now || !asked) return null;
+    const { token, key } = asked;
+    return {
+      plan: now.layout.plan,
+      grid: now.grid,
+      token,
+      key,
+      row: row.value,
+      column: column.value,
+    };
+  });
+
+  const current = computed(() => {
+    const now = shown.value;
+    const asked = plan.value;
+    const whole = imagesDrawn(context);
+    if (!now || !asked || !now.grid.fine || !whole) return false;
+    const drawn = now.layout.plan;
+    const what = (each: Plan): unknown => [
+      tileSetOf(each),
+      tileLevel(each),
+      each.rows.window,
+      each.columns.window,
+    ];
+    if (JSON.stringify(what(drawn)) !== JSON.stringify(what(asked))) return false;
+    // Bars are part of the picture.
+    return (
+      (now.layout.barsBelow === 0 || row.value !== null) &&
+      (now.layout.barsBeside === 0 || column.value !== null || !lineable(asked, "key"))
+    );
+  });
+
+  const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
+  const windowsAt: MatrixModel["windowsAt"] = (side, token) => {
+    const now = plan.peek();
+    if (!now || isWhole(now)) return {};
+    const around = (axis: Plan["rows"]): Range | null => {
+      const { window } = axis;
+      if (token >= window[0] && token < window[1]) return null;
+      return movedBy(axis, window, token - Math.floor(middle(window)));
+    };
+    // Of the same tokens both sides are moved to it, so that its own row and column are seen.
+    const both = now.stack.key_tokens === null;
+    const query_window = side === "query" || both ? around(now.rows) : null;
+    const key_window = side === "key" || both ? around(now.columns) : null;
+    return { ...(query_window && { query_window }), ...(key_window && { key_window }) };
+  };
+
+  return {
+    plan,
+    ground,
+    picture,
+    scene,
+    said,
+    summary: computed(() => (said.value ? summary(said.value) : "")),
+    current,
+    going,
+    go: (on) => {
+      const now = plan.peek();
+      if (now) wish.value = { of: shownHeads(now), on };
+    },
+    hovered,
+    cursor,
+    search,
+    scaling,
+    zoom: (nearer, anchor) => {
+      const now = layout.peek();
+      if (!now) return;
+      const around = anchor ?? {
+        query: middle(now.plan.rows.window),
+        key: middle(now.plan.columns.window),
+      };
+      const windows = zoomed(now.plan, now.room, nearer, around);
+      if (windows) assign(state, windows);
+    },
+    nearest: computed(() => {
+      const now = layout.value;
+      return !now || zoomed(now.plan, now.room, true, { query: 0, key: 0 }) === null;
+    }),
+    fit: () => assign(state, { query_window: null, key_window: null }),
+    pan: (queries, keys) => {
+      const now = plan.peek();
+      if (!now) return;
+      assign(state, {
+        query_window: movedBy(now.rows, now.rows.window, queries),
+        key_window: movedBy(now.columns, now.columns.window, keys),
+      });
+    },
+    windowsAt,
+    show: (side, token) => {
+      const now = plan.peek();
+      if (!now) return;
+      assign(state, windowsAt(side, token));
+      const both = now.stack.key_tokens === null;
+      cursor.value = {
+        query: side === "query" || both ? token : null,
+        key: side === "key" || both ? token : null,
+      };
+    },
+    weight: async (query, key, ended) => {
+      const now = untracked(() => plan.value);
+      if (!now) throw new Error("Nothing is drawn yet, so there is no weight to tell.");
+      const { stack, layer, heads } = now;
+      const piece = await source.block(
+        {
+          stack: stack.name,
+          layer,
+          heads,
+          rows: [query, query + 1],
+          columns: [key, key + 1],
+          precision: "float32",
+        },
+        ended,
+      );
+      return { weight: meanOf(piece.matrices)[0] as number, error: piece.error };
+    },
+    still: () => pinned.peek(),
+  };
+}

@@ -1,0 +1,269 @@
+/** The tiles in hand, and what is drawn of them: a finer tile's place is held by a coarser one. */
+
+import { type Pooled, TILE } from "../../client/page/tiles";
+import { Recent } from "../../client/recent";
+import type { Piece, Source, TileRequest, TileWork } from "../../client/source";
+import { type Plan, type TileSet, tileLevel, tileSetOf } from "./state";
+
+/** Cells of what is in sight. */
+export interface Grid {
+  rows: number;
+  columns: number;
+  /** Row-major; NaN where no tile of any level has come yet. */
+  values: Float32Array;
+  /** The largest weight there can be. */
+  maximum: number;
+  error: number;
+  /** Cells that show nothing yet, and whether all that are shown are as fine as they should be. */
+  missing: number;
+  fine: boolean;
+  /** The largest of the weights that codes are relative to, where that is less than `maximum`. */
+  largest?: number;
+  /** Where not all queries in sight have been gone through. */
+  estimate?: Estimate;
+}
+
+export interface Estimate {
+  /** How many queries cells are made from, and how many they stand for. */
+  queries: number;
+  of: number;
+  /** Share of the work that is done, 0 to 1. */
+  progress: number;
+}
+
+const KEPT_BYTES = 64_000_000;
+/** Requests under way at once: the next while one is answered, and room for others' questions. */
+const AT_ONCE = 2;
+/** Milliseconds in which tiles are drawn together; those that only become better, less often. */
+const TOGETHER = 30;
+const BETTER = 400;
+/** No text that fits into a machine needs more. */
+const COARSEST = 24;
+
+function keyOf(set: TileSet, level: number, row: number, column: number): string {
+  return JSON.stringify([set.stack, set.layer, set.heads, set.pooled, level, row, column]);
+}
+
+/** Tiles that have come. */
+export class Tiles {
+  readonly #source: Source;
+  readonly #kept = new Recent<Piece>(KEPT_BYTES);
+  #coarsest = 0;
+
+  constructor(source: Source) {
+    this.#source = source;
+  }
+
+  /**
+   * Asks for tiles, and says when some have come.
+   *
+   * Those of a large matrix come as estimates first. They are asked for again by turns until they
+   * are exact, or what `requests` want; who aborts loses nothing that the kernel has done.
+   */
+  async load(
+    requests: readonly TileRequest[],
+    signal: AbortSignal,
+    onArrival: () => void,
+  ): Promise<void> {
+    // Several that come at once are drawn at once.
+    let timer: ReturnType<typeof setTimeout> | undefined;
+    let slow = false;
+    let failed = false;
+    // Coarser ones only stand in: any estimate of them will do.
+    const finest = Math.min(...requests.map(({ level }) => level));
+    const queue = requests.filter((each) => {
+      const piece = this.get(each, each.level, each.row, each.column);
+      return !piece || (isEstimate(piece) && each.level === finest);
+    });
+    const lane = async (): Promise<void> => {
+      for (let request = queue.shift(); request && !failed; request = queue.shift()) {
+        const piece = await this.#source.tile(request, signal);
+        const key = keyOf(request, request.level, request.row, request.column);
+        // Before any query is gone through there is nothing to see.
+        if (piece.work?.queries[0] !== 0) {
+          const better = isEstimate(piece) && this.#kept.get(key) !== undefined;
+          this.#coarsest = Math.max(this.#coarsest, request.level);
+          this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
+          if (timer === undefined || (slow && !better)) {
+            clearTimeout(timer);
+            slow = better;
+            timer = setTimeout(
+              () => {
+                timer = undefined;
+                onArrival();
+              },
+              better ? BETTER : TOGETHER,
+            );
+          }
+        }
+        const known = (piece.work?.queries[0] ?? 0) > 0;
+        if (piece.work?.waiting && !(known && request.level > finest)) queue.push(request);
+      }
+    };
+    try {
+      await Promise.all(Array.from({ length: AT_ONCE }, lane));
+    } catch (error) {
+      failed = true;
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      onArrival();
+    }
+  }
+
+  get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
+    return this.#kept.get(keyOf(set, level, row, column));
+  }
+
+  /** The finest tile in hand that has a weight, from `level` on. */
+  covering(set: TileSet, level: number, query: number, key: number): [Piece, number] | null {
+    for (let at = level; at <= Math.min(COARSEST, this.#coarsest); at++) {
+      const span = TILE * 2 ** at;
+      const piece = this.get(set, at, Math.floor(query / span), Math.floor(key / span));
+      if (piece) return [piece, at];
+    }
+    return null;
+  }
+}
+
+/** Whether some of a tile's queries have not been gone through. */
+export function isEstimate(piece: Piece): boolean {
+  return piece.work !== undefined && piece.work.progress < 1;
+}
+
+/** Where cells of `each` tokens begin, as tokens, with the end as the last entry. */
+function starts(window: readonly [number, number], each: number): number[] {
+  const out: number[] = [];
+  for (let at = window[0]; at < window[1]; at += each) out.push(at);
+  return [...out, window[1]];
+}
+
+/** What is drawn of a plan with the tiles in hand. */
+export function composeGrid(plan: Plan, tiles: Tiles): Grid {
+  const base = tileLevel(plan);
+  const set = tileSetOf(plan);
+  const rowStarts = starts(plan.rows.window, 2 ** plan.rows.level);
+  const columnStarts = starts(plan.columns.window, 2 ** plan.columns.level);
+  const [rows, columns] = [plan.rows.cells, plan.columns.cells];
+  const grid: Grid = {
+    rows,
+    columns,
+    values: new Float32Array(rows * columns).fill(Number.NaN),
+    maximum: plan.stack.maximum,
+    error: 0,
+    missing: 0,
+    fine: true,
+  };
+  let [known, done, pairs] = [0, 0, 0];
+  // Block by block of cells that one tile of the finest level holds.
+  const span = TILE * 2 ** base;
+  for (const [top, bottom] of blocks(rowStarts, span)) {
+    // Tiles beside each other are made from the same queries.
+    const work: TileWork[] = [];
+    const missing = grid.missing;
+    for (const [left, right] of blocks(columnStarts, span)) {
+      const query = rowStarts[top] as number;
+      const key = columnStarts[left] as number;
+      const found = tiles.covering(set, base, query, key);
+      if (!found) {
+        grid.missing += (bottom - top) * (right - left);
+        grid.fine = false;
+        continue;
+      }
+      const [piece, level] = found;
+      if (piece.work) {
+        // One that is done says nothing of what the finer ones take that it stands in for.
+        if (level === base || isEstimate(piece)) work.push(piece.work);
+        grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
+      }
+      grid.error = Math.max(grid.error, piece.error);
+      if (level > base) grid.fine = false;
+      const at = { top, bottom, left, right };
+      fill(grid, at, rowStarts, columnStarts, piece, level, plan.pooled);
+    }
+    const [least] = work.sort((one, other) => one.progress - other.progress);
+    const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
+    const share = least ? least.queries[0] / least.queries[1] : 1;
+    known += grid.missing > missing ? 0 : count * share;
+    done += least ? least.progress * least.pairs : 0;
+    pairs += least?.pairs ?? 0;
+  }
+  if (done < pairs) {
+    const of = plan.rows.window[1] - plan.rows.window[0];
+    grid.estimate = { queries: Math.round(known), of, progress: done / pairs };
+  }
+  return grid;
+}
+
+/** Runs of cells, as [first, stop), none of which reaches into the next tile. */
+function blocks(cellStarts: readonly number[], span: number): [number, number][] {
+  const out: [number, number][] = [];
+  const count = cellStarts.length - 1;
+  let first = 0;
+  for (let cell = 1; cell <= count; cell++) {
+    const before = Math.floor((cellStarts[cell - 1] as number) / span);
+    const tile = cell < count ? Math.floor((cellStarts[cell] as number) / span) : -1;
+    if (tile === before) continue;
+    out.push([first, cell]);
+    first = cell;
+  }
+  return out;
+}
+
+/** Pools a tile's cells into those of a part of the grid. */
+function fill(
+  grid: Grid,
+  at: { top: number; bottom: number; left: number; right: number },
+  rowStarts: readonly number[],
+  columnStarts: readonly number[],
+  piece: Piece,
+  level: number,
+  pooled: Pooled,
+): void {
+  const values = piece.matrices[0] as Float32Array;
+  const each = 2 ** level;
+  const span = TILE * each;
+  const firstRow = Math.floor((rowStarts[at.top] as number) / span) * span;
+  const firstColumn = Math.floor((columnStarts[at.left] as number) / span) * span;
+  // Mostly a cell of the grid is one of the tile: whole rows are copied.
+  const same = (starts: readonly number[]): boolean => starts.length < 2 || stepOf(starts) === each;
+  if (same(rowStarts) && same(columnStarts)) {
+    const left = ((columnStarts[at.left] as number) - firstColumn) / each;
+    for (let row = at.top; row < at.bottom; row++) {
+      const from = (((rowStarts[row] as number) - firstRow) / each) * piece.columns + left;
+      const line = values.subarray(from, from + at.right - at.left);
+      grid.values.set(line, row * grid.columns + at.left);
+    }
+    return;
+  }
+  for (let row = at.top; row < at.bottom; row++) {
+    const [top, bottom] = [rowStarts[row] as number, rowStarts[row + 1] as number];
+    for (let column = at.left; column < at.right; column++) {
+      const [left, right] = [columnStarts[column] as number, columnStarts[column + 1] as number];
+      let sum = 0;
+      let largest = 0;
+      // Tokens of a cell may be several cells of the tile, or a part of one.
+      for (let y = top; y < bottom; y = nextStart(y, each, bottom)) {
+        const high = nextStart(y, each, bottom) - y;
+        const inRow = Math.floor((y - firstRow) / each) * piece.columns;
+        for (let x = left; x < right; x = nextStart(x, each, right)) {
+          const wide = nextStart(x, each, right) - x;
+          const value = values[inRow + Math.floor((x - firstColumn) / each)] as number;
+          sum += value * high * wide;
+          if (value > largest) largest = value;
+        }
+      }
+      grid.values[row * grid.columns + column] =
+        pooled === "max" ? largest : sum / ((bottom - top) * (right - left));
+    }
+  }
+}
+
+/** Tokens of a cell; where there is one cell alone, those that it holds. */
+function stepOf(starts: readonly number[]): number {
+  return (starts[1] as number) - (starts[0] as number);
+}
+
+function nextStart(at: number, each: number, stop: number): number {
+  return Math.min(stop, (Math.floor(at / each) + 1) * each);
+}

@@ -1,0 +1,206 @@
+/** What the model view says in words. */
+
+import type { StackDescription } from "../../client/source";
+import { formatWeight, precision, quotedAt, stackName, tokensInWords } from "../../ui/captions";
+import { scoreText } from "../../ui/controls/heads";
+import { predictingInWords } from "../../ui/generated-token/state";
+import type { Palette } from "../../ui/palette";
+import type { Hint } from "../../ui/plot";
+import type { Place } from "../../ui/record";
+import { covered, type HeadMap, type Part, type Sample, strongest } from "./maps";
+import { FAINTEST_LINE, mostLines } from "./marks";
+import { type Cell, countKept, type Grid, type ModelState, type ScoredCell } from "./state";
+import type { ModelModel } from "./store";
+import { partColor, sharesInWords, stripInWords, takenInWords } from "./strips";
+
+/** "6 layers of 12 heads", "5 layers of 2 to 12 heads", or "6 layers of 12 heads, 4 of 72 kept". */
+export function layersInWords(stack: StackDescription): string {
+  const count = stack.layers.length;
+  const least = Math.min(...stack.heads_per_layer);
+  const most = Math.max(...stack.heads_per_layer);
+  const heads = least === most ? `${most}` : `${least} to ${most}`;
+  const all = stack.heads_per_layer.reduce((sum, each) => sum + each, 0);
+  const kept = stack.heads ? `, ${countKept(stack)} of ${all} kept` : "";
+  return `${count} ${count === 1 ? "layer" : "layers"} of ${heads} ${heads === "1" ? "head" : "heads"}${kept}`;
+}
+
+/** The stack, its layers and heads, its tokens and the precision. */
+export function subtitleOf(place: Place, grid: Grid, error: number | null): string {
+  const { stack, queries, keys } = place;
+  const same = stack.key_tokens === null;
+  return [
+    stackName(stack.name),
+    layersInWords(stack),
+    ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
+    tokensInWords(queries.text.length, keys.text.length, same),
+    ...estimateInWords(place),
+    ...(error === null ? [] : [precision(error, stack.carried)]),
+  ].join(" · ");
+}
+
+/** "estimate from 64 of 32,768 queries", where a text is too long for whole maps. */
+export function estimateInWords({ stack, queries }: Place): string[] {
+  if (stack.sampled === undefined) return [];
+  return [`estimate from ${takenInWords(stack.sampled, queries.text.length)}`];
+}
+
+/** "Layer 3, head 1", with its score where heads are ordered by one. */
+export function cellName(cell: Cell & { score?: number | null }, score: string | null): string {
+  const name = `Layer ${cell.layer}, head ${cell.head}`;
+  return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
+}
+
+/** What is read out of the head that the keyboard is at. */
+export function spokenName(model: ModelModel, cell: ScoredCell, grid: Grid): string {
+  const strip = model.strip(cell);
+  const name = cellName(cell, grid.score);
+  return strip ? `${name}: ${stripInWords(strip)}` : name;
+}
+
+/** The two lines below a gallery's thumbnail. */
+export function captionLines(cell: ScoredCell, words: boolean): [string, string] {
+  const { layer, head } = cell;
+  return [
+    words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
+    scoreText(cell.score ?? null),
+  ];
+}
+
+/** "query 3", or "queries 8 to 15". */
+function rangeInWords([start, stop]: [number, number], one: string, many: string): string {
+  return stop - start === 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
+}
+
+/** A head's strongest weight and where it is, as far as its map tells. */
+export function strongestInWords(map: HeadMap, place: Place, part: Part): string {
+  const best = strongest(map);
+  if (!best) return "no weight at all";
+  const rows = covered(best.row, map.rows, part.rows);
+  const columns = covered(best.column, map.columns, part.columns);
+  const weight = formatWeight(best.weight);
+  if (rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1) {
+    const query = quotedAt(place.queries.text, rows[0]);
+    const key = quotedAt(place.keys.text, columns[0]);
+    return `${query} to ${key}, ${weight}`;
+  }
+  const from = rangeInWords(rows, "query", "queries");
+  return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
+}
+
+/** What is told about the head under the pointer. */
+export function hintOf(
+  model: ModelModel,
+  cell: Cell,
+  grid: Grid,
+  palette: Palette,
+): Pick<Hint, "title" | "rows"> | null {
+  const place = model.place.peek();
+  if (!place) return null;
+  const map = model.map(cell);
+  const strip = model.strip(cell);
+  const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
+  const rows = strip
+    ? [
+        ...sharesInWords(strip).map(({ part, text }) => ({
+          color: partColor(palette, part),
+          meant: false,
+          text,
+        })),
+        {
+          color: "",
+          meant: false,
+          text: `${takenInWords(strip.queries, strip.of)}, ± standard error`,
+        },
+      ]
+    : map
+      ? [
+          {
+            color: "",
+            meant: false,
+            text: `strongest: ${strongestInWords(map, place, model.part.peek())}`,
+          },
+        ]
+      : [];
+  return { title: cellName(scored, grid.score), rows };
+}
+
+function isSame(one: Cell, other: Cell): boolean {
+  return one.layer === other.layer && one.head === other.head;
+}
+
+/** How many heads are shown, and by what they are ordered. */
+export function orderInWords(grid: Grid, least: number | null, estimated = false): string {
+  if (grid.score === null) return "";
+  const which =
+    least === null
+      ? `all ${grid.shown} heads`
+      : `${grid.shown} of ${grid.offered} heads, those from ${Number(least.toPrecision(4))} on`;
+  // A mask may hide a pattern's keys from most queries: only the others count in a score.
+  const from = estimated ? ", estimated from those queries that may attend there" : "";
+  const by = `By ${grid.score}${from}`;
+  return `${by}, strongest first: ${which}.`;
+}
+
+/** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */
+export function thumbnailsInWords(
+  part: Part,
+  map: Pick<Sample, "rows" | "columns" | "maximum"> | null,
+  cell: number,
+  thumbnails: ModelState["thumbnails"],
+  live: boolean,
+): string {
+  if (!map) return "";
+  const [queries, keys] = [part.rows[1] - part.rows[0], part.columns[1] - part.columns[0]];
+  // Where a thumbnail has fewer pixels than its map has cells, its pixels pool once more.
+  const pixels = Math.round(cell * (globalThis.devicePixelRatio || 1));
+  // A figure holds the maps as they are.
+  const most = thumbnails === "lines" || !live ? Number.POSITIVE_INFINITY : pixels;
+  const [rows, columns] = [Math.min(map.rows, most), Math.min(map.columns, most)];
+  const pooled =
+    rows < queries || columns < keys
+      ? `Thumbnails are pooled by maximum to ${rows} × ${columns}.`
+      : "Thumbnails show every weight.";
+  if (thumbnails === "heat-map")
+    return `${pooled} More ink, more weight (square root); queries downwards, keys to the right.`;
+  const least = formatWeight(FAINTEST_LINE * map.maximum);
+  const drawn = `A head's ${mostLines(cell)} strongest weights at most, from ${least} on`;
+  const sides = "queries on the left, keys on the right";
+  return rows < queries || columns < keys ? `${drawn}; ${sides}. ${pooled}` : `${drawn}; ${sides}.`;
+}
+
+/** What strips show, and from how many queries. */
+export function stripsInWords(model: ModelModel, place: Place, live: boolean): string {
+  const sample = model.stripSample.value;
+  const windows = sample?.windows.join("; or ") ?? "";
+  const waiting = model.waiting.value;
+  const opened = model.showsDetail.value ? model.opened.value : null;
+  const strip = opened && model.strip(opened);
+  return [
+    strip ? `${cellName(opened, null)}: ${stripInWords(strip)}.` : "",
+    `Where each head's weight goes, from the start of the text, above, to the query, below: ${estimateInWords(place)[0]}, one from each part of the text.`,
+    windows && `Own window: ${windows}.`,
+    live && waiting > 0 ? `${waiting} heads in sight are still to come.` : "",
+  ]
+    .filter(Boolean)
+    .join(" ");
+}
+
+/** The one sentence: what is open, or what there is. */
+export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: boolean): string {
+  const opened = model.opened.value;
+  if (grid.rows.length === 0)
+    return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
+  if (!opened) {
+    const what = layersInWords(place.stack);
+    const walked = place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
+    const row =
+      model.walked.value && place.token !== null
+        ? ` Outlined: ${quotedAt(place.queries.text, place.token)}${walked}.`
+        : "";
+    return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
+  }
+  const [map, strip] = [model.map(opened), model.strip(opened)];
+  if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
+  const said = map ? ` Strongest: ${strongestInWords(map, place, model.part.peek())}.` : "";
+  return `Layer ${opened.layer}, head ${opened.head}.${said}`;
+}

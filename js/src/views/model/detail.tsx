@@ -1,0 +1,195 @@
+/** The head that is open, in detail: beside the grid, and never over it. */
+
+import { computed, effect, type Signal, signal } from "@preact/signals";
+import { useEffect, useMemo } from "preact/hooks";
+import type { ViewContext } from "../../ui/define-view";
+import { Choice } from "../../ui/frame/frame";
+import { sharingRoom } from "../../ui/image/images";
+import { WithImage } from "../../ui/image/panel";
+import type { Place, RecordState } from "../../ui/record";
+import { assign, type Signals } from "../../ui/state";
+import { coverage, plainNumber, sentence } from "../matrix/captions";
+import { colorAt, LOG_FLOOR } from "../matrix/colors";
+import { makeMatrixImage } from "../matrix/image";
+import { MatrixPlot } from "../matrix/plot";
+import type { ColorScale, MatrixState } from "../matrix/state";
+import { type MatrixModel, makeMatrixModel } from "../matrix/store";
+import { cellName } from "./captions";
+import type { ModelState } from "./state";
+import type { ModelModel } from "./store";
+
+/** The sentence below the picture, and what is read out. */
+export interface Said {
+  sentence: string;
+  summary: string;
+}
+
+export interface DetailProps {
+  context: ViewContext<ModelState>;
+  model: ModelModel;
+  /** Whether the detail is drawn. */
+  drawn: Signal<boolean>;
+  /** What it says of the head, which it knows more exactly than a thumbnail does. */
+  said: Signal<Said | null>;
+  onClose: () => void;
+}
+
+/** The place with the opened head alone, whatever else is chosen. */
+function onlyFirst(place: Place | null): Place | null {
+  return place && { ...place, chosen: place.chosen.slice(0, 1), heads: place.chosen.slice(0, 1) };
+}
+
+/** What the matrix view's plot needs, for the opened head and the width that there is. */
+function detailContext({ context, model, drawn }: DetailProps): ViewContext<MatrixState> {
+  const { record } = context;
+  const state: Signals<MatrixState> = {
+    ...context.state,
+    heads: signal(context.state.heads.peek().slice(0, 1)),
+  };
+  return sharingRoom({
+    ...context,
+    state,
+    common: state as unknown as Signals<RecordState>,
+    // An object of its own, so that nothing of the view's is changed.
+    record: { ...record, place: computed(() => onlyFirst(record.place.value)) },
+    width: model.detailWidth,
+    setDrawn: (place) => {
+      drawn.value = place !== null;
+    },
+  });
+}
+
+/** What the matrix and the image say, for below the grid. */
+function saidOf(matrix: MatrixModel, image: string): Said | null {
+  const said = matrix.said.value;
+  return said && { sentence: sentence(said), summary: `${matrix.summary.value} ${image}`.trim() };
+}
+
+export function Detail(props: DetailProps) {
+  const { context, model, drawn } = props;
+  const inner = useMemo(() => detailContext(props), []);
+  const matrix = useMemo(() => makeMatrixModel(inner), []);
+  const panel = useMemo(() => makeMatrixImage(inner, matrix), []);
+  useEffect(() => {
+    const stop = effect(() => {
+      inner.state.heads.value = context.state.heads.value.slice(0, 1);
+      props.said.value = saidOf(matrix, panel.words.value);
+    });
+    return () => {
+      stop();
+      props.said.value = null;
+      // The next detail is not drawn until it says so.
+      drawn.value = false;
+    };
+  }, []);
+  const opened = model.opened.value;
+  if (!opened) return null;
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    const place = model.place.peek();
+    const plain = !event.metaKey && !event.ctrlKey && !event.altKey;
+    const typing = (event.target as Element).matches("input, select");
+    if (!place || !plain || typing) return;
+    const pinned = place.token !== null || place.key !== null;
+    if (event.key === "Escape" && !pinned) props.onClose();
+    else if (/^\d$/.test(event.key)) {
+      if (place.kept.includes(Number(event.key)))
+        model.open({ layer: place.layer, head: Number(event.key) });
+    } else if (event.key !== "n") return;
+    // One head is open here: the plot's own keys would choose several, or none.
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const name = cellName(opened, null);
+  return (
+    <section
+      class="av-model-detail"
+      aria-label={name}
+      style={{ width: `${model.detailWidth.value}px` }}
+      onKeyDownCapture={onKeyDown}
+    >
+      <header>
+        <h3>{name}</h3>
+        <button
+          type="button"
+          class="av-plain"
+          aria-label="Close the detail"
+          title="Close (Esc)"
+          onClick={props.onClose}
+        >
+          ✕
+        </button>
+      </header>
+      <WithImage context={inner} panel={panel}>
+        <MatrixPlot context={inner} model={matrix} />
+      </WithImage>
+      <DetailWords context={inner} matrix={matrix} />
+    </section>
+  );
+}
+
+/** What the detail leaves out, how exact it is, and what its colours mean. */
+function DetailWords(props: { context: ViewContext<MatrixState>; matrix: MatrixModel }) {
+  const { context, matrix } = props;
+  const { state } = context;
+  const said = matrix.said.value;
+  const picture = matrix.picture.value;
+  if (!said || !picture) return null;
+  const { end, scale } = picture;
+  return (
+    <div class="av-model-said">
+      <p class="av-muted">{coverage(said, { scale, end, live: true })}</p>
+      <div class="av-model-colours">
+        <Choice<ColorScale>
+          label="Colours"
+          value={state.color_scale.value}
+          options={[
+            ["linear", "linear"],
+            ["log", "logarithmic"],
+          ]}
+          onChange={(color_scale) => assign(state, { color_scale })}
+        />
+        <ColorLegend
+          context={context}
+          end={end}
+          scale={scale}
+          onToggle={() => {
+            const fitted = end < picture.grid.maximum;
+            matrix.scaling.value = fitted ? "whole" : "largest";
+          }}
+        />
+      </div>
+    </div>
+  );
+}
+
+function ColorLegend(props: {
+  context: ViewContext<MatrixState>;
+  end: number;
+  scale: ColorScale;
+  onToggle: () => void;
+}) {
+  const { end, scale } = props;
+  const stops = Array.from({ length: 17 }, (_, i) => {
+    const [red, green, blue] = colorAt(props.context.theme.value, i / 16);
+    return `rgb(${red} ${green} ${blue})`;
+  });
+  return (
+    <button
+      type="button"
+      class="av-legend"
+      title="Last colour: click for the largest weight in sight, or for the largest there can be"
+      onClick={props.onToggle}
+    >
+      <span
+        class="av-ramp"
+        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
+      />
+      <span class="av-ramp-words">
+        <span>{scale === "log" ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0"}</span>
+        <span>{scale === "log" ? "weight, logarithmic" : "weight"}</span>
+        <span>{plainNumber(end)}</span>
+      </span>
+    </button>
+  );
+}

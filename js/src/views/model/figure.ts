@@ -1,0 +1,288 @@
+/** The whole grid as a figure for a paper, and every head as a row of a table. */
+
+import type { Source, StackDescription } from "../../client/source";
+import { type Box, composeFigure, rampBox, textMark, type Words } from "../../draw/figure";
+import type { Mark, Scene } from "../../draw/marks";
+import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { headColor, type Palette, rgbOf } from "../../ui/palette";
+import type { Place } from "../../ui/record";
+import { captionLines } from "./captions";
+import {
+  covered,
+  type HeadMap,
+  HeadMaps,
+  isStrip,
+  type MapSet,
+  type Part,
+  strongest,
+  type Thumb,
+} from "./maps";
+import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
+import {
+  byLayer,
+  type Cell,
+  type Grid,
+  type Layout,
+  type ModelState,
+  type ScoredCell,
+} from "./state";
+import { PARTS, stripLegend, stripMarks } from "./strips";
+
+export interface FigureParts {
+  grid: Grid;
+  layout: Layout;
+  place: Place;
+  palette: Palette;
+  thumbnails: ModelState["thumbnails"];
+  words: Words;
+  thumb: (cell: Cell) => Thumb | undefined;
+  /** The row that is outlined on each heat-map. */
+  walked?: [number, number] | null;
+}
+
+/**
+ * The maps or strips of all cells of a grid, also of those that are not in sight.
+ *
+ * @param told hears how many have come.
+ */
+export async function loadAll(
+  source: Source,
+  grid: Grid,
+  set: MapSet,
+  stack: StackDescription,
+  told: (done: number) => void,
+): Promise<(cell: Cell) => Thumb | undefined> {
+  // A store of its own: what is asked for here must not depend on what is scrolled to.
+  const maps = new HeadMaps(source, () => stack);
+  const all = new Map<string, Thumb>();
+  for (const [layer, heads] of byLayer(grid.rows.flat())) {
+    await maps.load({ ...set, layers: [[layer, heads]] });
+    for (const head of heads) {
+      const map = maps.get(set, layer, head);
+      if (map) all.set(`${layer} ${head}`, map);
+    }
+    told(all.size);
+  }
+  return ({ layer, head }) => all.get(`${layer} ${head}`);
+}
+
+function labels(parts: FigureParts): Mark[] {
+  const { grid, layout, palette } = parts;
+  const marks: Mark[] = [];
+  const words = layout.across >= 50;
+  if (grid.columns && !words)
+    marks.push(textMark("head", layout.left - 10, 12, palette.muted, 11, { align: "end" }));
+  grid.columns?.forEach((head, column) => {
+    const x = layout.left + column * layout.across + layout.cell / 2;
+    const text = words ? `head ${head}` : String(head);
+    marks.push(textMark(text, x, 12, palette.muted, 11, { align: "middle" }));
+  });
+  grid.rows.forEach((row, at) => {
+    const y = layout.top + at * layout.down;
+    const layer = row.find((cell) => cell !== null)?.layer;
+    if (grid.columns) {
+      const middle = y + layout.cell / 2;
+      const more = { align: "end" } as const;
+      marks.push(textMark(`layer ${layer}`, layout.left - 10, middle, palette.ink, 11.5, more));
+      return;
+    }
+    row.forEach((cell, column) => {
+      if (!cell) return;
+      const x = layout.left + column * layout.across + layout.cell / 2;
+      const [name, score] = captionLines(cell, layout.caption === "words");
+      const more = { align: "middle" } as const;
+      marks.push(textMark(name, x, y + layout.cell + 9, palette.ink, 10.5, more));
+      marks.push(textMark(score, x, y + layout.cell + 22, palette.muted, 10.5, more));
+    });
+  });
+  return marks;
+}
+
+/** The whole grid; the head that is open, and others that are chosen, are framed. */
+export function figure(parts: FigureParts): Scene {
+  const { grid, layout, place, palette, thumbnails, words } = parts;
+  const back: Mark[] = [];
+  const front: Mark[] = labels(parts);
+  const lines: [HeadMap, Square][] = [];
+  let maximum = 1;
+  let parted: readonly string[] = [];
+  grid.rows.forEach((row, at) => {
+    row.forEach((cell, column) => {
+      const map = cell && parts.thumb(cell);
+      if (!cell || !map) return;
+      const square = {
+        x: layout.left + column * layout.across,
+        y: layout.top + at * layout.down,
+        side: layout.cell,
+      };
+      if (isStrip(map)) {
+        parted = map.parts.length > parted.length ? map.parts : parted;
+        back.push(...stripMarks(map, square, palette, 1));
+      } else if (thumbnails === "lines") lines.push([map, square]);
+      else {
+        maximum = map.maximum;
+        back.push(heatMark(map, square, palette.neutral));
+        if (parts.walked) front.push(rowMark(square, parts.walked, palette));
+      }
+      const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
+      front.push({
+        kind: "rect",
+        x: square.x - 0.5,
+        y: square.y - 0.5,
+        width: square.side + 1,
+        height: square.side + 1,
+        ...(chosen < 0
+          ? { stroke: palette.rule }
+          : { stroke: headColor(palette, chosen, place.chosen.length), strokeWidth: 2 }),
+      });
+    });
+  });
+  if (thumbnails === "lines") back.push(...lineMarks(lines, palette.neutral));
+  const [red, green, blue] = rgbOf(palette.neutral);
+  const straight = thumbnails === "lines";
+  const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
+  if (parted.length > 0) {
+    const legend = (width: number): Box => stripLegend(parted, palette, width);
+    return composeFigure({ palette, words, picture, legend });
+  }
+  return composeFigure({
+    palette,
+    words,
+    picture,
+    scale: rampBox(
+      palette,
+      (share) => [red, green, blue, 255 * (straight ? share : inkOf(share, 1))],
+      [
+        "0",
+        straight ? "opacity = weight" : "ink = √weight",
+        String(Number(maximum.toPrecision(2))),
+      ],
+    ),
+  });
+}
+
+const COLUMNS = ["strongest_weight", "query", "query_token", "key", "key_token", "largest_error"];
+
+/** Requests on their way at once. */
+const AT_ONCE = 4;
+
+interface Strongest {
+  query: number;
+  key: number;
+  weight: number;
+  error: number;
+}
+
+/** A head's strongest weight, looked up in the part that its map says it is in. */
+async function findStrongest(
+  source: Source,
+  place: Place,
+  part: Part,
+  cell: Cell,
+  map: Thumb | undefined,
+): Promise<Strongest | null> {
+  if (!map || isStrip(map)) return null;
+  const best = strongest(map);
+  if (!best) return null;
+  const rows = covered(best.row, map.rows, part.rows);
+  const columns = covered(best.column, map.columns, part.columns);
+  const only = rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1;
+  if (only) return { query: rows[0], key: columns[0], weight: best.weight, error: map.error };
+  const block = await source.block({
+    stack: place.stack.name,
+    layer: cell.layer,
+    heads: [cell.head],
+    rows,
+    columns,
+    precision: "uint8",
+  });
+  const values = block.matrices[0] as Float32Array;
+  const found = strongest({ ...block, values });
+  if (!found) return null;
+  return {
+    query: rows[0] + found.row,
+    key: columns[0] + found.column,
+    weight: found.weight,
+    error: block.error,
+  };
+}
+
+/** Columns of scores and of a head's name, and what a head has there. */
+function named(grid: Grid, columns: readonly string[]): string[] {
+  // A name of scores is the reader's own: it may hold anything.
+  const score = grid.score === null ? [] : [`"score: ${grid.score.replaceAll('"', '""')}"`];
+  return ["stack", "layer", "head", ...score, ...columns];
+}
+
+function nameOf(grid: Grid, cell: ScoredCell): (string | number | null)[] {
+  const score = grid.score === null ? [] : [cell.score];
+  return [grid.stack, cell.layer, cell.head, ...score];
+}
+
+/** Every head that is shown with its strongest weight, one a row. */
+export async function headsCsv(
+  source: Source,
+  grid: Grid,
+  place: Place,
+  part: Part,
+  map: (cell: Cell) => Thumb | undefined,
+): Promise<string> {
+  const cells = grid.rows.flat().filter((cell) => cell !== null);
+  if (cells.some((cell) => isStrip(map(cell)))) return stripsCsv(grid, cells, map);
+  const found: (Strongest | null)[] = new Array(cells.length).fill(null);
+  let next = 0;
+  const work = async (): Promise<void> => {
+    while (next < cells.length) {
+      const at = next++;
+      const cell = cells[at] as Cell;
+      found[at] = await findStrongest(source, place, part, cell, map(cell));
+    }
+  };
+  await Promise.all(Array.from({ length: AT_ONCE }, work));
+  const rows = cells.map((cell, at) => {
+    const best = found[at] ?? null;
+    return [
+      ...nameOf(grid, cell),
+      best ? roundedTo(best.weight, best.error) : 0,
+      best?.query ?? null,
+      best ? (place.queries.text[best.query] ?? "") : null,
+      best?.key ?? null,
+      best ? (place.keys.text[best.key] ?? "") : null,
+      // A weight that is too small for its code is drawn as none, and may be there.
+      roundedUp(best?.error ?? (map(cell) as HeadMap | undefined)?.error ?? 0),
+    ];
+  });
+  return csvText(named(grid, COLUMNS), rows);
+}
+
+/** Every head that is shown with the shares of its strip, one a row. */
+function stripsCsv(
+  grid: Grid,
+  cells: ScoredCell[],
+  thumb: (cell: Cell) => Thumb | undefined,
+): string {
+  const rows = cells.map((cell) => {
+    const found = thumb(cell);
+    const strip = isStrip(found) ? found : null;
+    const numbers = PARTS.flatMap((part) => {
+      const at = strip?.parts.indexOf(part) ?? -1;
+      const pair = at < 0 ? [] : [strip?.shares[at], strip?.errors[at]];
+      return [0, 1].map((i) => (Number.isFinite(pair[i]) ? roundedTo(pair[i] as number, 1) : null));
+    });
+    const [before, after] = strip?.window ?? [null, null];
+    return [
+      ...nameOf(grid, cell),
+      ...numbers,
+      before,
+      after,
+      strip?.queries ?? null,
+      strip?.of ?? null,
+    ];
+  });
+  const shares = PARTS.flatMap((part) => {
+    const name = part.replaceAll(" ", "_");
+    return [name, `${name}_standard_error`];
+  });
+  const of = ["window_before", "window_after", "queries_taken", "queries"];
+  return csvText(named(grid, [...shares, ...of]), rows);
+}

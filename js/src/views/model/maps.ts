@@ -1,0 +1,225 @@
+/** Maps or strips of single heads: those in sight are asked for, those that left it no longer. */
+
+import { type Signal, signal } from "@preact/signals";
+import { Recent } from "../../client/recent";
+import { askStrips, headsAtOnce, type Strip } from "../../client/requests/strips";
+import {
+  keptHeads,
+  LARGEST_REPLY,
+  type Range,
+  type Source,
+  type StackDescription,
+} from "../../client/source";
+import { same } from "../../ui/state";
+import { windowInWords } from "./strips";
+
+/** One head's matrix, pooled by the largest weight where it is too big. */
+export interface HeadMap {
+  /** Row-major, `rows * columns`. */
+  values: Float32Array;
+  rows: number;
+  columns: number;
+  /** The largest weight that can occur. */
+  maximum: number;
+  /** Largest absolute error of a value. */
+  error: number;
+}
+
+/** The queries and keys that maps are of; null for all. */
+export interface Part {
+  rows: Range;
+  columns: Range;
+}
+
+/** What maps are of, and how fine they are; strips, of a text too long for maps, are of all of it. */
+export interface MapSet {
+  stack: string;
+  size: number;
+  part: Part | null;
+}
+
+/** What is drawn of a head: a text is too long for all maps, or it is not. */
+export type Thumb = HeadMap | Strip;
+
+export function isStrip(thumb: Thumb | null | undefined): thumb is Strip {
+  return thumb !== undefined && thumb !== null && "shares" in thumb;
+}
+
+/** Which maps are wanted. */
+export interface Wanted extends MapSet {
+  /** Heads by layer. */
+  layers: [number, number[]][];
+}
+
+/** What is the same in all maps of a set. */
+export interface Sample extends Omit<HeadMap, "values"> {
+  stack: string;
+}
+
+/** What strips of a stack have: all parts that any of them has, and their windows in words. */
+export interface StripSample {
+  stack: string;
+  parts: readonly string[];
+  windows: readonly string[];
+}
+
+interface Asked {
+  keys: Set<string>;
+  answered: Promise<void>;
+  controller: AbortController;
+}
+
+/** Bytes of maps that are kept: some 4,000 heads at 32 x 32. */
+const KEPT_BYTES = 64_000_000;
+const STRIP_BYTES = 200;
+/** Weights of maps that a kernel computes in some tenths of a second. */
+const WEIGHTS_AT_ONCE = 1 << 24;
+
+function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
+  const of = part ? `${part.rows} ${part.columns}` : "";
+  return `${layer} ${head} ${size} ${of} ${stack}`;
+}
+
+export class HeadMaps {
+  /** Counts what has come, so that who draws hears of it. */
+  readonly arrivals: Signal<number> = signal(0);
+  /** Of the maps that came last. */
+  readonly sample: Signal<Sample | null> = signal(null);
+  /** Of the strips that have come. */
+  readonly strips: Signal<StripSample | null> = signal(null);
+  readonly #source: Source;
+  readonly #kept = new Recent<Thumb>(KEPT_BYTES);
+  readonly #asked = new Set<Asked>();
+  readonly #stackOf: (name: string) => StackDescription | undefined;
+
+  constructor(source: Source, stackOf: (name: string) => StackDescription | undefined) {
+    this.#source = source;
+    this.#stackOf = stackOf;
+  }
+
+  get(set: MapSet, layer: number, head: number): Thumb | undefined {
+    return this.#kept.get(keyOf(set, layer, head));
+  }
+
+  /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
+  async load(wanted: Wanted): Promise<void> {
+    const needed = new Set<string>();
+    for (const [layer, heads] of wanted.layers)
+      for (const head of heads) needed.add(keyOf(wanted, layer, head));
+    for (const asked of this.#asked)
+      if (![...asked.keys].some((key) => needed.has(key))) asked.controller.abort();
+    const coming = [...this.#asked].filter((asked) => !asked.controller.signal.aborted);
+    const onTheWay = new Set(coming.flatMap((asked) => [...asked.keys]));
+    for (const [layer, heads] of wanted.layers) {
+      const missing = heads.filter((head) => {
+        const key = keyOf(wanted, layer, head);
+        return !onTheWay.has(key) && this.#kept.get(key) === undefined;
+      });
+      const atOnce = this.#atOnce(wanted);
+      for (let from = 0; from < missing.length; from += atOnce)
+        coming.push(this.#ask(wanted, layer, missing.slice(from, from + atOnce)));
+    }
+    await Promise.all(coming.map((asked) => asked.answered));
+  }
+
+  #atOnce({ stack, size, part }: Wanted): number {
+    const found = this.#stackOf(stack);
+    if (!found) return 1;
+    const queries = found.query_tokens.text.length;
+    const keys = (found.key_tokens ?? found.query_tokens).text.length;
+    if (found.sampled !== undefined) return headsAtOnce(found.sampled, keys);
+    const [rows, columns] = part
+      ? [part.rows, part.columns]
+      : [
+          [0, queries],
+          [0, keys],
+        ];
+    const weights =
+      ((rows[1] as number) - (rows[0] as number)) *
+      ((columns[1] as number) - (columns[0] as number));
+    const most = Math.min(LARGEST_REPLY / size ** 2, WEIGHTS_AT_ONCE / weights);
+    return Math.max(1, Math.floor(most));
+  }
+
+  #ask(wanted: Wanted, layer: number, heads: number[]): Asked {
+    const controller = new AbortController();
+    const strips = this.#stackOf(wanted.stack)?.sampled !== undefined;
+    const coming = strips
+      ? this.#askStrips(wanted, layer, heads, controller.signal)
+      : this.#askMaps(wanted, layer, heads, controller.signal);
+    const answered = coming
+      .then(() => {
+        this.arrivals.value += 1;
+      })
+      .finally(() => this.#asked.delete(asked));
+    const asked: Asked = {
+      keys: new Set(heads.map((head) => keyOf(wanted, layer, head))),
+      answered,
+      controller,
+    };
+    this.#asked.add(asked);
+    return asked;
+  }
+
+  async #askMaps(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
+    const { stack, size, part } = wanted;
+    const found = this.#stackOf(stack);
+    // All that were kept are asked for by no list.
+    const every = found && heads.length === keptHeads(found, layer).length;
+    const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
+    const { matrices, ...piece } = await this.#source.maps(request, ended);
+    const { rows, columns, maximum, error } = piece;
+    heads.forEach((head, i) => {
+      const values = matrices[i] as Float32Array;
+      const map = { values, rows, columns, maximum, error };
+      this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
+    });
+    const sample = { stack, rows, columns, maximum, error };
+    if (!same(this.sample.peek(), sample)) this.sample.value = sample;
+  }
+
+  async #askStrips(wanted: Wanted, layer: number, heads: number[], ended: AbortSignal) {
+    const { stack } = wanted;
+    const strips = await askStrips(this.#source, { stack, layer, heads }, ended);
+    const had = this.strips.peek();
+    const before = had?.stack === stack ? had : { stack, parts: [], windows: [] };
+    const now = {
+      stack,
+      parts: strips.reduce(
+        (most, { parts }) => (parts.length > most.length ? parts : most),
+        before.parts,
+      ),
+      windows: [...new Set([...before.windows, ...strips.map(windowInWords)])].filter(Boolean),
+    };
+    if (!same(had, now)) this.strips.value = now;
+    strips.forEach((strip, i) => {
+      this.#kept.set(keyOf(wanted, layer, heads[i] as number), strip, STRIP_BYTES);
+    });
+  }
+
+  /** Gives up on everything. */
+  end(): void {
+    for (const asked of this.#asked) asked.controller.abort();
+  }
+}
+
+/** The strongest weight of a map: its cell, row by row, and its value; null where all are 0. */
+export function strongest(map: HeadMap): { row: number; column: number; weight: number } | null {
+  let best = -1;
+  let weight = 0;
+  for (let i = 0; i < map.values.length; i++) {
+    const value = map.values[i] as number;
+    if (value > weight) {
+      best = i;
+      weight = value;
+    }
+  }
+  if (best < 0) return null;
+  return { row: Math.floor(best / map.columns), column: best % map.columns, weight };
+}
+
+/** Of a range of queries or keys, those that row or column `at` of `cells` covers. */
+export function covered(at: number, cells: number, [start, stop]: Range): Range {
+  const count = stop - start;
+  return [start + Math.floor((at * count) / cells), start + Math.floor(((at + 1) * count) / cells)];
+}

@@ -1,0 +1,163 @@
+/** Thumbnails: from a head's map to pixels and to marks. Pure functions. */
+
+import type { Range } from "../../client/source";
+import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
+import { type Palette, rgbOf } from "../../ui/palette";
+import { pinColor } from "../matrix/marks";
+import type { HeadMap } from "./maps";
+
+/** A square in the picture. */
+export interface Square {
+  x: number;
+  y: number;
+  side: number;
+}
+
+/** Opacity of a heat-map's cell: the root, so that weak patterns are seen. */
+export function inkOf(weight: number, maximum: number): number {
+  return maximum > 0 ? Math.sqrt(Math.min(1, weight / maximum)) : 0;
+}
+
+/**
+ * Which of `count` cells each of `pixels` pixels shows, as first and last.
+ *
+ * Where there are fewer pixels than cells, a pixel stands for all that it touches, so that no
+ * cell is lost between two of them.
+ */
+export function cellsOfPixels(count: number, pixels: number): [number, number][] {
+  return Array.from({ length: pixels }, (_, pixel) => {
+    if (pixels >= count) {
+      const cell = Math.floor((pixel * count) / pixels);
+      return [cell, cell];
+    }
+    const first = Math.floor((pixel * count) / pixels);
+    return [first, Math.min(count, Math.ceil(((pixel + 1) * count) / pixels)) - 1];
+  });
+}
+
+let lastSpans: { count: number; pixels: number; spans: [number, number][] } | null = null;
+
+/** The same, kept: all heads of a grid ask for the same. */
+function spansOf(count: number, pixels: number): [number, number][] {
+  if (lastSpans?.count !== count || lastSpans.pixels !== pixels)
+    lastSpans = { count, pixels, spans: cellsOfPixels(count, pixels) };
+  return lastSpans.spans;
+}
+
+/** Paints a head's heat map into RGBA pixels `across` wide, its corner at (x, y). */
+export function paintHeat(
+  pixels: Uint8ClampedArray,
+  across: number,
+  map: HeadMap,
+  square: Square,
+  color: string,
+): void {
+  const [red, green, blue] = rgbOf(color);
+  const rows = spansOf(map.rows, square.side);
+  const columns = spansOf(map.columns, square.side);
+  for (let y = 0; y < square.side; y++) {
+    const [top, bottom] = rows[y] as [number, number];
+    for (let x = 0; x < square.side; x++) {
+      const [left, right] = columns[x] as [number, number];
+      let weight = 0;
+      for (let row = top; row <= bottom; row++)
+        for (let column = left; column <= right; column++)
+          weight = Math.max(weight, map.values[row * map.columns + column] as number);
+      const at = ((square.y + y) * across + square.x + x) * 4;
+      pixels[at] = red;
+      pixels[at + 1] = green;
+      pixels[at + 2] = blue;
+      pixels[at + 3] = 255 * inkOf(weight, map.maximum);
+    }
+  }
+}
+
+/** A head's heat map as a mark. */
+export function heatMark(map: HeadMap, square: Square, color: string): ImageMark {
+  const [red, green, blue] = rgbOf(color);
+  const pixels = new Uint8ClampedArray(map.values.length * 4);
+  map.values.forEach((weight, i) => {
+    pixels.set([red, green, blue, 255 * inkOf(weight, map.maximum)], i * 4);
+  });
+  const { x, y, side } = square;
+  const { rows, columns } = map;
+  return { kind: "image", x, y, width: side, height: side, pixels, rows, columns };
+}
+
+/** Where a query lies on a heat-map, as shares of its height; null where it is not in it. */
+export function rowOnMap([first, stop]: Range, query: number | null): [number, number] | null {
+  if (query === null || query < first || query >= stop) return null;
+  return [(query - first) / (stop - first), (query + 1 - first) / (stop - first)];
+}
+
+/** The outline of a query on a heat-map. */
+export function rowMark(square: Square, row: [number, number], palette: Palette): RectMark {
+  const { x, y, side } = square;
+  const height = Math.max(3, (row[1] - row[0]) * side);
+  const middle = y + ((row[0] + row[1]) / 2) * side;
+  return {
+    kind: "rect",
+    x,
+    y: middle - height / 2,
+    width: side,
+    height,
+    stroke: pinColor(palette),
+  };
+}
+
+/** Lines that are fainter than this are not seen on a thumbnail. */
+export const FAINTEST_LINE = 0.03;
+
+/** Lines that a thumbnail of so many pixels has room for. */
+export function mostLines(cell: number): number {
+  return Math.round(cell < 40 ? cell : Math.min(160, 2 * cell));
+}
+
+/** Indices of the strongest cells of a map, the strongest first. */
+export function strongestCells(map: HeadMap, most: number): number[] {
+  const cells: number[] = [];
+  const least = FAINTEST_LINE * map.maximum;
+  for (let i = 0; i < map.values.length; i++)
+    if ((map.values[i] as number) >= least && (map.values[i] as number) > 0) cells.push(i);
+  cells.sort((a, b) => (map.values[b] as number) - (map.values[a] as number));
+  return cells.slice(0, most);
+}
+
+/** The lines of several heads, queries on the left of each square and keys on the right. */
+export function lineMarks(heads: readonly [HeadMap, Square][], color: string): Mark[] {
+  const lines: [number, number, number, number, number][] = [];
+  let width = 1;
+  for (const [map, square] of heads) {
+    const { side } = square;
+    const edge = side < 36 ? 1.5 : 3;
+    const inner = side - 2 * edge;
+    // No wider than what lies between two tokens, so that lines stay apart.
+    width = Math.max(0.4, Math.min(1.2, (0.75 * inner) / Math.max(map.rows, map.columns)));
+    for (const cell of strongestCells(map, mostLines(side))) {
+      const row = Math.floor(cell / map.columns);
+      const column = cell % map.columns;
+      lines.push([
+        square.x + edge,
+        square.y + edge + ((row + 0.5) / map.rows) * inner,
+        square.x + side - edge,
+        square.y + edge + ((column + 0.5) / map.columns) * inner,
+        Math.min(1, (map.values[cell] as number) / map.maximum),
+      ]);
+    }
+  }
+  const field = (at: number): Float32Array =>
+    Float32Array.from(lines, (line) => line[at] as number);
+  const mark: CurvesMark = {
+    kind: "curves",
+    columns: "vertical",
+    color,
+    count: lines.length,
+    x0: field(0),
+    y0: field(1),
+    x1: field(2),
+    y1: field(3),
+    opacity: field(4),
+    width: new Float32Array(lines.length).fill(width),
+  };
+  return [mark];
+}

@@ -1,0 +1,294 @@
+/** The model view's live state: from its traits to the grid, and to the maps in sight. */
+
+import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import type { Strip } from "../../client/requests/strips";
+import type { ViewContext } from "../../ui/define-view";
+import { pairOf, pairRange } from "../../ui/pairs";
+import type { Place } from "../../ui/record";
+import { assign } from "../../ui/state";
+import {
+  type HeadMap,
+  HeadMaps,
+  isStrip,
+  type MapSet,
+  type Part,
+  type Sample,
+  type StripSample,
+  type Thumb,
+} from "./maps";
+import { rowOnMap } from "./marks";
+import {
+  type At,
+  byLayer,
+  type Cell,
+  type CellSize,
+  cellsInRow,
+  chunkOf,
+  findCell,
+  type Grid,
+  galleryGrid,
+  type Layout,
+  layerGrid,
+  layOut,
+  type ModelState,
+  mapSizeFor,
+  offeredHeads,
+  rankedCells,
+  type Sight,
+  sightOf,
+  stepCell,
+} from "./state";
+
+export interface ModelModel {
+  place: ReadonlySignal<Place | null>;
+  grid: ReadonlySignal<Grid | null>;
+  layout: ReadonlySignal<Layout | null>;
+  /** The grid in all the width that there is, for figures. */
+  wholeLayout: () => Layout | null;
+  sight: ReadonlySignal<Sight | null>;
+  /** "model:stack:layer", as it is set on the root once all is drawn. */
+  sign: ReadonlySignal<string | null>;
+  /** Whether scores to order by are on their way. */
+  reordering: ReadonlySignal<boolean>;
+  /** The queries and keys that thumbnails show. */
+  part: ReadonlySignal<Part>;
+  /** On each heat-map, the row of the query that shows a token which the model produced. */
+  walked: ReadonlySignal<[number, number] | null>;
+  /** What maps are asked for. */
+  mapSet: ReadonlySignal<MapSet>;
+  maps: HeadMaps;
+  thumb: (cell: Cell) => Thumb | undefined;
+  map: (cell: Cell) => HeadMap | undefined;
+  strip: (cell: Cell) => Strip | undefined;
+  /** Whether the text is too long for maps, so that there are strips. */
+  strips: ReadonlySignal<boolean>;
+  /** How many heads in sight wait for theirs. */
+  waiting: ReadonlySignal<number>;
+  /** What all maps in sight have in common; null until one has come. */
+  sample: ReadonlySignal<Sample | null>;
+  stripSample: ReadonlySignal<StripSample | null>;
+  /** The head that is shown in detail. */
+  opened: ReadonlySignal<Cell | null>;
+  /** Whether it is: a view among others leaves it to them. */
+  showsDetail: ReadonlySignal<boolean>;
+  /** Whether the detail stands beside the grid, and not below it. */
+  beside: ReadonlySignal<boolean>;
+  /** Pixels that the grid and the detail may take. */
+  gridWidth: ReadonlySignal<number>;
+  detailWidth: ReadonlySignal<number>;
+  size: Signal<CellSize>;
+  scroll: Signal<{ x: number; y: number }>;
+  /** The cell that the keyboard is at. */
+  cursor: Signal<Cell | null>;
+  hovered: Signal<Cell | null>;
+  open: (cell: Cell) => void;
+  close: () => void;
+  /** Moves the cursor; where a head is open, opens the one that it comes to. */
+  step: (rows: number, columns: number) => void;
+  /** The cursor's place: its own, the opened head's, or the first. */
+  at: () => At | null;
+}
+
+/** From this width on the detail has room beside the grid. */
+const BESIDE = 900;
+const BETWEEN = 28;
+/** The detail is useful from this width on, and needs no more than that. */
+const DETAIL_SHARE = 0.46;
+const MOST_DETAIL = 640;
+/** Of the window's height, so that the grid never fills more than what is seen at once. */
+const MOST_HEIGHT = 640;
+const LEAST_HEIGHT = 240;
+
+export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
+  const { record, state, source } = context;
+  const size = signal<CellSize>("fit");
+  const scroll = signal({ x: 0, y: 0 });
+  const cursor = signal<Cell | null>(null);
+  const hovered = signal<Cell | null>(null);
+
+  const stack = computed(() => record.place.value?.stack ?? null);
+  const strips = computed(() => stack.value?.sampled !== undefined);
+  const offered = computed(() =>
+    stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
+  );
+
+  const opened = computed<Cell | null>(() => {
+    const place = record.place.value;
+    const head = place?.chosen[0];
+    return place && head !== undefined ? { layer: place.layer, head } : null;
+  });
+  const showsDetail = computed(() => opened.value !== null && !context.embedded);
+  const beside = computed(() => context.width.value >= BESIDE);
+  const inner = computed(() => Math.max(200, context.width.value));
+  const detailWidth = computed(() =>
+    beside.value ? Math.min(MOST_DETAIL, Math.floor(inner.value * DETAIL_SHARE)) : inner.value,
+  );
+  const gridWidth = computed(() =>
+    showsDetail.value && beside.value ? inner.value - detailWidth.value - BETWEEN : inner.value,
+  );
+
+  const ranked = computed(() => {
+    const scores = record.scores.value;
+    if (!stack.value || !scores) return null;
+    return rankedCells(stack.value, offered.value, scores, state.least_score.value);
+  });
+  const grid = computed<Grid | null>(() => {
+    if (!stack.value) return null;
+    if (!ranked.value) return layerGrid(stack.value, offered.value);
+    const perRow = cellsInRow(gridWidth.value, size.value);
+    return galleryGrid(stack.value, offered.value, ranked.value, state.order.value, perRow);
+  });
+  const part = computed<Part>(() => {
+    const place = record.place.value;
+    if (!place) return { rows: [0, 1], columns: [0, 1] };
+    const pair = pairOf(place, state.pair.value);
+    return {
+      rows: pairRange(place.queries, pair, "query"),
+      columns: pairRange(place.keys, pair, "key"),
+    };
+  });
+  const longest = computed(() =>
+    Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
+  );
+  const layoutAt = (now: Grid, width: number): Layout => {
+    const window = globalThis.innerHeight || 800;
+    return layOut({
+      columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
+      rows: now.rows.length,
+      gallery: now.columns === null,
+      width,
+      mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
+      size: size.value,
+      longest: longest.value,
+    });
+  };
+  const layout = computed<Layout | null>(() => grid.value && layoutAt(grid.value, gridWidth.value));
+
+  // As text, so that scrolling within a row changes nothing.
+  const sightText = computed(() =>
+    layout.value && grid.value
+      ? JSON.stringify(sightOf(layout.value, grid.value.rows.length, scroll.value))
+      : "null",
+  );
+  const sight = computed<Sight | null>(() => JSON.parse(sightText.value));
+
+  const setText = computed(() => {
+    const place = record.place.value;
+    const ratio = globalThis.devicePixelRatio || 1;
+    const size = strips.value ? 0 : mapSizeFor(layout.value?.cell ?? 0, ratio, longest.value);
+    const whole = !place || strips.value || pairOf(place, state.pair.value) === "all";
+    const set = { stack: place?.stack.name ?? "", size, part: whole ? null : part.value };
+    return JSON.stringify(set);
+  });
+  const mapSet = computed<MapSet>(() => JSON.parse(setText.value));
+
+  const reordering = computed(() => {
+    const name = state.order.value;
+    if (!stack.value || name === "number" || record.scores.value) return false;
+    const given = state.scores.value[name]?.[stack.value.name];
+    return given !== undefined || stack.value.patterns.includes(name);
+  });
+
+  const maps = new HeadMaps(source, (name) =>
+    record.description.peek()?.stacks.find((each) => each.name === name),
+  );
+  context.ended.addEventListener("abort", () => maps.end());
+
+  const wanted = computed(() => {
+    const now = grid.value;
+    if (!now || !sight.value) return null;
+    const { rows, chunks } = sight.value;
+    const cells: (Cell | null)[] = [];
+    for (const row of now.rows.slice(...rows))
+      for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
+    return { ...mapSet.value, layers: byLayer(cells) };
+  });
+  record.answer(wanted, (each) => maps.load(each));
+  const thumb = ({ layer, head }: Cell): Thumb | undefined => maps.get(mapSet.peek(), layer, head);
+
+  const open = (cell: Cell): void => {
+    cursor.value = cell;
+    assign(state, { layer: cell.layer, heads: [cell.head] });
+  };
+  const at = (): At | null => {
+    const now = grid.peek();
+    if (!now) return null;
+    const found = findCell(now, cursor.peek()) ?? findCell(now, opened.peek());
+    if (found) return found;
+    const first = now.rows.findIndex((row) => row.some((cell) => cell !== null));
+    return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
+  };
+  const step = (rows: number, columns: number): void => {
+    const now = grid.peek();
+    const from = at();
+    if (!now || !from) return;
+    // The first press only shows where the keyboard is.
+    const fresh = cursor.peek() === null && opened.peek() === null;
+    const to = fresh ? from : stepCell(now, from, rows, columns);
+    const cell = now.rows[to.row]?.[to.column];
+    if (!cell) return;
+    const { layer, head } = cell;
+    cursor.value = { layer, head };
+    if (untracked(() => showsDetail.value)) open({ layer, head });
+  };
+
+  return {
+    place: record.place,
+    grid,
+    layout,
+    // A figure holds the grid alone: what is open beside it on the screen takes no room there.
+    wholeLayout: () => grid.value && layoutAt(grid.value, context.width.value),
+    sight,
+    sign: computed(() => {
+      const place = record.place.value;
+      return place && `model:${place.stack.name}:${place.layer}`;
+    }),
+    reordering,
+    part,
+    walked: computed(() =>
+      state.prediction.value === null || strips.value
+        ? null
+        : rowOnMap(part.value.rows, state.token.value),
+    ),
+    mapSet,
+    maps,
+    sample: computed(() => {
+      const sample = maps.sample.value;
+      return sample?.stack === stack.value?.name ? sample : null;
+    }),
+    stripSample: computed(() => {
+      const sample = maps.strips.value;
+      return sample?.stack === stack.value?.name ? sample : null;
+    }),
+    strips,
+    waiting: computed(() => {
+      maps.arrivals.value;
+      const cells = wanted.value?.layers ?? [];
+      return cells
+        .flatMap(([layer, heads]) => heads.map((head) => ({ layer, head })))
+        .filter((cell) => thumb(cell) === undefined).length;
+    }),
+    thumb,
+    map: (cell) => {
+      const found = thumb(cell);
+      return isStrip(found) ? undefined : found;
+    },
+    strip: (cell) => {
+      const found = thumb(cell);
+      return isStrip(found) ? found : undefined;
+    },
+    opened,
+    showsDetail,
+    beside,
+    gridWidth,
+    detailWidth,
+    size,
+    scroll,
+    cursor,
+    hovered,
+    open,
+    close: () => assign(state, { heads: [] }),
+    step,
+    at,
+  };
+}

@@ -1,0 +1,231 @@
+/** What the neuron view says in words. Pure functions. */
+
+import type { Vectors } from "../../client/requests/vectors";
+import {
+  counted,
+  formatShare,
+  formatWeight,
+  precision,
+  quoted,
+  quotedAt,
+  stackName,
+} from "../../ui/captions";
+import { roundedUp } from "../../ui/csv";
+import { predictingInWords } from "../../ui/generated-token/state";
+import type { Place } from "../../ui/record";
+import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./rows";
+import { headOf, tokenOf } from "./state";
+
+/** Dimensions that the sentence names. */
+const MOST_NAMED = 3;
+
+/** A number with its sign and two decimals; fewer where it is large, more where it is small. */
+export function signed(value: number): string {
+  const size = Math.abs(value);
+  const digits = size >= 1000 ? 0 : size >= 100 ? 1 : size >= 0.005 || size === 0 ? 2 : null;
+  const text = digits === null ? Number(size.toPrecision(1)).toString() : size.toFixed(digits);
+  return `${value < 0 ? "−" : "+"}${text}`;
+}
+
+/** The scale as a factor behind a product: " / √32", " × 0.3", or nothing where it is one. */
+export function scaleInWords(scale: number): string {
+  if (scale === 1) return "";
+  const square = 1 / scale ** 2;
+  const whole = Math.round(square);
+  if (whole > 1 && Math.abs(square / whole - 1) < 1e-5) return ` / √${whole}`;
+  return ` × ${Number(scale.toPrecision(3))}`;
+}
+
+function factor(scale: number): string {
+  return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
+}
+
+/** What is said around the picture. */
+export interface Said {
+  place: Place;
+  table: Table;
+  dimensions: Dimensions;
+  sorted: boolean;
+}
+
+function keyText(said: Said, key: number): string {
+  return quotedAt(said.place.keys.text, key);
+}
+
+function queryText(said: Said): string {
+  const query = tokenOf(said.place);
+  return quotedAt(said.place.queries.text, query) + predictingInWords(said.place, query);
+}
+
+function highlighted(said: Said): Row | null {
+  const { rows, highlighted: place } = said.table;
+  return place === null ? null : (rows[place] ?? null);
+}
+
+/** Where the view is, beside its title. */
+export function subtitleOf(said: Said): string {
+  const { place, table } = said;
+  const row = highlighted(said);
+  const order =
+    said.sorted && row ? `sorted by their share for ${keyText(said, row.key)}` : "in their order";
+  const { error, measured } = table.vectors.header;
+  return [
+    "neuron view",
+    stackName(place.stack.name),
+    `layer ${place.layer}, head ${headOf(place)}`,
+    `${table.vectors.headDim} dimensions, ${order}`,
+    measured ? `${precision(error)}, measured on ${measured} queries` : precision(error),
+  ].join(" · ");
+}
+
+function logitInWords(row: Row, vectors: Vectors): string {
+  const { softcap, has_bias } = vectors.header;
+  const parts = [signed(row.sum)];
+  if (softcap !== null) parts.push(`capped to ${signed(row.capped)}`);
+  if (has_bias) parts.push(`with a bias of ${signed(row.bias)} a logit of ${signed(row.logit)}`);
+  return parts.join(", ");
+}
+
+/** The dimensions that count for most in a row, and what they carry together. */
+export function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; share: number } {
+  const shares = sharesOf(row.cells);
+  const named = Array.from(shares, (_, dimension) => dimension)
+    .sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b)
+    .slice(0, most);
+  return { named, share: named.reduce((sum, each) => sum + (shares[each] as number), 0) };
+}
+
+/** The one sentence: what the highlighted key gets, and from where. */
+export function sentenceOf(said: Said): string {
+  const row = highlighted(said);
+  const { vectors } = said.table;
+  const query = queryText(said);
+  if (!row) {
+    return vectors.header.num_allowed === 0
+      ? `${query} attends to nothing: all of its keys are masked.`
+      : `${query} attends to no key that is shown: all of these are masked.`;
+  }
+  const key = keyText(said, row.key);
+  if (!row.allowed) return `${query} may not attend to ${key}: the key is masked.`;
+  const { named, share } = largestDimensions(row);
+  const product = `q·k${scaleInWords(vectors.header.scale)} = ${logitInWords(row, vectors)}`;
+  const carried = `dimensions ${named.join(", ")} carry ${formatShare(share)} of it (by size)`;
+  return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${product}, ${carried}.`;
+}
+
+/** What the model has beside queries and keys, or has not. */
+function extrasInWords(vectors: Vectors): string[] {
+  const { softcap, has_bias, sink } = vectors.header;
+  const parts: string[] = [];
+  if (softcap !== null) {
+    const c = Number(softcap.toPrecision(4));
+    parts.push(`The sum is capped: ${c} × tanh(sum / ${c}).`);
+  }
+  if (has_bias) parts.push("A bias is added.");
+  if (sink) {
+    parts.push(
+      `The sink, a learned logit of ${signed(sink.logit)}, takes ${formatWeight(sink.weight)} of the row.`,
+    );
+  }
+  const absent = [
+    ...(has_bias ? [] : ["bias"]),
+    ...(softcap === null ? ["cap"] : []),
+    ...(sink ? [] : ["sink"]),
+  ];
+  if (absent.length > 0) {
+    const [last, ...before] = absent.reverse();
+    const names = before.length > 0 ? `${before.reverse().join(", ")} or ${last}` : last;
+    parts.push(`No ${names} in this layer.`);
+  }
+  return parts;
+}
+
+/** The second sentence: what adds up, and what is not shown. */
+export function additionOf(said: Said): string {
+  const { place, table, dimensions } = said;
+  const { vectors } = table;
+  const { header } = vectors;
+  const parts = [
+    "Row by row the cells add up to the sum beside them; the softmax runs over the rows.",
+    ...extrasInWords(vectors),
+  ];
+  if (dimensions.others.length > 0) {
+    parts.push(
+      `The ${dimensions.shown.length} dimensions with the largest share are shown, the other ${dimensions.others.length} are summed in the last cell.`,
+    );
+  }
+  const numKeys = place.keys.text.length;
+  const masked = numKeys - header.num_allowed;
+  if (masked > 0) parts.push(`${counted(masked)} of ${counted(numKeys)} keys are masked.`);
+  const [start, stop] = vectors.keys;
+  if (stop - start < numKeys) {
+    parts.push(
+      `Keys ${start} to ${stop - 1} of ${counted(numKeys)} are shown: ${formatShare(vectors.weightInRange)} of the attention.`,
+    );
+  }
+  if (header.num_key_heads < header.num_heads) {
+    const group = header.num_heads / header.num_key_heads;
+    const first = header.key_head * group;
+    const others = Array.from({ length: group }, (_, i) => first + i).filter(
+      (head) => head !== header.head,
+    );
+    parts.push(
+      `Its keys are key head ${header.key_head} of ${header.num_key_heads}, shared with head${others.length > 1 ? "s" : ""} ${others.join(", ")}.`,
+    );
+  }
+  if (header.error > 0) {
+    const [weights, logits] = [header.error, header.logit_error].map(roundedUp);
+    parts.push(
+      header.measured
+        ? `Largest error measured on ${header.measured} queries of each head: weights ${weights}, logits ${logits}.`
+        : `Weights exact to ${weights}, logits to ${logits}.`,
+    );
+  }
+  return parts.join(" ");
+}
+
+/** Stack, layer, head, token and the five strongest weights, in one breath. */
+export function summaryOf(said: Said): string {
+  const { place, table } = said;
+  const { strongest } = table.vectors.header;
+  const named = strongest.map(([key, weight]) => `${keyText(said, key)} ${formatWeight(weight)}`);
+  const row = highlighted(said);
+  const about = row ? ` ${sentenceOf(said)}` : "";
+  return (
+    `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
+    `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}` +
+    `${predictingInWords(place, tokenOf(place)).slice(0, -1)}. ` +
+    `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
+  );
+}
+
+/** "dimension 25: q +1.30 × k +0.98 × 0.177 = +0.23, 6% of |cells|". */
+export function cellInWords(table: Table, row: Row, dimension: number): string {
+  const q = signed(table.query[dimension] as number);
+  const k = signed(row.vector[dimension] as number);
+  const cell = row.cells[dimension] as number;
+  const share = formatShare(sharesOf(row.cells)[dimension] as number);
+  return `dimension ${dimension}: q ${q} × k ${k}${factor(table.vectors.header.scale)} = ${signed(cell)}, ${share} of |cells|`;
+}
+
+/** "other 192 dimensions: together +0.41, 20% of |cells|". */
+export function othersInWords(row: Row, others: readonly number[]): string {
+  const shares = sharesOf(row.cells);
+  const share = others.reduce((sum, each) => sum + (shares[each] as number), 0);
+  return `other ${others.length} dimensions: together ${signed(sumOf(row.cells, others))}, ${formatShare(share)} of |cells|`;
+}
+
+/** How a row's weight comes about, step by step. */
+export function rowInWords(table: Table, row: Row): string[] {
+  const { header } = table.vectors;
+  if (!row.allowed) return ["masked: this query may not attend to it"];
+  const steps = [`q·k${scaleInWords(header.scale)} = ${signed(row.sum)}`];
+  if (header.softcap !== null) {
+    steps.push(`capped at ${Number(header.softcap.toPrecision(4))}: ${signed(row.capped)}`);
+  }
+  if (header.has_bias) steps.push(`bias ${signed(row.bias)}, logit ${signed(row.logit)}`);
+  const sum = header.log_sum_exp ?? 0;
+  const power = `e^(${signed(row.logit)} ${sum < 0 ? "+" : "−"} ${signed(Math.abs(sum)).slice(1)})`;
+  steps.push(`weight ${power} = ${formatWeight(row.weight, 3)}`);
+  return steps;
+}

@@ -1,0 +1,165 @@
+/** The neuron view as a figure for a paper and as a table: the same marks and numbers. */
+
+import {
+  type Box,
+  composeFigure,
+  RAMP_WIDTH,
+  rampBox,
+  textMark,
+  type Words,
+} from "../../draw/figure";
+import { type Scene, translate } from "../../draw/marks";
+import { csvText, roundedUp } from "../../ui/csv";
+import { type Palette, rgbOf } from "../../ui/palette";
+import { type Said, scaleInWords } from "./captions";
+import { backMarks, type Picture } from "./marks";
+import { halfError, type Row, type Scale, sumOf } from "./rows";
+import { headOf, tokenOf } from "./state";
+
+/** The words at the ends of a scale of colours. */
+export function scaleEnds(scale: Scale): [string, string] {
+  const limit = String(scale.limit);
+  // Numbers beyond the ends have the colours of the ends.
+  return scale.beyond ? [`≤ −${limit}`, `≥ +${limit}`] : [`−${limit}`, `+${limit}`];
+}
+
+/** What the colours mean, scale by scale. */
+export function scalesOf(picture: Picture): { name: string; scale: Scale }[] {
+  const { table, dimensions } = picture;
+  const cells = table.cellScale;
+  const beyond = (row: Row): boolean =>
+    row.allowed && Math.abs(sumOf(row.cells, dimensions.others)) > cells.limit;
+  return [
+    { name: "q, k", scale: table.vectorScale },
+    {
+      name: `q × k${scaleInWords(table.vectors.header.scale)}`,
+      scale: { ...cells, beyond: cells.beyond || table.rows.some(beyond) },
+    },
+  ];
+}
+
+function rampOf(palette: Palette, name: string, scale: Scale): Box {
+  const [low, high] = scaleEnds(scale);
+  const color = (share: number): [number, number, number, number] => {
+    const value = 2 * share - 1;
+    return [...rgbOf(value < 0 ? palette.negative : palette.positive), 255 * Math.abs(value)];
+  };
+  return rampBox(palette, color, [low, name, high]);
+}
+
+/** The whole figure. What the pointer is on is not part of it. */
+export function figure(picture: Picture, words: Words): Scene {
+  const { palette, layout } = picture;
+  const boxes = scalesOf(picture).map(({ name, scale }) => rampOf(palette, name, scale));
+  const height = 38;
+  const scale: Box = {
+    width: RAMP_WIDTH,
+    height: boxes.length * height + 8,
+    marks: [
+      ...boxes.flatMap((box, i) => translate(box.marks, 0, i * height)),
+      textMark(
+        "orange below zero, blue above",
+        RAMP_WIDTH,
+        boxes.length * height,
+        palette.muted,
+        11,
+        {
+          align: "end",
+        },
+      ),
+    ],
+  };
+  return composeFigure({
+    palette,
+    words,
+    picture: {
+      width: layout.width,
+      height: layout.height,
+      back: backMarks(picture),
+      backOpacity: 1,
+      front: [],
+    },
+    scale,
+  });
+}
+
+const COLUMNS = [
+  "stack",
+  "layer",
+  "head",
+  "query",
+  "query_token",
+  "key",
+  "key_token",
+  "quantity",
+  "dimension",
+  "q",
+  "k",
+  "scale",
+  "value",
+];
+
+function digits(value: number): number {
+  return Number(value.toPrecision(7));
+}
+
+/**
+ * One number a row; `quantity` says which.
+ *
+ * "product" is q x k x scale of a dimension. A key has its products and their "sum", then what
+ * there is of "capped" and "bias", and its "logit" and "weight", or "masked" instead of these two.
+ * The row of attention has "log_sum_exp", and "sink_logit" and "sink_weight" where it has a sink.
+ */
+export function neuronCsv(said: Said): string {
+  const { place, table } = said;
+  const { header } = table.vectors;
+  const token = tokenOf(place);
+  const start = [
+    place.stack.name,
+    place.layer,
+    headOf(place),
+    token,
+    place.queries.text[token] ?? "",
+  ];
+  const rows: (string | number | null)[][] = [];
+  const add = (
+    key: number | null,
+    quantity: string,
+    value: number | null,
+    error = 0,
+    of: (number | null)[] = [null, null, null, null],
+  ): void => {
+    const keyText = key === null ? null : (place.keys.text[key] ?? "");
+    const number = value === null ? null : digits(value);
+    rows.push([...start, key, keyText, quantity, ...of, number, roundedUp(error)]);
+  };
+  const rounded = header.logit_error > 0;
+  for (const row of table.rows) {
+    let sumError = 0;
+    row.cells.forEach((cell, dimension) => {
+      const [q, k] = [table.query[dimension] as number, row.vector[dimension] as number];
+      const error = rounded ? halfError(q, k, header.scale) : 0;
+      sumError += error;
+      add(row.key, "product", cell, error, [dimension, digits(q), digits(k), digits(header.scale)]);
+    });
+    // The logits' error was measured behind the cap, and where keys are allowed.
+    if (row.allowed && header.softcap === null && !header.measured) sumError = header.logit_error;
+    add(row.key, "sum", row.sum, sumError);
+    if (header.softcap !== null) {
+      add(row.key, "capped", row.capped, row.allowed ? header.logit_error : sumError);
+    }
+    if (header.has_bias) add(row.key, "bias", row.bias);
+    if (row.allowed) {
+      add(row.key, "logit", row.logit, header.logit_error);
+      add(row.key, "weight", row.weight, header.error);
+    } else add(row.key, "masked", null);
+  }
+  add(null, "log_sum_exp", header.log_sum_exp, header.logit_error);
+  if (header.sink) {
+    add(null, "sink_logit", header.sink.logit);
+    add(null, "sink_weight", header.sink.weight, header.error);
+  }
+  const { measured } = header;
+  const known = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
+  return csvText([...COLUMNS, ...known], rows);
+}

@@ -1,0 +1,368 @@
+/** The neuron view as a list of marks. Pure. */
+
+import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
+import { formatWeight } from "../../ui/captions";
+import { type Palette, rgbOf } from "../../ui/palette";
+import { scaleInWords, signed } from "./captions";
+import { type At, type Layout, type LinePlace, type Strip, stripWidth } from "./layout";
+import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./rows";
+
+/** All that a picture is made of. */
+export interface Picture {
+  layout: Layout;
+  palette: Palette;
+  table: Table;
+  dimensions: Dimensions;
+  queryText: string;
+  /** Of all keys. */
+  keyTexts: readonly string[];
+  /** Special keys step back. */
+  special: ReadonlySet<number>;
+  /** The key that begins the text which the model produced. */
+  answer: number | null;
+  measure: (text: string, font: string) => number;
+}
+
+const TOKEN_SIZE = 13;
+const HEAD_SIZE = 12;
+
+/** How strong a number's colour is, 0 to 1. */
+export function strengthOf(value: number, scale: Scale): number {
+  return Math.min(1, Math.abs(value) / scale.limit);
+}
+
+/** The colour of a number. */
+export function colorOf(value: number, palette: Palette): string {
+  return value < 0 ? palette.negative : palette.positive;
+}
+
+function text(
+  content: string,
+  x: number,
+  y: number,
+  fill: string,
+  more: Partial<TextMark> = {},
+): TextMark {
+  return { kind: "text", text: content, x, y, fill, size: TOKEN_SIZE, font: "token", ...more };
+}
+
+/** A token, cut to a width. */
+export function cutToken(
+  content: string,
+  width: number,
+  measure: Picture["measure"],
+  bold = false,
+): string {
+  const font = fontOf({ size: TOKEN_SIZE, font: "token", bold });
+  const whole = printable(content);
+  if (measure(whole, font) <= width) return whole;
+  const characters = Array.from(whole);
+  while (characters.length > 1 && measure(`${characters.join("")}…`, font) > width) {
+    characters.pop();
+  }
+  return `${characters.join("")}…`;
+}
+
+/** One strip of cells: rectangles where there are gaps between them, else one picture. */
+function stripMarks(
+  picture: Picture,
+  strip: Strip,
+  values: readonly number[],
+  scale: Scale,
+  faint = 1,
+): Mark[] {
+  const { layout, palette } = picture;
+  if (layout.gap > 0) {
+    return values.map((value, place) => ({
+      kind: "rect",
+      x: strip.x + place * layout.cell,
+      y: strip.y,
+      width: layout.cell - layout.gap,
+      height: strip.height,
+      fill: colorOf(value, palette),
+      opacity: strengthOf(value, scale) * faint,
+    }));
+  }
+  const pixels = new Uint8ClampedArray(values.length * 4);
+  values.forEach((value, place) => {
+    const rgb = rgbOf(colorOf(value, palette));
+    pixels.set([...rgb, 255 * strengthOf(value, scale) * faint], place * 4);
+  });
+  const width = values.length * layout.cell;
+  const { x, y, height } = strip;
+  return [{ kind: "image", x, y, width, height, pixels, columns: values.length, rows: 1 }];
+}
+
+/** The cell that dimensions share which have none of their own. */
+function otherMarks(picture: Picture, row: Row, strip: Strip): Mark[] {
+  const { other } = picture.layout;
+  if (!other) return [];
+  const value = sumOf(row.cells, picture.dimensions.others);
+  const place = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
+  const fill = colorOf(value, picture.palette);
+  const opacity = strengthOf(value, picture.table.cellScale);
+  return [
+    { kind: "rect", ...place, fill, opacity },
+    { kind: "rect", ...place, stroke: picture.palette.rule },
+  ];
+}
+
+/** "+5.20 → +3.44 − 0.30 = +3.14": how a logit comes from the sum, in one piece of text. */
+function equation(picture: Picture, row: Row): string {
+  const { header } = picture.table.vectors;
+  if (header.softcap === null && !header.has_bias) return signed(row.logit);
+  const cap = header.softcap === null ? "" : ` → ${signed(row.capped)}`;
+  const bias = header.has_bias
+    ? ` ${row.bias < 0 ? "−" : "+"} ${signed(Math.abs(row.bias)).slice(1)} = ${signed(row.logit)}`
+    : "";
+  return `${signed(row.sum)}${cap}${bias}`;
+}
+
+const NUMBER_OF = {
+  sum: (row: Row) => row.sum,
+  capped: (row: Row) => row.capped,
+  bias: (row: Row) => row.bias,
+  logit: (row: Row) => row.logit,
+};
+
+function numberMarks(picture: Picture, place: LinePlace, row: Row, bold: boolean): Mark[] {
+  const { layout, palette } = picture;
+  const size = layout.stacked ? 12 : TOKEN_SIZE;
+  if (layout.stacked) {
+    const right = layout.numbers[0]?.right ?? 0;
+    const content = equation(picture, row);
+    return [text(content, right, place.middle, palette.ink, { align: "end", bold, size })];
+  }
+  const last = layout.numbers.length - 1;
+  return layout.numbers.map(({ column, right }, i) =>
+    text(
+      signed(NUMBER_OF[column](row)),
+      right,
+      place.middle,
+      // The number that goes into the softmax; those before it lead there.
+      i === last ? palette.ink : palette.muted,
+      { align: "end", bold: bold && i === last, size },
+    ),
+  );
+}
+
+function barMarks(picture: Picture, place: LinePlace, weight: number, bold = false): Mark[] {
+  const { layout, palette } = picture;
+  const height = layout.stacked ? 12 : Math.min(16, place.height - 8);
+  const width = Math.max(1, layout.bar.width * Math.min(1, weight));
+  return [
+    {
+      kind: "rect",
+      x: layout.bar.x,
+      y: place.middle - height / 2,
+      width,
+      height,
+      fill: palette.neutral,
+      radius: Math.min(2, width / 2),
+      opacity: 0.85,
+    },
+    text(formatWeight(weight), layout.bar.x + width + 9, place.middle, palette.ink, { bold }),
+  ];
+}
+
+/** Where words about a masked key, the sink and what is not shown stand. */
+function remark(picture: Picture, place: LinePlace, content: string): Mark {
+  const { layout, palette } = picture;
+  const more = { font: "text" as const, size: HEAD_SIZE };
+  return layout.stacked
+    ? text(content, layout.bar.x + layout.bar.width + BAR_END, place.middle, palette.muted, {
+        ...more,
+        align: "end",
+      })
+    : text(content, layout.cellsLeft, place.middle, palette.muted, more);
+}
+
+const BAR_END = 48;
+
+function keyMarks(picture: Picture, place: LinePlace, row: Row, highlighted: boolean): Mark[] {
+  const { layout, palette, table, dimensions } = picture;
+  const marks: Mark[] = [];
+  if (highlighted) {
+    marks.push({
+      kind: "rect",
+      x: 0.5,
+      y: place.y + 0.5,
+      width: layout.width - 1,
+      height: place.height - 1,
+      fill: palette.raised,
+      stroke: palette.rule,
+      radius: 5,
+    });
+  }
+  const steps = picture.special.has(row.key) || !row.allowed;
+  const content = picture.keyTexts[row.key] ?? "";
+  const cut = cutToken(content, layout.tokenWidth, picture.measure, highlighted);
+  const ink = steps && !highlighted ? palette.muted : palette.ink;
+  marks.push(text(cut, layout.left, place.middle, ink, { bold: highlighted }));
+  const { shown } = dimensions;
+  const values = shown.map((dimension) => row.vector[dimension] as number);
+  marks.push(...stripMarks(picture, place.keys, values, table.vectorScale, row.allowed ? 1 : 0.3));
+  if (!row.allowed) {
+    marks.push(remark(picture, place, "masked"));
+    return marks;
+  }
+  const cells = shown.map((dimension) => row.cells[dimension] as number);
+  marks.push(...stripMarks(picture, place.cells, cells, table.cellScale));
+  marks.push(...otherMarks(picture, row, place.cells));
+  marks.push(...numberMarks(picture, place, row, highlighted));
+  marks.push(...barMarks(picture, place, row.weight, highlighted));
+  return marks;
+}
+
+/** Above a key, in the air between two. */
+const STACKED_RULE = 6;
+
+/** A rule before the first key of the text that the model produced, and its name. */
+function answerMarks({ layout, palette }: Picture, { y }: LinePlace): Mark[] {
+  const above = layout.stacked ? y - STACKED_RULE : y;
+  const name = { font: "text", size: 11 } as const;
+  return [
+    { kind: "line", x0: 0, y0: above, x1: layout.width, y1: above, stroke: palette.muted },
+    layout.stacked
+      ? text("answer", layout.left, y, palette.muted, name)
+      : text("answer", layout.width - 2, y + 8, palette.muted, { ...name, align: "end" }),
+  ];
+}
+
+function lineMarks(picture: Picture, place: LinePlace): Mark[] {
+  const { layout, palette, table } = picture;
+  const { line } = place;
+  if (line.kind === "key") {
+    const row = table.rows[line.place] as Row;
+    const marks = keyMarks(picture, place, row, line.place === table.highlighted);
+    return row.key === picture.answer ? [...answerMarks(picture, place), ...marks] : marks;
+  }
+  const { sink } = table.vectors.header;
+  const named = (name: string): Mark =>
+    text(name, layout.left, place.middle, palette.muted, { font: "text", size: HEAD_SIZE });
+  if (line.kind === "elsewhere") {
+    const weight = weightElsewhere(table.vectors);
+    const count = picture.keyTexts.length - table.rows.length;
+    const marks = [
+      named(`${count} other ${count === 1 ? "key" : "keys"}`),
+      ...barMarks(picture, place, weight),
+    ];
+    return layout.stacked ? marks : [...marks, remark(picture, place, "not shown, together")];
+  }
+  if (!sink) return [];
+  const right = layout.numbers[layout.numbers.length - 1]?.right ?? 0;
+  const size = layout.stacked ? 12 : TOKEN_SIZE;
+  const marks = [
+    named("sink"),
+    text(signed(sink.logit), right, place.middle, palette.ink, { align: "end", size }),
+    ...barMarks(picture, place, sink.weight),
+  ];
+  return layout.stacked
+    ? marks
+    : [...marks, remark(picture, place, "a learned logit of this head")];
+}
+
+const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };
+
+/** The names of the columns. */
+function headMarks(picture: Picture): Mark[] {
+  const { layout, palette, table } = picture;
+  const { header } = table.vectors;
+  const words = (content: string, x: number, y: number, more: Partial<TextMark> = {}): Mark =>
+    text(content, x, y, palette.muted, { font: "text", size: HEAD_SIZE, ...more });
+  const query = cutToken(picture.queryText, layout.tokenWidth, picture.measure, true);
+  const product = `q × k${scaleInWords(header.scale)}`;
+  const rule: Mark = {
+    kind: "line",
+    x0: 0,
+    y0: Math.floor(layout.rule) + 0.5,
+    x1: layout.width,
+    y1: Math.floor(layout.rule) + 0.5,
+    stroke: palette.rule,
+  };
+  if (layout.stacked) {
+    const terms = [
+      `q·k${scaleInWords(header.scale)}`,
+      ...(header.softcap === null ? [] : ["→ capped"]),
+      ...(header.has_bias ? ["+ bias = logit"] : []),
+    ];
+    const right = layout.numbers[0]?.right ?? 0;
+    const name = "q, the query of";
+    const nameWidth = picture.measure(name, fontOf({ size: HEAD_SIZE, font: "text" }));
+    return [
+      words(name, layout.left, 12),
+      text(query, layout.left + nameWidth + 6, 12, palette.ink, { bold: true }),
+      rule,
+      words(`key: k above, ${product} below`, layout.left, layout.head - 2),
+      words(terms.join(" "), right, layout.head + 14, { align: "end" }),
+      words("softmax", layout.bar.x, layout.head + 14),
+    ];
+  }
+  return [
+    words("query", layout.left, 14),
+    text(query, layout.left, layout.query.y + layout.query.height / 2 + 3, palette.ink, {
+      bold: true,
+    }),
+    words(`q, the query of “${query}”`, layout.keysLeft, 10),
+    rule,
+    words("key", layout.left, layout.head),
+    words("k, each key", layout.keysLeft, layout.head),
+    words(
+      // Beside a narrow strip there is no room for more.
+      stripWidth(layout) < 260 ? product : `${product}, dimension by dimension`,
+      layout.cellsLeft,
+      layout.head,
+    ),
+    ...(layout.other
+      ? [
+          words(
+            `+ ${picture.dimensions.others.length}`,
+            layout.cellsLeft + layout.other.x + layout.other.width,
+            layout.head,
+            { align: "end", size: 11 },
+          ),
+        ]
+      : []),
+    ...layout.numbers.map(({ column, right }, i) => {
+      const only = layout.numbers.length === 1;
+      const last = i === layout.numbers.length - 1;
+      const name = only ? "sum" : last && column === "capped" ? "= capped" : COLUMN_NAMES[column];
+      return words(name, right, layout.head, { align: "end" });
+    }),
+    words("softmax", layout.bar.x, layout.head),
+  ];
+}
+
+/** Everything that does not follow the pointer. */
+export function backMarks(picture: Picture): Mark[] {
+  const { layout, table, dimensions } = picture;
+  const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
+  return [
+    ...headMarks(picture),
+    ...stripMarks(picture, layout.query, query, table.vectorScale),
+    ...layout.lines.flatMap((place) => lineMarks(picture, place)),
+  ];
+}
+
+/** What the pointer is on: the dimension in q, in k and in their product. */
+export function frontMarks(picture: Picture, at: At | null): Mark[] {
+  const { layout, palette } = picture;
+  if (!at) return [];
+  const place = at.line === null ? null : layout.lines[at.line];
+  const outline = (strip: Strip, x: number, width: number): Mark => ({
+    kind: "rect",
+    x: x - 0.5,
+    y: strip.y - 1,
+    width: Math.max(3, width + 1),
+    height: strip.height + 2,
+    stroke: palette.ink,
+    strokeWidth: 1.5,
+  });
+  if (at.others && layout.other && place) {
+    return [outline(place.cells, place.cells.x + layout.other.x, layout.other.width)];
+  }
+  if (at.column === null) return [];
+  const across = at.column * layout.cell;
+  const strips = [layout.query, ...(place ? [place.keys, place.cells] : [])];
+  return strips.map((strip) => outline(strip, strip.x + across, layout.cell - layout.gap));
+}

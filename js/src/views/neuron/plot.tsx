@@ -1,0 +1,194 @@
+/** The neuron view's picture: the pointer, the keyboard, and the numbers beside it. */
+
+import { useComputed, useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
+import { formatWeight, quoted } from "../../ui/captions";
+import { stepLayer } from "../../ui/controls/layers";
+import type { ViewContext } from "../../ui/define-view";
+import { type Hint, ScenePlot } from "../../ui/plot";
+import { assign, same } from "../../ui/state";
+import { cellInWords, othersInWords, rowInWords, type Said, sentenceOf, signed } from "./captions";
+import { type At, partAt } from "./layout";
+import { type NeuronState, tokenOf } from "./state";
+import type { NeuronModel } from "./store";
+
+/** What is said about what the pointer is on. */
+export function hintOf(
+  said: Said,
+  at: At,
+  line: number | "sink" | "elsewhere" | null,
+): Omit<Hint, "x" | "y"> | null {
+  const { place, table, dimensions } = said;
+  const token = tokenOf(place);
+  const query = `${quoted(place.queries.text[token] ?? "")} (${token})`;
+  const plain = (text: string, meant = false): Hint["rows"][number] => ({ color: "", text, meant });
+  const dimension = at.column === null ? undefined : dimensions.shown[at.column];
+  if (line === null) {
+    if (dimension === undefined) return null;
+    const q = signed(table.query[dimension] as number);
+    return { title: `${query}, query`, rows: [plain(`dimension ${dimension}: q ${q}`)] };
+  }
+  const { sink } = table.vectors.header;
+  if (line === "sink") {
+    return (
+      sink && {
+        title: `${query} → sink`,
+        rows: [plain(`logit ${signed(sink.logit)}, weight ${formatWeight(sink.weight, 3)}`)],
+      }
+    );
+  }
+  if (line === "elsewhere") {
+    const { strongest } = table.vectors.header;
+    const rows = strongest.map(([key, weight]) =>
+      plain(`${quoted(place.keys.text[key] ?? "")} (${key})  ${formatWeight(weight, 3)}`),
+    );
+    return { title: "Strongest of all keys", rows };
+  }
+  const row = table.rows[line];
+  if (!row) return null;
+  const title = `${query} → ${quoted(place.keys.text[row.key] ?? "")} (${row.key})`;
+  if (!row.allowed) return { title, rows: rowInWords(table, row).map((text) => plain(text)) };
+  const steps = rowInWords(table, row).map((text) => plain(text));
+  if (at.others)
+    return { title, rows: [plain(othersInWords(row, dimensions.others), true), ...steps] };
+  if (dimension !== undefined) {
+    return { title, rows: [plain(cellInWords(table, row, dimension), true), ...steps] };
+  }
+  return { title, rows: steps };
+}
+
+interface PlotProps {
+  context: ViewContext<NeuronState>;
+  model: NeuronModel;
+}
+
+export function NeuronPlot({ context, model }: PlotProps) {
+  const plot = useRef<HTMLDivElement>(null);
+  const hint = useSignal<Hint | null>(null);
+  const { state } = context;
+  const place = useComputed(() => {
+    const question = model.question.value;
+    return model.current.value && question ? `neuron:${question.stack}:${question.layer}` : null;
+  });
+
+  const at = (event: MouseEvent): { part: At | null; x: number; y: number } => {
+    const box = plot.current?.getBoundingClientRect();
+    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
+    const y = event.clientY - (box?.top ?? 0);
+    const layout = model.layout.peek();
+    return { part: layout && partAt(layout, x, y), x, y };
+  };
+
+  /** The place of a key's row, or what else a line is; null for the query. */
+  const lineOf = (part: At): number | "sink" | "elsewhere" | null => {
+    const line = part.line === null ? null : model.layout.peek()?.lines[part.line]?.line;
+    if (!line) return null;
+    return line.kind === "key" ? line.place : line.kind;
+  };
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const { part, x, y } = at(event);
+    if (!same(model.hovered.peek(), part)) model.hovered.value = part;
+    const said = model.said.peek();
+    const told = part && said && hintOf(said, part, lineOf(part));
+    hint.value = told ? { ...told, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
+  };
+
+  const leave = (): void => {
+    model.hovered.value = null;
+    hint.value = null;
+  };
+
+  const pinKey = (key: number): void =>
+    assign(state, { key: state.key.peek() === key ? null : key });
+
+  const onClick = (event: MouseEvent): void => {
+    const { part } = at(event);
+    const line = part && lineOf(part);
+    const row = typeof line === "number" ? model.table.peek()?.rows[line] : undefined;
+    if (row) pinKey(row.key);
+  };
+
+  const moveKey = (by: number): void => {
+    const [here, table] = [model.place.peek(), model.table.peek()];
+    if (!here || !table) return;
+    const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
+    const from = row?.key ?? table.vectors.keys[0];
+    const last = here.keys.text.length - 1;
+    assign(state, { key: Math.max(0, Math.min(last, from + by)) });
+  };
+
+  const moveQuery = (by: number): void => {
+    const here = context.record.place.peek();
+    if (!here) return;
+    const last = here.queries.text.length - 1;
+    assign(state, { token: Math.max(0, Math.min(last, tokenOf(here) + by)) });
+  };
+
+  const handleKey = (key: string): boolean => {
+    const here = context.record.place.peek();
+    if (!here) return false;
+    leave();
+    switch (key) {
+      case "ArrowDown":
+        moveKey(1);
+        return true;
+      case "ArrowUp":
+        moveKey(-1);
+        return true;
+      case "Home":
+        moveKey(-1e9);
+        return true;
+      case "End":
+        moveKey(1e9);
+        return true;
+      case "ArrowLeft":
+        moveQuery(-1);
+        return true;
+      case "ArrowRight":
+        moveQuery(1);
+        return true;
+      case "PageUp":
+      case "[":
+        assign(state, { layer: stepLayer(here.stack.layers, here.layer, -1) });
+        return true;
+      case "PageDown":
+      case "]":
+        assign(state, { layer: stepLayer(here.stack.layers, here.layer, 1) });
+        return true;
+      case "Escape":
+        assign(state, { token: null, key: null });
+        return true;
+      case "s":
+        assign(state, { sort_dimensions: !state.sort_dimensions.peek() });
+        return true;
+      default: {
+        const head = /^\d$/.test(key) ? Number(key) : -1;
+        if (!here.kept.includes(head)) return false;
+        assign(state, { heads: [head] });
+        return true;
+      }
+    }
+  };
+
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey) return;
+    if (!handleKey(event.key)) return;
+    event.preventDefault();
+    event.stopPropagation();
+  };
+
+  return (
+    <ScenePlot
+      scene={model.scene}
+      place={place}
+      onDrawn={context.setDrawn}
+      kind="query and keys, dimension by dimension"
+      label={model.said.value ? sentenceOf(model.said.value) : "Loading"}
+      plot={plot}
+      hint={hint.value}
+      width={context.width.value}
+      events={{ onPointerMove, onPointerLeave: leave, onClick, onKeyDown }}
+    />
+  );
+}

@@ -1,0 +1,176 @@
+// @vitest-environment node
+import { existsSync, readFileSync } from "node:fs";
+import { describe, expect, it } from "vitest";
+import { attentionRow } from "../../src/client/attention";
+import { PageCarrier, type PageData } from "../../src/client/page";
+import { type CarriedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
+import { askVectors } from "../../src/client/requests/vectors";
+import { Source } from "../../src/client/source";
+
+interface Case {
+  name: string;
+  layer: CarriedLayer;
+  arrays: string[];
+  rows: {
+    head: number;
+    token: number;
+    logits: (number | null)[];
+    weights: number[];
+    sink_weight: number | null;
+  }[];
+}
+
+// Computed by PyTorch's and transformers' own attention; Python's tests read the same file.
+const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
+const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
+
+function sourceOf(layer: CarriedLayer, arrays: string[]): Source {
+  const description = { model: "m", notes: [], stacks: [] };
+  const data: PageData = {
+    format: 2,
+    view: "neuron",
+    state: {},
+    description,
+    blocks: [],
+    maps: [],
+    vectors: { layers: [layer], arrays },
+  };
+  return new Source(new PageCarrier(data));
+}
+
+describe("attention of a page", () => {
+  it("has cases", () => {
+    expect(existsSync(fixture)).toBe(true);
+    expect(cases.length).toBeGreaterThan(10);
+  });
+
+  it.each(cases)("is that of the models: $name", async ({ layer, arrays, rows }) => {
+    const source = sourceOf(layer, arrays);
+    expect(rows).toHaveLength(layer.num_heads * layer.num_queries);
+    for (const { head, token, logits, weights, sink_weight } of rows) {
+      const found = await askVectors(source, {
+        stack: "self",
+        layer: 3,
+        head,
+        token,
+        keys: [0, layer.num_keys],
+      });
+      const where = `head ${head}, query ${token}`;
+      logits.forEach((logit, key) => {
+        expect(found.allowed[key], where).toBe(logit === null ? 0 : 1);
+        if (logit === null) expect(found.logits[key], where).toBe(Number.NEGATIVE_INFINITY);
+        else expect(found.logits[key], where).toBeCloseTo(logit, 4);
+        expect(found.weights[key], where).toBeCloseTo(weights[key] as number, 6);
+      });
+      const { header } = found;
+      expect(header.sink === null).toBe(sink_weight === null);
+      if (sink_weight !== null) expect(header.sink?.weight, where).toBeCloseTo(sink_weight, 5);
+      const total = weights.reduce((sum, each) => sum + each, 0);
+      expect(found.weightInRange, where).toBeCloseTo(total, 5);
+      expect(header.num_allowed).toBe(logits.filter((logit) => logit !== null).length);
+      expect(header.log_sum_exp === null).toBe(header.num_allowed === 0 && !header.sink);
+      expect(header.strongest[0]?.[1] ?? 0, where).toBeCloseTo(Math.max(...weights), 6);
+      expect(header.key_head).toBe(Math.floor((head * layer.num_key_heads) / layer.num_heads));
+    }
+  });
+
+  it.each(cases)("is drawn where no weights are carried: $name", async (given) => {
+    const { layer, arrays, rows } = given;
+    const source = sourceOf(layer, arrays);
+    const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
+    const heads = Array.from({ length: count }, (_, head) => head);
+    const at = { stack: "self", layer: 3, heads, precision: "uint8" as const };
+    const block = await source.block({ ...at, rows: [0, queries], columns: [1, keys] });
+    for (const { head, token, weights } of rows) {
+      weights.slice(1).forEach((weight, i) => {
+        const found = block.matrices[head]?.[token * (keys - 1) + i];
+        expect(found, `head ${head}, query ${token}`).toBeCloseTo(weight, 6);
+      });
+    }
+    const tile = await source.tile({ ...at, level: 8, row: 0, column: 0, pooled: "mean" });
+    const sum = rows.flatMap(({ weights }) => weights).reduce((total, each) => total + each, 0);
+    expect(tile.matrices[0]?.[0]).toBeCloseTo(sum / (count * queries * keys), 6);
+  });
+
+  it.each(cases)("adds up, key by key: $name", async ({ layer, arrays, rows }) => {
+    const source = sourceOf(layer, arrays);
+    for (const { head, token } of rows) {
+      const found = await askVectors(source, {
+        stack: "self",
+        layer: 3,
+        head,
+        token,
+        keys: [1, layer.num_keys],
+      });
+      const { header, headDim } = found;
+      for (let i = 0; i < found.weights.length; i++) {
+        if (!found.allowed[i]) continue;
+        let sum = 0;
+        for (let d = 0; d < headDim; d++) {
+          const k = found.keyVectors[i * headDim + d] as number;
+          sum += (found.query[d] as number) * k * header.scale;
+        }
+        const cap = header.softcap;
+        const bounded = cap === null ? sum : cap * Math.tanh(sum / cap);
+        expect(bounded + (found.bias[i] as number)).toBeCloseTo(found.logits[i] as number, 4);
+        const power = Math.exp((found.logits[i] as number) - (header.log_sum_exp as number));
+        expect(power).toBeCloseTo(found.weights[i] as number, 5);
+      }
+    }
+  });
+
+  it("does not overflow where logits are large", () => {
+    const row = attentionRow({
+      query: Float32Array.of(1000),
+      keys: Float32Array.of(1, 0.999),
+      numKeys: 2,
+      scale: 1,
+      softcap: null,
+      bias: () => 0,
+      allowed: () => true,
+      sink: null,
+    });
+    // e^1 : 1, by hand.
+    expect(row.weights[0]).toBeCloseTo(Math.E / (1 + Math.E), 4);
+    expect(row.logSumExp).toBeGreaterThan(1000);
+  });
+
+  it("says which layer a page does not carry", async () => {
+    const [first] = cases as [Case];
+    const source = sourceOf(first.layer, first.arrays);
+    const request = {
+      stack: "self",
+      layer: 9,
+      head: 0,
+      token: 0,
+      keys: [0, 1] as [number, number],
+    };
+    await expect(askVectors(source, request)).rejects.toThrow(/layer 9 of "self"/);
+  });
+});
+
+describe("numbers of 16 bits", () => {
+  it("are what IEEE 754 says", () => {
+    const known: [number, number][] = [
+      [0x0000, 0],
+      [0x3c00, 1],
+      [0xc000, -2],
+      [0x7bff, 65504],
+      [0x3555, 0.333251953125],
+      [0x0001, 2 ** -24],
+      [0x03ff, 6.097555160522461e-5],
+      [0x0400, 6.103515625e-5],
+      [0x7c00, Number.POSITIVE_INFINITY],
+    ];
+    for (const [bits, value] of known) expect(fromHalf(bits)).toBe(value);
+    expect(fromHalf(0x7e00)).toBeNaN();
+  });
+
+  it("are read from bytes in both of their kinds", () => {
+    const bytes = Uint8Array.of(0x00, 0x3c, 0x00, 0xc0);
+    expect([...readFloats(bytes, "float16")]).toEqual([1, -2]);
+    // 0x3fc0 and 0xc080 are the upper halves of the floats 1.5 and -4.
+    const brain = Uint8Array.of(0xc0, 0x3f, 0x80, 0xc0);
+    expect([...readFloats(brain, "bfloat16")]).toEqual([1.5, -4]);
+  });
+});

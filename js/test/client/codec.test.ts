@@ -1,0 +1,69 @@
+// @vitest-environment node
+import { existsSync, readFileSync } from "node:fs";
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { decode, fromBase64, inflate, type PieceHeader } from "../../src/client/codec";
+
+interface Case {
+  name: string;
+  header: PieceHeader;
+  data: string;
+  values: number[][][];
+}
+
+// Computed by a script that knows neither encoder; Python's tests read the same file.
+const fixture = new URL("../../../tests/fixtures/codec.json", import.meta.url);
+
+describe("the codec", () => {
+  it("decodes what Python's tests decode", () => {
+    expect(existsSync(fixture)).toBe(true);
+    const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
+    expect(cases.length).toBeGreaterThan(0);
+    for (const { name, header, data, values } of cases) {
+      const decoded = decode(header, fromBase64(data));
+      const wanted = values.flat(2);
+      expect(decoded.length, name).toBe(wanted.length);
+      wanted.forEach((value, i) => {
+        expect(decoded[i], `${name}, value ${i}`).toBeCloseTo(value, 6);
+      });
+    }
+  });
+
+  it("gives the squares of the codes", () => {
+    const header: PieceHeader = {
+      shape: [1, 1, 4],
+      encoding: "uint8-sqrt",
+      maximum: 2,
+      error: 0.01,
+    };
+    // 51 / 255 = 0.2 and 102 / 255 = 0.4, by hand.
+    const values = decode(header, new Uint8Array([0, 51, 102, 255]));
+    [0, 0.08, 0.32, 2].forEach((value, i) => {
+      expect(values[i]).toBeCloseTo(value, 6);
+    });
+  });
+
+  it("honours the offset of a view, also one that is not a multiple of four", () => {
+    const message = new Uint8Array(3 + 8);
+    new DataView(message.buffer).setFloat32(3, 0.25, true);
+    new DataView(message.buffer).setFloat32(7, -1.5, true);
+    const header: PieceHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
+    expect([...decode(header, new DataView(message.buffer, 3, 8))]).toEqual([0.25, -1.5]);
+  });
+
+  it("refuses a buffer that does not fit its shape", () => {
+    const header: PieceHeader = { shape: [2, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
+    expect(() => decode(header, new Uint8Array(7))).toThrow(/7 bytes.*2 x 2 x 2 needs 8/);
+  });
+
+  it("refuses an encoding that it does not know", () => {
+    const header = { shape: [1, 1, 1], encoding: "float8", maximum: 1, error: 0 };
+    expect(() => decode(header as unknown as PieceHeader, new Uint8Array(1))).toThrow(/float8/);
+  });
+
+  it("inflates what zlib deflated", async () => {
+    const bytes = Uint8Array.from({ length: 5000 }, (_, i) => i % 251);
+    const text = deflateSync(bytes).toString("base64");
+    expect(await inflate(fromBase64(text))).toEqual(bytes);
+  });
+});

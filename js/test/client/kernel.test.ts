@@ -1,0 +1,184 @@
+// @vitest-environment node
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { isAbort, KernelChannel, MOST_IN_FLIGHT } from "../../src/client/kernel";
+import type { Connection } from "../../src/client/source";
+
+type Listener = (message: unknown, buffers?: DataView[]) => void;
+interface Sent {
+  attnviz: string;
+  id: string;
+  name?: string;
+  arguments?: object;
+}
+
+/** The host's end of a widget's messages: keeps what was sent, and answers when it is told to. */
+class Host {
+  sent: Sent[] = [];
+  listeners = new Set<Listener>();
+  send(content: unknown): void {
+    this.sent.push(content as Sent);
+  }
+  on(_event: string, listener: (...args: never[]) => void): void {
+    this.listeners.add(listener as Listener);
+  }
+  off(_event?: string | null, listener?: ((...args: never[]) => void) | null): void {
+    this.listeners.delete(listener as Listener);
+  }
+  answer(message: object, buffers?: DataView[]): void {
+    for (const listener of this.listeners) listener(message, buffers);
+  }
+  reply(id: string, header: unknown): void {
+    this.answer({ attnviz: "reply", id, header });
+  }
+  requests(): Sent[] {
+    return this.sent.filter((each) => each.attnviz === "request");
+  }
+  id(place: number): string {
+    return (this.requests()[place] as Sent).id;
+  }
+}
+
+let host: Host;
+let channel: KernelChannel;
+let end: AbortController;
+let seen: Connection[];
+
+beforeEach(() => {
+  vi.useFakeTimers();
+  host = new Host();
+  end = new AbortController();
+  channel = new KernelChannel(host, end.signal);
+  seen = [];
+  channel.watch((connection) => seen.push(connection), end.signal);
+});
+afterEach(() => vi.useRealTimers());
+
+describe("the request channel", () => {
+  it("gives the reply with its buffer", async () => {
+    const answer = channel.ask("block", { layer: 3 });
+    expect(host.sent[0]).toMatchObject({
+      attnviz: "request",
+      name: "block",
+      arguments: { layer: 3 },
+    });
+    const data = new DataView(new ArrayBuffer(2));
+    host.answer({ attnviz: "reply", id: host.id(0), header: { a: 1 } }, [data]);
+    expect(await answer).toEqual({ header: { a: 1 }, data });
+  });
+
+  it("rejects with the kernel's message", async () => {
+    const answer = channel.ask("block", {});
+    host.answer({ attnviz: "error", id: host.id(0), message: "layer 99 is out of range" });
+    await expect(answer).rejects.toThrow("layer 99 is out of range");
+  });
+
+  it("does not mind messages that are not its own", () => {
+    const answer = vi.fn();
+    void channel.ask("describe", {}).then(answer);
+    host.answer({ other: "message" });
+    host.reply("of-another-tab-0", {});
+    expect(answer).not.toHaveBeenCalled();
+  });
+
+  it("lets only a few travel at once, and sends the next when one has come", async () => {
+    const answers = Array.from({ length: 6 }, (_, i) => channel.ask("block", { i }));
+    expect(host.requests()).toHaveLength(MOST_IN_FLIGHT);
+    host.reply(host.id(1), "second");
+    expect(host.requests()).toHaveLength(MOST_IN_FLIGHT + 1);
+    expect((await answers[1])?.header).toBe("second");
+    expect(host.requests()[4]?.arguments).toEqual({ i: 4 });
+  });
+
+  it("drops a cancelled request from the queue without sending it", async () => {
+    for (let i = 0; i < 4; i++) void channel.ask("block", { i });
+    const controller = new AbortController();
+    const waiting = channel.ask("block", { i: 4 }, controller.signal);
+    controller.abort();
+    await expect(waiting).rejects.toSatisfy(isAbort);
+    host.reply(host.id(0), {});
+    expect(host.sent.map((each) => each.attnviz)).toEqual(Array(4).fill("request"));
+  });
+
+  it("tells the kernel of a cancelled request, frees its place, and drops its late reply", async () => {
+    const controller = new AbortController();
+    const cancelled = channel.ask("block", { i: 0 }, controller.signal);
+    for (let i = 1; i < 5; i++) void channel.ask("block", { i });
+    const id = host.id(0);
+    controller.abort();
+    await expect(cancelled).rejects.toSatisfy(isAbort);
+    expect(host.sent).toContainEqual({ attnviz: "cancel", id });
+    expect(host.requests()).toHaveLength(5);
+    expect(() => host.reply(id, {})).not.toThrow();
+  });
+
+  it("sends none of many that are given up at once, but what is wanted instead", async () => {
+    const many = Array.from({ length: 40 }, (_, i) => {
+      const controller = new AbortController();
+      const answer = channel.ask("block", { i }, controller.signal);
+      answer.catch(() => undefined);
+      return controller;
+    });
+    for (const each of many) each.abort();
+    void channel.ask("block", { i: "new" });
+    await Promise.resolve();
+    const sent = host.requests().map((each) => (each.arguments as { i: unknown }).i);
+    expect(sent).toEqual([0, 1, 2, 3, "new"]);
+  });
+
+  it("rejects at once where the signal is aborted already", async () => {
+    await expect(channel.ask("block", {}, AbortSignal.abort())).rejects.toSatisfy(isAbort);
+    expect(host.sent).toHaveLength(0);
+  });
+
+  it("says that it waits after a second, and that nobody answers after ten", () => {
+    void channel.ask("block", {});
+    vi.advanceTimersByTime(999);
+    expect(seen).toEqual(["ready"]);
+    vi.advanceTimersByTime(1);
+    expect(seen.at(-1)).toBe("waiting");
+    vi.advanceTimersByTime(9_000);
+    expect(seen.at(-1)).toBe("unanswered");
+  });
+
+  it("takes a late reply, and is ready again", async () => {
+    const answer = channel.ask("block", {});
+    vi.advanceTimersByTime(15_000);
+    host.reply(host.id(0), "late");
+    expect((await answer).header).toBe("late");
+    expect(seen.at(-1)).toBe("ready");
+  });
+
+  it("asks again on a retry, and takes whichever answer comes first", async () => {
+    const answer = channel.ask("describe", {});
+    vi.advanceTimersByTime(10_000);
+    channel.retry();
+    expect(seen.at(-1)).toBe("ready");
+    expect(host.requests()).toHaveLength(2);
+    expect(host.id(1)).not.toBe(host.id(0));
+    host.reply(host.id(0), "to the first");
+    host.reply(host.id(1), "to the second");
+    expect((await answer).header).toBe("to the first");
+  });
+
+  it("forgets that it waited when what it waited for is cancelled", () => {
+    const controller = new AbortController();
+    channel.ask("block", {}, controller.signal).catch(() => undefined);
+    vi.advanceTimersByTime(2_000);
+    controller.abort();
+    expect(seen.at(-1)).toBe("ready");
+  });
+
+  it("ends with its signal: rejects what is pending and hears no more", async () => {
+    const answer = channel.ask("block", {});
+    end.abort();
+    await expect(answer).rejects.toSatisfy(isAbort);
+    expect(host.listeners.size).toBe(0);
+  });
+
+  it("gives ids that two tabs cannot share", () => {
+    const other = new KernelChannel(host);
+    void channel.ask("describe", {});
+    void other.ask("describe", {});
+    expect(host.id(0)).not.toBe(host.id(1));
+  });
+});

@@ -1,0 +1,145 @@
+// @vitest-environment node
+import { readFileSync } from "node:fs";
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { PageCarrier, type PageData } from "../../../src/client/page";
+import type { CarriedKeys } from "../../../src/client/page/sparse";
+import { Source, type StackDescription } from "../../../src/client/source";
+import { carriedInWords, precision } from "../../../src/ui/captions";
+
+interface Case {
+  name: string;
+  header: Omit<CarriedKeys, "stack" | "layer" | "error" | "data">;
+  data: string;
+  /** Head, row, column and weight of all that is not zero. */
+  cells: [number, number, number, number][];
+}
+
+/** Written byte by byte; Python's side reads the same (tests/unit/pages/test_sparse.py). */
+const { cases } = JSON.parse(
+  readFileSync(new URL("../../../../tests/fixtures/sparse.json", import.meta.url), "utf8"),
+) as { cases: Case[] };
+
+const STACK: StackDescription = {
+  name: "self",
+  layers: [3],
+  heads_per_layer: [2],
+  query_tokens: { text: [], special: [], sequence: [] },
+  key_tokens: null,
+  normalized: true,
+  maximum: 1,
+  causal: false,
+  vectors: false,
+  patterns: [],
+};
+
+function sourceOf({ header, data }: Pick<Case, "header" | "data">): Source {
+  const deflated = deflateSync(Buffer.from(data, "base64")).toString("base64");
+  const block = { stack: "self", layer: 3, error: 0.01, ...header, data: deflated };
+  const page: PageData = {
+    format: 2,
+    view: "head",
+    state: {},
+    description: { model: "m", notes: [], stacks: [STACK] },
+    blocks: [block],
+    maps: [],
+    carried: { form: "strongest", covered: 0.9521, error: 0.0041 },
+  };
+  return new Source(new PageCarrier(page));
+}
+
+/** [head][row][column]. */
+function denseOf({ header, cells }: Case): number[][][] {
+  const [heads, rows, columns] = header.shape;
+  const dense = Array.from({ length: heads }, () =>
+    Array.from({ length: rows }, () => new Array<number>(columns).fill(0)),
+  );
+  for (const [head, row, column, weight] of cells) {
+    (dense[head]?.[row] as number[])[column] = weight;
+  }
+  return dense;
+}
+
+const at = { stack: "self", layer: 3 };
+const each = cases.map((one) => [one.name, one] as const);
+
+describe("the strongest keys of a page", () => {
+  it.each(each)("%s: every weight", async (_name, one) => {
+    const [count, rows, columns] = one.header.shape;
+    const heads = Array.from({ length: count }, (_, head) => head);
+    const whole = { ...at, heads, rows: [0, rows], columns: [0, columns] } as const;
+    const piece = await sourceOf(one).block({
+      ...{ ...at, heads, precision: "uint8" },
+      rows: [...whole.rows],
+      columns: [...whole.columns],
+    });
+    expect(piece.error).toBe(0.01);
+    denseOf(one).forEach((head, place) => {
+      const found = piece.matrices[place] as Float32Array;
+      head.flat().forEach((weight, i) => {
+        if (Math.abs((found[i] as number) - weight) > 1e-6 * one.header.maximum) {
+          expect(`${place} ${i} ${found[i]}`).toBe(`${place} ${i} ${weight}`);
+        }
+      });
+    });
+  });
+
+  it.each(each)("%s: a part of it", async (_name, one) => {
+    const [, rows, columns] = one.header.shape;
+    const [top, left] = [rows - 1, Math.floor(columns / 2)];
+    const piece = await sourceOf(one).block({
+      ...{ ...at, heads: [0], precision: "float32" },
+      rows: [top, rows],
+      columns: [left, columns],
+    });
+    const expected = denseOf(one)[0]?.[top]?.slice(left) as number[];
+    expected.forEach((weight, i) => {
+      expect(piece.matrices[0]?.[i]).toBeCloseTo(weight, 6);
+    });
+  });
+
+  it.each(each)("%s: pooled over all heads", async (_name, one) => {
+    const dense = denseOf(one);
+    const [count, rows, columns] = one.header.shape;
+    const heads = Array.from({ length: count }, (_, head) => head);
+    const source = sourceOf(one);
+    const request = { ...at, heads, level: 16, row: 0, column: 0, precision: "uint8" as const };
+    const mean = await source.tile({ ...request, pooled: "mean" });
+    const sum = one.cells.reduce((total, [, , , weight]) => total + weight, 0);
+    expect(mean.matrices[0]?.[0]).toBeCloseTo(sum / (count * rows * columns), 6);
+    const most = await source.tile({ ...request, pooled: "max" });
+    const means = (dense[0] as number[][]).flatMap((line, row) =>
+      line.map((_, key) => dense.reduce((total, head) => total + (head[row]?.[key] ?? 0), 0)),
+    );
+    const largest = means.reduce((one, other) => Math.max(one, other), 0) / count;
+    expect(most.matrices[0]?.[0]).toBeCloseTo(largest, 6);
+  });
+
+  it("says how much of the weight they are, and rounds nothing up", async () => {
+    const source = sourceOf(cases[0] as Case);
+    const { stacks } = await source.describe();
+    expect(stacks[0]?.carried).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
+    expect(precision(0.0021, stacks[0]?.carried)).toBe("95.2% of the weight, exact to 0.003");
+    expect(precision(0, { form: "vectors", covered: 1, error: 0 })).toBe("exact");
+    expect(carriedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
+      "This page carries each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
+        "What is left of a query is spread evenly over its other keys.",
+    );
+    expect(carriedInWords({ form: "vectors", covered: 1, error: 0 })).toBe(
+      "This page carries queries and keys, and computes the weights from them: exact.",
+    );
+    expect(carriedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
+  });
+
+  it("refuses bytes that are not those of its rows", async () => {
+    const { header, data } = cases[0] as Case;
+    const runs = header.runs.map((length, i) =>
+      i === 0 ? length - 1 : i === 1 ? length + 1 : length,
+    );
+    const source = sourceOf({ header: { ...header, runs }, data });
+    const request = { ...at, heads: [0], precision: "uint8" as const };
+    await expect(source.block({ ...request, rows: [0, 1], columns: [0, 1] })).rejects.toThrow(
+      /do not hold/,
+    );
+  });
+});

@@ -1,0 +1,91 @@
+// @vitest-environment node
+import { readFileSync } from "node:fs";
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { PageCarrier, type PageData } from "../../../src/client/page";
+import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
+import { Source, type TileRequest } from "../../../src/client/source";
+
+interface Fixture {
+  codes: Record<string, number[][][]>;
+  cases: { record: string; request: Omit<TileRequest, "stack" | "layer">; cells: number[][] }[];
+}
+
+/** Worked out weight by weight; Python's side reads the same (tests/unit/server/test_tiles.py). */
+const FIXTURE = JSON.parse(
+  readFileSync(new URL("../../../../tests/fixtures/tiles.json", import.meta.url), "utf8"),
+) as Fixture;
+
+function sourceOf(codes: number[][][]): Source {
+  const shape: [number, number, number] = [
+    codes.length,
+    codes[0]?.length ?? 0,
+    codes[0]?.[0]?.length ?? 0,
+  ];
+  const piece = {
+    stack: "self",
+    layer: 0,
+    shape,
+    encoding: "uint8-sqrt" as const,
+    maximum: 1,
+    error: 0.00392,
+    data: deflateSync(Uint8Array.from(codes.flat(2))).toString("base64"),
+  };
+  const description = { model: "m", notes: [], stacks: [] };
+  const data: PageData = {
+    format: 2,
+    view: "matrix",
+    state: {},
+    description,
+    blocks: [piece],
+    maps: [piece],
+  };
+  return new Source(new PageCarrier(data));
+}
+
+describe("tiles that a page pools", () => {
+  it.each(
+    FIXTURE.cases.map((each) => [JSON.stringify([each.record, each.request]), each] as const),
+  )("%s", async (_name, { record, request, cells }) => {
+    const source = sourceOf(FIXTURE.codes[record] as number[][][]);
+    const piece = await source.tile({
+      ...request,
+      stack: "self",
+      layer: 0,
+      precision: "uint8",
+    });
+    expect([piece.rows, piece.columns]).toEqual([cells.length, cells[0]?.length]);
+    const found = Array.from(piece.matrices[0] as Float32Array);
+    cells.flat().forEach((cell, i) => {
+      expect(found[i]).toBeCloseTo(cell, 6);
+    });
+  });
+
+  it("say how exact the weights are that they come from", async () => {
+    const source = sourceOf(FIXTURE.codes.small as number[][][]);
+    const request = { heads: [0], level: 1, row: 0, column: 0, pooled: "mean" } as const;
+    const piece = await source.tile({
+      ...request,
+      heads: [0],
+      stack: "self",
+      layer: 0,
+      precision: "float32",
+    });
+    expect(piece.error).toBe(0.00392);
+  });
+});
+
+describe("what a tile covers", () => {
+  it("ends where the matrix ends", () => {
+    expect(tileRange(0, 0, 100)).toEqual([0, 100]);
+    expect(tileRange(1, 0, 300)).toEqual([TILE, 300]);
+    expect(tileRange(0, 3, 10_000)).toEqual([0, 8 * TILE]);
+  });
+
+  it("is cut into runs, and into even parts", () => {
+    expect(runs([4, 11], 4)).toEqual([4, 8, 11]);
+    expect(runs([0, 8], 4)).toEqual([0, 4, 8]);
+    expect(parts([2, 9], 3)).toEqual([2, 4, 6, 9]);
+    expect(parts([0, 2], 5)).toEqual([0, 1, 2]);
+  });
+});

@@ -1,0 +1,225 @@
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { PageCarrier, type PageData } from "../../src/client/page";
+import {
+  type BlockRequest,
+  type Carrier,
+  type Description,
+  Source,
+  splitRequest,
+} from "../../src/client/source";
+
+/** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
+function pageData(): PageData {
+  const codes = new Uint8Array(12);
+  for (let head = 0; head < 2; head++)
+    for (let row = 0; row < 3; row++)
+      for (let column = 0; column < 2; column++)
+        codes[(head * 3 + row) * 2 + column] = 100 * head + 10 * row + column;
+  const piece = {
+    stack: "cross",
+    layer: 4,
+    shape: [2, 3, 2] as [number, number, number],
+    encoding: "uint8-sqrt" as const,
+    maximum: 1,
+    error: 0.00392,
+    data: deflateSync(codes).toString("base64"),
+  };
+  const description = { model: "m", notes: [], stacks: [] } satisfies Description;
+  return { format: 2, view: "head", state: {}, description, blocks: [piece], maps: [piece] };
+}
+
+const value = (code: number): number => (code / 255) ** 2;
+
+describe("a page's carrier", () => {
+  it("cuts heads, rows and columns out of the layer that it carries", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const piece = await source.block({
+      stack: "cross",
+      layer: 4,
+      heads: [1, 0],
+      rows: [1, 3],
+      columns: [1, 2],
+      precision: "uint8",
+    });
+    expect([piece.rows, piece.columns]).toEqual([2, 1]);
+    [111, 121].forEach((code, i) => {
+      expect(piece.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
+    });
+    [11, 21].forEach((code, i) => {
+      expect(piece.matrices[1]?.[i]).toBeCloseTo(value(code), 6);
+    });
+  });
+
+  it("gives maps of some heads, as they are carried", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
+    expect(piece.matrices).toHaveLength(1);
+    expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
+  });
+
+  it("pools a part of a map, or a finer one, from the weights that it carries", async () => {
+    const data = pageData();
+    const small = { ...(data.maps[0] as (typeof data.maps)[0]), shape: [2, 1, 1] };
+    small.data = deflateSync(new Uint8Array([121, 121])).toString("base64");
+    const source = new Source(new PageCarrier({ ...data, maps: [small as (typeof data.maps)[0]] }));
+    const where = { stack: "cross", layer: 4 };
+    const coarse = await source.maps({ ...where, size: 1 });
+    expect(coarse.matrices[0]).toHaveLength(1);
+    const finer = await source.maps({ ...where, size: 2, heads: [0] });
+    expect([finer.rows, finer.columns]).toEqual([2, 2]);
+    // Rows 0, then 1 and 2: the largest of each.
+    [0, 1, 20, 21].forEach((code, i) => {
+      expect(finer.matrices[0]?.[i]).toBeCloseTo(value(code), 6);
+    });
+    const part = await source.maps({
+      ...where,
+      size: 1,
+      heads: [1],
+      rows: [0, 2],
+      columns: [0, 1],
+    });
+    expect(part.matrices[0]?.[0]).toBeCloseTo(value(110), 6);
+  });
+
+  it("gives the scores that it carries, and says when it has none", async () => {
+    const scores = [[0.5, null]];
+    const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
+    const source = new Source(new PageCarrier(data));
+    expect(await source.scores("cross", "first token")).toEqual(scores);
+    await expect(source.scores("cross", "induction")).rejects.toThrow('scores for "induction"');
+  });
+
+  it("says its own precision also where exact values are asked for", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    const request = { stack: "cross", layer: 4, heads: [0], rows: [0, 1], columns: [0, 2] };
+    const piece = await source.block({ ...request, precision: "float32" } as BlockRequest);
+    expect(piece.error).toBe(0.00392);
+  });
+
+  it("names a layer that it does not carry, and a format that it does not know", async () => {
+    const source = new Source(new PageCarrier(pageData()));
+    await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
+      /layer 9.*"self"/,
+    );
+    const later = { ...pageData(), format: 3 } as unknown as PageData;
+    expect(() => new PageCarrier(later)).toThrow(/format 3/);
+  });
+});
+
+describe("big requests", () => {
+  const request: BlockRequest = {
+    stack: "self",
+    layer: 0,
+    heads: [0, 1, 2, 3, 4],
+    rows: [10, 20],
+    columns: [0, 10],
+    precision: "uint8",
+  };
+
+  it("are split by heads", () => {
+    // 100 bytes a head: two fit into 250.
+    const parts = splitRequest(request, 250);
+    expect(parts.map((part) => part.heads)).toEqual([[0, 1], [2, 3], [4]]);
+  });
+
+  it("are split by rows where one head is too big, four bytes to an exact value", () => {
+    // 40 bytes a row: three rows fit into 130.
+    const parts = splitRequest({ ...request, heads: [7], precision: "float32" }, 130);
+    expect(parts.map((part) => part.rows)).toEqual([
+      [10, 13],
+      [13, 16],
+      [16, 19],
+      [19, 20],
+    ]);
+  });
+
+  it("come back as one, and are kept", async () => {
+    let asked = 0;
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        asked++;
+        const { heads, rows, columns } = args as BlockRequest;
+        const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
+        const count = (shape[0] as number) * (shape[1] as number) * (shape[2] as number);
+        // Every value is its row's number.
+        const width = shape[2] as number;
+        const data = Float32Array.from(
+          { length: count },
+          (_, i) => rows[0] + (Math.floor(i / width) % (shape[1] as number)),
+        );
+        return { header: { shape, encoding: "float32", maximum: 1, error: 0 }, data };
+      },
+    };
+    const source = new Source(carrier);
+    const big: BlockRequest = {
+      ...request,
+      heads: [0, 1],
+      rows: [0, 600],
+      columns: [0, 600],
+      precision: "float32",
+    };
+    const piece = await source.block(big);
+    expect(asked).toBe(4);
+    expect(piece.matrices).toHaveLength(2);
+    expect(piece.matrices[1]?.[599 * 600]).toBe(599);
+    expect(piece.matrices[0]?.[416 * 600 + 5]).toBe(416);
+    await source.block({ ...big, heads: [1] });
+    expect(asked).toBe(4);
+  });
+
+  it("are forgotten, the oldest first, when too much is kept", async () => {
+    const asked: number[] = [];
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        const { layer } = args as BlockRequest;
+        asked.push(layer);
+        const header = { shape: [1, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
+        return { header, data: new Uint8Array(4) };
+      },
+    };
+    // A kept matrix of 2 x 2 takes 16 bytes: two fit.
+    const source = new Source(carrier, 40);
+    const ask = (layer: number): Promise<unknown> =>
+      source.block({ ...request, layer, heads: [0], rows: [0, 2], columns: [0, 2] });
+    for (const layer of [1, 2, 1, 3, 1, 2]) await ask(layer);
+    expect(asked).toEqual([1, 2, 3, 2]);
+  });
+});
+
+describe("the description of a long text", () => {
+  it("is put together from its parts", async () => {
+    const description = { model: "日本", notes: ['"', "\ud800"], stacks: [] } satisfies Description;
+    const bytes = deflateSync(JSON.stringify(description));
+    const cuts = [0, 5, 11, bytes.length];
+    const asked: object[] = [];
+    const carrier: Carrier = {
+      makesPages: false,
+      retry: () => {},
+      watch: () => {},
+      ask: async (name, args) => {
+        asked.push([name, args]);
+        const { part = 0 } = args as { part?: number };
+        // As messages bring them: a part of a larger buffer.
+        const data = new DataView(
+          Uint8Array.from([0, ...bytes.subarray(cuts[part], cuts[part + 1])]).buffer,
+          1,
+        );
+        return { header: { parts: 3 }, data };
+      },
+    };
+    expect(await new Source(carrier).describe()).toEqual(description);
+    expect(asked).toEqual([
+      ["describe", {}],
+      ["describe", { part: 1 }],
+      ["describe", { part: 2 }],
+    ]);
+  });
+});

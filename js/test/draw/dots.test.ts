@@ -1,0 +1,210 @@
+import { describe, expect, it } from "vitest";
+import {
+  atDepth,
+  dotPaths,
+  dotsIn,
+  MOST_DOTS,
+  makeRaster,
+  over,
+  paintInto,
+  pixelsOf,
+  sourceWords,
+  straight,
+} from "../../src/draw/dots";
+import { DOTS_PAINTER } from "../../src/draw/dots-painter";
+import { type DotsMark, type Mark, translate } from "../../src/draw/marks";
+import { toSvg } from "../../src/draw/svg";
+
+function dots(more: Partial<DotsMark> = {}): DotsMark {
+  return {
+    kind: "dots",
+    painter: DOTS_PAINTER,
+    count: 1,
+    x: Float32Array.of(10),
+    y: Float32Array.of(10),
+    color: Uint8Array.of(0),
+    colors: ["#204060", "#ff8000"],
+    shape: Uint8Array.of(0),
+    radius: 4,
+    opacity: 1,
+    area: { x: 0, y: 0, width: 20, height: 20 },
+    ...more,
+  };
+}
+
+/** Red, green, blue and opacity of a pixel. */
+function at(mark: DotsMark, x: number, y: number, scale = 1): number[] {
+  const { pixels, columns } = pixelsOf(mark, scale);
+  return [...pixels.subarray((y * columns + x) * 4, (y * columns + x) * 4 + 4)];
+}
+
+/** The area that is painted, in whole pixels: the sum of all opacities. */
+function inked(mark: DotsMark, scale = 1): number {
+  const { pixels } = pixelsOf(mark, scale);
+  let sum = 0;
+  for (let i = 3; i < pixels.length; i += 4) sum += (pixels[i] as number) / 255;
+  return sum;
+}
+
+describe("dots as pixels", () => {
+  it("have their colour in the middle and nothing outside", () => {
+    expect(at(dots(), 10, 10)).toEqual([0x20, 0x40, 0x60, 255]);
+    expect(at(dots(), 16, 10)).toEqual([0, 0, 0, 0]);
+    expect(at(dots({ color: Uint8Array.of(1) }), 10, 10)).toEqual([255, 128, 0, 255]);
+  });
+
+  it("cover the area of a disc, and a square of the same area, at any radius and place", () => {
+    for (const radius of [0.3, 0.8, 1.5, 4, 7.3]) {
+      for (const shape of [0, 1]) {
+        for (const place of [10, 10.3, 10.9]) {
+          const mark = dots({
+            radius,
+            shape: Uint8Array.of(shape),
+            x: Float32Array.of(place),
+            y: Float32Array.of(place),
+          });
+          const area = Math.PI * radius ** 2;
+          // Edges are soft: what is between two pixels is shared between them in steps.
+          expect(Math.abs(inked(mark) - area)).toBeLessThan(0.12 * area + 0.15);
+        }
+      }
+    }
+  });
+
+  it("are as many pixels larger as the screen has more of them", () => {
+    const area = Math.PI * 16;
+    expect(inked(dots(), 3) / 9).toBeCloseTo(area, 0);
+  });
+
+  it("have a square's corners where a disc has none", () => {
+    const square = dots({ shape: Uint8Array.of(1) });
+    // The middle of the pixel is 4.9 from that of the dot; half a side is 3.5.
+    expect(at(square, 6, 6)[3]).toBeGreaterThan(40);
+    expect(at(dots(), 6, 6)[3]).toBe(0);
+  });
+
+  it("let through what lies below, by the rule of painting over", () => {
+    const mark = dots({
+      count: 2,
+      x: Float32Array.of(10, 10),
+      y: Float32Array.of(10, 10),
+      color: Uint8Array.of(0, 1),
+      shape: Uint8Array.of(0, 0),
+      opacity: 0.5,
+    });
+    const [red, green, blue, alpha] = at(mark, 10, 10) as [number, number, number, number];
+    expect(Math.abs(alpha - 255 * 0.75)).toBeLessThan(2);
+    // (0.5 above + 0.25 below) / 0.75
+    const mixed = (above: number, below: number): number => (0.5 * above + 0.25 * below) / 0.75;
+    expect(Math.abs(red - mixed(255, 0x20))).toBeLessThan(3);
+    expect(Math.abs(green - mixed(128, 0x40))).toBeLessThan(3);
+    expect(Math.abs(blue - mixed(0, 0x60))).toBeLessThan(3);
+  });
+
+  it("never run over, however many lie on each other", () => {
+    const { words, alphas } = sourceWords(["#ffffff"], 0.37, 64);
+    let pixel = 0;
+    for (let i = 0; i < 2000; i++)
+      pixel = over(pixel, words[i % 65] as number, alphas[i % 65] as number);
+    for (const shift of [0, 8, 16]) {
+      const part = (pixel >>> shift) & 255;
+      expect(part).toBeGreaterThan(245);
+      expect(part).toBeLessThanOrEqual(pixel >>> 24);
+    }
+  });
+
+  it("are cut at the edges of their area and left out where they are no numbers", () => {
+    const mark = dots({
+      count: 3,
+      x: Float32Array.of(0, Number.NaN, 500),
+      y: Float32Array.of(0, 3, 3),
+      color: Uint8Array.of(0, 0, 0),
+      shape: Uint8Array.of(0, 1, 0),
+    });
+    const quarter = (Math.PI * 16) / 4;
+    expect(Math.abs(inked(mark) - quarter)).toBeLessThan(2);
+  });
+
+  it("have an outline and nothing in it where a ring is asked for", () => {
+    const ring = dots({ radius: 6, ring: 2 });
+    expect(at(ring, 10, 10)[3]).toBe(0);
+    expect(at(ring, 15, 10)[3]).toBeGreaterThan(200);
+    expect(Math.abs(inked(ring) - 2 * Math.PI * 6 * 2)).toBeLessThan(6);
+  });
+
+  it("are smaller and fainter the farther they are", () => {
+    const [far, near] = [0, 255].map((each) => inked(dots({ near: Uint8Array.of(each) })));
+    expect(far).toBeLessThan((near as number) / 4);
+    expect(atDepth(4, 1, 0).opacity).toBeLessThan(atDepth(4, 1, 1).opacity);
+  });
+
+  it("paints near dots over far ones in whatever order they come", () => {
+    for (const order of [
+      [255, 0],
+      [0, 255],
+    ]) {
+      const mark = dots({
+        count: 2,
+        x: Float32Array.of(10, 10),
+        y: Float32Array.of(10, 10),
+        color: Uint8Array.from(order, (each) => (each > 0 ? 1 : 0)),
+        shape: Uint8Array.of(0, 0),
+        near: Uint8Array.from(order),
+      });
+      const [red] = at(mark, 10, 10) as [number];
+      expect(red).toBeGreaterThan(220);
+    }
+  });
+
+  it("keeps opaque pixels as they are when they are made straight", () => {
+    const raster = makeRaster(20, 20);
+    paintInto(raster, dots(), 1, 0, 0);
+    expect(straight(raster)).toHaveLength(20 * 20 * 4);
+  });
+});
+
+function many(count: number): DotsMark {
+  return dots({
+    count,
+    x: Float32Array.from({ length: count }, (_, i) => (i * 7) % 20),
+    y: Float32Array.from({ length: count }, (_, i) => (i * 3) % 20),
+    color: Uint8Array.from({ length: count }, (_, i) => i % 2),
+    shape: Uint8Array.from({ length: count }, (_, i) => (i >> 1) % 2),
+    opacity: 0.5,
+  });
+}
+
+describe("dots as an SVG", () => {
+  it("are one subpath each, with round ends for discs and square ones for squares", () => {
+    const svg = dotPaths(many(400));
+    expect(svg.match(/M/g)).toHaveLength(400);
+    const root = new DOMParser().parseFromString(svg, "image/svg+xml");
+    const paths = [...root.querySelectorAll("path")];
+    // Dealt out, so that what overlaps is the more opaque; not one element for each dot.
+    expect(paths.length).toBeGreaterThan(20);
+    expect(paths.length).toBeLessThan(60);
+    const caps = new Set(paths.map((path) => path.getAttribute("stroke-linecap")));
+    expect(caps).toEqual(new Set(["round", "square"]));
+    const widths = paths.map((path) => Number(path.getAttribute("stroke-width")));
+    expect(Math.max(...widths)).toBe(8);
+    expect(Math.min(...widths)).toBeCloseTo(8 * Math.sqrt(Math.PI / 4), 1);
+  });
+
+  it("leaves out what is outside of the area", () => {
+    const svg = dotPaths(dots({ x: Float32Array.of(40) }));
+    expect(svg).not.toContain("M");
+  });
+
+  it("is shapes up to a number of dots, counted over all marks", () => {
+    const scene = (front: Mark[]) =>
+      toSvg({ width: 20, height: 20, background: null, back: [], backOpacity: 1, front }, "t");
+    expect(scene([many(50)])).toContain("stroke-linecap");
+    expect(dotsIn([many(50)], [many(20)])).toBe(70);
+    expect(MOST_DOTS).toBe(20_000);
+  });
+
+  it("moves with everything else", () => {
+    const [moved] = translate([dots()], 5, -2) as [DotsMark];
+    expect([moved.x[0], moved.y[0], moved.area.x, moved.area.y]).toEqual([15, 8, 5, -2]);
+  });
+});

@@ -1,0 +1,344 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import type { HeadTrust } from "../../../src/views/embedding/client/requests";
+import {
+  aggregateInWords,
+  corpusInWords,
+  explainedInWords,
+  formatCorrelation,
+  formatNumber,
+  layersInWords,
+  linesCoverageInWords,
+  linesInWords,
+  methodInWords,
+  type PointSaid,
+  placingInWords,
+  pointsInWords,
+  reservationsInWords,
+  type SentenceSaid,
+  sentence,
+  stepsInWords,
+  summary,
+  textInWords,
+  trustInWords,
+  workInWords,
+} from "../../../src/views/embedding/phrases";
+
+const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed: 0 } as const;
+const WAY = { scaling: "norms", translate: true, lift: false } as const;
+
+const TRUST: HeadTrust = {
+  head: 3,
+  before: { allowed: -0.312, all_pairs: -0.2 },
+  placed: { allowed: -0.553, all_pairs: -0.5 },
+  plot: { allowed: -0.6149, all_pairs: -0.4 },
+  recall_allowed: 0.38,
+  recall_all: 0.2,
+  chance_allowed: 0.09,
+  chance_all: 0.001,
+  queries: 512,
+  of: 5000,
+};
+
+const IT: PointSaid = {
+  kind: "query",
+  token: "it",
+  text: 3,
+  name: "The animal",
+  unit: "text",
+  position: 10,
+};
+
+function said(changed: Partial<SentenceSaid> = {}): SentenceSaid {
+  return {
+    stack: "self",
+    at: { layer: 2, head: 1 },
+    layers: 6,
+    heads: 72,
+    numQueries: 1200,
+    numKeys: 1200,
+    state: { ...PCA, ...WAY, shown: "plot", points: "both" },
+    problem: null,
+    point: null,
+    lines: null,
+    waiting: false,
+    found: null,
+    selected: 0,
+    aggregate: null,
+    live: true,
+    ...changed,
+  };
+}
+
+describe("numbers", () => {
+  it("have a true minus, and no zero has one", () => {
+    expect(formatCorrelation(-0.6149)).toBe("−0.61");
+    expect(formatCorrelation(0.3)).toBe("0.30");
+    expect(formatCorrelation(-0.001)).toBe("0.00");
+    expect([-1.25, 0, -0.0001234, 12345.6, 0.5, -0].map(formatNumber)).toEqual([
+      "−1.25",
+      "0",
+      "−1.23e−4",
+      "12,300",
+      "0.5",
+      "0",
+    ]);
+    expect(formatNumber(Number.NaN)).toBe("unknown");
+  });
+});
+
+describe("trust", () => {
+  it("says the correlation over allowed keys, over all pairs, and recall beside chance", () => {
+    expect(trustInWords(TRUST)).toBe(
+      "On this plot distance follows q·k with r = −0.61 over keys that a query may attend to (−0.40 over all pairs); 38% of a query’s ten strongest keys are among its ten nearest (chance 9%).",
+    );
+  });
+
+  it("does not say that distance follows where it hardly does", () => {
+    const flat = { ...TRUST, plot: { allowed: -0.001, all_pairs: -0.4 } };
+    expect(trustInWords(flat)).toMatch(
+      /^Correlation of distance with q·k on this plot: 0\.00 over keys that a query may attend to \(−0\.40 over all pairs\);/,
+    );
+    const apart = { ...TRUST, plot: { allowed: null, all_pairs: 0.5 } };
+    expect(trustInWords(apart)).toMatch(/: 0\.50 over all pairs;/);
+  });
+
+  it("says what there is where the rest is not defined", () => {
+    const short = {
+      ...TRUST,
+      plot: { allowed: null, all_pairs: -0.4 },
+      recall_allowed: null,
+      chance_allowed: null,
+    };
+    expect(trustInWords(short)).toBe(
+      "On this plot distance follows q·k with r = −0.40 over all pairs; 20% of a query’s ten strongest keys of all texts are among its ten nearest (chance <1%).",
+    );
+    const nothing = { ...short, plot: { allowed: null, all_pairs: null }, recall_all: null };
+    expect(trustInWords(nothing)).toBe(
+      "No query has keys enough to say how far this plot can be trusted.",
+    );
+    expect(trustInWords(undefined)).toBe("");
+    expect(trustInWords(null)).toContain("cannot be measured");
+  });
+
+  it("says how it went step by step, and on how many queries", () => {
+    expect(stepsInWords(TRUST)).toBe(
+      "r of the vectors as they are −0.31, as placed −0.55, on the plot −0.61. Measured on 512 of 5,000 queries.",
+    );
+    expect(stepsInWords({ ...TRUST, queries: 5000 })).not.toContain("Measured");
+    expect(stepsInWords({ ...TRUST, before: { allowed: null, all_pairs: null } })).toBe("");
+  });
+});
+
+describe("coverage", () => {
+  const corpus = {
+    numQueries: 2000,
+    numKeys: 2000,
+    inAll: 120_000,
+    texts: 12,
+    textsInAll: 800,
+    whole: true,
+    seed: 7,
+    unit: "text" as const,
+    leftOut: 0,
+    stopped: true,
+  };
+  it("counts points and texts, and names the seed where any were left out", () => {
+    expect(corpusInWords(corpus)).toBe(
+      "4,000 of 120,000 points: 12 of 800 texts, all of their tokens, drawn at random with seed 7.",
+    );
+    expect(corpusInWords({ ...corpus, texts: 1, textsInAll: 1, whole: false })).toBe(
+      "4,000 of 120,000 points: 1 text, some of its tokens, drawn at random with seed 7.",
+    );
+    expect(corpusInWords({ ...corpus, inAll: 4000, textsInAll: 12, unit: "image" })).toBe(
+      "All 4,000 points of 12 images.",
+    );
+  });
+
+  it("says that nothing was drawn by chance where the others could not be read", () => {
+    const read = { ...corpus, inAll: 4000, texts: 3, textsInAll: 12, stopped: false };
+    expect(corpusInWords({ ...read, leftOut: 9 })).toBe(
+      "All 4,000 points of 3 texts. 9 texts are left out: empty or too long.",
+    );
+    expect(corpusInWords(read)).toBe(
+      "4,000 points: 3 of 12 texts, all of their tokens. The others are left out.",
+    );
+    const both = { ...corpus, leftOut: 1 };
+    expect(corpusInWords(both)).toMatch(/with seed 7\. 1 text is left out: empty or too long\.$/);
+  });
+
+  it("of an older answer says that it was drawn at random, as ever", () => {
+    expect(corpusInWords({ ...corpus, stopped: null })).toContain("drawn at random with seed 7.");
+  });
+
+  it("says how much of the variance the axes show", () => {
+    expect(explainedInWords([0.3, 0.13])).toBe("The two axes show 43% of the variance.");
+    expect(explainedInWords([0.3, 0.1, 0.1])).toBe("The three axes show 50% of the variance.");
+    expect(explainedInWords(null)).toBe("");
+    expect(explainedInWords([Number.NaN, 0])).toBe("");
+  });
+
+  it("says what is not exact, of this layer or of some", () => {
+    const all = [
+      { layers: [0, 1], words: "Soft cap", kind: "moving" as const },
+      { layers: [1], words: "Sinks." },
+    ];
+    expect(reservationsInWords(all, 0, 2, true)).toBe("Soft cap.");
+    expect(reservationsInWords(all, 1, 2, true)).toBe("Soft cap. Sinks.");
+    expect(reservationsInWords(all, null, 2, true)).toBe("Soft cap. Layer 1: Sinks.");
+    expect(reservationsInWords(all, null, 2, false)).toBe("Layer 1: Sinks.");
+    expect(layersInWords([0, 1, 2])).toBe("Layers 0 to 2");
+    expect(layersInWords([0, 2, 4])).toBe("Layers 0, 2, 4");
+  });
+
+  it("of a mean by position says what it is the mean of", () => {
+    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null };
+    expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
+      "Mean over 12 of 800 texts, 64 of their 512 queries; far positions exist in few of them. A cell is the mean over 4 × 2 positions at most.",
+    );
+    const short = { texts: 12, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
+    expect(aggregateInWords({ ...short, far: 1 })).toBe(
+      "Mean over 12 texts; 1 of them reaches the last row.",
+    );
+    expect(aggregateInWords({ ...short, far: 12 })).toBe("Mean over 12 texts.");
+    expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, far: 1 })).toBe("Mean over 1 text.");
+  });
+
+  it("of lines says which share they carry", () => {
+    const lines = { strongest: null, count: 5, covered: 0.934, of: 40 };
+    expect(linesCoverageInWords({ kind: "query" }, lines)).toBe(
+      "5 of 40 lines: 93% of the query’s weight.",
+    );
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, of: 5, covered: 1 })).toBe(
+      "5 lines: 100% of the query’s weight.",
+    );
+    // The mask keeps the query from the other keys.
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, covered: 1 })).toBe(
+      "5 lines: 100% of the query’s weight.",
+    );
+    expect(linesCoverageInWords({ kind: "key" }, lines)).toContain("queries that give it most");
+    expect(linesCoverageInWords({ kind: "key" }, null)).toBe("");
+    const strongest = { token: "a", position: 0, weight: 0.62 };
+    expect(linesCoverageInWords({ kind: "query" }, { ...lines, strongest })).toBe(
+      "5 of 40 lines: 93% of the query’s weight. Opacity = weight ÷ 0.62.",
+    );
+  });
+});
+
+describe("how a plot was made", () => {
+  it("names the method with the numbers that matter to it", () => {
+    const plain = { ...PCA, lift: false };
+    expect(methodInWords(plain, true)).toBe("principal components");
+    expect(methodInWords({ ...plain, method: "tsne", seed: 3 }, true)).toBe(
+      "t-SNE of cosine distance, perplexity 50, seed 3",
+    );
+    expect(methodInWords({ ...plain, method: "umap", dimensions: 3 }, true)).toBe(
+      "3D UMAP of cosine distance, 15 neighbours, seed 0",
+    );
+    expect(methodInWords({ ...plain, method: "umap", lift: true })).toBe(
+      "UMAP of Euclidean distance",
+    );
+  });
+
+  it("says how queries and keys were placed", () => {
+    expect(placingInWords(WAY, 1.3)).toBe(
+      "scaled by their norms (c = 1.3), keys moved onto the queries",
+    );
+    const sought = { scaling: "search", translate: true, lift: false } as const;
+    expect(placingInWords(sought, 2)).toMatch(/^scaled by a search \(c = 2\)/);
+    // The kernel searches nothing where it makes no difference.
+    expect(placingInWords({ ...sought, lift: true }, 2)).toMatch(
+      /^scaled by their norms \(c = 2\)/,
+    );
+    const bare = { scaling: "none", translate: false, lift: true } as const;
+    expect(placingInWords(bare, 1)).toBe(
+      "not scaled, keys where they are, lifted, so that nearness is exactly q·k before the projection",
+    );
+  });
+
+  it("says how far work is", () => {
+    expect(workInWords(null)).toBe("");
+    expect(workInWords({ state: "running", done: 250, of: 750, words: "" })).toBe(
+      "Step 250 of 750.",
+    );
+    expect(workInWords({ state: "failed", done: 0, of: 0, words: "umap-learn is missing." })).toBe(
+      "umap-learn is missing.",
+    );
+    expect(workInWords({ state: "done", done: 1, of: 1, words: "t-SNE" })).toBe("");
+  });
+});
+
+describe("the sentence", () => {
+  it("says of all heads what near means and what to do", () => {
+    expect(sentence(said({ at: null }))).toBe(
+      "Self-attention, all 72 heads of 6 layers: queries and keys by principal components. Near means attending where r is close to −1. Click a head, or press Enter on it, to enlarge it.",
+    );
+    expect(sentence(said({ at: null, live: false }))).not.toContain("Click");
+  });
+
+  it("says of one head which points there are, and which the search found", () => {
+    expect(sentence(said())).toBe(
+      "Layer 2, head 1: 1,200 queries and 1,200 keys by principal components.",
+    );
+    const waiting = said({ waiting: true, state: { ...said().state, method: "tsne" } });
+    expect(sentence(waiting)).toContain(
+      "by principal components, until t-SNE has its first frame.",
+    );
+    expect(pointsInWords("keys", 5, 1)).toBe("1 key");
+    const found = { search: "the", count: 240, points: 2400 };
+    expect(sentence(said({ found, selected: 1 }))).toContain(
+      "240 of 2,400 points hold “the”. 1 point in the lasso.",
+    );
+    expect(sentence(said({ found: { ...found, count: 0 } }))).toContain("No point holds “the”.");
+    expect(sentence(said({ found: { ...found, search: '"the"' } }))).toContain(
+      "240 of 2,400 points are “the”.",
+    );
+  });
+
+  it("says what a chosen point attends to, or is attended by", () => {
+    const strongest = { token: "animal", position: 2, weight: 0.681 };
+    const lines = { strongest, count: 5, covered: 0.9, of: 11 };
+    expect(sentence(said({ point: IT, lines }))).toBe(
+      "Layer 2, head 1. Query “it”, position 10 of text 3, attends most to “animal” (2): 0.68.",
+    );
+    const key: PointSaid = { ...IT, kind: "key" };
+    expect(linesInWords(key, lines)).toBe(
+      "Key “it”, position 10 of text 3, gets most from “animal” (2): 0.68.",
+    );
+    expect(linesInWords(IT, null)).toBe("Query “it”, position 10 of text 3.");
+    const none = { ...lines, strongest: null };
+    expect(linesInWords(IT, none)).toContain("attends to no key");
+    expect(linesInWords(key, none)).toContain("no query attends to it");
+  });
+
+  it("says why there is no plot", () => {
+    const problem = "queries or keys are not finite numbers";
+    expect(sentence(said({ problem }))).toBe(
+      "Layer 2, head 1: queries or keys are not finite numbers, so there is nothing to place.",
+    );
+    expect(summary(said({ problem }), TRUST)).not.toContain("r =");
+  });
+
+  it("says where the mean weight is largest", () => {
+    const of = {
+      texts: 12,
+      ofTexts: 12,
+      queries: 9,
+      ofQueries: 9,
+      bin: [1, 1] as [number, number],
+      far: 12,
+    };
+    const state = { ...said().state, shown: "aggregate" as const };
+    const aggregate = { weight: 0.98, at: "query 3 → key 0", ...of };
+    expect(sentence(said({ state, aggregate }))).toBe(
+      "Layer 2, head 1: mean weight by position. Largest, query 3 → key 0: 0.98.",
+    );
+  });
+
+  it("is told with its trust to who cannot see the plot", () => {
+    expect(summary(said(), TRUST)).toMatch(/^Self-attention\. Layer 2, head 1: .*r = −0\.61/);
+    expect(textInWords("text 3", 3)).toBe("text 3");
+    expect(textInWords("image 3", 3, "image")).toBe("image 3");
+    expect(textInWords("The cat", 3)).toBe("text 3, “The cat”");
+  });
+});

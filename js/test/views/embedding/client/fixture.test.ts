@@ -1,0 +1,250 @@
+/** The numbers of a small corpus, as a kernel and as a page say them; Python reads the same. */
+// @vitest-environment node
+import { readFileSync } from "node:fs";
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { fromBase64 } from "../../../../src/client/codec";
+import { type Carrier, Source } from "../../../../src/client/source";
+import {
+  EmbeddingPageCarrier,
+  type EmbeddingPageData,
+} from "../../../../src/views/embedding/client/page";
+import {
+  aggregateOf,
+  type Corpus,
+  corpusOf,
+  linesOf,
+  normsOf,
+  overviewOf,
+  projectionOf,
+  type Way,
+} from "../../../../src/views/embedding/client/requests";
+
+interface Recorded {
+  arguments: Record<string, unknown>;
+  header: object;
+  data?: string | null;
+}
+
+interface Values {
+  /** [point][2] */
+  coordinates: [number, number][];
+  norms: number[];
+  /** [query position][key position], -1 where no pair is allowed. */
+  aggregate: number[][];
+  /** [text][query][key] */
+  weights: number[][][];
+}
+
+interface Fixture {
+  layers: number[];
+  texts: { tokens: string[] }[];
+  corpus: object;
+  live: Record<string, Recorded[]>;
+  page: EmbeddingPageData["embedding"];
+  values: Record<string, Values>;
+}
+
+/** Worked out by a script that uses nothing of attnviz. */
+const fixture = JSON.parse(
+  readFileSync(new URL("../../../../../tests/fixtures/embedding.json", import.meta.url), "utf8"),
+) as Fixture;
+
+const WAY: Way = fixture.page.way;
+const PCA = {
+  method: "pca" as const,
+  dimensions: 2 as const,
+  perplexity: 50,
+  neighbors: 15,
+  seed: 0,
+};
+const HEADS = Object.entries(fixture.values).map(([key, values]) => {
+  const [layer, head] = key.split(":").map(Number) as [number, number];
+  return { place: { stack: "self", layer, head }, values };
+});
+
+/** Whether what is asked is what was recorded, in whatever order its arguments are named. */
+function alike(a: unknown, b: unknown): boolean {
+  if (typeof a !== "object" || typeof b !== "object" || !a || !b) return a === b;
+  const [left, right] = [a as Record<string, unknown>, b as Record<string, unknown>];
+  const names = new Set([...Object.keys(left), ...Object.keys(right)]);
+  return [...names].every((name) => alike(left[name], right[name]));
+}
+
+/** A kernel that answers what was recorded. */
+const live: Carrier = {
+  makesPages: true,
+  ask: async (name, args) => {
+    if (name === "corpus") {
+      return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };
+    }
+    const found = fixture.live[name]?.find((each) => alike(each.arguments, args));
+    if (!found) throw new Error(`No ${name} was recorded of ${JSON.stringify(args)}.`);
+    return { header: found.header, data: found.data ? fromBase64(found.data) : null };
+  },
+  retry: () => undefined,
+  watch: () => undefined,
+};
+
+function page(): Carrier {
+  const description = { model: "m", notes: [], stacks: [] };
+  const rest = { blocks: [], maps: [], scores: [], state: {}, view: "embedding", description };
+  return new EmbeddingPageCarrier({ format: 2, ...rest, embedding: fixture.page });
+}
+
+/** Half a step of a byte's code, and of two bytes'. */
+const [BYTE, WORD] = [0.5 / 255, 0.5 / 65_535];
+
+/** Points of each text among the queries, from the texts' own lengths. */
+function* tokens(): Generator<[number, number, string]> {
+  for (const [text, each] of fixture.texts.entries())
+    for (const [position, token] of each.tokens.entries()) yield [text, position, token];
+}
+
+const CARRIERS: [string, () => Carrier][] = [
+  ["a kernel", () => live],
+  ["a page", page],
+];
+
+describe.each(CARRIERS)("what %s says of a corpus", (carrierName, carrierOf) => {
+  const source = new Source(carrierOf());
+  const isPage = carrierName === "a page";
+
+  it("are the tokens of its texts", async () => {
+    const corpus: Corpus = await corpusOf(source, "self");
+    const all = [...tokens()];
+    expect(corpus.count).toBe(2 * all.length);
+    for (const [i, [text, position, token]] of all.entries()) {
+      for (const point of [i, i + all.length]) {
+        expect(corpus.tokenOf(point)).toBe(token);
+        expect([corpus.textOf(point), corpus.positionOf(point)]).toEqual([text, position]);
+      }
+      expect(corpus.pointOf("query", text, position)).toBe(i);
+      expect(corpus.pointOf("key", text, position)).toBe(i + all.length);
+    }
+    expect(corpus.textTokens).toEqual(fixture.texts.map((each) => each.tokens.length));
+  });
+
+  it.each(HEADS)("is where the points of $place lie", async ({ place, values }) => {
+    const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
+    expect(plot.count).toBe(values.coordinates.length);
+    values.coordinates.forEach(([x, y], point) => {
+      const [left, up] = plot.coordinates.subarray(2 * point, 2 * point + 2);
+      // A step of the code, and what floats leave out.
+      expect(Math.abs((left as number) - x)).toBeLessThan(plot.size * WORD + 1e-5);
+      expect(Math.abs((up as number) - y)).toBeLessThan(plot.size * WORD + 1e-5);
+    });
+  });
+
+  it.each(HEADS)("has $place in small", async ({ place, values }) => {
+    const request = { stack: "self", layers: [place.layer], way: WAY };
+    const overview = await overviewOf(source, request);
+    const found = overview.heads.find(({ head }) => head === place.head);
+    const plot = await projectionOf(source, { ...place, way: WAY, ...PCA });
+    values.coordinates.forEach((axes, point) => {
+      axes.forEach((value, axis) => {
+        const code = found?.coordinates[2 * point + axis] as number;
+        // The upper byte of a code: a step of 256, of which the value is anywhere.
+        const share = (value - (plot.low[axis] as number)) / plot.size;
+        expect(share * 65_535).toBeGreaterThan(256 * code - 1);
+        expect(share * 65_535).toBeLessThan(256 * code + 256);
+      });
+    });
+  });
+
+  it.each(HEADS)("is how long the vectors of $place are", async ({ place, values }) => {
+    const norms = await normsOf(source, place);
+    const range = Math.max(...values.norms) - Math.min(...values.norms);
+    values.norms.forEach((norm, point) => {
+      const off = Math.abs((norms[point] as number) - norm);
+      expect(off).toBeLessThan(range * (isPage ? BYTE + WORD : WORD) + 1e-6);
+    });
+  });
+
+  it.each(HEADS)("is the mean weight by position of $place", async ({ place, values }) => {
+    const size = isPage ? 32 : 3;
+    const found = await aggregateOf(source, { ...place, size });
+    expect([found.texts, found.ofTexts]).toEqual([2, 2]);
+    const [queries, keys] = [found.queryEdges, found.keyEdges];
+    expect([queries.length, keys.length]).toEqual([found.rows + 1, found.columns + 1]);
+    for (let row = 0; row < found.rows; row++) {
+      for (let column = 0; column < found.columns; column++) {
+        // All pairs of a query and a key that it may attend to, of all texts, in the bin.
+        const pairs = values.weights.flatMap((text) =>
+          text.flatMap((each, query) =>
+            each.filter(
+              (_, key) =>
+                key <= query &&
+                query >= (queries[row] as number) &&
+                query < (queries[row + 1] as number) &&
+                key >= (keys[column] as number) &&
+                key < (keys[column + 1] as number),
+            ),
+          ),
+        );
+        const sum = pairs.reduce((total, weight) => total + weight, 0);
+        const wanted = pairs.length > 0 ? sum / pairs.length : -1;
+        const weight = found.weights[row * found.columns + column] as number;
+        // A page's bytes are of the root: a step is widest at the top.
+        expect(Math.abs(weight - wanted)).toBeLessThan(isPage ? 2 / 254 : 1e-6);
+        if (found.rows === values.aggregate.length) {
+          expect(wanted).toBeCloseTo(values.aggregate[row]?.[column] as number, 6);
+        }
+      }
+    }
+  });
+});
+
+describe("the strongest keys of a query", () => {
+  const all = [...tokens()];
+
+  /** A query's weights by falling strength: the key's point and the weight. */
+  function strongest(values: Values, point: number): [number, number][] {
+    const [text, position] = all[point] as [number, number, string];
+    const first = all.findIndex(([each]) => each === text);
+    const row = values.weights[text]?.[position] ?? [];
+    return row
+      .map((weight, key): [number, number] => [all.length + first + key, weight])
+      .filter(([, weight]) => weight > 0)
+      .sort((a, b) => b[1] - a[1]);
+  }
+
+  it.each(HEADS)("are carried by a page of $place", async ({ place, values }) => {
+    const source = new Source(page());
+    for (let point = 0; point < all.length; point++) {
+      const lines = await linesOf(source, { ...place, point });
+      const wanted = strongest(values, point).slice(0, fixture.page.top_keys);
+      // What a byte cannot tell from none is none.
+      const seen = wanted.filter(([, weight]) => Math.sqrt(weight) > BYTE);
+      expect([...lines.points]).toEqual(seen.map(([key]) => key));
+      seen.forEach(([, weight], rank) => {
+        const off = Math.abs((lines.weights[rank] as number) - weight);
+        expect(off).toBeLessThan(1 / 255);
+      });
+    }
+  });
+
+  it("are told by a kernel", async () => {
+    const recorded = fixture.live.lines ?? [];
+    expect(recorded.length).toBeGreaterThan(0);
+    let queries = 0;
+    for (const each of recorded) {
+      const request = each.arguments as {
+        stack: string;
+        layer: number;
+        head: number;
+        point: number;
+      };
+      const values = fixture.values[`${request.layer}:${request.head}`] as Values;
+      const lines = await linesOf(new Source(live), request);
+      if (request.point >= all.length) continue;
+      queries++;
+      const wanted = strongest(values, request.point);
+      expect([...lines.points]).toEqual(wanted.map(([key]) => key));
+      wanted.forEach(([, weight], rank) => {
+        expect(lines.weights[rank]).toBeCloseTo(weight, 5);
+      });
+    }
+    expect(queries).toBeGreaterThan(0);
+  });
+});

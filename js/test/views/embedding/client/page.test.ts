@@ -1,0 +1,315 @@
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { Source } from "../../../../src/client/source";
+import {
+  EmbeddingPageCarrier,
+  type EmbeddingPageData,
+} from "../../../../src/views/embedding/client/page";
+import {
+  aggregateOf,
+  corpusOf,
+  linesOf,
+  normsOf,
+  overviewOf,
+  projectionOf,
+  trustOf,
+} from "../../../../src/views/embedding/client/requests";
+import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
+import { ANSWER, COUNT, DESCRIPTION, trustFor } from "../kernel";
+
+const WAY = { scaling: "norms" as const, translate: true, lift: false };
+const PCA = {
+  method: "pca" as const,
+  dimensions: 2 as const,
+  perplexity: 50,
+  neighbors: 15,
+  seed: 0,
+};
+const LAYER = 5;
+/** The layer keeps heads 0 and 2. */
+const HEADS = [0, 2];
+
+function packed(bytes: ArrayLike<number>): string {
+  return deflateSync(Uint8Array.from(bytes)).toString("base64");
+}
+
+/** The code of one axis of one point of the head at a place, below 65536. */
+function codeOf(place: number, axis: number, point: number): number {
+  return (place * 30_011 + axis * 7919 + point * 1237) % 65_536;
+}
+
+/** Planes as they are laid out: high bytes of x and of y, then low bytes, head by head. */
+function planes(count: number): number[] {
+  const bytes: number[] = [];
+  for (const shift of [8, 0])
+    for (const axis of [0, 1])
+      for (const place of HEADS.keys())
+        for (let point = 0; point < count; point++)
+          bytes.push((codeOf(place, axis, point) >> shift) & 255);
+  return bytes;
+}
+
+const RANKS = 2;
+
+/** The strongest keys of query 1 of text 1, and of query 5, the last of text 2. */
+function keys(): number[] {
+  const plane = HEADS.length * RANKS * ANSWER.num_queries;
+  const bytes = new Array<number>(3 * plane).fill(0);
+  const set = (place: number, rank: number, query: number, weight: number, key: number): void => {
+    const at = (place * RANKS + rank) * ANSWER.num_queries + query;
+    bytes[at] = weight;
+    bytes[plane + at] = key % 256;
+    bytes[2 * plane + at] = Math.floor(key / 256);
+  };
+  set(1, 0, 1, 204, 0);
+  set(1, 1, 1, 102, 1);
+  set(1, 0, 5, 255, 1);
+  return bytes;
+}
+
+const AGGREGATE = {
+  rows: 1,
+  columns: 3,
+  query_edges: [0, 4],
+  key_edges: [0, 1, 2, 4],
+  texts: 2,
+  of_texts: 9,
+  queries: 6,
+  of_queries: 30,
+  maximum: [1, 0.5],
+  // Code 255 is the head's maximum, 128 is half of the way to its root, 0 is no pair.
+  data: packed([255, 1, 0, 255, 128, 0]),
+};
+
+function pageData(changed: Partial<EmbeddingPageData["embedding"]> = {}): EmbeddingPageData {
+  const heads = HEADS.map((head, place) => ({
+    head,
+    low: [-1, place] as [number, number],
+    size: 2 + place,
+    explained: [0.5, 0.25],
+    factor: 1.5,
+    problem: place === 0 ? "all keys are the same" : null,
+  }));
+  const norms = Array.from({ length: 2 * COUNT }, (_, i) => i);
+  return {
+    format: 2,
+    view: "embedding",
+    state: {},
+    description: DESCRIPTION,
+    blocks: [],
+    maps: [],
+    scores: [],
+    embedding: {
+      way: WAY,
+      top_keys: RANKS,
+      top_keys_add: null,
+      stacks: [
+        {
+          stack: "self",
+          corpus: deflateSync(JSON.stringify(ANSWER)).toString("base64"),
+          count: COUNT,
+          layers: [
+            {
+              layer: LAYER,
+              heads,
+              points: packed(planes(COUNT)),
+              norms: { low: [1, 2], high: [2, 4], data: packed(norms) },
+              trust: [null, trustFor(LAYER, 2)],
+              aggregate: AGGREGATE,
+              keys: packed(keys()),
+            },
+          ],
+        },
+      ],
+      projections: [
+        {
+          stack: "self",
+          layer: LAYER,
+          head: 2,
+          method: "tsne",
+          dimensions: 3,
+          perplexity: 30,
+          neighbors: 99,
+          seed: 4,
+          header: {
+            dimensions: 3,
+            count: COUNT,
+            low: [0, 0, 0],
+            size: 1,
+            explained: null,
+            factor: 1.5,
+            problem: null,
+            work: { state: "done", done: 5, of: 5, words: "" },
+          },
+          trust: trustFor(7, 2),
+          data: packed(new Uint8Array(6 * COUNT).fill(255)),
+        },
+      ],
+      images: [{ text: 1, index: 0, height: 1, width: 2, data: packed([1, 2, 3, 4, 5, 6]) }],
+      ...changed,
+    },
+  };
+}
+
+function sourceOf(data = pageData()): Source {
+  return new Source(new EmbeddingPageCarrier(data));
+}
+
+const HEAD = { stack: "self", layer: LAYER, head: 2 };
+
+describe("an exported page", () => {
+  it("describes the record and has the points of its corpus", async () => {
+    const source = sourceOf();
+    expect((await source.describe()).stacks).toHaveLength(2);
+    const corpus = await corpusOf(source, "self");
+    expect([corpus.count, corpus.tokenOf(1), corpus.names.length]).toEqual([COUNT, " cat", 3]);
+  });
+
+  it("has every head's plot, to sixteen bits", async () => {
+    const plot = await projectionOf(sourceOf(), { ...HEAD, way: WAY, ...PCA });
+    expect(plot).toMatchObject({ count: COUNT, low: [-1, 1], size: 3, factor: 1.5, work: null });
+    expect(plot).toMatchObject({ explained: [0.5, 0.25], problem: null, dimensions: 2 });
+    for (let point = 0; point < COUNT; point++) {
+      const [x, y] = [codeOf(1, 0, point), codeOf(1, 1, point)];
+      expect(plot.coordinates[2 * point]).toBeCloseTo(-1 + (3 * x) / 65_535, 5);
+      expect(plot.coordinates[2 * point + 1]).toBeCloseTo(1 + (3 * y) / 65_535, 5);
+    }
+  });
+
+  it("has small plots of all heads, to eight bits", async () => {
+    const overview = await overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way: WAY });
+    expect(overview).toMatchObject({ stride: 1, points: COUNT });
+    expect(overview.heads.map(({ layer, head, problem }) => [layer, head, problem])).toEqual([
+      [LAYER, 0, "all keys are the same"],
+      [LAYER, 2, null],
+    ]);
+    overview.heads.forEach(({ coordinates }, place) => {
+      for (let point = 0; point < COUNT; point++)
+        for (const axis of [0, 1])
+          expect(coordinates[2 * point + axis]).toBe(codeOf(place, axis, point) >> 8);
+    });
+  });
+
+  it("leaves points out of its small plots where there are many", async () => {
+    const data = pageData();
+    const [stack] = data.embedding.stacks;
+    const [layer] = stack?.layers ?? [];
+    if (!stack || !layer) throw new Error("no layer");
+    stack.count = 25_000;
+    layer.points = packed(planes(stack.count));
+    const overview = await overviewOf(sourceOf(data), { stack: "self", layers: [LAYER], way: WAY });
+    // 25,000 points in steps of three.
+    expect([overview.stride, overview.points]).toEqual([3, 8334]);
+    expect(overview.heads[1]?.coordinates[2 * 100 + 1]).toBe(codeOf(1, 1, 300) >> 8);
+  });
+
+  it("has the plot that was shown, whatever settings its method does not have", async () => {
+    const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
+    const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
+    const plot = await projectionOf(sourceOf(), request);
+    expect([...plot.coordinates]).toEqual(new Array(3 * COUNT).fill(1));
+    const { head, ...rest } = request;
+    const [trust] = await trustOf(sourceOf(), { ...rest, heads: [head] });
+    expect(trust?.plot.allowed).toBe(-0.7);
+  });
+
+  it("has the principal components of heads whose plot it does not carry, and says so", async () => {
+    const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
+    const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
+    const flat = { ...request, method: "pca" as const, dimensions: 2 as const };
+    const components = await projectionOf(sourceOf(), flat);
+    for (const other of [{ perplexity: 50 }, { dimensions: 2 as const }]) {
+      const plot = await projectionOf(sourceOf(), { ...request, ...other });
+      expect(plot.dimensions).toBe(2);
+      expect(plot.coordinates).toEqual(components.coordinates);
+      expect(plot.work?.state).toBe("failed");
+      expect(plot.work?.words).toContain("does not carry this plot: these are the principal");
+    }
+  });
+
+  it("says that it has one placing alone", async () => {
+    const way = { ...WAY, lift: true };
+    const asked = overviewOf(sourceOf(), { stack: "self", layers: [LAYER], way });
+    await expect(asked).rejects.toThrow('one placing: scaling "norms", keys moved, not lifted.');
+  });
+
+  it("has trust, norms and mean weights of every head", async () => {
+    const source = sourceOf();
+    const { head: _, ...place } = HEAD;
+    const trusts = await trustOf(source, { ...place, way: WAY, ...PCA, heads: [2, 0] });
+    expect([trusts[0]?.plot.allowed, trusts[1]]).toEqual([-0.5, null]);
+    const norms = await normsOf(source, HEAD);
+    // Codes go on from head to head: the second head's begin at the number of points.
+    norms.forEach((norm, point) => {
+      expect(norm).toBeCloseTo(2 + (2 * (COUNT + point)) / 255, 5);
+    });
+    const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
+    expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
+    expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
+  });
+
+  it("has the strongest keys of queries, counted in their own text", async () => {
+    const source = sourceOf();
+    const lines = await linesOf(source, { ...HEAD, point: 1 });
+    // 204/255 = 0.8 and 102/255 = 0.4; keys of text 1 begin at point 6.
+    expect([...lines.points]).toEqual([6, 7]);
+    expect(lines.weights[0]).toBeCloseTo(0.64, 6);
+    expect(lines.weights[1]).toBeCloseTo(0.16, 6);
+    expect(lines.covered).toBeCloseTo(0.8, 6);
+    // The text has four keys; the second query of a causal model may attend to two.
+    expect(lines.of).toBe(2);
+    const last = await linesOf(source, { ...HEAD, point: 5 });
+    expect([[...last.points], [...last.weights], last.of]).toEqual([[11], [1], 2]);
+    const none = await linesOf(source, { ...HEAD, point: 0 });
+    expect([none.points.length, none.covered]).toEqual([0, 0]);
+    const key = linesOf(source, { ...HEAD, point: 7 });
+    await expect(key).rejects.toThrow("strongest keys of queries, and no lines of keys");
+  });
+
+  it("without the strongest keys says what they would take", async () => {
+    const top_keys_add = { count: 5, bytes: 3_440_000 };
+    const data = pageData({ top_keys: 0, top_keys_add });
+    for (const layer of data.embedding.stacks[0]?.layers ?? []) layer.keys = null;
+    const asked = linesOf(sourceOf(data), { ...HEAD, point: 1 });
+    await expect(asked).rejects.toThrow("top_keys=5 adds about 3.4 MB.");
+    top_keys_add.bytes = 63_600;
+    const small = linesOf(sourceOf(data), { ...HEAD, point: 1 });
+    await expect(small).rejects.toThrow("top_keys=5 adds about 64 kB.");
+  });
+
+  it("has the images of texts, and no more of their weights", async () => {
+    const carrier = new EmbeddingPageCarrier(pageData());
+    const text = new Source(new TextCarrier(carrier, 1));
+    const image = await text.image(0);
+    expect([image.width, image.height, ...image.pixels]).toEqual([
+      2, 1, 1, 2, 3, 255, 4, 5, 6, 255,
+    ]);
+    await expect(text.describe()).rejects.toThrow("not all their weights");
+    const other = new Source(new TextCarrier(carrier, 2));
+    await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
+  });
+
+  it("says what it does not carry", async () => {
+    const source = sourceOf();
+    await expect(corpusOf(source, "cross")).rejects.toThrow('no points of "cross"');
+    await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow('layer 0 of "self"');
+    await expect(normsOf(source, { ...HEAD, head: 1 })).rejects.toThrow("no head 1 of layer 5");
+    await expect(source.carrier.ask("tile", {})).rejects.toThrow('cannot answer "tile"');
+    expect(source.carrier.makesPages).toBe(false);
+  });
+
+  it("of another format is refused", () => {
+    const data = { ...pageData(), format: 1 } as unknown as EmbeddingPageData;
+    expect(() => new EmbeddingPageCarrier(data)).toThrow("format 1; format 2 is known");
+  });
+
+  it("is never late, and there is nothing to cancel", async () => {
+    const carrier = new EmbeddingPageCarrier(pageData());
+    const heard: string[] = [];
+    carrier.watch((connection) => heard.push(connection));
+    carrier.retry();
+    expect(heard).toEqual(["ready"]);
+    expect(await carrier.ask("cancel", {})).toEqual({ header: {}, data: null });
+  });
+});

@@ -1,0 +1,307 @@
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { type Carrier, type Reply, Source } from "../../../../src/client/source";
+import {
+  aggregateOf,
+  corpusOf,
+  linesOf,
+  normsOf,
+  overviewOf,
+  type ProjectionRequest,
+  projectionOf,
+  type TrustRequest,
+  trustOf,
+} from "../../../../src/views/embedding/client/requests";
+import { TextCarrier } from "../../../../src/views/embedding/client/text-carrier";
+import { ANSWER, corpusWith, largeAnswer, trustFor } from "../kernel";
+
+type Asked = [string, Record<string, unknown>];
+
+/** A carrier whose replies are given in turn, and what it was asked. */
+function carrier(reply: (args: Record<string, unknown>, turn: number) => Reply) {
+  const asked: Asked[] = [];
+  const each: Carrier = {
+    makesPages: true,
+    ask: async (name, args) => {
+      asked.push([name, args as Record<string, unknown>]);
+      return reply(args as Record<string, unknown>, asked.length - 1);
+    },
+    retry: () => undefined,
+    watch: (listener) => listener("ready"),
+  };
+  return { source: new Source(each), carrier: each, asked };
+}
+
+const WAY = { scaling: "norms" as const, translate: true, lift: false };
+
+function uint16(...codes: number[]): Uint8Array {
+  const data = new DataView(new ArrayBuffer(2 * codes.length));
+  codes.forEach((code, i) => {
+    data.setUint16(2 * i, code, true);
+  });
+  return new Uint8Array(data.buffer);
+}
+
+const REQUEST: ProjectionRequest = {
+  stack: "self",
+  layer: 3,
+  head: 1,
+  way: WAY,
+  method: "tsne",
+  dimensions: 2,
+  perplexity: 50,
+  neighbors: 15,
+  seed: 0,
+};
+
+function plot(work: { state: string; done: number } | null, more: object = {}): object {
+  const header = { dimensions: 2, count: 2, parts: 1, low: [-1, 10], size: 4, factor: 1 };
+  return { ...header, explained: null, problem: null, work, ...more };
+}
+
+describe("a corpus", () => {
+  it("comes deflated, in as many parts as it takes", async () => {
+    const bytes = deflateSync(JSON.stringify(ANSWER));
+    const cut = [0, 100, 200, bytes.length];
+    const each = carrier(({ part = 0 }) => ({
+      header: { parts: 3 },
+      data: bytes.subarray(cut[part as number], cut[(part as number) + 1]),
+    }));
+    const corpus = await corpusOf(each.source, "self");
+    expect(each.asked.map(([, args]) => args.part)).toEqual([undefined, 1, 2]);
+    expect([corpus.count, corpus.numQueries, corpus.inAll, corpus.seed]).toEqual([12, 6, 20, 7]);
+    expect(await corpusOf(each.source, "self")).toBe(corpus);
+  });
+
+  it("knows the text, position and token of every point", () => {
+    const corpus = corpusWith();
+    const tokens = ["the", " cat", ",", "the", "The", "</s>"];
+    expect(Array.from({ length: 12 }, (_, i) => corpus.tokenOf(i))).toEqual([...tokens, ...tokens]);
+    expect([corpus.textOf(5), corpus.positionOf(5), corpus.kindOf(5)]).toEqual([2, 2, "query"]);
+    expect([corpus.textOf(11), corpus.positionOf(11), corpus.kindOf(11)]).toEqual([2, 2, "key"]);
+    expect([corpus.textOf(12), corpus.tokenOf(12)]).toEqual([-1, ""]);
+  });
+
+  it("finds the point of a token, where it has one", () => {
+    const corpus = corpusWith();
+    for (let point = 0; point < corpus.count; point++) {
+      const place: [number, number] = [corpus.textOf(point), corpus.positionOf(point)];
+      expect(corpus.pointOf(corpus.kindOf(point), ...place)).toBe(point);
+    }
+    // Text 0 has no points, text 2 has no position 1, and there is no text 3.
+    expect(corpus.pointOf("query", 0, 0)).toBe(-1);
+    expect(corpus.pointOf("query", 2, 1)).toBe(-1);
+    expect(corpus.pointOf("key", 3, 0)).toBe(-1);
+    expect(corpus.pointOf("query", 2, 3)).toBe(-1);
+    expect(corpus.pointsOf("query", 1)).toEqual([0, 4]);
+    expect(corpus.pointsOf("key", 2)).toEqual([10, 12]);
+    expect(corpus.pointsOf("key", 0)).toEqual([6, 6]);
+  });
+
+  it("of an encoder and a decoder has other keys than queries", () => {
+    const keys = { text: [1, 1], position: [0, 4], token: [4, 5] };
+    const corpus = corpusWith({ num_keys: 2, keys, columns: [] });
+    expect(corpus.count).toBe(8);
+    expect([corpus.tokenOf(6), corpus.positionOf(7)]).toEqual([" dog", 4]);
+    expect(corpus.pointOf("key", 1, 4)).toBe(7);
+    expect(corpus.pointOf("key", 1, 1)).toBe(-1);
+  });
+
+  it("has columns by point, and says where they are not known", () => {
+    const [tag, score] = corpusWith().columns;
+    expect([...(tag?.values ?? [])]).toEqual([1, 0, 1, 1, 1, NaN, 1, 0, 1, 1, 1, NaN]);
+    expect([...(score?.values ?? [])].slice(0, 7)).toEqual([0, 0.5, 1, 0, 0, NaN, 2]);
+  });
+
+  it("that names more or fewer points than it has is refused", () => {
+    expect(() => corpusWith({ num_keys: 7 })).toThrow("names 12 points; it says that there are 13");
+  });
+
+  it("of no point at all is one", () => {
+    const none = { text: [], position: [], token: [] };
+    const empty = { num_queries: 0, num_keys: 0, queries: none, keys: none, columns: [] };
+    const corpus = corpusWith(empty);
+    expect([corpus.count, corpus.pointOf("query", 0, 0)]).toEqual([0, -1]);
+  });
+
+  it("of 200,000 points has a typed array where there is one of each", () => {
+    const corpus = corpusWith(largeAnswer(100_000));
+    expect(corpus.texts).toBeInstanceOf(Int32Array);
+    expect(corpus.texts.length).toBe(200_000);
+    expect(corpus.pointOf("key", 999, 99)).toBe(199_999);
+    expect(corpus.pointsOf("query", 500)).toEqual([50_000, 50_100]);
+  });
+});
+
+describe("an overview", () => {
+  const heads = [
+    { layer: 0, head: 0, problem: null },
+    { layer: 0, head: 3, problem: "all keys are the same" },
+  ];
+  const request = { stack: "self", layers: [0], way: WAY };
+
+  it("has the plots of heads one after the other", async () => {
+    const data = Uint8Array.from([0, 1, 2, 3, 250, 251, 252, 253]);
+    const each = carrier(() => ({ header: { stride: 7, points: 2, heads }, data }));
+    const overview = await overviewOf(each.source, request);
+    expect(overview).toMatchObject({ stack: "self", way: WAY, stride: 7, points: 2 });
+    expect(overview.heads.map(({ coordinates }) => [...coordinates])).toEqual([
+      [0, 1, 2, 3],
+      [250, 251, 252, 253],
+    ]);
+    expect(overview.heads[1]).toMatchObject({ head: 3, problem: "all keys are the same" });
+    await overviewOf(each.source, request);
+    expect(each.asked).toHaveLength(1);
+  });
+
+  it("of more or fewer bytes than its points need is refused", async () => {
+    const each = carrier(() => ({
+      header: { stride: 1, points: 2, heads },
+      data: new Uint8Array(7),
+    }));
+    await expect(overviewOf(each.source, request)).rejects.toThrow(/7 bytes.*needs 8/);
+  });
+});
+
+describe("a projection", () => {
+  it("is in the data's units, of a view at any offset of its message", async () => {
+    const message = new Uint8Array([9, ...uint16(0, 65535, 65535, 32768)]);
+    const data = new DataView(message.buffer, 1);
+    const each = carrier(() => ({ header: plot(null), data }));
+    const { coordinates } = await projectionOf(each.source, REQUEST);
+    expect(coordinates[0]).toBe(-1);
+    expect(coordinates[1]).toBe(14);
+    expect(coordinates[2]).toBe(3);
+    expect(coordinates[3]).toBeCloseTo(10 + (4 * 32768) / 65535, 5);
+  });
+
+  it("in three dimensions has three numbers a point", async () => {
+    const header = plot(null, { dimensions: 3, low: [0, 1, 2], size: 1, count: 1 });
+    const each = carrier(() => ({ header, data: uint16(0, 0, 65535) }));
+    const { coordinates } = await projectionOf(each.source, { ...REQUEST, dimensions: 3 });
+    expect([...coordinates]).toEqual([0, 1, 3]);
+  });
+
+  it("is kept once it is done, and asked for again while it runs", async () => {
+    const states = ["running", "running", "done"];
+    const each = carrier((_, turn) => ({
+      header: plot({ state: states[turn] ?? "", done: turn }),
+      data: uint16(0, 0, 0, 0),
+    }));
+    for (const state of ["running", "running", "done", "done"])
+      expect((await projectionOf(each.source, REQUEST)).work?.state).toBe(state);
+    expect(each.asked).toHaveLength(3);
+  });
+
+  it("is never made of two frames", async () => {
+    // The second part is a newer frame's; asked again, both are of one.
+    const frames = [1, 2, 2, 2];
+    const each = carrier((args, turn) => ({
+      header: plot({ state: "running", done: frames[turn] ?? 0 }, { parts: 2 }),
+      data: args.part === 1 ? uint16(turn, turn) : uint16(100 * turn, 100 * turn),
+    }));
+    const { coordinates, work } = await projectionOf(each.source, REQUEST);
+    expect(work?.done).toBe(2);
+    expect(each.asked.map(([, args]) => args.part)).toEqual([undefined, 1, undefined, 1]);
+    const low = (i: number): number => (i % 2 === 0 ? -1 : 10);
+    const codes = [...coordinates].map((x, i) => Math.round(((x - low(i)) / 4) * 65535));
+    expect(codes).toEqual([200, 200, 3, 3]);
+  });
+
+  it("that never holds still is given up", async () => {
+    const each = carrier((_, turn) => ({
+      header: plot({ state: "running", done: turn }, { parts: 2 }),
+      data: uint16(0, 0),
+    }));
+    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow("moved on");
+    expect(each.asked.length).toBeLessThan(12);
+  });
+
+  it("is begun anew where that is asked for", async () => {
+    const each = carrier(() => ({
+      header: plot({ state: "running", done: 0 }),
+      data: uint16(0, 0, 0, 0),
+    }));
+    await projectionOf(each.source, REQUEST, undefined, true);
+    expect(each.asked[0]?.[1]).toEqual({ ...REQUEST, restart: true });
+    expect(each.asked.slice(1).every(([, args]) => !("restart" in args))).toBe(true);
+  });
+
+  it("whose reply does not hold its points is refused", async () => {
+    const each = carrier(() => ({ header: plot(null), data: uint16(0, 0, 0) }));
+    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow(
+      "holds 6 bytes; what it says of itself needs 8",
+    );
+    const none = carrier(() => ({ header: plot(null), data: null }));
+    await expect(projectionOf(none.source, REQUEST)).rejects.toThrow("without its data");
+  });
+});
+
+describe("what else is asked of a head", () => {
+  const place = { stack: "self", layer: 3, head: 1 };
+
+  it("trust, of four heads at once", async () => {
+    const each = carrier((args) => ({
+      header: { heads: (args.heads as number[]).map((head) => trustFor(3, head)) },
+      data: null,
+    }));
+    const heads = Array.from({ length: 20 }, (_, head) => head);
+    const { head: _, ...rest } = REQUEST;
+    const request: TrustRequest = { ...rest, heads };
+    const trusts = await trustOf(each.source, request);
+    expect(trusts.map((trust) => trust?.head)).toEqual(heads);
+    const lengths = each.asked.map(([, args]) => (args.heads as number[]).length);
+    expect(lengths).toEqual([4, 4, 4, 4, 4]);
+  });
+
+  it("norms", async () => {
+    const data = uint16(0, 65535);
+    const each = carrier(() => ({ header: { low: 2, high: 6 }, data }));
+    expect([...(await normsOf(each.source, place))]).toEqual([2, 6]);
+  });
+
+  it("mean weights by position", async () => {
+    const header = {
+      rows: 1,
+      columns: 2,
+      query_edges: [0, 4],
+      key_edges: [0, 2, 4],
+      texts: 2,
+      of_texts: 9,
+      queries: 7,
+      of_queries: 30,
+    };
+    const values = new Uint8Array([0, ...new Uint8Array(Float32Array.of(0.5, -1).buffer)]);
+    const each = carrier(() => ({ header, data: new DataView(values.buffer, 1) }));
+    const aggregate = await aggregateOf(each.source, { ...place, size: 64 });
+    expect([...aggregate.weights]).toEqual([0.5, -1]);
+    expect(aggregate).toMatchObject({ queryEdges: [0, 4], keyEdges: [0, 2, 4] });
+    expect(aggregate).toMatchObject({ texts: 2, ofTexts: 9, queries: 7, ofQueries: 30 });
+    const short = carrier(() => ({ header, data: values }));
+    await expect(aggregateOf(short.source, { ...place, size: 64 })).rejects.toThrow("needs 8");
+  });
+
+  it("lines", async () => {
+    const header = { points: [9, 7], weights: [0.5, 0.25], covered: 0.75, of: 4 };
+    const each = carrier(() => ({ header, data: null }));
+    const lines = await linesOf(each.source, { ...place, point: 2 });
+    expect([...lines.points]).toEqual([9, 7]);
+    expect([...lines.weights]).toEqual([0.5, 0.25]);
+    expect(lines).toMatchObject({ point: 2, layer: 3, head: 1, covered: 0.75, of: 4 });
+  });
+});
+
+describe("a text of a corpus", () => {
+  it("is asked for as a record is, under its number", async () => {
+    const each = carrier(() => ({ header: { stacks: [] }, data: null }));
+    const text = new TextCarrier(each.carrier, 4);
+    await text.ask("strips", { stack: "self", heads: [1] });
+    expect(each.asked).toEqual([["strips", { stack: "self", heads: [1], text: 4 }]]);
+    expect(text.makesPages).toBe(false);
+    const heard: string[] = [];
+    text.watch((connection) => heard.push(connection), new AbortController().signal);
+    expect(heard).toEqual(["ready"]);
+    text.retry();
+  });
+});

@@ -1,0 +1,251 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { PALETTES, type ThemeName } from "../../../src/ui/palette";
+import {
+  type Coloring,
+  type ColorRoom,
+  coloring,
+  scaleStops,
+  UNKNOWN,
+} from "../../../src/views/embedding/colors";
+import { contrast, distance, SIGHT } from "../../sight";
+import { corpusWith } from "./kernel";
+
+const THEMES = Object.keys(PALETTES) as ThemeName[];
+
+function roomOf(theme: ThemeName, changed: Partial<ColorRoom> = {}): ColorRoom {
+  return { palette: PALETTES[theme], theme, norms: null, head: "", ...changed };
+}
+
+const LIGHT = roomOf("light");
+const corpus = corpusWith();
+
+/** The colour of every point. */
+function colorsOf({ index, palette }: Coloring): string[] {
+  return Array.from(index, (place) => palette[place] ?? "none");
+}
+
+/** Each entry of a legend of kinds: its label and count. */
+function entriesOf({ legend }: Coloring): [string, number][] {
+  if (legend.kind !== "categories") throw new Error("a scale");
+  return legend.entries.map(({ label, count }) => [label, count]);
+}
+
+/** The label of every point, by its colour in the legend. */
+function labelsOf(each: Coloring): (string | undefined)[] {
+  const { legend } = each;
+  if (legend.kind !== "categories") throw new Error("a scale");
+  return colorsOf(each).map(
+    (color) => legend.entries.find((entry) => entry.color === color)?.label,
+  );
+}
+
+function scaleOf({ legend }: Coloring) {
+  if (legend.kind !== "scale") throw new Error("kinds");
+  return legend;
+}
+
+describe("points are coloured by", () => {
+  it("queries and keys", () => {
+    const each = coloring(corpus, "type", LIGHT);
+    const six = (word: string): string[] => new Array(6).fill(word);
+    expect(labelsOf(each)).toEqual([...six("queries"), ...six("keys")]);
+    expect(entriesOf(each)).toEqual([
+      ["queries", 6],
+      ["keys", 6],
+    ]);
+    expect(each.note).toBeNull();
+  });
+
+  it("position, from the first to the last", () => {
+    const each = coloring(corpus, "position", LIGHT);
+    const { low, high, stops, log, unknown } = scaleOf(each);
+    expect([low, high, log, unknown]).toEqual([0, 3, false, null]);
+    const colors = colorsOf(each);
+    expect(colors[0]).toBe(stops[0]);
+    expect(colors[3]).toBe(stops.at(-1));
+    // Position 1 of 0 to 3 is a third of the way.
+    expect(colors[1]).toBe(stops[Math.round((stops.length - 1) / 3)]);
+    expect(colors.slice(6)).toEqual(colors.slice(0, 6));
+  });
+
+  it("position mod 5, in its own order", () => {
+    const positions = [0, 4, 5, 6, 12, 3];
+    const queries = {
+      text: [1, 1, 1, 1, 1, 1],
+      position: positions,
+      token: positions.map(() => 0),
+    };
+    const each = coloring(corpusWith({ queries }), "position mod 5", LIGHT);
+    expect(labelsOf(each).slice(0, 6)).toEqual(positions.map((position) => String(position % 5)));
+    expect(entriesOf(each)).toEqual([
+      ["0", 4],
+      ["1", 2],
+      ["2", 2],
+      ["3", 2],
+      ["4", 2],
+    ]);
+  });
+
+  it("norm, of the head that they are of; until they are there by queries and keys", () => {
+    const norms = Float32Array.from({ length: 12 }, (_, point) => 2 + point);
+    const each = coloring(corpus, "norm", { ...LIGHT, norms, head: "layer 5, head 2" });
+    const { low, high, stops } = scaleOf(each);
+    expect([low, high]).toEqual([2, 13]);
+    expect([colorsOf(each)[0], colorsOf(each)[11]]).toEqual([stops[0], stops.at(-1)]);
+    expect(each.note).toBe("Lengths of the vectors of layer 5, head 2.");
+    const before = coloring(corpus, "norm", LIGHT);
+    expect(labelsOf(before)[0]).toBe("queries");
+    expect(before.note).toContain("on their way");
+  });
+
+  it("frequency, by equal ratios", () => {
+    const each = coloring(corpusWith({ frequency: [1, 10, 100, 1, 1, 100] }), "frequency", LIGHT);
+    const { low, high, log, stops } = scaleOf(each);
+    expect([low, high, log]).toEqual([1, 100, true]);
+    // Of 1 to 100, 10 is half of the way.
+    expect(colorsOf(each)[1]).toBe(stops[Math.round((stops.length - 1) / 2)]);
+    expect(colorsOf(each)[2]).toBe(stops.at(-1));
+  });
+
+  it("punctuation, and special tokens apart from it", () => {
+    const each = coloring(corpus, "punctuation", LIGHT);
+    const words = "words and parts of words";
+    const side = [words, words, "punctuation", words, words, "special tokens"];
+    expect(labelsOf(each)).toEqual([...side, ...side]);
+  });
+
+  it("text, those with most points first, and those without any not at all", () => {
+    expect(entriesOf(coloring(corpus, "text", LIGHT))).toEqual([
+      ["first", 8],
+      ["second", 4],
+    ]);
+  });
+
+  it("text, of which eight have a colour and the rest one together", () => {
+    const texts = Array.from({ length: 12 }, (_, i) => (i < 2 ? 0 : i - 1));
+    const side = { text: texts, position: texts.map((_, i) => i), token: texts.map(() => 0) };
+    const changed = { num_queries: 12, num_keys: 12, queries: side, columns: [] };
+    const names = texts.map((_, i) => `text ${i}`);
+    const each = coloring(corpusWith({ ...changed, names }), "text", LIGHT);
+    const entries = entriesOf(each);
+    expect(entries).toHaveLength(9);
+    expect(entries[0]).toEqual(["text 0", 4]);
+    expect(entries.at(-1)).toEqual(["other", 6]);
+    expect(each.note).toBe(
+      "The 8 with most points have colours of their own; the other 3 share one.",
+    );
+    expect(labelsOf(each)[11]).toBe("other");
+    expect(entries.reduce((sum, [, count]) => sum + count, 0)).toBe(24);
+  });
+
+  it("a column of kinds, with what is not known apart", () => {
+    const each = coloring(corpus, "tag", LIGHT);
+    const side = ["other", "noun", "other", "other", "other", "not known"];
+    expect(labelsOf(each)).toEqual([...side, ...side]);
+    expect(entriesOf(each)).toEqual([
+      ["other", 8],
+      ["noun", 2],
+      ["not known", 2],
+    ]);
+    expect(each.note).toBe("Of 2 points “tag” is not known.");
+  });
+
+  it("a column of numbers, with what is not known apart", () => {
+    const each = coloring(corpus, "score", LIGHT);
+    const { low, high, stops, unknown } = scaleOf(each);
+    expect([low, high, unknown?.count]).toEqual([0, 2, 1]);
+    const colors = colorsOf(each);
+    expect(colors[5]).toBe(unknown?.color);
+    expect(stops).not.toContain(colors[5]);
+    expect(colors[6]).toBe(stops.at(-1));
+  });
+
+  it("a column that is called like a colouring", () => {
+    const [tag] = corpus.columns;
+    const columns = [
+      {
+        name: "position",
+        categories: ["near", "far"],
+        queries: [0, 0, 1, 1, 0, 1],
+        keys: [1, 1, 1, 1, 1, 1],
+      },
+    ];
+    expect(tag).toBeDefined();
+    expect(entriesOf(coloring(corpusWith({ columns }), "position", LIGHT))).toEqual([
+      ["far", 9],
+      ["near", 3],
+    ]);
+  });
+
+  it("queries and keys where there is no such column", () => {
+    const each = coloring(corpus, "gone", LIGHT);
+    expect([each.name, labelsOf(each)[0]]).toEqual(["type", "queries"]);
+    expect(each.note).toBe("There is no column “gone”.");
+  });
+});
+
+describe("numbers that tell nothing apart", () => {
+  it("have one colour where all are the same", () => {
+    const norms = new Float32Array(12).fill(3);
+    const each = coloring(corpus, "norm", { ...LIGHT, norms });
+    expect(new Set(colorsOf(each)).size).toBe(1);
+    expect([scaleOf(each).low, scaleOf(each).high]).toEqual([3, 3]);
+  });
+
+  it("are not known where none is a number", () => {
+    const norms = new Float32Array(12).fill(Number.NaN);
+    const each = coloring(corpus, "norm", { ...LIGHT, norms });
+    expect(scaleOf(each).unknown?.count).toBe(12);
+    expect([scaleOf(each).low, scaleOf(each).high]).toEqual([0, 0]);
+  });
+
+  it("of no point at all have no colour", () => {
+    const none = { text: [], position: [], token: [] };
+    const empty = { num_queries: 0, num_keys: 0, queries: none, columns: [] };
+    for (const name of ["type", "position", "frequency", "text"])
+      expect(coloring(corpusWith(empty), name, LIGHT).index).toHaveLength(0);
+  });
+});
+
+describe.each(THEMES)("colours of points in the %s theme", (theme) => {
+  const { background } = PALETTES[theme];
+  const stops = scaleStops(theme);
+  const unknown = UNKNOWN[theme];
+
+  it("stand out from the background by 3 to 1", () => {
+    const kinds = coloring(corpus, "tag", roomOf(theme));
+    for (const color of [...stops, ...kinds.palette, unknown])
+      expect(contrast(color, background), color).toBeGreaterThanOrEqual(3);
+  });
+
+  it.each(Object.entries(SIGHT))("tell numbers apart to %s sight", (_name, sight) => {
+    // Five along the scale are as far apart as heads are, and each step goes the same way.
+    const five = [0, 1, 2, 3, 4].map((i) => stops[Math.round((i * (stops.length - 1)) / 4)] ?? "");
+    const near: string[] = [];
+    five.forEach((a, i) => {
+      for (const b of five.slice(i + 1)) {
+        const apart = distance(a, b, sight);
+        if (apart < 0.085) near.push(`${a} ${b} ${apart.toFixed(3)}`);
+      }
+    });
+    for (const stop of stops) {
+      const apart = distance(stop, unknown, sight);
+      if (apart < 0.085) near.push(`${stop} ${unknown} ${apart.toFixed(3)}`);
+    }
+    expect(near).toEqual([]);
+  });
+
+  it.each(Object.entries(SIGHT))("tell kinds apart to %s sight", (_name, sight) => {
+    const texts = Array.from({ length: 20 }, (_, i) => i);
+    const side = { text: texts, position: texts, token: texts.map(() => 0) };
+    const changed = { num_queries: 20, num_keys: 20, queries: side, columns: [] };
+    const names = texts.map((i) => `text ${i}`);
+    const many = coloring(corpusWith({ ...changed, names }), "text", roomOf(theme));
+    const used = [...new Set(colorsOf(many))];
+    expect(used).toHaveLength(9);
+    for (const [i, a] of used.entries())
+      for (const b of used.slice(i + 1))
+        expect(distance(a, b, sight), `${a} ${b}`).toBeGreaterThanOrEqual(0.085);
+  });
+});

@@ -1,0 +1,359 @@
+import { render } from "preact";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Reply } from "../../../src/client/source";
+import { assign } from "../../../src/ui/state";
+import {
+  coverageOf,
+  sentenceOf,
+  subtitleOf,
+  summaryOf,
+} from "../../../src/views/embedding/captions";
+import { colorings, EmbeddingControls } from "../../../src/views/embedding/controls";
+import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
+import { Aggregate } from "../../../src/views/embedding/mean/panel";
+import type { EmbeddingState } from "../../../src/views/embedding/state";
+import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
+import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
+
+class MeanKernel extends Kernel {
+  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    if (name !== "aggregate") return super.ask(name, args, ended);
+    this.asked.push([name, args as Record<string, unknown>]);
+    const { head } = args as { head: number };
+    const edges = { query_edges: [0, 1, 2], key_edges: [0, 1, 2] };
+    const of = { texts: 2, of_texts: 3, queries: 6, of_queries: 6 };
+    const header = { rows: 2, columns: 2, ...edges, ...of };
+    return { header, data: Float32Array.of(1, -1, head === 1 ? 0.875 : 0.5, 0.125) };
+  }
+}
+
+interface Made extends Room {
+  model: EmbeddingModel;
+  box: HTMLElement;
+}
+
+const PATIENT = { timeout: 15_000 };
+const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
+const later = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 30));
+let made: Made[] = [];
+
+async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise<Made> {
+  const kernel = new MeanKernel();
+  kernel.makesPages = live;
+  const room = roomWith(changed, kernel);
+  const model = makeEmbeddingModel(room.context);
+  const box = document.createElement("div");
+  document.body.append(box);
+  const { context } = room;
+  const View = () => (
+    <>
+      <EmbeddingControls context={context} model={model} />
+      {context.state.shown.value === "aggregate" && (
+        <Aggregate context={context} model={model} width={400} />
+      )}
+      <EmbeddingLegend context={context} model={model} />
+    </>
+  );
+  render(<View />, box);
+  const each = { ...room, model, box };
+  made.push(each);
+  await until(() => expect(box.querySelector("select")).not.toBeNull());
+  await later();
+  return each;
+}
+
+function select(box: HTMLElement, label: string): HTMLSelectElement {
+  const found = Array.from(box.querySelectorAll("label")).find(
+    (each) => each.querySelector("span")?.textContent === label,
+  );
+  const control = found?.querySelector<HTMLSelectElement>("select, input");
+  if (!control) throw new Error(`No control is called ${label}.`);
+  return control;
+}
+
+function choose(box: HTMLElement, label: string, value: string): void {
+  const control = select(box, label);
+  control.value = value;
+  control.dispatchEvent(new Event("change", { bubbles: true }));
+}
+
+const offered = (box: HTMLElement): string[] =>
+  Array.from(box.querySelectorAll("label > span"), (each) => each.textContent ?? "");
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+afterEach(() => {
+  for (const { controller, box } of made) {
+    controller.abort();
+    render(null, box);
+    box.remove();
+  }
+  made = [];
+});
+
+describe("controls", () => {
+  it("of all heads are those that all plots have", async () => {
+    const { box } = await open();
+    expect(offered(box)).toEqual([
+      "Colour",
+      "Points",
+      "match case",
+      "Scale",
+      "move keys onto the queries",
+      "lift",
+    ]);
+    expect(box.querySelector("summary")?.textContent).toBe(
+      "Placing scaled by their norms, keys moved onto the queries",
+    );
+    // Each says what it is for.
+    expect(box.querySelectorAll(".av-more-list p")).toHaveLength(3);
+  });
+
+  it("set the traits, and show the numbers that matter to the method", async () => {
+    const { box, state } = await open({ enlarged: true });
+    choose(box, "Method", "tsne");
+    choose(box, "Dimensions", "3");
+    choose(box, "Scale", "search");
+    choose(box, "Colour", "position mod 5");
+    await later();
+    const { method, dimensions, scaling, color } = state;
+    expect([method.value, dimensions.value, scaling.value, color.value]).toEqual([
+      "tsne",
+      3,
+      "search",
+      "position mod 5",
+    ]);
+    expect(offered(box)).toContain("Perplexity");
+    expect(offered(box)).not.toContain("Neighbours");
+    choose(box, "Perplexity", "30");
+    expect(state.perplexity.value).toBe(30);
+    await later();
+    // Nonsense is not sent to the kernel, which would refuse it.
+    choose(box, "Perplexity", "1");
+    expect(state.perplexity.value).toBe(30);
+    expect(select(box, "Perplexity").value).toBe("30");
+    choose(box, "Method", "umap");
+    await later();
+    expect(offered(box)).toContain("Neighbours");
+  });
+
+  it("offer the reader's columns, which go before ours of the same name", () => {
+    expect(colorings(corpusWith()).slice(-2)).toEqual([
+      ["tag", "tag"],
+      ["score", "score"],
+    ]);
+    const [column] = corpusWith().columns;
+    if (!column) throw new Error("no column");
+    const names = colorings({ columns: [{ ...column, name: "text" }] }).map(([name]) => name);
+    expect(names.filter((name) => name === "text")).toHaveLength(1);
+    expect(names.at(-1)).toBe("text");
+    expect(colorings(null).map(([, label]) => label)).toContain("query or key");
+  });
+
+  it("count what a search finds, and clear it by Escape", async () => {
+    const { box, state } = await open();
+    const field = box.querySelector<HTMLInputElement>("[aria-label='Find token']");
+    if (!field) throw new Error("no field");
+    field.value = "the";
+    field.dispatchEvent(new Event("input", { bubbles: true }));
+    await later();
+    // Of each side "the" twice and "The" once.
+    expect(box.querySelector(".av-find output")?.textContent).toBe("6 points · 12 in the texts");
+    choose(box, "match case", "on");
+    const match = select(box, "match case") as unknown as HTMLInputElement;
+    match.checked = true;
+    match.dispatchEvent(new Event("change", { bubbles: true }));
+    await later();
+    expect(box.querySelector(".av-find output")?.textContent).toBe("4 points · 10 in the texts");
+    field.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+    expect(state.search.value).toBe("");
+    assign(state, { search: "zebra" });
+    await later();
+    expect(box.querySelector(".av-find output")?.textContent).toBe("none");
+  });
+
+  it("show running work with a bar and its words, and end it", async () => {
+    const each = await open({ enlarged: true });
+    each.kernel.work = { state: "running", done: 250, of: 750, words: "t-SNE, step 250 of 750" };
+    assign(each.state, { method: "tsne" });
+    await until(() => expect(each.box.querySelector("progress")).not.toBeNull());
+    const bar = each.box.querySelector("progress");
+    expect([bar?.value, bar?.max]).toEqual([250, 750]);
+    expect(each.box.querySelector(".av-work")?.textContent).toContain("t-SNE, step 250 of 750");
+    const button = each.box.querySelector<HTMLButtonElement>(".av-work button");
+    expect(button?.textContent).toBe("Cancel");
+    button?.click();
+    await until(() => expect(each.kernel.of("cancel")).toHaveLength(1));
+    await until(() => expect(each.box.querySelector(".av-work button")?.textContent).toBe("Go on"));
+    expect(each.box.querySelector("progress")).toBeNull();
+    each.kernel.work = { state: "failed", done: 0, of: 0, words: "umap-learn is missing." };
+    each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
+    await until(() => expect(each.box.querySelector(".av-error")).not.toBeNull());
+    expect(each.box.querySelector(".av-error")?.textContent).toContain("umap-learn is missing.");
+    // What was done otherwise than asked for stays said.
+    const remark = "A perplexity of 50 needs 151 points: with 12 it is 3.67";
+    each.kernel.work = { state: "done", done: 750, of: 750, words: `t-SNE. ${remark}` };
+    each.box.querySelector<HTMLButtonElement>(".av-work button")?.click();
+    await until(() =>
+      expect(each.box.querySelector(".av-work")?.textContent).toBe(
+        `t-SNE of cosine distance, perplexity 50, seed 0. ${remark}.`,
+      ),
+    );
+  });
+
+  it("of a page are those that it can answer: no other method and no other placing", async () => {
+    const { box } = await open({ enlarged: true }, false);
+    expect(offered(box)).toEqual(["Show", "Colour", "Points", "match case"]);
+    const carried = await open({ enlarged: true, method: "tsne", seed: 4 }, false);
+    const method = select(carried.box, "Method");
+    expect(Array.from(method.options, ({ text }) => text)).toEqual([
+      "PCA",
+      "t-SNE of cosine distance, perplexity 50, seed 4",
+    ]);
+    choose(carried.box, "Method", "pca");
+    expect(carried.state.method.value).toBe("pca");
+    await later();
+    choose(carried.box, "Method", "carried");
+    expect([carried.state.method.value, carried.state.seed.value]).toEqual(["tsne", 4]);
+  });
+
+  it("each have a name", async () => {
+    const { box } = await open({ enlarged: true, method: "umap" });
+    for (const control of box.querySelectorAll("input, select, progress")) {
+      const name = control.getAttribute("aria-label") ?? control.closest("label")?.textContent;
+      expect(name?.trim()).toBeTruthy();
+    }
+  });
+});
+
+describe("the legend", () => {
+  it("says which shapes are queries and keys with their numbers, and leaves one out", async () => {
+    const { box, state } = await open();
+    const entries = Array.from(box.querySelectorAll<HTMLButtonElement>(".av-legend-entry"));
+    expect(entries.map((each) => each.textContent)).toEqual(["queries6", "keys6"]);
+    expect(entries[0]?.querySelector(".av-dot")).not.toBeNull();
+    expect(entries[1]?.querySelector(".av-square")).not.toBeNull();
+    entries[0]?.click();
+    expect(state.points.value).toBe("keys");
+    expect(switched("keys", "queries")).toBe("both");
+    expect(switched("keys", "keys")).toBe("queries");
+  });
+
+  it("has kinds with their numbers, and scales with their ends", async () => {
+    const { box, state } = await open({ color: "tag" });
+    const list = (): string[] =>
+      Array.from(box.querySelectorAll("ul .av-legend-entry"), (each) => each.textContent ?? "");
+    expect(list()).toEqual(["other8", "noun2", "not known2"]);
+    // Shapes are the same in every colouring.
+    expect(box.querySelectorAll("button.av-legend-entry")).toHaveLength(2);
+    assign(state, { color: "frequency" });
+    await later();
+    // Of the tokens that are points: "The" occurs twice, "the" ten times.
+    expect(box.querySelector(".av-ramp-words")?.textContent).toBe("2frequency, logarithmic10");
+  });
+
+  it("of the mean by position changes between even steps and even ratios", async () => {
+    const { box } = await open({ enlarged: true, shown: "aggregate" });
+    await until(() => expect(box.querySelector(".av-color-legend")).not.toBeNull());
+    const numbers = (): string => box.querySelector(".av-ramp-words")?.textContent ?? "";
+    expect(numbers()).toBe("00.51");
+    box.querySelector<HTMLButtonElement>(".av-color-legend")?.click();
+    await later();
+    expect(numbers()).toBe("≤0.00010.011");
+    expect(select(box, "Colour").value).toBe("log");
+  });
+});
+
+describe("the mean by position", () => {
+  it("is asked for only while it is shown, and says its largest cell", async () => {
+    const each = await open({ enlarged: true });
+    await until(() => expect(each.model.current.value).toBe(true));
+    expect(each.kernel.of("aggregate")).toHaveLength(0);
+    const marks: (string | null)[] = [];
+    each.context.setDrawn = (place) => marks.push(place);
+    assign(each.state, { shown: "aggregate" });
+    await until(() => expect(each.kernel.of("aggregate")).toHaveLength(1));
+    await until(() =>
+      expect(sentenceOf(each.context, each.model)).toContain("query 0 → key 0: 1.00"),
+    );
+    expect(coverageOf(each.context, each.model)).toBe(
+      "Mean over 2 of 3 texts; far positions exist in few of them.",
+    );
+    await until(() => expect(marks.at(-1)).toBe("embedding:self:0"));
+  });
+
+  it("is gone over by the keyboard, and left by it", async () => {
+    const { box, model, state } = await open({ enlarged: true, shown: "aggregate" });
+    await until(() => expect(sentenceOf(made[0]?.context as never, model)).toContain("Largest"));
+    const plot = box.querySelector(".av-plot");
+    const press = (key: string): boolean | undefined =>
+      plot?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
+    press("ArrowDown");
+    press("ArrowDown");
+    await later();
+    expect(plot?.getAttribute("aria-label")).toContain("query 1 → key 0: mean weight 0.50.");
+    press("ArrowRight");
+    await later();
+    expect(plot?.getAttribute("aria-label")).toContain("query 1 → key 1: mean weight 0.13.");
+    press(".");
+    expect(state.heads.value).toEqual([1]);
+    press("Escape");
+    expect(state.shown.value).toBe("aggregate");
+    press("Escape");
+    expect(state.shown.value).toBe("plot");
+  });
+
+  it("of another head stays until the next has come, and is not called current", async () => {
+    const each = await open({ enlarged: true, shown: "aggregate" });
+    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Largest"));
+    assign(each.state, { heads: [1] });
+    expect(sentenceOf(each.context, each.model)).not.toContain("Largest");
+    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Layer 0, head 1"));
+    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Largest"));
+  });
+});
+
+describe("words of the view", () => {
+  it("follow what is chosen and what is shown", async () => {
+    const { context, model, state } = await open({ layer: 5, heads: [2] });
+    await until(() => expect(model.current.value).toBe(true));
+    expect(subtitleOf(context, model)).toBe("self-attention · 2 texts · 12 points");
+    expect(sentenceOf(context, model)).toContain("all 6 heads of 3 layers");
+    expect(coverageOf(context, model)).toContain("Layer 5: Sinks.");
+    // Each head has a c of its own.
+    expect(coverageOf(context, model)).toMatch(
+      /^Vectors scaled by their norms, keys moved onto the queries\. /,
+    );
+    assign(state, { enlarged: true, text: 1, token: 3 });
+    await until(() => expect(model.lines.value).not.toBeNull());
+    expect(sentenceOf(context, model)).toBe(
+      "Layer 5, head 2. Query “the”, position 3 of text 1, attends most to “the” (0): 0.75.",
+    );
+    await until(() => expect(model.headTrust.value).not.toBeNull());
+    const coverage = coverageOf(context, model);
+    expect(coverage).toMatch(/^On this plot distance follows q·k with r = −0\.50/);
+    expect(coverage).toContain("Sinks.");
+    expect(coverage).toContain("The two axes show 50% of the variance.");
+    expect(coverage).not.toContain("lines");
+    expect(coverage).toContain(
+      "By principal components; scaled by their norms (c = 1.5), keys moved onto the queries.",
+    );
+    expect(coverageOf(context, model, false)).toContain("2 lines: 100%");
+    expect(summaryOf(context, model)).toContain("r = −0.50");
+    assign(state, { layer: 6, heads: [1], enlarged: false });
+    await until(() => expect(model.overview.value).not.toBeNull());
+    // What moving makes inexact is no matter where nothing is moved.
+    expect(coverageOf(context, model)).toContain("Sinks.");
+    assign(state, { translate: false });
+    expect(coverageOf(context, model)).toContain("keys where they are");
+    expect(coverageOf(context, model)).not.toContain("Sinks.");
+    assign(state, { translate: true });
+    await until(() => expect(model.current.value).toBe(true));
+    assign(state, { enlarged: true });
+    // Its plot is on its way: the small plot has said already that there is none.
+    expect(sentenceOf(context, model)).toBe(
+      "Layer 6, head 1: all points are the same, so there is nothing to place.",
+    );
+  });
+});

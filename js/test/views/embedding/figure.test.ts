@@ -1,0 +1,196 @@
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Reply } from "../../../src/client/source";
+import type { Scene } from "../../../src/draw/marks";
+import { toSvg } from "../../../src/draw/svg";
+import { PALETTES } from "../../../src/ui/palette";
+import { assign } from "../../../src/ui/state";
+import { coloring } from "../../../src/views/embedding/colors";
+import { colorColumn, embeddingExports, legendBox } from "../../../src/views/embedding/figure";
+import type { EmbeddingState } from "../../../src/views/embedding/state";
+import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
+import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
+
+class MeanKernel extends Kernel {
+  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    if (name !== "aggregate") return super.ask(name, args, ended);
+    const edges = { query_edges: [0, 2, 4], key_edges: [0, 2, 4] };
+    const of = { texts: 2, of_texts: 2, queries: 6, of_queries: 6 };
+    const header = { rows: 2, columns: 2, ...edges, ...of };
+    return { header, data: Float32Array.of(0.5, -1, 0.25, 0.125) };
+  }
+}
+
+const SCENE: Scene = {
+  width: 300,
+  height: 200,
+  background: null,
+  back: [],
+  backOpacity: 1,
+  front: [{ kind: "rect", x: 0, y: 0, width: 300, height: 200, stroke: "#000000" }],
+};
+const drawn: string[] = [];
+const pictures = {
+  figures: () => "words" as const,
+  overview: () => {
+    drawn.push("overview");
+    return SCENE;
+  },
+  plot: () => {
+    drawn.push("plot");
+    return SCENE;
+  },
+};
+
+let rooms: Room[] = [];
+const PATIENT = { timeout: 15_000 };
+
+async function make(
+  changed: Partial<EmbeddingState> = {},
+): Promise<Room & { model: EmbeddingModel }> {
+  const room = roomWith(changed, new MeanKernel());
+  rooms.push(room);
+  const model = makeEmbeddingModel(room.context);
+  await vi.waitFor(() => expect(model.corpus.value).not.toBeNull(), PATIENT);
+  if (changed.shown !== "aggregate")
+    await vi.waitFor(() => expect(model.current.value).toBe(true), PATIENT);
+  return { ...room, model };
+}
+
+const wordsOf = (svg: string): string =>
+  Array.from(svg.matchAll(/<text[^>]*>([^<]*)<\/text>/g), ([, text]) => text).join(" ");
+
+const rowsOf = (csv: string): string[][] => csv.split("\r\n").map((line) => line.split(","));
+
+beforeEach(() => {
+  drawn.length = 0;
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+afterEach(() => {
+  for (const { controller } of rooms) controller.abort();
+  rooms = [];
+});
+
+describe("the figure", () => {
+  it("of one head has its title, legend, trust and how it was made", async () => {
+    const { context, model } = await make({ enlarged: true, layer: 5, heads: [2] });
+    await vi.waitFor(() => expect(model.headTrust.value).not.toBeNull(), PATIENT);
+    const { scene, title } = await embeddingExports(context, model, pictures).figure();
+    expect(drawn).toEqual(["plot"]);
+    expect(title).toContain("Layer 5, head 2");
+    const words = wordsOf(toSvg(scene, title));
+    expect(words).toContain("Layer 5, head 2: 6 queries and 6 keys by principal components.");
+    // The kernel's trust of layer 5 is −0.5.
+    expect(words).toMatch(/distance follows q·k with r = −0\.50/);
+    expect(words).toContain("queries 6 keys 6");
+    expect(words).toMatch(/By principal components; scaled by their norms \(c = 1\.5\)/);
+    expect(words).toContain("12 of 20 points: 2 of 9 texts, some of their tokens");
+    expect(words).toContain("Sinks.");
+    expect(words).not.toContain("Click");
+    expect(scene.background).toBe(PALETTES.light.background);
+  });
+
+  it("of all heads is that of all heads", async () => {
+    const { context, model } = await make();
+    const { title } = await embeddingExports(context, model, pictures).figure();
+    expect(drawn).toEqual(["overview"]);
+    expect(title).toContain("all 6 heads of 3 layers");
+  });
+
+  it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
+    const { context, model } = await make({ enlarged: true, shown: "aggregate" });
+    const exports = embeddingExports(context, model, pictures);
+    // The first call asks for it.
+    await expect(async () => exports.figure()).rejects.toThrow("Nothing is drawn yet");
+    await vi.waitFor(async () => exports.figure(), PATIENT);
+    const { scene, title } = await exports.figure();
+    expect(drawn).toEqual([]);
+    const words = wordsOf(toSvg(scene, title));
+    expect(words).toContain("Largest, queries 0 to 1 → keys 0 to 1: 0.50.");
+    expect(words).toContain("mean weight");
+    expect(words).toContain("key position →");
+    expect(words).not.toContain("keys 6");
+    expect(rowsOf(await exports.csv())).toEqual([
+      ["stack", "layer", "head", "query", "query_stop", "key", "key_stop", "mean_weight"],
+      ['"self"', "0", "0", "0", "2", "0", "2", "0.5"],
+      ['"self"', "0", "0", "2", "4", "0", "2", "0.25"],
+      ['"self"', "0", "0", "2", "4", "2", "4", "0.125"],
+    ]);
+  });
+
+  it("says in its legend what shapes and colours are, in rows that fit", () => {
+    const corpus = corpusWith();
+    const room = { palette: PALETTES.light, theme: "light" as const, norms: null, head: "" };
+    const colors = coloring(corpus, "tag", room);
+    if (!colors) throw new Error("no colours");
+    const box = legendBox(colors, "keys", PALETTES.light, 120);
+    const texts = box.marks.flatMap((mark) => (mark.kind === "text" ? [mark.text] : []));
+    expect(texts).toEqual(["keys", "other", "8", "noun", "2", "not known", "2"]);
+    expect(box.height).toBeGreaterThan(20);
+    const swatches = box.marks.filter((mark) => mark.kind === "rect");
+    expect(swatches.every((mark) => mark.x + mark.width <= 120)).toBe(true);
+  });
+});
+
+describe("the tables", () => {
+  it("hold the points that are shown, with their place and what they are coloured by", async () => {
+    const { context, model, state } = await make({
+      enlarged: true,
+      color: "score",
+      points: "keys",
+    });
+    const csv = embeddingExports(context, model, pictures).csv;
+    const rows = rowsOf(await csv());
+    expect(rows[0]?.join(",")).toBe(
+      'stack,layer,head,method,point,kind,text,text_name,position,token,x,y,"score"',
+    );
+    expect(rows).toHaveLength(1 + 6);
+    // Points 6 to 11 are keys; the first is "the" of text 1.
+    expect(rows[1]?.slice(4)).toEqual(["6", '"key"', "1", '"first"', "0", '"the"', "2", "2", "2"]);
+    assign(state, { points: "queries", search: "THE", selected: [0, 7] });
+    const queries = rowsOf(await csv());
+    expect(queries[0]?.slice(-2)).toEqual(["found", "in_lasso"]);
+    expect(queries.slice(1).map((row) => row.slice(-2))).toEqual([
+      ["1", "1"],
+      ["0", "0"],
+      ["0", "0"],
+      ["1", "0"],
+      ["1", "0"],
+      ["0", "0"],
+    ]);
+    // Nothing known is nothing written.
+    expect(queries[6]?.at(-3)).toBe("");
+  });
+
+  it("have a third coordinate, and norms where points are coloured by them", async () => {
+    const { context, model } = await make({ enlarged: true, dimensions: 3, color: "norm" });
+    const rows = rowsOf(await embeddingExports(context, model, pictures).csv());
+    expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", '"norm"']);
+    expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));
+  });
+
+  it("of all heads are their trust and their problems", async () => {
+    const { context, model } = await make();
+    await vi.waitFor(() => expect(model.trust.value.size).toBe(6), PATIENT);
+    const rows = rowsOf(await embeddingExports(context, model, pictures).csv());
+    expect(rows).toHaveLength(7);
+    const [names, , , five, , , last] = rows;
+    expect(names?.slice(0, 4)).toEqual(["stack", "layer", "head", "problem"]);
+    expect(five?.slice(0, 4)).toEqual(['"self"', "5", "0", ""]);
+    expect(five?.[names?.indexOf("r_plot_allowed") ?? 0]).toBe("-0.5");
+    expect(last?.[3]).toBe('"all points are the same"');
+  });
+
+  it("name what a colouring stands for", () => {
+    const corpus = corpusWith();
+    const of = (name: string): unknown[] => {
+      const column = colorColumn(corpus, name, null);
+      return column ? [0, 1, 2, 5].map(column) : [];
+    };
+    expect(of("tag")).toEqual(["other", "noun", "other", null]);
+    expect(of("punctuation")).toEqual(["word", "word", "punctuation", "special"]);
+    expect(of("frequency")).toEqual([10, 3, 8, 9]);
+    expect(of("position mod 5")).toEqual([0, 1, 2, 2]);
+    // What every table has already.
+    expect([of("type"), of("position"), of("text"), of("norm")]).toEqual([[], [], [], []]);
+  });
+});

@@ -1,0 +1,264 @@
+/** A small corpus, and a kernel that answers about it when it is told to. */
+
+import { deflateSync } from "node:zlib";
+import { signal } from "@preact/signals";
+import {
+  type Carrier,
+  type Connection,
+  type Description,
+  type Reply,
+  Source,
+  type StackDescription,
+} from "../../../src/client/source";
+import type { ViewContext } from "../../../src/ui/define-view";
+import { PALETTES, type ThemeName } from "../../../src/ui/palette";
+import { makeRecordModel, type RecordState } from "../../../src/ui/record";
+import { makeSignals, type Signals } from "../../../src/ui/state";
+import { Corpus, type CorpusAnswer } from "../../../src/views/embedding/client/corpus";
+import type {
+  HeadRequest,
+  OverviewRequest,
+  ProjectionRequest,
+  ProjectionWork,
+  TrustRequest,
+} from "../../../src/views/embedding/client/requests";
+import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
+
+/** "the cat , the" and "The dog": text 0 was left out, text 2 has two of its three tokens. */
+export const ANSWER: CorpusAnswer = {
+  num_queries: 6,
+  num_keys: 6,
+  in_all: 20,
+  texts_in_all: 9,
+  whole: false,
+  seed: 7,
+  names: ["left out", "first", "second"],
+  text_tokens: [0, 4, 3],
+  vocabulary: ["the", " cat", ",", "The", " dog", "</s>"],
+  frequency: [10, 3, 8, 2, 1, 9],
+  punctuation: [2],
+  special: [5],
+  queries: { text: [1, 1, 1, 1, 2, 2], position: [0, 1, 2, 3, 0, 2], token: [0, 1, 2, 0, 3, 5] },
+  keys: null,
+  columns: [
+    {
+      name: "tag",
+      categories: ["noun", "other"],
+      queries: [1, 0, 1, 1, 1, null],
+      keys: [1, 0, 1, 1, 1, null],
+    },
+    { name: "score", categories: null, queries: [0, 0.5, 1, 0, 0, null], keys: [2, 2, 2, 2, 2, 2] },
+  ],
+  reservations: [{ layers: [5], words: "Sinks.", kind: "moving" }],
+  images: 0,
+};
+
+export const COUNT = ANSWER.num_queries + ANSWER.num_keys;
+
+export function corpusWith(changed: Partial<CorpusAnswer> = {}): Corpus {
+  return new Corpus("self", { ...ANSWER, ...changed });
+}
+
+/** A corpus of so many tokens, each of them a query and a key, in texts of a hundred. */
+export function largeAnswer(tokens: number): CorpusAnswer {
+  const all = Array.from({ length: tokens }, (_, i) => i);
+  const texts = Math.ceil(tokens / 100);
+  return {
+    ...ANSWER,
+    num_queries: tokens,
+    num_keys: tokens,
+    in_all: 2 * tokens,
+    texts_in_all: texts,
+    whole: true,
+    names: Array.from({ length: texts }, (_, i) => `text ${i}`),
+    text_tokens: Array.from({ length: texts }, () => 100),
+    queries: {
+      text: all.map((i) => Math.floor(i / 100)),
+      position: all.map((i) => i % 100),
+      token: all.map((i) => i % ANSWER.vocabulary.length),
+    },
+    keys: null,
+    columns: [],
+  };
+}
+
+const NO_TOKENS = { text: [], special: [], sequence: [] };
+
+export function stackOf(changed: Partial<StackDescription> = {}): StackDescription {
+  return {
+    name: "self",
+    layers: [0, 5, 6],
+    heads_per_layer: [2, 3, 2],
+    heads: [
+      [0, 1],
+      [0, 2],
+      [0, 1],
+    ],
+    query_tokens: NO_TOKENS,
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: true,
+    vectors: true,
+    patterns: [],
+    ...changed,
+  };
+}
+
+export const DESCRIPTION: Description = {
+  model: "m",
+  notes: [],
+  stacks: [stackOf(), stackOf({ name: "cross", layers: [1], heads_per_layer: [1], heads: [[0]] })],
+};
+
+/** What trust says of a head; the layer stands in it, so that it shows whose it is. */
+export function trustFor(layer: number, head: number) {
+  const none = { allowed: null, all_pairs: null };
+  const plot = { allowed: -layer / 10, all_pairs: null };
+  return {
+    head,
+    before: none,
+    placed: none,
+    plot,
+    recall_allowed: null,
+    recall_all: null,
+    chance_allowed: null,
+    chance_all: null,
+    queries: 4,
+    of: 6,
+  };
+}
+
+/** Answers as the kernel does, or when it is told to, or not at all. */
+export class Kernel implements Carrier {
+  makesPages = true;
+  readonly asked: [string, Record<string, unknown>][] = [];
+  /** Whether questions of a name wait, and what waits, oldest first. */
+  held: (name: string) => boolean = () => false;
+  waiting: { name: string; args: Record<string, unknown>; answer: () => void }[] = [];
+  aborted: string[] = [];
+  failing: ReadonlyMap<string, string> = new Map();
+  points = ANSWER;
+  /** How far a t-SNE is. */
+  work: ProjectionWork = { state: "done", done: 5, of: 5, words: "" };
+  retried = 0;
+  most = 0;
+
+  retry(): void {
+    this.retried++;
+  }
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    const given = args as Record<string, unknown>;
+    this.asked.push([name, given]);
+    if (this.held(name)) {
+      await new Promise<void>((resolve, reject) => {
+        const entry = { name, args: given, answer: resolve };
+        this.waiting.push(entry);
+        this.most = Math.max(this.most, this.waiting.length);
+        ended?.addEventListener("abort", () => {
+          this.aborted.push(name);
+          this.waiting = this.waiting.filter((other) => other !== entry);
+          reject(new DOMException("given up", "AbortError"));
+        });
+      });
+    }
+    const failure = this.failing.get(name);
+    if (failure) throw new Error(failure);
+    return this.#reply(name, args);
+  }
+
+  of(name: string): Record<string, unknown>[] {
+    return this.asked.filter(([each]) => each === name).map(([, args]) => args);
+  }
+
+  /** Answers the oldest that waits. */
+  answer(): void {
+    this.waiting.shift()?.answer();
+  }
+
+  #reply(name: string, args: object): Reply {
+    if (name === "describe") return { header: DESCRIPTION, data: null };
+    if (name === "corpus") {
+      return { header: { parts: 1 }, data: deflateSync(JSON.stringify(this.points)) };
+    }
+    if (name === "overview") {
+      const { stack, layers } = args as OverviewRequest;
+      const here = DESCRIPTION.stacks.find((each) => each.name === stack);
+      const heads = layers.flatMap((layer) =>
+        (here?.heads?.[here.layers.indexOf(layer)] ?? []).map((head) => ({
+          layer,
+          head,
+          problem: layer === 6 && head === 1 ? "all points are the same" : null,
+        })),
+      );
+      const data = new Uint8Array(2 * COUNT * heads.length);
+      // Each head's plot is of its own layer's number, so that it shows which is drawn.
+      heads.forEach(({ layer }, i) => {
+        data.fill(layer, 2 * COUNT * i, 2 * COUNT * (i + 1));
+      });
+      return { header: { stride: 1, points: COUNT, heads }, data };
+    }
+    if (name === "projection") {
+      const { method, dimensions, head } = args as ProjectionRequest;
+      const codes = new Uint16Array(dimensions * COUNT).fill(65535);
+      codes[0] = 0;
+      const low = Array.from({ length: dimensions }, () => head);
+      const explained = method === "pca" ? low.map(() => 0.25) : null;
+      const work = method === "pca" ? null : this.work;
+      const header = { dimensions, count: COUNT, parts: 1, low, size: 2, explained, factor: 1.5 };
+      return { header: { ...header, problem: null, work }, data: new Uint8Array(codes.buffer) };
+    }
+    if (name === "cancel") {
+      this.work = { ...this.work, state: "cancelled" };
+      return { header: {}, data: null };
+    }
+    if (name === "trust") {
+      const { layer, heads } = args as TrustRequest;
+      return { header: { heads: heads.map((head) => trustFor(layer, head)) }, data: null };
+    }
+    if (name === "norms") {
+      const { head } = args as HeadRequest;
+      const codes = Uint16Array.from({ length: COUNT }, (_, point) => 5000 * point);
+      return { header: { low: head, high: head + 1 }, data: new Uint8Array(codes.buffer) };
+    }
+    if (name === "lines") {
+      const header = { points: [6, 7], weights: [0.75, 0.25], covered: 1, of: 4 };
+      return { header, data: null };
+    }
+    throw new Error(`No answer to ${name}.`);
+  }
+}
+
+export interface Room {
+  kernel: Kernel;
+  state: Signals<EmbeddingState>;
+  context: ViewContext<EmbeddingState>;
+  controller: AbortController;
+}
+
+/** All that a view has at hand, above a kernel. */
+export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Room {
+  const controller = new AbortController();
+  const state = makeSignals<EmbeddingState>({ ...EMBEDDING_DEFAULTS, stack: "self", ...changed });
+  const source = new Source(kernel);
+  const common = state as unknown as Signals<RecordState>;
+  const context: ViewContext<EmbeddingState> = {
+    root: document.createElement("div"),
+    source,
+    state,
+    common,
+    record: makeRecordModel(source, common, controller.signal),
+    palette: signal(PALETTES.light),
+    theme: signal<ThemeName>("light"),
+    width: signal(900),
+    embedded: false,
+    setDrawn: () => undefined,
+    ended: controller.signal,
+  };
+  return { kernel, state, context, controller };
+}

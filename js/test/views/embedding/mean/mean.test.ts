@@ -1,0 +1,198 @@
+// @vitest-environment node
+import { describe, expect, it, vi } from "vitest";
+import { PALETTES } from "../../../../src/ui/palette";
+import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
+import {
+  binAt,
+  binSaid,
+  endOf,
+  hoverMarks,
+  largestOf,
+  layOutMean,
+  lengthsOf,
+  type MeanPicture,
+  meanMarks,
+  meanScaleBox,
+  meanScaleNumbers,
+  textsAt,
+} from "../../../../src/views/embedding/mean/mean";
+
+vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
+
+/** Queries 0 to 2 in bins of one, 3 to 6 in one bin; keys alike; no query looks ahead. */
+const MEAN: Aggregate = {
+  layer: 1,
+  head: 2,
+  rows: 3,
+  columns: 3,
+  queryEdges: [0, 1, 3, 7],
+  keyEdges: [0, 1, 3, 7],
+  texts: 4,
+  ofTexts: 9,
+  queries: 7,
+  ofQueries: 7,
+  weights: Float32Array.of(1, -1, -1, 0.25, 0.75, -1, 0.004, 0, 0.5),
+};
+
+function picture(width = 500, changed: Partial<MeanPicture> = {}): MeanPicture {
+  return {
+    layout: layOutMean(MEAN, width),
+    palette: PALETTES.light,
+    theme: "light",
+    aggregate: MEAN,
+    scale: "linear",
+    end: endOf(MEAN),
+    hovered: null,
+    ...changed,
+  };
+}
+
+describe("the mean by position", () => {
+  it("is as wide as it is high where queries and keys are as many", () => {
+    const { cellsWidth, cellsHeight, left, width } = layOutMean(MEAN, 500);
+    expect(cellsHeight).toBe(cellsWidth);
+    expect(left + cellsWidth).toBeLessThan(width + 1);
+    expect(width).toBeLessThanOrEqual(500);
+    // Long cross-attention is no thread.
+    const flat = layOutMean({ ...MEAN, keyEdges: [0, 1000], columns: 1 }, 500);
+    expect(flat.cellsHeight).toBeGreaterThan(0.3 * flat.cellsWidth);
+    expect(layOutMean(MEAN, 40).cellsWidth).toBeGreaterThanOrEqual(160);
+  });
+
+  it("has no colour where no query may attend, and more for more weight", () => {
+    const image = meanMarks(picture()).find((mark) => mark.kind === "image");
+    if (image?.kind !== "image") throw new Error("no cells");
+    const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
+    expect(alphas).toEqual([255, 0, 0, 255, 255, 0, 255, 255, 255]);
+    const light = (i: number): number => image.pixels[4 * i + 1] as number;
+    // On white, the heavier the darker.
+    expect(light(0)).toBeLessThan(light(4));
+    expect(light(4)).toBeLessThan(light(8));
+    expect(light(8)).toBeLessThan(light(3));
+  });
+
+  it("tells a weight of 0, as a page rounds small ones to, from none that there can be", () => {
+    const weights = new Float32Array(9).fill(-1);
+    weights.set([0, 1], 3);
+    for (const scale of ["linear", "log"] as const) {
+      const image = meanMarks({ ...picture(), aggregate: { ...MEAN, weights }, scale }).find(
+        (mark) => mark.kind === "image",
+      );
+      if (image?.kind !== "image") throw new Error("no cells");
+      const alphas = Array.from({ length: 9 }, (_, i) => image.pixels[4 * i + 3]);
+      expect(alphas).toEqual([0, 0, 0, 255, 255, 0, 0, 0, 0]);
+      // On white, the least is the lightest.
+      expect(image.pixels[4 * 3 + 1]).toBeGreaterThan(image.pixels[4 * 4 + 1] as number);
+    }
+  });
+
+  it("finds its largest weight and says a bin by its positions", () => {
+    expect(largestOf(MEAN)).toEqual({ row: 0, column: 0, weight: 1 });
+    expect(largestOf({ ...MEAN, weights: new Float32Array(9).fill(-1) })).toBeNull();
+    expect(endOf({ ...MEAN, weights: new Float32Array(9).fill(0.03) })).toBeCloseTo(0.05);
+    expect(binSaid(MEAN, { row: 2, column: 1 })).toEqual([
+      "queries 3 to 6 → keys 1 to 2",
+      "mean weight 0",
+    ]);
+    expect(binSaid(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend there");
+    expect(binSaid(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
+  });
+
+  it("knows the bin under a point", () => {
+    const { layout } = picture();
+    const middle = (at: number, side: number): number => ((at + 0.5) * side) / 3;
+    for (const row of [0, 1, 2])
+      for (const column of [0, 1, 2]) {
+        const x = layout.left + middle(column, layout.cellsWidth);
+        const y = layout.top + middle(row, layout.cellsHeight);
+        expect(binAt(layout, MEAN, x, y)).toEqual({ row, column });
+      }
+    expect(binAt(layout, MEAN, layout.left - 1, layout.top + 5)).toBeNull();
+    expect(binAt(layout, MEAN, layout.left + 5, layout.top + layout.cellsHeight + 1)).toBeNull();
+  });
+
+  it("outlines the cell that is pointed at", () => {
+    expect(hoverMarks(picture())).toEqual([]);
+    const now = picture(500, { hovered: { row: 2, column: 1 } });
+    const [mark] = hoverMarks(now).slice(-1);
+    expect(mark).toMatchObject({
+      kind: "rect",
+      x: now.layout.left + now.layout.cellsWidth / 3,
+      y: now.layout.top + (2 * now.layout.cellsHeight) / 3,
+    });
+  });
+
+  it("writes positions where their bins begin", () => {
+    const ticks = meanMarks(picture()).filter(
+      (mark) => mark.kind === "line" && mark.y0 !== mark.y1,
+    );
+    const { left, cellsWidth } = picture().layout;
+    const places = ticks.map((mark) => (mark.kind === "line" ? mark.x0 : 0));
+    // 0 at the first edge, 1 and 3 at the next: 2 in the middle of the second bin.
+    expect(places[0]).toBeCloseTo(left);
+    expect(places[1]).toBeCloseTo(left + cellsWidth / 3);
+  });
+
+  it("has a scale in even steps, or in even ratios", () => {
+    expect(meanScaleNumbers(0.5, "linear").map(([, text]) => text)).toEqual(["0", "0.25", "0.5"]);
+    expect(meanScaleNumbers(1, "log").map(([, text]) => text)).toEqual(["≤0.0001", "0.01", "1"]);
+    const words = meanScaleBox(picture()).marks.flatMap((mark) =>
+      mark.kind === "text" ? [mark.text] : [],
+    );
+    expect(words).toEqual(["0", "0.5", "1", "mean weight"]);
+  });
+});
+
+describe("texts of unlike length", () => {
+  const lengths: [number, number][] = [
+    [7, 7],
+    [3, 3],
+    [2, 4],
+  ];
+
+  it("are counted where they reach a bin, by its first query and its first key", () => {
+    expect(textsAt(lengths, MEAN, { row: 0, column: 0 })).toBe(3);
+    // Queries 3 to 6 are of the first alone, keys 3 to 6 also of the last.
+    expect(textsAt(lengths, MEAN, { row: 2, column: 0 })).toBe(1);
+    expect(textsAt(lengths, MEAN, { row: 1, column: 2 })).toBe(2);
+  });
+
+  it("are told of with the weight", () => {
+    expect(binSaid(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
+    expect(binSaid(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
+    expect(binSaid(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend there");
+  });
+
+  it("are as long as their last points say", () => {
+    const side = (text: number[], position: number[]) => ({
+      text,
+      position,
+      token: text.map(() => 0),
+    });
+    const corpus = new Corpus("cross", {
+      num_queries: 3,
+      num_keys: 4,
+      in_all: 7,
+      texts_in_all: 2,
+      whole: true,
+      seed: 0,
+      names: ["a", "b"],
+      text_tokens: [2, 1],
+      vocabulary: ["x"],
+      frequency: [7],
+      punctuation: [],
+      special: [],
+      queries: side([0, 0, 1], [0, 1, 0]),
+      keys: side([0, 1, 1, 1], [0, 0, 1, 2]),
+      columns: [],
+      reservations: [],
+      images: 0,
+    });
+    expect(lengthsOf(corpus)).toEqual([
+      [2, 1],
+      [1, 3],
+    ]);
+    // An answer of before there were these.
+    expect([corpus.leftOut, corpus.stopped]).toEqual([0, null]);
+  });
+});

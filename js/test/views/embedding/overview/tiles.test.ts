@@ -1,0 +1,240 @@
+import { describe, expect, it } from "vitest";
+import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/client/requests";
+import {
+  chanceInWords,
+  figuresInShort,
+  figuresSpoken,
+  keyInWords,
+  layOutTiles,
+  problemInShort,
+  rowsInSight,
+  strengthOf,
+  tileDots,
+  tileGrid,
+  tileLook,
+  usedColumns,
+} from "../../../../src/views/embedding/overview/tiles";
+import { stackOf } from "../kernel";
+
+function trusted(correlation: number | null, recall: number | null): HeadTrust {
+  const none = { allowed: null, all_pairs: null };
+  return {
+    head: 0,
+    before: none,
+    placed: none,
+    plot: { allowed: correlation, all_pairs: null },
+    recall_allowed: recall,
+    recall_all: null,
+    chance_allowed: null,
+    chance_all: null,
+    queries: 1,
+    of: 1,
+  };
+}
+
+describe("the figures of a tile", () => {
+  it("say both, with a true minus, as far as there is room", () => {
+    const trust = trusted(-0.834, 0.42);
+    expect(figuresInShort(trust, "words")).toBe("r −0.83 · 42%");
+    expect(figuresInShort(trust, "short")).toBe("−0.83 · 42%");
+    expect(figuresInShort(trust, "least")).toBe("−0.83");
+    expect(figuresSpoken(trust)).toBe("correlation −0.83, recall 42%");
+  });
+
+  it("say that there is none, and that one is still to come", () => {
+    expect(figuresInShort(undefined, "words")).toBe("…");
+    expect(figuresInShort(null, "words")).toBe("no figure");
+    expect(figuresInShort(trusted(null, 0.1), "words")).toBe("10%");
+    expect(figuresSpoken(undefined)).toBe("not measured yet");
+  });
+
+  it("stand beside what chance would make of recall", () => {
+    const heads = [0.2, 0.3, 0.9].map((chance) => ({ ...trusted(0, 0.5), chance_allowed: chance }));
+    const all = new Map(heads.map((head, i) => [`0:${i}`, head]));
+    expect(chanceInWords(all)).toBe(" (about 30% by chance)");
+    expect(chanceInWords(new Map([["0:0", null]]))).toBe("");
+    expect(chanceInWords(new Map([["0:0", { ...trusted(0, 0.1), chance_allowed: 1e-4 }]]))).toBe(
+      " (less than 1% by chance)",
+    );
+  });
+
+  it("fall back to the figures over all pairs", () => {
+    const trust = { ...trusted(null, null), recall_all: 0.25 };
+    trust.plot.all_pairs = -0.5;
+    expect(figuresInShort(trust, "words")).toBe("r −0.50* · 25%*");
+    expect(figuresSpoken(trust)).toBe(
+      "correlation −0.50 over all pairs, recall 25% over all pairs",
+    );
+    expect(keyInWords(new Map([["0:0", trust]]))).toContain(" * Over all pairs: ");
+  });
+
+  it("are explained as far as they are shown", () => {
+    const all = new Map([["0:0", trusted(-0.5, 0.4)]]);
+    expect(keyInWords(all, "short")).toBe(
+      "Below each plot: r of distance with q·k (−1 is best), and how many of a query’s ten strongest keys are among its ten nearest. The fainter a plot, the less its r is below 0.",
+    );
+    const least =
+      "Below each plot: r of distance with q·k (−1 is best). The fainter a plot, the less its r is below 0.";
+    expect(keyInWords(all, "least")).toBe(least);
+    // Texts too short for ten keys have no recall.
+    expect(keyInWords(new Map([["0:0", trusted(-0.5, null)]]))).toBe(least);
+    // Nothing is measured yet.
+    expect(keyInWords(new Map())).toContain("ten nearest");
+  });
+});
+
+describe("how strongly a head is drawn", () => {
+  it("follows its figure: what says nothing of attention steps back", () => {
+    const [good, fair, bad, wrong] = [-0.9, -0.3, 0, 0.4].map((r) => strengthOf(trusted(r, null)));
+    expect(good).toBe(1);
+    expect(fair).toBeLessThan(1);
+    expect(bad).toBeLessThan(fair as number);
+    expect(wrong).toBe(bad);
+    // Faint, and still to be seen.
+    expect(bad).toBeGreaterThan(0.2);
+  });
+
+  it("trusts nothing that could not be measured, and little before it is", () => {
+    expect(strengthOf(null)).toBe(strengthOf(trusted(0, null)));
+    expect(strengthOf(undefined)).toBeLessThan(1);
+  });
+});
+
+describe("which head stands where", () => {
+  const stack = stackOf();
+  const trust = new Map([
+    ["0:0", trusted(-0.2, 0.9)],
+    ["0:1", trusted(-0.9, 0.1)],
+    ["5:2", trusted(-0.5, 0.5)],
+    ["6:0", null],
+  ]);
+  const names = (order: "number" | "correlation" | "recall"): string[] =>
+    tileGrid(stack, order, trust, 3)
+      .rows.flat()
+      .flatMap((cell) => (cell ? [`${cell.layer}:${cell.head}`] : []));
+
+  it("is by the model's own numbers, with gaps where a head was not kept", () => {
+    const grid = tileGrid(stack, "number", trust, 3);
+    expect(grid.columns).toEqual([0, 1, 2]);
+    const row = grid.rows[1]?.map((cell) => cell && [cell.layer, cell.head]);
+    expect(row).toEqual([[5, 0], null, [5, 2]]);
+    expect(usedColumns(grid.rows[0] ?? [])).toBe(2);
+  });
+
+  it("is the most trusted first where that is asked for, what has no figure last", () => {
+    expect(names("correlation").slice(0, 3)).toEqual(["0:1", "5:2", "0:0"]);
+    expect(names("recall").slice(0, 3)).toEqual(["0:0", "5:2", "0:1"]);
+    expect(names("correlation")).toHaveLength(6);
+  });
+});
+
+describe("the layout", () => {
+  const layout = (columns: number, rows: number, width: number, named = false) =>
+    layOutTiles({ columns, rows, named, width, mostHeight: 700 });
+
+  it("fits all heads of a usual model into the width, and shows them at once", () => {
+    for (const width of [800, 1000, 1552]) {
+      const at = layout(12, 12, width);
+      expect(at.width).toBeLessThanOrEqual(width);
+      expect(at.boxWidth).toBeLessThanOrEqual(width);
+    }
+    for (const width of [1052, 1552]) {
+      const at = layout(12, 12, width);
+      expect(at.boxHeight).toBe(at.height);
+    }
+  });
+
+  it("scrolls what would be too small, or too high", () => {
+    const narrow = layout(12, 6, 400);
+    expect(narrow.cell).toBeGreaterThanOrEqual(40);
+    expect(narrow.width).toBeGreaterThan(400);
+    expect(narrow.boxWidth).toBe(400);
+    const deep = layout(64, 96, 1000);
+    expect(deep.boxHeight).toBe(700);
+    expect(deep.height).toBeGreaterThan(5000);
+  });
+
+  it("does not blow up few heads without end", () => {
+    expect(layout(2, 1, 1500).cell).toBeLessThanOrEqual(220);
+  });
+
+  it("has in sight what the box shows, and a row more", () => {
+    const deep = layout(64, 96, 1000);
+    expect(rowsInSight(deep, 96, 0)[0]).toBe(0);
+    const [first, last] = rowsInSight(deep, 96, 10 * deep.down);
+    expect(first).toBeLessThanOrEqual(10);
+    expect(last * deep.down).toBeGreaterThanOrEqual(10 * deep.down + 700 - deep.top);
+    expect(last - first).toBeLessThan(20);
+    expect(rowsInSight(deep, 96, 95 * deep.down)[1]).toBe(96);
+  });
+
+  it("says no word that has no room", () => {
+    expect(problemInShort("all keys are the same", 60)).toBe("all keys are the same");
+    expect(problemInShort("queries or keys are not finite numbers", 46)).toBe("no plot");
+  });
+});
+
+describe("a tile's points", () => {
+  // Four points of eight, two of them keys: every second one is on the overview.
+  const look = (standsOut: Uint8Array | null) =>
+    tileLook({
+      order: Uint32Array.of(2, 0, 3, 1),
+      stride: 2,
+      numQueries: 4,
+      index: Uint8Array.of(0, 9, 1, 9, 2, 9, 3, 9),
+      colors: ["#000000", "#111111", "#222222", "#333333"],
+      standsOut,
+    });
+  const head: OverviewHead = {
+    layer: 0,
+    head: 0,
+    problem: null,
+    coordinates: Uint8Array.of(0, 0, 255, 0, 0, 255, 255, 255),
+  };
+  const square = { x: 100, y: 0, side: 58 };
+
+  it("have the colour and the shape of the point that they are of", () => {
+    const { color, shape, order } = look(null);
+    expect([...order]).toEqual([2, 0, 3, 1]);
+    expect([...color]).toEqual([2, 0, 3, 1]);
+    expect([...shape]).toEqual([1, 0, 1, 0]);
+  });
+
+  it("lie in their square, the larger values upwards", () => {
+    const [mark] = tileDots(head, look(null), square, 1);
+    const places = Array.from(mark?.x as Float32Array, (x, i) => [x, mark?.y[i]]);
+    const [left, right] = [100 + 4 + 2.6, 158 - 4 - 2.6];
+    const corners = [
+      [left, 6.6],
+      [left, 51.4],
+      [right, 6.6],
+      [right, 51.4],
+    ];
+    // No dot, however large, is nearer to the frame than 4 pixels.
+    expect(mark?.radius).toBe(2.6);
+    places.forEach((place, i) => {
+      expect(place[0]).toBeCloseTo(corners[i]?.[0] as number, 4);
+      expect(place[1]).toBeCloseTo(corners[i]?.[1] as number, 4);
+    });
+    expect(mark?.area).toEqual({ x: 100, y: 0, width: 58, height: 58 });
+  });
+
+  it("are fainter where the head is less to be trusted", () => {
+    const [strong] = tileDots(head, look(null), square, 1);
+    const [faint] = tileDots(head, look(null), square, 0.3);
+    expect(faint?.opacity).toBeCloseTo(0.3 * (strong?.opacity as number));
+  });
+
+  it("are drawn over the others where they stand out, and the others step back", () => {
+    const found = Uint8Array.of(0, 0, 0, 0, 1, 0, 0, 0);
+    const [back, front] = tileDots(head, look(found), square, 1);
+    const [whole] = tileDots(head, look(null), square, 1);
+    expect([back?.count, front?.count]).toEqual([3, 1]);
+    expect([...(front?.color ?? [])]).toEqual([2]);
+    expect(back?.opacity).toBeLessThan(whole?.opacity as number);
+    // Found nothing: all step back.
+    const none = tileDots(head, look(new Uint8Array(8)), square, 1);
+    expect(none).toHaveLength(1);
+    expect(none[0]?.opacity).toBeLessThan(whole?.opacity as number);
+  });
+});

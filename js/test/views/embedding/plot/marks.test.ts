@@ -1,0 +1,219 @@
+import { describe, expect, it } from "vitest";
+import type { DotsMark, LineMark, Mark, TextMark } from "../../../../src/draw/marks";
+import { PALETTES } from "../../../../src/ui/palette";
+import type { Lines } from "../../../../src/views/embedding/client/requests";
+import {
+  axesMarks,
+  backOpacity,
+  cloudMark,
+  hoverMarks,
+  lassoMarks,
+  lookOf,
+  type Shown,
+  standingMarks,
+} from "../../../../src/views/embedding/plot/marks";
+import { hintOf, snippet } from "../../../../src/views/embedding/plot/plot";
+import {
+  makeCloud,
+  mixedOrder,
+  project,
+  wholeCamera,
+} from "../../../../src/views/embedding/plot/scatter";
+import { COUNT, corpusWith } from "../kernel";
+
+const corpus = corpusWith();
+const palette = PALETTES.light;
+const ROOM = { width: 600, height: 400 };
+
+/** Queries in a row above, keys in a row below. */
+function shownOf(shows: (point: number) => boolean = () => true): Shown {
+  const coordinates = Float32Array.from({ length: 2 * COUNT }, (_, i) => {
+    const point = i >> 1;
+    return i % 2 === 0 ? point % 6 : point < 6 ? 3 : 0;
+  });
+  const cloud = makeCloud(coordinates, 2, mixedOrder(COUNT, shows));
+  const index = Uint8Array.from({ length: COUNT }, (_, point) => (point < 6 ? 0 : 1));
+  const legend = { kind: "categories" as const, entries: [] };
+  const colors = { name: "type", index, palette: ["#aa0000", "#0000aa"], legend, note: null };
+  return {
+    corpus,
+    cloud,
+    look: lookOf(cloud, corpus, colors, palette),
+    projected: project(cloud, wholeCamera(2), ROOM),
+    room: ROOM,
+    zoom: 1,
+    palette,
+  };
+}
+
+function linesTo(point: number, ends: [number, number][]): Lines {
+  return {
+    point,
+    layer: 0,
+    head: 0,
+    points: Int32Array.from(ends, ([end]) => end),
+    weights: Float32Array.from(ends, ([, weight]) => weight),
+    covered: 1,
+    of: ends.length,
+  };
+}
+
+const nothing = { points: null, chosen: null, lines: null };
+const lines = (marks: Mark[]): LineMark[] =>
+  marks.filter((mark): mark is LineMark => mark.kind === "line");
+const dots = (marks: Mark[]): DotsMark[] =>
+  marks.filter((mark): mark is DotsMark => mark.kind === "dots");
+const words = (marks: Mark[]): TextMark[] =>
+  marks.filter((mark): mark is TextMark => mark.kind === "text");
+
+/** Where a point is on the screen. */
+function placeOf({ cloud, projected }: Shown, point: number): [number, number] {
+  const place = cloud.points.indexOf(point);
+  return [projected.x[place] as number, projected.y[place] as number];
+}
+
+describe("the points of a head", () => {
+  it("are discs where they are queries and squares where they are keys, in their colours", () => {
+    const shown = shownOf();
+    const mark = cloudMark(shown);
+    shown.cloud.points.forEach((point, place) => {
+      expect(mark.shape[place]).toBe(point < 6 ? 0 : 1);
+      expect(mark.colors[mark.color[place] as number]).toBe(point < 6 ? "#aa0000" : "#0000aa");
+    });
+    expect(mark.count).toBe(COUNT);
+  });
+
+  it("are only those that are shown", () => {
+    expect(cloudMark(shownOf((point) => point < 6)).count).toBe(6);
+  });
+});
+
+describe("a chosen query", () => {
+  const shown = shownOf();
+  const chosen = {
+    ...nothing,
+    chosen: 3,
+    lines: linesTo(3, [
+      [6, 0.2],
+      [9, 0.8],
+      [8, 0.0001],
+    ]),
+  };
+  const marks = standingMarks(shown, chosen);
+
+  it("has a line to each of its keys, as opaque as the weight and the strongest on top", () => {
+    const drawn = lines(marks);
+    expect(drawn.map((line) => [line.x0, line.y0])).toEqual([placeOf(shown, 3), placeOf(shown, 3)]);
+    // The third has a share that could not be seen.
+    expect(drawn.map((line) => [line.x1, line.y1])).toEqual([placeOf(shown, 6), placeOf(shown, 9)]);
+    const [weak, strong] = drawn.map((line) => line.opacity as number) as [number, number];
+    expect(weak / strong).toBeCloseTo(0.2 / 0.8);
+  });
+
+  it("has all points of its text outlined, and no other's", () => {
+    const rings = dots(marks).filter((mark) => mark.ring && mark.count > 1);
+    expect(rings).toHaveLength(1);
+    const outlined = Array.from(rings[0]?.x as Float32Array, (x, i) => [x, rings[0]?.y[i]]);
+    // Text 1: queries 0 to 3 and keys 6 to 9, in the cloud's order: none hides the other kind.
+    const ofText = Array.from(shown.cloud.points).filter((point) => point % 6 < 4);
+    expect(outlined).toEqual(ofText.map((point) => placeOf(shown, point)));
+    expect(ofText).not.toEqual([...ofText].sort((a, b) => a - b));
+  });
+
+  it("has the name of its token in bold, and those of its keys that can be seen", () => {
+    const told = words(marks).map((mark) => [mark.text, mark.bold ?? false]);
+    expect(told).toContainEqual(["the", true]);
+    expect(told.filter(([, bold]) => !bold)).toHaveLength(2);
+  });
+
+  it("lets all other points step back", () => {
+    expect(backOpacity(chosen)).toBeLessThan(1);
+    expect(backOpacity(nothing)).toBe(1);
+  });
+
+  it("has no line to a key that is not shown, and none of another point's", () => {
+    const queries = shownOf((point) => point < 6);
+    expect(lines(standingMarks(queries, chosen))).toEqual([]);
+    const stale = { ...chosen, lines: linesTo(2, [[6, 1]]) };
+    expect(lines(standingMarks(shown, stale))).toEqual([]);
+  });
+
+  it("is nothing where the filter hides it", () => {
+    const keys = shownOf((point) => point >= 6);
+    expect(() => standingMarks(keys, chosen)).not.toThrow();
+    expect(lines(standingMarks(keys, chosen))).toEqual([]);
+  });
+});
+
+describe("what a search found or a lasso holds", () => {
+  it("stands over the others, which step back", () => {
+    const shown = shownOf();
+    const points = new Uint8Array(COUNT);
+    points[2] = 1;
+    points[8] = 1;
+    const standing = { ...nothing, points };
+    const [mark] = dots(standingMarks(shown, standing));
+    expect(mark?.count).toBe(2);
+    expect(mark?.radius).toBeGreaterThan(cloudMark(shown).radius);
+    expect(backOpacity(standing)).toBeLessThan(0.5);
+  });
+
+  it("is not named again and again where all have one word", () => {
+    const shown = shownOf();
+    const points = new Uint8Array(COUNT);
+    // "the" at positions 0 and 3.
+    points[0] = 1;
+    points[3] = 1;
+    expect(words(standingMarks(shown, { ...nothing, points }))).toEqual([]);
+    points[1] = 1;
+    const told = words(standingMarks(shown, { ...nothing, points })).map((mark) => mark.text);
+    expect(told).toContain("cat");
+  });
+});
+
+describe("the pointer's marks", () => {
+  it("ring the point under it, and none that is not shown", () => {
+    const shown = shownOf();
+    const [ring] = dots(hoverMarks(shown, 7));
+    expect([ring?.x[0], ring?.y[0]]).toEqual(placeOf(shown, 7));
+    expect(ring?.ring).toBeGreaterThan(0);
+    expect(hoverMarks(shown, null)).toEqual([]);
+    const queries = shownOf((point) => point < 6);
+    expect(hoverMarks(queries, 7)).toEqual([]);
+  });
+
+  it("close the lasso that is drawn", () => {
+    const marks = lines(lassoMarks([0, 0, 50, 0, 50, 50], palette));
+    expect(marks).toHaveLength(3);
+    expect([marks[2]?.x1, marks[2]?.y1]).toEqual([0, 0]);
+    expect(lassoMarks(null, palette)).toEqual([]);
+    expect(lassoMarks([3, 3], palette)).toEqual([]);
+  });
+
+  it("show how a plot of three dimensions is turned", () => {
+    const marks = axesMarks(Float64Array.of(1, 0, 0, 0, 1, 0, 0, 0, 1), ROOM, palette);
+    const [first, second, third] = lines(marks) as [LineMark, LineMark, LineMark];
+    expect(first.x1 - first.x0).toBeGreaterThan(10);
+    expect(second.y0 - second.y1).toBeGreaterThan(10);
+    // Towards the reader.
+    expect([third.x1, third.y1]).toEqual([third.x0, third.y0]);
+  });
+});
+
+describe("what is told of a point", () => {
+  it("is its token, its side, its place, and the words around it", () => {
+    expect(hintOf(corpus, 1)).toEqual({
+      title: "query “ cat”",
+      rows: [
+        { color: "", text: "position 1 of text 1: “first”", meant: false },
+        { color: "", text: "the [cat] , the", meant: false },
+      ],
+    });
+    expect(hintOf(corpus, 7).title).toBe("key “ cat”");
+  });
+
+  it("says where tokens are left out in between", () => {
+    // Text 2 has the positions 0 and 2.
+    expect(snippet(corpus, 5)).toBe("The … [</s>]");
+  });
+});

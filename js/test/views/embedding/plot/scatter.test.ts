@@ -1,0 +1,315 @@
+import { describe, expect, it } from "vitest";
+import {
+  anyWithin,
+  drawnOn,
+  hitGrid,
+  inLasso,
+  nearestPlace,
+} from "../../../../src/views/embedding/plot/hit-test";
+import { placeWords } from "../../../../src/views/embedding/plot/labels";
+import {
+  type Camera,
+  type Cloud,
+  makeCloud,
+  mixedOrder,
+  movedBy,
+  opacityOf,
+  type Projected,
+  project,
+  radiusOf,
+  turned,
+  UPRIGHT,
+  wholeCamera,
+  zoomedAt,
+} from "../../../../src/views/embedding/plot/scatter";
+
+const ROOM = { width: 600, height: 400 };
+
+function random(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1103515245) + 12345) & 0x7fffffff;
+    return state / 0x7fffffff;
+  };
+}
+
+function coordinatesOf(count: number, dimensions: number, seed = 1): Float32Array {
+  const next = random(seed);
+  return Float32Array.from({ length: count * dimensions }, () => 10 * next() - 3);
+}
+
+function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
+  const count = coordinates.length / dimensions;
+  const order = Uint32Array.from({ length: count }, (_, i) => i);
+  return makeCloud(Float32Array.from(coordinates), dimensions, order);
+}
+
+/** x and y of all places, rounded. */
+function placesAt(cloud: Cloud, camera: Camera): number[][] {
+  const { x, y } = project(cloud, camera, ROOM);
+  return Array.from(x, (value, i) => [Math.round(value), Math.round(y[i] as number)]);
+}
+
+describe("the order in which points are drawn", () => {
+  it("holds every point that is shown once, and is the same every time", () => {
+    const order = mixedOrder(1000, (point) => point % 3 !== 0);
+    const sorted = [...order].sort((a, b) => a - b);
+    expect(sorted).toEqual(Array.from({ length: 1000 }, (_, i) => i).filter((i) => i % 3 !== 0));
+    expect([...order]).toEqual([...mixedOrder(1000, (point) => point % 3 !== 0)]);
+  });
+
+  it("draws neither side's points over the other's", () => {
+    const order = mixedOrder(10_000, () => true);
+    for (let part = 0; part < 4; part++) {
+      const keys = order.subarray(part * 2500, (part + 1) * 2500).filter((i) => i >= 5000).length;
+      // A quarter of a fair mix has 1250 give or take 22 (hypergeometric): six times that.
+      expect(Math.abs(keys - 1250)).toBeLessThan(132);
+    }
+  });
+});
+
+describe("points on the screen", () => {
+  it("fill the room, the larger values upwards, with the same scale along both axes", () => {
+    const places = placesAt(cloudOf([0, 0, 4, 0, 0, 2, 4, 2]), wholeCamera(2));
+    // Four across and two up: 600 - 44 pixels across are the tighter fit.
+    expect(places).toEqual([
+      [22, 339],
+      [578, 339],
+      [22, 61],
+      [578, 61],
+    ]);
+  });
+
+  it("stay where they are when a filter takes others away", () => {
+    const coordinates = coordinatesOf(50, 2);
+    const all = makeCloud(
+      coordinates,
+      2,
+      mixedOrder(50, () => true),
+    );
+    const some = makeCloud(
+      coordinates,
+      2,
+      mixedOrder(50, (point) => point < 10),
+    );
+    const at = (cloud: Cloud, point: number): number[] =>
+      placesAt(cloud, wholeCamera(2))[cloud.points.indexOf(point)] as number[];
+    for (const point of [0, 3, 9]) expect(at(some, point)).toEqual(at(all, point));
+  });
+
+  it("lie in the middle where all are one, and nowhere where they are no numbers", () => {
+    expect(placesAt(cloudOf([7, 7, 7, 7]), wholeCamera(2))).toEqual([
+      [300, 200],
+      [300, 200],
+    ]);
+    const [first, second] = placesAt(cloudOf([Number.NaN, 0, 1, 1]), wholeCamera(2));
+    expect(first?.[0]).toBeNaN();
+    expect(second?.[0]).toBe(300);
+  });
+
+  it("keeps what is under the pointer there while it comes nearer", () => {
+    const cloud = cloudOf([...coordinatesOf(40, 2)]);
+    const before = placesAt(cloud, wholeCamera(2));
+    const [x, y] = before[7] as [number, number];
+    const camera = zoomedAt(wholeCamera(2), cloud, ROOM, x, y, 3);
+    const after = placesAt(cloud, camera);
+    expect(Math.abs((after[7]?.[0] as number) - x)).toBeLessThan(3);
+    expect(Math.abs((after[7]?.[1] as number) - y)).toBeLessThan(3);
+    const apart = (places: number[][]): number =>
+      Math.hypot(
+        (places[0]?.[0] as number) - (places[1]?.[0] as number),
+        (places[0]?.[1] as number) - (places[1]?.[1] as number),
+      );
+    expect(apart(after) / apart(before)).toBeCloseTo(3, 1);
+  });
+
+  it("follow the pointer that drags them, and do not leave the room", () => {
+    const cloud = cloudOf([0, 0, 4, 0, 0, 2, 4, 2]);
+    const camera = movedBy(wholeCamera(2), cloud, ROOM, 30, -20);
+    expect(placesAt(cloud, camera)[0]).toEqual([52, 319]);
+    const far = movedBy(wholeCamera(2), cloud, ROOM, 1e5, 0);
+    expect(placesAt(cloud, far)[0]?.[0]).toBeLessThanOrEqual(300);
+  });
+});
+
+/** How far a matrix times its transpose is from one. */
+function off(turn: Float64Array): number {
+  let most = 0;
+  for (let a = 0; a < 3; a++)
+    for (let b = 0; b < 3; b++) {
+      let sum = 0;
+      for (let i = 0; i < 3; i++) sum += (turn[3 * a + i] as number) * (turn[3 * b + i] as number);
+      most = Math.max(most, Math.abs(sum - (a === b ? 1 : 0)));
+    }
+  return most;
+}
+
+describe("three dimensions", () => {
+  it("stays a rotation however often it is turned", () => {
+    let turn = UPRIGHT;
+    for (let i = 0; i < 5000; i++) turn = turned(turn, (i % 7) - 3, (i % 5) - 1);
+    expect(off(turn)).toBeLessThan(1e-12);
+  });
+
+  it("turns the front to the right when it is dragged to the right, and down when down", () => {
+    // A point that is nearest to the reader, and one that is farthest.
+    const cloud = cloudOf([0, 0, 1, 0, 0, -1], 3);
+    const camera = { ...wholeCamera(3), turn: UPRIGHT };
+    const { near } = project(cloud, camera, ROOM);
+    expect([...(near as Uint8Array)]).toEqual([255, 0]);
+    const right = placesAt(cloud, { ...camera, turn: turned(UPRIGHT, 50, 0) });
+    expect(right[0]?.[0]).toBeGreaterThan(350);
+    expect(right[1]?.[0]).toBeLessThan(300);
+    const down = placesAt(cloud, { ...camera, turn: turned(UPRIGHT, 0, 50) });
+    expect(down[0]?.[1]).toBeGreaterThan(230);
+  });
+
+  it("shows all points at any turn", () => {
+    const cloud = cloudOf([...coordinatesOf(300, 3)], 3);
+    for (let i = 0; i < 20; i++) {
+      const turn = turned(turned(UPRIGHT, i * 37, 0), 0, i * 53);
+      for (const [x, y] of placesAt(cloud, { ...wholeCamera(3), turn }) as [number, number][]) {
+        expect(x > -60 && x < 660 && y > -60 && y < 460).toBe(true);
+      }
+    }
+  });
+});
+
+/** The nearest by looking at all. */
+function nearestOfAll({ x, y }: Projected, atX: number, atY: number, reach: number): number {
+  let best = -1;
+  let least = reach;
+  x.forEach((value, i) => {
+    const away = Math.hypot(value - atX, (y[i] as number) - atY);
+    if (away < least) {
+      least = away;
+      best = i;
+    }
+  });
+  return best;
+}
+
+describe("the point under the pointer", () => {
+  it("is the nearest of all, found without looking at all", () => {
+    const cloud = makeCloud(
+      coordinatesOf(3000, 2),
+      2,
+      mixedOrder(3000, () => true),
+    );
+    const camera = zoomedAt(wholeCamera(2), cloud, ROOM, 100, 300, 2.5);
+    const projected = project(cloud, camera, ROOM);
+    const grid = hitGrid(projected, ROOM);
+    const next = random(5);
+    for (let i = 0; i < 300; i++) {
+      // Of what lies outside of the room nothing is found.
+      const [x, y] = [10 + next() * (ROOM.width - 20), 10 + next() * (ROOM.height - 20)];
+      expect(nearestPlace(grid, projected, x, y, 9)).toBe(nearestOfAll(projected, x, y, 9));
+    }
+  });
+
+  it("is none where none is near, and the one on top where two are equal", () => {
+    const projected = { x: Float32Array.of(50, 50), y: Float32Array.of(50, 50), near: null };
+    const grid = hitGrid(projected, ROOM);
+    expect(nearestPlace(grid, projected, 60, 50, 9)).toBe(-1);
+    expect(nearestPlace(grid, projected, 52, 50, 9)).toBe(1);
+    expect(anyWithin(grid, projected, [45, 45, 55, 55])).toBe(true);
+    expect(anyWithin(grid, projected, [51, 45, 75, 55])).toBe(false);
+  });
+
+  it("is found among 200,000 within a frame", () => {
+    const count = 200_000;
+    const cloud = makeCloud(
+      coordinatesOf(count, 2),
+      2,
+      mixedOrder(count, () => true),
+    );
+    const projected = project(cloud, wholeCamera(2), ROOM);
+    const start = performance.now();
+    const grid = hitGrid(projected, ROOM);
+    for (let i = 0; i < 100; i++) nearestPlace(grid, projected, 3 * i, 2 * i, 9);
+    // 5 ms here; slow machines have ten times that.
+    expect(performance.now() - start).toBeLessThan(100);
+  });
+});
+
+describe("the lasso", () => {
+  const cloud = cloudOf([0, 0, 4, 0, 0, 2, 4, 2, 2, 1]);
+  const projected = project(cloud, wholeCamera(2), ROOM);
+
+  it("holds what lies in it, also where it is hollow", () => {
+    expect(inLasso(cloud, projected, [0, 0, 300, 0, 300, 400, 0, 400])).toEqual([0, 2]);
+    // Like a C, open to the right: the middle of the room is not in it.
+    const hollow = [0, 0, 600, 0, 600, 100, 250, 100, 250, 300, 600, 300, 600, 400, 0, 400];
+    expect(inLasso(cloud, projected, hollow)).toEqual([0, 1, 2, 3]);
+  });
+
+  it("holds nothing before it has three corners", () => {
+    expect(inLasso(cloud, projected, [0, 0, 600, 400])).toEqual([]);
+    expect(inLasso(cloud, projected, [])).toEqual([]);
+  });
+
+  it("makes no corner of a step that is not seen", () => {
+    expect(drawnOn([10, 10], 11, 11)).toEqual([10, 10]);
+    expect(drawnOn([10, 10], 14, 10)).toEqual([10, 10, 14, 10]);
+  });
+});
+
+describe("how dots look", () => {
+  it("are the smaller the more there are, and the larger the nearer", () => {
+    const sizes = [200, 10_000, 200_000].map((count) => radiusOf(count, ROOM, 1));
+    expect(sizes[0]).toBeGreaterThan(sizes[1] as number);
+    expect(sizes[1]).toBeGreaterThan(sizes[2] as number);
+    expect(radiusOf(10_000, ROOM, 6)).toBeGreaterThan(radiusOf(10_000, ROOM, 1));
+  });
+
+  it("let more through where more lie on each other, and less when one comes nearer", () => {
+    const opacity = (count: number, zoom: number): number => {
+      const cloud = makeCloud(
+        coordinatesOf(count, 2),
+        2,
+        mixedOrder(count, () => true),
+      );
+      return opacityOf(cloud, ROOM, zoom, radiusOf(count, ROOM, zoom));
+    };
+    expect(opacity(50_000, 1)).toBeLessThan(opacity(500, 1));
+    expect(opacity(50_000, 10)).toBeGreaterThan(opacity(50_000, 1));
+    // One dot is always to be seen.
+    expect(opacity(200_000, 1)).toBeGreaterThanOrEqual(0.12);
+  });
+});
+
+describe("words beside points", () => {
+  const at = (x: number[], y: number[]): Projected => ({
+    x: Float32Array.from(x),
+    y: Float32Array.from(y),
+    near: null,
+  });
+  const word = () => ({ text: "word", width: 40 });
+  const options = { room: ROOM, most: 30, height: 16, away: 8 };
+
+  it("do not lie on each other, nor on a point where it can be helped", () => {
+    const crowded = at([300, 305, 310, 302], [200, 204, 198, 209]);
+    const placed = placeWords([0, 1, 2, 3], crowded, word, options);
+    expect(placed.length).toBeGreaterThan(1);
+    for (const a of placed)
+      for (const b of placed)
+        if (a !== b)
+          expect(Math.abs(a.x - b.x) >= 40 || Math.abs(a.y - b.y) >= options.height).toBe(true);
+    const covers = (left: number): boolean => left > 290;
+    const [one] = placeWords([0], crowded, word, { ...options, covers });
+    expect(one?.x).toBe(300 - 8 - 40);
+  });
+
+  it("stay in the room", () => {
+    const [right] = placeWords([0], at([596], [200]), word, options);
+    expect((right?.x as number) + 40).toBeLessThan(600);
+    expect(placeWords([0], at([-50], [200]), word, options)).toEqual([]);
+  });
+
+  it("are left out where they would hide points, unless they have to be there", () => {
+    const covers = (): boolean => true;
+    const one = at([300], [200]);
+    expect(placeWords([0], one, word, { ...options, covers })).toEqual([]);
+    expect(placeWords([0], one, word, { ...options, covers, least: true })).toHaveLength(1);
+  });
+});

@@ -1,0 +1,108 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import {
+  acrossLines,
+  runningTokens,
+  shadeOf,
+  windowOf,
+} from "../../../../src/views/embedding/text/flow";
+import { corpusWith } from "../kernel";
+
+const shown = (vocabulary: string[], positions = [0, 1, 2, 3]) =>
+  runningTokens(
+    corpusWith({
+      vocabulary,
+      special: [],
+      num_queries: 4,
+      num_keys: 4,
+      queries: { text: [1, 1, 1, 1], position: positions, token: [0, 1, 2, 3] },
+      columns: [],
+    }),
+    "query",
+    1,
+  );
+
+describe("running tokens", () => {
+  it("begin words where their vocabulary says so by a dot", () => {
+    const tokens = shown(["The", "·anim", "al", "·"]);
+    expect(tokens.map(({ text }) => text)).toEqual(["The", "anim", "al", "·"]);
+    expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
+  });
+
+  it("are characters where the vocabulary has spaces of its own, special tokens apart", () => {
+    const corpus = corpusWith({
+      vocabulary: ["2", "0", "·", "</s>"],
+      special: [3],
+      num_queries: 4,
+      num_keys: 4,
+      queries: { text: [1, 1, 1, 1], position: [0, 1, 2, 3], token: [3, 0, 1, 3] },
+      columns: [],
+    });
+    expect(runningTokens(corpus, "query", 1).map(({ gap }) => gap)).toEqual([
+      false,
+      true,
+      false,
+      true,
+    ]);
+  });
+
+  it("are words of their own where it does not, but for what goes on a word", () => {
+    const tokens = shown(["the", "anim", "##al", "."]);
+    expect(tokens.map(({ text }) => text)).toEqual(["the", "anim", "##al", "."]);
+    expect(tokens.map(({ gap }) => gap)).toEqual([false, true, false, true]);
+  });
+
+  it("end lines where the text does, and begin no line with a gap", () => {
+    const tokens = shown(["a", "⏎", "·b", "·c"]);
+    expect(tokens.map(({ ends }) => ends)).toEqual([false, true, false, false]);
+    expect(tokens.map(({ gap }) => gap)).toEqual([false, false, false, true]);
+  });
+
+  it("say where tokens are no points, and are cut where they are a page long", () => {
+    const tokens = shown(["a", "b", "c", "x".repeat(500)], [2, 3, 7, 8]);
+    expect(tokens.map(({ missing }) => missing)).toEqual([2, 0, 3, 0]);
+    expect(tokens[3]?.text.length).toBeLessThan(80);
+  });
+
+  it("know special tokens, and a text that has no points has none", () => {
+    const corpus = corpusWith();
+    expect(runningTokens(corpus, "key", 2).map(({ special }) => special)).toEqual([false, true]);
+    expect(runningTokens(corpus, "query", 0)).toEqual([]);
+  });
+});
+
+describe("what of a text is in sight", () => {
+  it("is all of a short one, and of a long one what is around a token", () => {
+    expect(windowOf(100, 50, 600)).toEqual([0, 100]);
+    expect(windowOf(5000, 0, 600)).toEqual([0, 600]);
+    expect(windowOf(5000, 2500, 600)).toEqual([2200, 2800]);
+    expect(windowOf(5000, 4999, 600)).toEqual([4400, 5000]);
+  });
+
+  it("is shaded by weight, and never so much that text is not read", () => {
+    expect(shadeOf(0, 1)).toBe(0);
+    expect(shadeOf(0.5, 0)).toBe(0);
+    expect(shadeOf(Number.NaN, 1)).toBe(0);
+    expect(shadeOf(0.3, 0.6)).toBeCloseTo(0.25);
+    expect(shadeOf(2, 1)).toBe(0.5);
+  });
+});
+
+describe("the line above and the line below", () => {
+  // Three on a line, two on the next, one on the last.
+  const boxes = [
+    { left: 0, right: 30, top: 0 },
+    { left: 34, right: 60, top: 0 },
+    { left: 64, right: 99, top: 0 },
+    { left: 0, right: 50, top: 24 },
+    { left: 54, right: 90, top: 25 },
+    { left: 0, right: 20, top: 48 },
+  ];
+  it("are gone to where they are nearest", () => {
+    expect([0, 1, 2, 3, 4, 5].map((at) => acrossLines(boxes, at, true))).toEqual([
+      3, 3, 4, 5, 5, 5,
+    ]);
+    expect([5, 4, 3, 0].map((at) => acrossLines(boxes, at, false))).toEqual([3, 2, 0, 0]);
+    expect(acrossLines([], 0, true)).toBe(0);
+  });
+});

@@ -1,0 +1,157 @@
+import { deflateSync } from "node:zlib";
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Reply } from "../../../../src/client/source";
+import { assign } from "../../../../src/ui/state";
+import { subtitleOf } from "../../../../src/views/embedding/captions";
+import type { CorpusAnswer } from "../../../../src/views/embedding/client/corpus";
+import type { EmbeddingState } from "../../../../src/views/embedding/state";
+import { type EmbeddingModel, makeEmbeddingModel } from "../../../../src/views/embedding/store";
+import { carriedHeat } from "../../../../src/views/embedding/text/image";
+import { TextPane } from "../../../../src/views/embedding/text/panel";
+import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
+
+/** Two images of a special token and two patches each, one above the other. */
+const IMAGES: CorpusAnswer = {
+  ...ANSWER,
+  names: ["image 0", "image 1"],
+  text_tokens: [3, 3],
+  in_all: 12,
+  texts_in_all: 2,
+  whole: true,
+  vocabulary: ["[CLS]", "patch 0,0", "patch 1,0"],
+  frequency: [2, 2, 2],
+  punctuation: [],
+  special: [0],
+  queries: { text: [0, 0, 0, 1, 1, 1], position: [0, 1, 2, 0, 1, 2], token: [0, 1, 2, 0, 1, 2] },
+  columns: [],
+  reservations: [],
+  images: 2,
+  grids: [0, 1].map((text) => ({
+    text,
+    side: "both" as const,
+    image: 0,
+    start: 1,
+    rows: 2,
+    columns: 1,
+  })),
+};
+
+/** A page that carries both images; its lines go from a query to keys 1 and 2 of image 0. */
+class Page extends Kernel {
+  override makesPages = false;
+
+  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    if (name === "corpus")
+      return { header: { parts: 1 }, data: deflateSync(JSON.stringify(IMAGES)) };
+    if (name === "image") {
+      this.asked.push([name, args as Record<string, unknown>]);
+      const { text } = args as { text: number };
+      if (this.failing.has("image")) throw new Error(this.failing.get("image"));
+      return { header: { height: 2, width: 1 }, data: new Uint8Array(6).fill(40 * text) };
+    }
+    if (name === "lines") {
+      const header = { points: [8, 6], weights: [0.75, 0.2], covered: 0.95, of: 3 };
+      return { header, data: null };
+    }
+    return super.ask(name, args, ended);
+  }
+}
+
+let made: (Room & { model: EmbeddingModel; box: HTMLElement })[] = [];
+const PATIENT = { timeout: 15_000 };
+const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
+
+async function open(changed: Partial<EmbeddingState> = {}, kernel = new Page()) {
+  const room = roomWith({ enlarged: true, ...changed }, kernel);
+  const model = makeEmbeddingModel(room.context);
+  const box = document.createElement("div");
+  document.body.append(box);
+  render(<TextPane context={room.context} model={model} />, box);
+  const each = { ...room, model, box, kernel };
+  made.push(each);
+  await until(() => expect(model.corpus.value).not.toBeNull());
+  return each;
+}
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+afterEach(() => {
+  for (const { controller, box } of made) {
+    controller.abort();
+    render(null, box);
+    box.remove();
+  }
+  made = [];
+});
+
+describe("the image of the chosen patch", () => {
+  it("is asked for by its text, and called an image", async () => {
+    const { box, kernel, context, model } = await open({ text: 1, token: 1 });
+    await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
+    await until(() => expect(kernel.of("image")).toEqual([{ index: 0, text: 1 }]));
+    expect(box.querySelector("h2")?.textContent).toBe("Image 1");
+    expect(box.querySelector(".av-text-words")?.textContent).toMatch(
+      /^Query “patch 0,0”, position 1\./,
+    );
+    expect(subtitleOf(context, model)).toContain("2 images");
+    expect(box.querySelector(".av-running")).toBeNull();
+  });
+
+  it("is gone over and chosen from by the keyboard", async () => {
+    const { box, state, model } = await open({ text: 0, token: 1 });
+    await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
+    const press = (key: string): void => {
+      box
+        .querySelector(".av-plot")
+        ?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true }));
+    };
+    press("ArrowDown");
+    // The first press only shows where the keyboard is: query 1 of image 0 is point 1.
+    expect(model.hovered.value).toBe(1);
+    press("ArrowDown");
+    expect(model.hovered.value).toBe(2);
+    press("ArrowDown");
+    expect(model.hovered.value).toBe(2);
+    press("Enter");
+    expect([state.text.value, state.token.value]).toEqual([0, 2]);
+  });
+
+  it("that is not there is said to be missing, and another's is not shown for it", async () => {
+    const kernel = new Page();
+    kernel.failing = new Map([["image", "This page does not carry image 0 of text 0."]]);
+    const { box, state } = await open({ text: 0, token: 1 }, kernel);
+    await until(() => expect(box.textContent).toContain("does not carry image 0 of text 0"));
+    kernel.failing = new Map();
+    assign(state, { text: 1, token: 1 });
+    await until(() => expect(box.textContent).not.toContain("does not carry"));
+    await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
+  });
+
+  it("has the carried weights at the patches that they are on", () => {
+    const corpus = corpusWith(IMAGES);
+    const lines = {
+      point: 1,
+      layer: 0,
+      head: 3,
+      points: Int32Array.of(8, 6),
+      weights: Float32Array.of(0.75, 0.25),
+      covered: 1,
+      of: 3,
+    };
+    const model = {
+      lines: signal(lines),
+      chosen: signal<number | null>(1),
+      head: signal({ layer: 0, head: 3 }),
+    };
+    const heat = carriedHeat(model, corpus, 0, "#000000");
+    // Points 6 and 8 are the special token and the second patch.
+    expect([...(heat?.values ?? [])]).toEqual([0.25, 0, 0.75]);
+    expect(heat?.series.name).toBe("head 3");
+    expect(carriedHeat(model, corpus, 1, "#000000")).toBeNull();
+    model.chosen.value = 2;
+    expect(carriedHeat(model, corpus, 0, "#000000")).toBeNull();
+  });
+});

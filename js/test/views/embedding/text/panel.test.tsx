@@ -1,0 +1,379 @@
+import { signal } from "@preact/signals";
+import { render } from "preact";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Description, Reply } from "../../../../src/client/source";
+import { placeOf } from "../../../../src/ui/record";
+import { assign, makeSignals } from "../../../../src/ui/state";
+import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
+import { type EmbeddingModel, makeEmbeddingModel } from "../../../../src/views/embedding/store";
+import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
+import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
+import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
+import { corpusWith, Kernel, type Room, roomWith, stackOf } from "../kernel";
+
+const TEXTS = [["left"], ["the", " cat", ",", "the"], ["The", " dog", "</s>"]];
+
+function described(text: number): Description {
+  const words = TEXTS[text] as string[];
+  const query_tokens = { text: words, special: [], sequence: words.map(() => 0) };
+  return { model: `text ${text}`, notes: [], stacks: [stackOf({ query_tokens })] };
+}
+
+/** Answers about single texts, too: every query attends to itself. */
+class TextKernel extends Kernel {
+  override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
+    const { text, ...rest } = args as { text?: number };
+    if (text === undefined) return super.ask(name, args, ended);
+    this.asked.push([`text ${name}`, args as Record<string, unknown>]);
+    if (this.held(`text ${name}`)) {
+      await new Promise<void>((resolve, reject) => {
+        this.waiting.push({ name: `text ${name}`, args: { text }, answer: resolve });
+        ended?.addEventListener("abort", () => {
+          this.aborted.push(`text ${text} ${name}`);
+          reject(new DOMException("given up", "AbortError"));
+        });
+      });
+    }
+    if (name === "describe") return { header: described(text), data: null };
+    const { heads, rows, columns } = rest as Record<string, number[]>;
+    if (name === "block") {
+      const [first, stop] = rows as [number, number];
+      const [from, to] = columns as [number, number];
+      const values = (heads as number[]).flatMap(() =>
+        Array.from({ length: stop - first }, (_, row) =>
+          Array.from({ length: to - from }, (_, column) => Number(first + row === from + column)),
+        ).flat(),
+      );
+      const shape = [(heads as number[]).length, stop - first, to - from];
+      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+      return { header, data: Float32Array.from(values) };
+    }
+    throw new Error(`No answer to ${name} of a text.`);
+  }
+
+  /** What texts were asked about. */
+  ofTexts(name: string): number[] {
+    return this.of(`text ${name}`).map((args) => args.text as number);
+  }
+}
+
+const PATIENT = { timeout: 15_000 };
+const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
+const later = (milliseconds = 30): Promise<void> =>
+  new Promise((resolve) => setTimeout(resolve, milliseconds));
+
+interface Made extends Room {
+  model: EmbeddingModel;
+  kernel: TextKernel;
+  box: HTMLElement;
+}
+
+let made: Made[] = [];
+
+async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise<Made> {
+  const kernel = new TextKernel();
+  kernel.makesPages = live;
+  const room = roomWith({ enlarged: true, ...changed }, kernel);
+  const model = makeEmbeddingModel(room.context);
+  const box = document.createElement("div");
+  document.body.append(box);
+  render(<TextPane context={room.context} model={model} />, box);
+  const each = { ...room, model, box, kernel };
+  made.push(each);
+  await until(() => expect(model.corpus.value).not.toBeNull());
+  await later();
+  return each;
+}
+
+const tokens = (box: HTMLElement): HTMLButtonElement[] =>
+  Array.from(box.querySelectorAll<HTMLButtonElement>(".av-running [data-at]"));
+const token = (box: HTMLElement, at: number): HTMLButtonElement =>
+  box.querySelector(`.av-running [data-at="${at}"]`) as HTMLButtonElement;
+const click = (element: Element | null, more: MouseEventInit = {}): void => {
+  element?.dispatchEvent(new MouseEvent("click", { bubbles: true, ...more }));
+};
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+  vi.stubGlobal(
+    "ResizeObserver",
+    class {
+      observe(): void {}
+      disconnect(): void {}
+    },
+  );
+});
+
+afterEach(() => {
+  for (const { controller, box } of made) {
+    controller.abort();
+    render(null, box);
+    box.remove();
+  }
+  made = [];
+  vi.unstubAllGlobals();
+});
+
+describe("the text of the chosen point", () => {
+  it("is not there before one is chosen, and says how it comes", async () => {
+    const { box } = await open();
+    expect(box.textContent).toBe("Click a point to see its text here.");
+  });
+
+  it("is running tokens with the chosen one outlined and its keys shaded by weight", async () => {
+    const { box, model } = await open({ text: 1, token: 3 });
+    await until(() => expect(model.lines.value).not.toBeNull());
+    await later();
+    expect(box.querySelector("h2")?.textContent).toBe("Text 1, “first”");
+    expect(tokens(box).map((each) => each.textContent)).toEqual(["the", " cat", ",", "the"]);
+    expect(tokens(box).map((each) => each.getAttribute("aria-pressed"))).toEqual([
+      "false",
+      "false",
+      "false",
+      "true",
+    ]);
+    // The lines go to points 6 and 7: keys 0 and 1, with weights 0.75 and 0.25.
+    const shade = (at: number): number =>
+      Number(
+        /\/ ([\d.]+)\)|, ([\d.]+)\)$/.exec(token(box, at).getAttribute("style") ?? "")?.[1] ?? 0,
+      );
+    expect(shade(0)).toBeCloseTo(3 * shade(1), 2);
+    expect([shade(2), shade(3)]).toEqual([0, 0]);
+    expect(token(box, 0).getAttribute("aria-label")).toBe("the 0, 0.75");
+    expect(box.querySelector(".av-text-words")?.textContent).toContain("Opacity = weight ÷ 0.75.");
+  });
+
+  it("chooses queries by a click, keys by an Alt-click or by the switch", async () => {
+    const { box, state } = await open({ text: 1, token: 3 });
+    click(token(box, 1));
+    expect([state.token.value, state.key.value]).toEqual([1, null]);
+    click(token(box, 2), { altKey: true });
+    expect([state.token.value, state.key.value]).toEqual([null, 2]);
+    await later();
+    expect(box.querySelector(".av-text-words")?.textContent).toMatch(/^Key “,”, position 2/);
+    const byKey = box.querySelector<HTMLInputElement>(".av-text-header input");
+    if (!byKey) throw new Error("no switch");
+    byKey.checked = true;
+    byKey.dispatchEvent(new Event("change", { bubbles: true }));
+    await later();
+    click(token(box, 0));
+    expect([state.token.value, state.key.value]).toEqual([null, 0]);
+    click(token(box, 1), { altKey: true });
+    expect([state.token.value, state.key.value]).toEqual([1, null]);
+    await later();
+    // Chosen once more it is let go, and the text stays.
+    click(token(box, 1), { altKey: true });
+    expect([state.text.value, state.token.value]).toEqual([1, null]);
+  });
+
+  it("is gone through by the keyboard", async () => {
+    const { box, state } = await open({ text: 1, token: 0 });
+    const key = (name: string): void => {
+      const from = box.querySelector(".av-running [tabindex='0']") as HTMLElement;
+      from.dispatchEvent(new KeyboardEvent("keydown", { key: name, bubbles: true }));
+    };
+    expect(box.querySelectorAll(".av-running [tabindex='0']")).toHaveLength(1);
+    key("ArrowRight");
+    await later();
+    key("ArrowRight");
+    await later();
+    key("Enter");
+    expect(state.token.value).toBe(2);
+    key("End");
+    await later();
+    key(" ");
+    expect(state.token.value).toBe(3);
+  });
+
+  it("lights what is pointed at on the plot, and points there itself", async () => {
+    const { box, model } = await open({ text: 1, token: 0 });
+    model.hovered.value = 2;
+    expect(token(box, 2).classList.contains("av-token-over")).toBe(true);
+    model.hovered.value = 4;
+    expect(box.querySelector(".av-token-over")).toBeNull();
+    token(box, 1).dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
+    expect(model.hovered.value).toBe(1);
+  });
+
+  it("says where a token is no point, and where tokens are missing", async () => {
+    const { box } = await open({ text: 2, token: 1 });
+    expect(box.querySelector(".av-text-words")?.textContent).toContain("not among the points");
+    expect(box.querySelector(".av-running")?.textContent).toContain("…");
+  });
+
+  it("is that of a point which a linked view chose without a text", () => {
+    const state = makeSignals(EMBEDDING_DEFAULTS);
+    const of = (chosen: number | null) =>
+      chosenText({ state }, { chosen: signal(chosen) }, corpusWith());
+    expect([of(null), of(4), of(6)]).toEqual([null, 2, 1]);
+    assign(state, { text: 0 });
+    expect(of(4)).toBe(0);
+    assign(state, { text: 99 });
+    expect(of(4)).toBeNull();
+  });
+
+  it("can be closed", async () => {
+    const { box, state } = await open({ text: 1, token: 0 });
+    click(box.querySelector("[aria-label='Close the text']"));
+    expect([state.text.value, state.token.value]).toEqual([null, null]);
+    await later();
+    expect(box.textContent).toContain("Click a point");
+  });
+
+  it("of a page has the strongest keys with their numbers, to go on from", async () => {
+    const { box, state } = await open({ text: 1, token: 3 }, false);
+    await until(() => expect(box.querySelector(".av-text-strongest")).not.toBeNull());
+    const chips = Array.from(box.querySelectorAll(".av-text-strongest button"));
+    expect(chips.map((each) => each.textContent)).toEqual(["“the” (0) 0.75", "“ cat” (1) 0.25"]);
+    click(chips[1] ?? null);
+    expect([state.token.value, state.key.value]).toEqual([null, 1]);
+  });
+
+  it("of a page says what is not carried, and asks about no text", async () => {
+    const each = await open({}, false);
+    each.kernel.failing = new Map([["lines", "This page was made without; top_keys=5 adds 1 MB."]]);
+    assign(each.state, { text: 1, token: 2 });
+    await until(() => expect(each.box.textContent).toContain("top_keys=5 adds 1 MB"));
+    await later(250);
+    expect(each.kernel.ofTexts("describe")).toEqual([]);
+    expect(tokens(each.box)).toHaveLength(4);
+  });
+});
+
+describe("the head view of the text", () => {
+  it("shows the enlarged head, and shares what is left out", async () => {
+    const { box, kernel, state } = await open({ text: 1, token: 3, layer: 5, heads: [2] });
+    await until(() => expect(box.querySelector(".av-text-head .av-frame")).not.toBeNull());
+    await until(() => expect(kernel.of("text block").length).toBeGreaterThan(0));
+    // All kept heads of a short text come at once.
+    expect(kernel.of("text block")[0]).toMatchObject({ text: 1, layer: 5, heads: [0, 2] });
+    await until(() =>
+      expect(
+        box.querySelector(".av-text-head [data-attnviz-drawn], .av-text-head[data-attnviz-drawn]"),
+      ).not.toBeNull(),
+    );
+    await until(() => expect(box.querySelector(".av-text-head")?.textContent).toContain("head 2"));
+    const first = Array.from(box.querySelectorAll<HTMLInputElement>(".av-text-head label")).find(
+      (label) => label.textContent === "first",
+    );
+    const input = first?.querySelector("input");
+    if (!input) throw new Error("no switch");
+    input.checked = true;
+    input.dispatchEvent(new Event("change", { bubbles: true }));
+    expect(state.leave_out.value).toEqual(["first"]);
+    assign(state, { renormalize: true, leave_out: [1] });
+    await until(() =>
+      expect(box.querySelector(".av-text-head")?.textContent).toContain("renormalised"),
+    );
+  });
+
+  it("leaves out no tokens of another text", async () => {
+    const { state, model } = await open({ text: 1, token: 0, leave_out: ["first", 2] });
+    model.choose(1);
+    expect(state.leave_out.value).toEqual(["first", 2]);
+    model.choose(4);
+    expect([state.text.value, state.leave_out.value]).toEqual([2, ["first"]]);
+  });
+
+  it("of texts that are hastened past is never asked for", async () => {
+    const { kernel, state, box } = await open({ text: 1, token: 0 });
+    assign(state, { text: 2, token: 0 });
+    await later(20);
+    assign(state, { text: 1, token: 2 });
+    await later(20);
+    assign(state, { text: 2, token: 2 });
+    await until(() => expect(box.querySelector(".av-text-head .av-frame")).not.toBeNull());
+    await later(300);
+    expect(new Set(kernel.ofTexts("describe"))).toEqual(new Set([2]));
+    expect(box.querySelectorAll(".av-text-head")).toHaveLength(1);
+  });
+
+  it("of a text that is left ends, and its late answer is nobody's", async () => {
+    const { kernel, state, box } = await open({ text: 1, token: 0 });
+    kernel.held = (name) => name === "text block";
+    await until(() => expect(kernel.ofTexts("block")).toContain(1));
+    const held = kernel.waiting.filter(({ name }) => name === "text block");
+    kernel.held = () => false;
+    assign(state, { text: 2, token: 2 });
+    await later();
+    expect(kernel.aborted).toContain("text 1 block");
+    for (const { answer } of held) answer();
+    await until(() => expect(kernel.ofTexts("block")).toContain(2));
+    await until(() => expect(box.querySelector(".av-text-head")?.textContent).toContain("</s>"));
+    const asked = kernel.ofTexts("block").filter((text) => text === 1).length;
+    // Another token of the new text asks nothing of the old.
+    assign(state, { token: 0 });
+    await later(100);
+    expect(kernel.ofTexts("block").filter((text) => text === 1)).toHaveLength(asked);
+  });
+
+  it("goes with the view", async () => {
+    const each = await open({ text: 1, token: 0 });
+    each.kernel.held = (name) => name === "text describe";
+    await until(() => expect(each.kernel.ofTexts("describe")).toEqual([1]));
+    each.controller.abort();
+    await later();
+    expect(each.kernel.aborted).toContain("text 1 describe");
+  });
+
+  it("says what went wrong, and tries again", async () => {
+    const each = await open({ text: 0, token: 0 });
+    const wrong = vi
+      .spyOn(each.kernel, "ask")
+      .mockRejectedValueOnce(new Error("The text is gone."));
+    await until(() => expect(each.box.textContent).toContain("The text is gone."));
+    wrong.mockRestore();
+    click(each.box.querySelector(".av-standing button"));
+    await until(() => expect(each.box.textContent).not.toContain("The text is gone."));
+  });
+});
+
+describe("of a long text", () => {
+  const long = (count: number): Description => {
+    const query_tokens = {
+      text: Array.from({ length: count }, (_, i) => String(i)),
+      special: [],
+      sequence: Array.from({ length: count }, () => 0),
+    };
+    return { model: "m", notes: [], stacks: [stackOf({ query_tokens })] };
+  };
+  const at = (token: number | null, key: number | null, count = 500) =>
+    placeOf(long(count), { stack: "self", layer: 0, heads: [0], token, key });
+
+  it("the part around the chosen token is in sight, and stays where the reader moves it", () => {
+    const state = makeSignals(HEAD_DEFAULTS);
+    revealChosen(at(250, null), state);
+    const [start, stop] = state.query_window.value ?? [0, 0];
+    expect(start).toBeLessThan(250);
+    expect(stop).toBeGreaterThan(250);
+    expect(state.key_window.value).toEqual(state.query_window.value);
+    revealChosen(at(251, null), state);
+    expect(state.query_window.value).toEqual([start, stop]);
+    revealChosen(at(null, 499), state);
+    expect(state.key_window.value?.[1]).toBe(500);
+    const short = makeSignals(HEAD_DEFAULTS);
+    revealChosen(at(20, null, 40), short);
+    revealChosen(null, short);
+    expect(short.query_window.value).toBeNull();
+  });
+});
+
+describe("linked signals", () => {
+  it("follow each other while they belong together, and the outer one goes first", () => {
+    const [outer, inner, here] = [signal(1), signal(5), signal(true)];
+    const stop = linked(outer, inner, () => here.value);
+    expect(inner.value).toBe(1);
+    inner.value = 2;
+    expect(outer.value).toBe(2);
+    here.value = false;
+    outer.value = 3;
+    expect(inner.value).toBe(2);
+    inner.value = 7;
+    expect(outer.value).toBe(3);
+    here.value = true;
+    expect([outer.value, inner.value]).toEqual([3, 3]);
+    stop();
+    outer.value = 9;
+    expect(inner.value).toBe(3);
+  });
+});

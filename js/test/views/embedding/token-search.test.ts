@@ -1,0 +1,200 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { readHash, writeHash } from "../../../src/ui/state";
+import {
+  EMBEDDING_DEFAULTS,
+  EMBEDDING_HASH,
+  type EmbeddingState,
+  inTurn,
+  neighbourOf,
+  overviewGroups,
+  pause,
+  projectingOf,
+} from "../../../src/views/embedding/state";
+import { findPoints } from "../../../src/views/embedding/token-search";
+import { corpusWith, stackOf } from "./kernel";
+
+const corpus = corpusWith();
+
+/** Points whose token matches, by looking at each. */
+function matching(matches: (token: string) => boolean): number[] {
+  return Array.from({ length: corpus.count }, (_, point) => point).filter((point) =>
+    matches(corpus.tokenOf(point)),
+  );
+}
+
+function found(wanted: string, matchCase = false): number[] {
+  const { points } = findPoints(corpus, wanted, matchCase) ?? { points: new Uint8Array(0) };
+  return [...points.keys()].filter((point) => points[point] === 1);
+}
+
+describe("a search", () => {
+  it("finds tokens that hold a text, in whatever case", () => {
+    expect(found("THE")).toEqual(matching((token) => token.toLowerCase() === "the"));
+    expect(found("a")).toEqual(matching((token) => token === " cat"));
+    expect(found("xyz")).toEqual([]);
+  });
+
+  it("finds them in their own case where that is asked for", () => {
+    expect(found("The", true)).toEqual(matching((token) => token === "The"));
+    expect(found("tHe", true)).toEqual([]);
+  });
+
+  it("finds whole tokens in quotes", () => {
+    expect(found('"cat"')).toEqual(matching((token) => token === " cat"));
+    expect(found('"at"')).toEqual([]);
+    expect(found('"The"', true)).toEqual(matching((token) => token === "The"));
+    // A quotation mark alone is a text like another.
+    expect(found('"')).toEqual([]);
+  });
+
+  it("takes a space for what is shown in its place", () => {
+    const vocabulary = ["the", "·cat", ",", "##cat", "dog", "a·b"];
+    const shown = corpusWith({ vocabulary });
+    const tokens = (wanted: string): string[] => {
+      const { points } = findPoints(shown, wanted, false) ?? { points: new Uint8Array(0) };
+      const marked = [...points.keys()].filter((point) => points[point] === 1);
+      return [...new Set(marked.map((point) => shown.tokenOf(point)))];
+    };
+    expect(tokens(" cat")).toEqual(["·cat"]);
+    expect(tokens("·cat")).toEqual(["·cat"]);
+    expect(tokens("cat")).toEqual(["·cat", "##cat"]);
+    expect(tokens('"cat"')).toEqual(["·cat", "##cat"]);
+    expect(tokens("a b")).toEqual(["a·b"]);
+  });
+
+  it("counts points, queries, different tokens and occurrences", () => {
+    const the = findPoints(corpus, "the", false);
+    // " dog" is in the vocabulary with no point.
+    expect(the).toMatchObject({ count: 6, queries: 3, tokens: 2, occurrences: 10 + 2 });
+    expect(findPoints(corpus, "dog", false)).toMatchObject({ count: 0, tokens: 0, occurrences: 0 });
+    expect(findPoints(corpus, "", false)).toBeNull();
+  });
+
+  it("reads nothing into what was typed", () => {
+    expect(found(".*")).toEqual([]);
+    expect(found("</s>")).toEqual([5, 11]);
+  });
+});
+
+describe("neighbouring heads", () => {
+  const stack = stackOf();
+
+  it("are those that were kept, and end where the layers end", () => {
+    expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, 1)).toEqual({ layer: 5, head: 2 });
+    expect(neighbourOf(stack, { layer: 5, head: 2 }, 0, 1)).toEqual({ layer: 5, head: 2 });
+    expect(neighbourOf(stack, { layer: 5, head: 0 }, 0, -1)).toEqual({ layer: 5, head: 0 });
+    expect(neighbourOf(stack, { layer: 0, head: 1 }, -1, 0)).toEqual({ layer: 0, head: 1 });
+    expect(neighbourOf(stack, { layer: 6, head: 1 }, 1, 0)).toEqual({ layer: 6, head: 1 });
+  });
+
+  it("of another layer have the nearest number", () => {
+    expect(neighbourOf(stack, { layer: 5, head: 2 }, 1, 0)).toEqual({ layer: 6, head: 1 });
+    expect(neighbourOf(stack, { layer: 6, head: 0 }, -2, 0)).toEqual({ layer: 0, head: 0 });
+  });
+});
+
+describe("requests for all heads", () => {
+  it("hold a few layers each, every layer once", () => {
+    const layers = Array.from({ length: 12 }, (_, layer) => layer);
+    const stack = stackOf({ layers, heads_per_layer: layers.map(() => 12), heads: [] });
+    // 12 heads of 10,000 points take 240 kB, of 5,000 half of that.
+    const sizes = (count: number): number[] =>
+      overviewGroups(stack, count).map((each) => each.length);
+    expect(sizes(10_000)).toEqual([2, 2, 2, 2, 2, 2]);
+    expect(sizes(200_000)).toEqual(sizes(10_000));
+    expect(sizes(5000)).toEqual([4, 4, 4]);
+    expect(sizes(2)).toEqual([12]);
+    expect(overviewGroups(stack, 5000).flat()).toEqual(layers);
+  });
+
+  it("hold one layer where that alone is large", () => {
+    const stack = stackOf({ layers: [3, 4], heads_per_layer: [64, 64], heads: [] });
+    expect(overviewGroups(stack, 10_000)).toEqual([[3], [4]]);
+  });
+
+  it("travel three at once, and are answered in their order", async () => {
+    let [now, most] = [0, 0];
+    const results = await inTurn([5, 1, 4, 2, 3], 3, async (each) => {
+      most = Math.max(most, ++now);
+      await new Promise((resolve) => setTimeout(resolve, each));
+      now--;
+      return 10 * each;
+    });
+    expect(results).toEqual([50, 10, 40, 20, 30]);
+    expect(most).toBe(3);
+  });
+
+  it("end with the first that fails", async () => {
+    const begun: number[] = [];
+    const all = inTurn([0, 1, 2, 3, 4, 5, 6, 7], 2, async (each) => {
+      begun.push(each);
+      await new Promise((resolve) => setTimeout(resolve, 1));
+      if (each === 1) throw new Error("no more");
+    });
+    await expect(all).rejects.toThrow("no more");
+    await new Promise((resolve) => setTimeout(resolve, 10));
+    expect(begun.length).toBeLessThan(5);
+  });
+});
+
+describe("a pause", () => {
+  it("ends when nobody waits any more", async () => {
+    const controller = new AbortController();
+    const waiting = pause(60_000, controller.signal);
+    controller.abort();
+    await expect(waiting).rejects.toMatchObject({ name: "AbortError" });
+    await expect(pause(60_000, controller.signal)).rejects.toMatchObject({ name: "AbortError" });
+    await pause(1, new AbortController().signal);
+  });
+});
+
+describe("the state", () => {
+  it("goes through a page's URL", () => {
+    const state: EmbeddingState = {
+      ...EMBEDDING_DEFAULTS,
+      stack: "self",
+      layer: 5,
+      heads: [2],
+      text: 3,
+      token: 7,
+      enlarged: true,
+      shown: "aggregate",
+      color: "position mod 5",
+      points: "keys",
+      search: 'a & "b"=#,1',
+      match_case: true,
+    };
+    const back = {
+      ...EMBEDDING_DEFAULTS,
+      ...readHash(writeHash(state, EMBEDDING_HASH), EMBEDDING_HASH),
+    };
+    expect(back).toEqual(state);
+  });
+
+  it("takes no nonsense from a URL", () => {
+    const hash = "#shown=all&points=none&text=-1&layer=x&enlarged=maybe";
+    expect(readHash<EmbeddingState>(hash, EMBEDDING_HASH)).toEqual({ enlarged: false });
+  });
+
+  it("has settings of a method that are that method's", () => {
+    const typed = { ...EMBEDDING_DEFAULTS, perplexity: 30, neighbors: 5, seed: 3 };
+    const { perplexity, neighbors, seed } = EMBEDDING_DEFAULTS;
+    const of = (method: EmbeddingState["method"]) => projectingOf({ ...typed, method });
+    expect(of("pca")).toEqual({ method: "pca", dimensions: 2, perplexity, neighbors, seed });
+    expect(of("tsne")).toEqual({
+      method: "tsne",
+      dimensions: 2,
+      perplexity: 30,
+      neighbors,
+      seed: 3,
+    });
+    expect(of("umap")).toEqual({
+      method: "umap",
+      dimensions: 2,
+      perplexity,
+      neighbors: 5,
+      seed: 3,
+    });
+  });
+});

@@ -1,0 +1,262 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import type { StackDescription } from "../../../src/client/source";
+import { wrap } from "../../../src/draw/figure";
+import { formatShare, formatWeight, precision, quoted, quotedAt } from "../../../src/ui/captions";
+import { fitLabel } from "../../../src/ui/labels";
+import { placeOf } from "../../../src/ui/record";
+import { niceMaximum } from "../../../src/ui/scale";
+import { coverage } from "../../../src/views/head/captions";
+import { resizeWindow, toggleLeaveOut, windowAround } from "../../../src/views/head/controls";
+import { layOut, standsUpright } from "../../../src/views/head/layout";
+import { HEAD_DEFAULTS, type HeadState, planOf } from "../../../src/views/head/state";
+
+/** Ten pixels a character. */
+const measure = (text: string): number => Array.from(text).length * 10;
+
+describe("numbers", () => {
+  it("are never rounded to none or all", () => {
+    expect([0, 0.001, 0.31, 0.996, 1].map(formatShare)).toEqual([
+      "0%",
+      "<1%",
+      "31%",
+      ">99%",
+      "100%",
+    ]);
+    expect([0, 0.004, 0.006, 0.684].map((weight) => formatWeight(weight))).toEqual([
+      "0.00",
+      "<0.01",
+      "0.01",
+      "0.68",
+    ]);
+  });
+
+  it("name a token's place where others read the same", () => {
+    const texts = ["the", "animal", "the"];
+    expect([0, 1, 2].map((index) => quotedAt(texts, index))).toEqual([
+      "“the” (0)",
+      "“animal”",
+      "“the” (2)",
+    ]);
+  });
+
+  it("say a precision that is kept", () => {
+    expect([0, 0.00392, 0.0137, 0.004, 0.095, 1.2].map((error) => precision(error))).toEqual([
+      "exact",
+      "exact to 0.004",
+      "exact to 0.02",
+      "exact to 0.004",
+      "exact to 0.1",
+      "exact to 2",
+    ]);
+  });
+
+  it("end scales where a reader expects it", () => {
+    expect([0.03, 0.17, 0.21, 0.25, 0.68, 1].map(niceMaximum)).toEqual([
+      0.05, 0.2, 0.25, 0.25, 1, 1,
+    ]);
+  });
+});
+
+describe("labels", () => {
+  it("are cut in their middle, and never inside a character", () => {
+    expect(fitLabel("short", 100, "", measure)).toEqual({ text: "short", cut: false, width: 50 });
+    const cut = fitLabel("antidisestablishmentarianism", 100, "", measure);
+    expect(cut.cut).toBe(true);
+    expect(cut.width).toBeLessThanOrEqual(100);
+    expect(cut.text).toBe("antidi…ism");
+    const flags = fitLabel("🏳️‍🌈".repeat(9), 60, "", measure).text;
+    expect(flags.replaceAll("🏳️‍🌈", "").replace("…", "")).toBe("");
+  });
+
+  it("show white space", () => {
+    expect(fitLabel("\n", 99, "", measure).text).toBe("⏎");
+    expect(fitLabel(" ", 99, "", measure).text).toBe("␣");
+    expect(fitLabel("", 99, "", measure).text).toBe("␣");
+  });
+
+  it("stand upright in scripts that are written so", () => {
+    expect(["注意", "カタカナ", "한국", "abc", "注a"].map(standsUpright)).toEqual([
+      true,
+      true,
+      true,
+      false,
+      false,
+    ]);
+  });
+
+  it("of quotations are short", () => {
+    expect(quoted("x".repeat(30))).toBe(`“${"x".repeat(23)}…”`);
+  });
+});
+
+describe("the layout", () => {
+  const texts = Array.from({ length: 12 }, (_, i) => `token${i}`);
+  const input = {
+    orientation: "vertical" as const,
+    queryTexts: texts,
+    keyTexts: texts,
+    queryWindow: [0, 12] as [number, number],
+    keyWindow: [0, 12] as [number, number],
+    barSides: ["key"] as const,
+    keepRoom: true,
+    measure,
+  };
+
+  it.each([320, 400, 560, 900, 1600])("keeps everything inside %d pixels, in order", (width) => {
+    const { query, key } = layOut({ ...input, width });
+    const inOrder = [
+      0,
+      query.barStart + query.barReach,
+      query.barStart,
+      query.anchor,
+      query.edge,
+      key.edge,
+      key.anchor,
+      key.barStart,
+      key.barStart + key.barReach,
+      width,
+    ];
+    expect(inOrder).toEqual([...inOrder].sort((a, b) => a - b));
+    expect(key.barReach).toBeGreaterThanOrEqual(width < 400 ? 0 : 60);
+  });
+
+  it("has as many steps as the longer side, and labels no nearer than they can be read", () => {
+    const many = Array.from({ length: 400 }, () => "x");
+    const layout = layOut({ ...input, width: 900, queryTexts: many, queryWindow: [0, 400] });
+    expect(layout.height).toBeGreaterThan(400 * layout.step);
+    expect(layout.step * layout.query.every).toBeGreaterThanOrEqual(11);
+  });
+
+  it("lays tokens in rows, wider than the cell where they need it", () => {
+    const many = Array.from({ length: 100 }, () => "x");
+    const layout = layOut({
+      ...input,
+      orientation: "horizontal",
+      width: 600,
+      keyTexts: many,
+      keyWindow: [0, 100],
+    });
+    expect(layout.width).toBeGreaterThan(600);
+    expect(layout.query.edge).toBeLessThan(layout.key.edge);
+  });
+});
+
+describe("plans", () => {
+  const text = Array.from({ length: 2000 }, (_, index) => `t${index}`);
+  const stack: StackDescription = {
+    name: "self",
+    layers: [0],
+    heads_per_layer: [32],
+    query_tokens: { text, special: [0], sequence: text.map(() => 0) },
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: true,
+    vectors: true,
+    patterns: [],
+  };
+  const record = { model: "", notes: [], stacks: [stack] };
+  const state: HeadState = {
+    ...HEAD_DEFAULTS,
+    query_window: [1000, 1064],
+    key_window: [1000, 1064],
+  };
+
+  it("load the window alone where rows are long", () => {
+    expect(planOf(placeOf(record, state), state).columns).toEqual([1000, 1064]);
+  });
+
+  it("say that what leaves it is asked for by itself", () => {
+    const plan = planOf(placeOf(record, state), state);
+    expect([plan.windowed, plan.long]).toEqual([true, true]);
+    const whole = planOf(placeOf(record, { ...state, heads: [0] }), state);
+    expect([whole.columns, whole.windowed, whole.long]).toEqual([[0, 2000], true, false]);
+  });
+});
+
+describe("windows", () => {
+  it("move to a token, and no further than the ends", () => {
+    expect(windowAround([0, 64], 1000, 30)).toEqual([0, 64]);
+    expect(windowAround([0, 64], 1000, 500)).toEqual([468, 532]);
+    expect(windowAround([0, 64], 1000, 999)).toEqual([936, 1000]);
+    expect(resizeWindow([936, 1000], 1000, 100)).toEqual([900, 1000]);
+  });
+});
+
+describe("sentences", () => {
+  const shares = {
+    drawn: 0.71,
+    leftOut: 0.2,
+    otherPair: 0,
+    away: 0,
+    far: 0,
+    outside: 0.05,
+    rest: 0.04,
+  };
+  const drawn = {
+    shares,
+    topK: 3,
+    threshold: 0,
+    faintest: null,
+    leaveOut: [],
+    renormalize: false,
+    pair: "all" as const,
+    emptyQueries: 0,
+    wholeRows: true,
+    maxima: false,
+    pinned: [],
+    live: true,
+  };
+
+  it("say what is covered", () => {
+    expect(coverage({ ...drawn, shares: { ...shares, away: 0, far: 0, outside: 0 } })).toBe(
+      "Top 3 keys per query drawn: 71% of the weight.",
+    );
+  });
+
+  it("call nothing all that leaves lines out for being faint", () => {
+    const faint = { ...drawn, faintest: 0.002, shares: { ...shares, away: 0, far: 0, outside: 0 } };
+    expect(coverage({ ...faint, topK: null })).toBe(
+      "Weights of 0.002 and more drawn: 71% of the weight.",
+    );
+    expect(coverage(faint)).toBe("Top 3 keys per query from 0.002 drawn: 71% of the weight.");
+  });
+
+  it("say that shares are of maxima where the strongest heads are drawn", () => {
+    const all = { ...drawn, topK: null, shares: { ...shares, away: 0, far: 0, outside: 0 } };
+    expect(coverage({ ...all, maxima: true })).toBe(
+      "All lines drawn: 71% of the maxima over heads, summed.",
+    );
+  });
+
+  it("say where the rest is", () => {
+    expect(
+      coverage({
+        ...drawn,
+        leaveOut: ["special tokens"],
+        renormalize: true,
+        pinned: ["query “it”"],
+      }),
+    ).toBe(
+      "Top 3 keys per query drawn: 71% of the weight. Left out: special tokens, 20%; the rest is renormalised. Leaves the window: 5%. Pinned: query “it” (Esc clears).",
+    );
+  });
+
+  it("say what is not known of keys outside the window", () => {
+    const part = { ...drawn, wholeRows: false, leaveOut: ["first token"], renormalize: true };
+    expect(coverage(part)).toContain(
+      "Left out: first token, 20% within the window; the rest, with all outside the window, is renormalised.",
+    );
+  });
+
+  it("are broken into lines between words", () => {
+    expect(wrap("aa bb cc dd", 55, measure)).toEqual(["aa bb", "cc dd"]);
+    expect(wrap("a-very-long-word b", 30, measure)).toEqual(["a-very-long-word", "b"]);
+  });
+
+  it("leave out, and take back", () => {
+    expect(toggleLeaveOut(["first"], 3)).toEqual(["first", 3]);
+    expect(toggleLeaveOut(["first", 3], "first")).toEqual([3]);
+  });
+});

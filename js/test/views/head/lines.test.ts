@@ -1,0 +1,244 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
+import type { TokenList } from "../../../src/client/source";
+import {
+  clipWindow,
+  computeLines,
+  defaultWindow,
+  type LineOptions,
+  type Lines,
+  shownMatrices,
+  type Weights,
+} from "../../../src/views/head/lines";
+
+/** [CLS] a b [SEP] c [SEP]: a pair of two and one words. */
+const tokens: TokenList = {
+  text: ["[CLS]", "a", "b", "c"],
+  special: [0],
+  sequence: [null, 0, 0, 1],
+};
+
+// Two heads over four tokens; every row sums to one. Worked by hand below.
+const HEAD_0 = [
+  [1, 0, 0, 0],
+  [0.5, 0.25, 0.125, 0.125],
+  [0.75, 0, 0.25, 0],
+  [0.25, 0.25, 0.25, 0.25],
+];
+const HEAD_1 = [
+  [0, 1, 0, 0],
+  [0.5, 0, 0.5, 0],
+  [0.25, 0.25, 0.5, 0],
+  [0.75, 0.25, 0, 0],
+];
+
+function weightsOf(matrices: number[][][], more: Partial<Weights> = {}): Weights {
+  return {
+    heads: matrices.map((_, i) => i),
+    matrices: matrices.map((matrix) => Float32Array.from(matrix.flat())),
+    rows: [0, 4],
+    columns: [0, 4],
+    numKeys: 4,
+    normalized: true,
+    maximum: 1,
+    error: 0,
+    ...more,
+  };
+}
+
+const everything: LineOptions = {
+  combine: "separate",
+  topK: null,
+  threshold: 0,
+  leftOut: new Uint8Array(4),
+  pairQueries: new Uint8Array(4).fill(1),
+  pairKeys: new Uint8Array(4).fill(1),
+  renormalize: false,
+  queryWindow: [0, 4],
+  keyWindow: [0, 4],
+};
+
+function lines(weights: Weights, options: Partial<LineOptions>, noneChosen = false): Lines {
+  const all = { ...everything, ...options };
+  return computeLines(weights, all, shownMatrices(weights, all.combine, noneChosen));
+}
+
+function listed(result: Lines, series = 0): [number, number, number][] {
+  const each = result.series[series];
+  if (!each) return [];
+  const rows = Array.from({ length: each.count }, (_, i) => [
+    each.query[i],
+    each.key[i],
+    each.weight[i],
+  ]);
+  return rows as [number, number, number][];
+}
+
+describe("lines", () => {
+  it("are drawn for every weight that is not zero", () => {
+    const result = lines(weightsOf([HEAD_0]), {});
+    expect(result.series[0]?.count).toBe(11);
+    expect(result.shares.drawn).toBeCloseTo(1, 6);
+    expect(result.largest).toBe(1);
+  });
+
+  it("are the strongest keys of each query and head, strongest first", () => {
+    const result = lines(weightsOf([HEAD_0, HEAD_1]), { topK: 1 });
+    expect(listed(result, 0)).toEqual([
+      [0, 0, 1],
+      [1, 0, 0.5],
+      [2, 0, 0.75],
+      [3, 0, 0.25],
+    ]);
+    // Head 0: 1 + .5 + .75 + .25 = 2.5; head 1: 1 + .5 + .5 + .75 = 2.75; of 8 rows.
+    expect(result.shares.drawn).toBeCloseTo(5.25 / 8, 6);
+    expect(result.shares.rest).toBeCloseTo(2.75 / 8, 6);
+  });
+
+  it("take the two strongest in order", () => {
+    const result = lines(weightsOf([HEAD_1]), { topK: 2 });
+    expect(listed(result).filter(([query]) => query === 2)).toEqual([
+      [2, 2, 0.5],
+      [2, 0, 0.25],
+    ]);
+  });
+
+  it("stop at the threshold", () => {
+    const result = lines(weightsOf([HEAD_0]), { threshold: 0.5 });
+    expect(listed(result).map(([, , weight]) => weight)).toEqual([1, 0.5, 0.75]);
+    expect(result.shares.drawn).toBeCloseTo(2.25 / 4, 6);
+  });
+
+  it("leave out special tokens and state their share, weights as they were", () => {
+    const leftOut = leftOutKeys(tokens, ["special"]);
+    expect([...leftOut]).toEqual([1, 0, 0, 0]);
+    const result = lines(weightsOf([HEAD_0]), { leftOut });
+    // The first column: 1 + .5 + .75 + .25.
+    expect(result.shares.leftOut).toBeCloseTo(2.5 / 4, 6);
+    expect(result.shares.drawn).toBeCloseTo(1.5 / 4, 6);
+    expect(listed(result)).toContainEqual([1, 1, 0.25]);
+  });
+
+  it("renormalise what is left of a row where that is asked for; shares stay of the whole", () => {
+    const leftOut = leftOutKeys(tokens, ["first"]);
+    const result = lines(weightsOf([HEAD_0]), { leftOut, renormalize: true });
+    // Row 1 keeps .5 of its weight, row 2 keeps .25, row 0 nothing.
+    expect(listed(result).filter(([query]) => query === 1)).toEqual([
+      [1, 1, 0.5],
+      [1, 2, 0.25],
+      [1, 3, 0.25],
+    ]);
+    expect(listed(result)).toContainEqual([2, 2, 1]);
+    expect(listed(result).some(([query]) => query === 0)).toBe(false);
+    expect(result.shares.drawn).toBeCloseTo(1.5 / 4, 6);
+    expect(result.shares.leftOut).toBeCloseTo(2.5 / 4, 6);
+  });
+
+  it("leave out a key by its number, and mind no number that is not there", () => {
+    expect([...leftOutKeys(tokens, [2, 99, -1])]).toEqual([0, 0, 1, 0]);
+  });
+
+  it("go from one sentence to the other", () => {
+    const pairQueries = pairMembers(tokens, "a-b", "query");
+    const pairKeys = pairMembers(tokens, "a-b", "key");
+    expect([...pairQueries]).toEqual([0, 1, 1, 0]);
+    expect([...pairKeys]).toEqual([0, 0, 0, 1]);
+    const result = lines(weightsOf([HEAD_0]), { pairQueries, pairKeys });
+    expect(listed(result)).toEqual([[1, 3, 0.125]]);
+    // Of the two queries of the first sentence, whose weight is 2.
+    expect(result.shares.drawn).toBeCloseTo(0.125 / 2, 6);
+    expect(result.shares.otherPair).toBeCloseTo(1.875 / 2, 6);
+  });
+
+  it("state the weight that leaves the window", () => {
+    const result = lines(weightsOf([HEAD_0]), { keyWindow: [0, 2], queryWindow: [2, 4] });
+    expect(listed(result)).toEqual([
+      [2, 0, 0.75],
+      [3, 0, 0.25],
+      [3, 1, 0.25],
+    ]);
+    // Row 2 loses .25 and row 3 loses .5.
+    expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
+    expect(result.shares.drawn).toBeCloseTo(1.25 / 2, 6);
+  });
+
+  it("know what left the window also where only the window is in hand", () => {
+    const part = weightsOf(
+      [
+        [
+          [0.75, 0],
+          [0.25, 0.25],
+        ],
+      ],
+      { rows: [2, 4], columns: [0, 2] },
+    );
+    const result = lines(part, { keyWindow: [0, 2], queryWindow: [2, 4] });
+    expect(result.shares.outside).toBeCloseTo(0.75 / 2, 6);
+    // A row with nothing in the window is no masked row.
+    const away = weightsOf(
+      [
+        [
+          [0, 0],
+          [0.25, 0.25],
+        ],
+      ],
+      { rows: [2, 4], columns: [0, 2] },
+    );
+    const other = lines(away, { keyWindow: [0, 2], queryWindow: [2, 4] });
+    expect(other.emptyQueries).toBe(0);
+    expect(other.shares.outside).toBeCloseTo(1.5 / 2, 6);
+  });
+
+  it("are those of the mean over all heads where none is chosen, with its name", () => {
+    const result = lines(weightsOf([HEAD_0, HEAD_1]), {}, true);
+    expect(result.series).toHaveLength(1);
+    expect(result.series[0]).toMatchObject({ head: null, name: "mean of 2 heads" });
+    // (0.5 + 0.5) / 2, (0.25 + 0) / 2, (0.125 + 0.5) / 2, (0.125 + 0) / 2.
+    expect(listed(result).filter(([query]) => query === 1)).toEqual([
+      [1, 0, 0.5],
+      [1, 1, 0.125],
+      [1, 2, 0.3125],
+      [1, 3, 0.0625],
+    ]);
+  });
+
+  it("are those of the maximum over heads where that is asked for", () => {
+    const result = lines(weightsOf([HEAD_0, HEAD_1]), { combine: "max" });
+    expect(result.series[0]?.name).toBe("maximum of 2 heads");
+    expect(listed(result)).toContainEqual([3, 0, 0.75]);
+    expect(listed(result)).toContainEqual([1, 2, 0.5]);
+  });
+
+  it("count masked rows instead of dividing by nothing", () => {
+    const masked = [[0, 0, 0, 0], ...HEAD_0.slice(1)];
+    const result = lines(weightsOf([masked]), { renormalize: true });
+    expect(result.emptyQueries).toBe(1);
+    expect(listed(result).every(([, , weight]) => Number.isFinite(weight))).toBe(true);
+  });
+
+  it("cannot be told from nothing below a five-hundredth of the maximum, so are not counted", () => {
+    const faint = [[0.999, 0.001, 0, 0], ...HEAD_0.slice(1)];
+    const result = lines(weightsOf([faint]), {});
+    expect(listed(result)).not.toContainEqual([0, 1, expect.anything()]);
+    expect(result.shares.drawn).toBeCloseTo(3.999 / 4, 5);
+    expect(result.faint).toBeCloseTo(0.001 / 4, 5);
+    // Two keys of that row would be drawn, the one key that is asked for is.
+    expect(lines(weightsOf([faint]), { topK: 2 }).faint).toBeCloseTo(0.001 / 4, 5);
+    expect(lines(weightsOf([faint]), { topK: 1 }).faint).toBe(0);
+  });
+});
+
+describe("windows", () => {
+  it("show all up to a hundred tokens, else the first 64", () => {
+    expect(defaultWindow(100)).toEqual([0, 100]);
+    expect(defaultWindow(101)).toEqual([0, 64]);
+  });
+
+  it("lie inside the list, whatever is asked for", () => {
+    expect(clipWindow([90, 300], 200)).toEqual([90, 200]);
+    expect(clipWindow([-5, 10], 200)).toEqual([0, 10]);
+    expect(clipWindow([500, 600], 200)).toEqual([199, 200]);
+    expect(clipWindow(null, 12)).toEqual([0, 12]);
+  });
+});

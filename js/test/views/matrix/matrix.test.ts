@@ -1,0 +1,406 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { TILE } from "../../../src/client/page/tiles";
+import { Source, type TileRequest } from "../../../src/client/source";
+import { cellAt, layOut, ticks } from "../../../src/views/matrix/layout";
+import { borders } from "../../../src/views/matrix/marks";
+import {
+  aroundAnchor,
+  cellOf,
+  LARGEST_CELL,
+  MATRIX_DEFAULTS,
+  type MatrixState,
+  movedBy,
+  type Plan,
+  tileLevel,
+  tilesOf,
+  tokensOf,
+  within,
+  zoomed,
+} from "../../../src/views/matrix/state";
+import { composeGrid, Tiles } from "../../../src/views/matrix/tiles";
+import { place, plan, ROOM, tokens } from "./plans";
+
+describe("what is in sight", () => {
+  it("is everything where nothing else is asked for, in square cells of whole pixels", () => {
+    const { rows, columns } = plan(64);
+    expect([rows.window, columns.window]).toEqual([
+      [0, 64],
+      [0, 64],
+    ]);
+    expect([rows.level, rows.cell, columns.cell]).toEqual([0, 10, 10]);
+  });
+
+  it("never has a cell that is larger than the largest, nor less than a pixel", () => {
+    expect(plan(1).rows.cell).toBe(LARGEST_CELL);
+    for (const count of [641, 1000, 1300, 5000, 100_000]) {
+      const { rows, columns } = plan(count);
+      expect(rows.cell).toBeGreaterThanOrEqual(1);
+      expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
+      expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
+      // All of it, in cells of as few weights as there is room for.
+      expect(rows.window).toEqual([0, count]);
+      expect(2 ** (rows.level - 1) * ROOM.height).toBeLessThan(count);
+    }
+  });
+
+  it("keeps few queries to many keys thick enough to be read", () => {
+    const thin = plan(2, 900);
+    expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
+    expect(thin.columns.level).toBe(1);
+    // The two queries must not be pooled with each other: tiles are as fine as the finer side.
+    expect(tileLevel(thin)).toBe(0);
+    const whisper = plan(20, 1500);
+    expect(whisper.rows.level).toBe(0);
+    expect(whisper.rows.cell * 20).toBeGreaterThanOrEqual(160);
+  });
+
+  it("holds whole cells where they are pooled", () => {
+    const { rows } = plan(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
+    const each = 2 ** rows.level;
+    expect(each).toBeGreaterThan(1);
+    expect(rows.window[0] % each).toBe(0);
+    expect(rows.window[0]).toBeLessThanOrEqual(1001);
+    expect(rows.window[1]).toBeGreaterThanOrEqual(4003);
+  });
+
+  it("follows windows that do not fit, and the pair of texts", () => {
+    expect(within([5, 500], [0, 10])).toEqual([5, 10]);
+    expect(within([50, 60], [0, 10])).toEqual([0, 10]);
+    expect(within(null, [3, 10])).toEqual([3, 10]);
+    const sequence = [null, 0, 0, null, 1, 1, 1, null];
+    const pair = plan(8, 8, { pair: "a-b" }, { query_tokens: tokens(8, sequence) });
+    expect([pair.rows.window, pair.columns.window]).toEqual([
+      [1, 3],
+      [4, 7],
+    ]);
+  });
+
+  it("asks for the tiles that it lies in, and for no others", () => {
+    const near = plan(1000, 1000, { query_window: [250, 270], key_window: [600, 620] });
+    expect(tilesOf(near).map(({ level, row, column }) => [level, row, column])).toEqual([
+      [0, 0, 2],
+      [0, 1, 2],
+    ]);
+    expect(tilesOf(near)[0]?.heads).toEqual([1]);
+    // A text of a hundred thousand tokens, as a whole, is a handful of tiles.
+    expect(tilesOf(plan(100_000)).length).toBeLessThanOrEqual(9);
+    const far = tilesOf(
+      plan(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
+    );
+    expect(far.map(({ row, column }) => [row, column])).toEqual([[Math.floor(99_990 / TILE), 0]]);
+  });
+
+  it("knows which tokens a cell stands for, and back", () => {
+    const { rows } = plan(1001);
+    expect(tokensOf(rows, 0)).toEqual([0, 2]);
+    expect(tokensOf(rows, 500)).toEqual([1000, 1001]);
+    expect([cellOf(rows, 0), cellOf(rows, 3), cellOf(rows, 1000), cellOf(rows, 1001)]).toEqual([
+      0,
+      1,
+      500,
+      null,
+    ]);
+  });
+});
+
+describe("zooming", () => {
+  /** Windows from farthest to nearest, around a place. */
+  function steps(numQueries: number, numKeys: number): Plan[] {
+    const out = [plan(numQueries, numKeys)];
+    for (let i = 0; i < 40; i++) {
+      const now = out.at(-1) as Plan;
+      const next = zoomed(now, ROOM, true, { query: numQueries * 0.7, key: numKeys * 0.3 });
+      if (!next) return out;
+      out.push(plan(numQueries, numKeys, next));
+    }
+    throw new Error("zooming in has no end");
+  }
+
+  it.each([
+    [1000, 1000],
+    [100_000, 100_000],
+    [20, 1500],
+    [900, 2],
+    [8, 8],
+    [1, 1],
+  ])("comes from %i x %i to single cells, and back to all", (numQueries, numKeys) => {
+    const all = steps(numQueries, numKeys);
+    const nearest = all.at(-1) as Plan;
+    const long = Math.max(numQueries, numKeys) > 100;
+    const cell = Math.max(nearest.rows.cell, nearest.columns.cell);
+    if (long) expect(cell).toBeGreaterThanOrEqual(28);
+    for (let i = 1; i < all.length; i++) {
+      const [before, after] = [all[i - 1] as Plan, all[i] as Plan];
+      const size = ({ rows, columns }: Plan): number =>
+        (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
+      expect(size(after)).toBeLessThan(size(before));
+      // What was pointed at stays in sight.
+      expect(after.rows.window[0]).toBeLessThanOrEqual(numQueries * 0.7);
+      expect(after.rows.window[1]).toBeGreaterThanOrEqual(numQueries * 0.7);
+    }
+    let now = nearest;
+    for (let i = 0; i < 60; i++) {
+      const next = zoomed(now, ROOM, false, { query: 0, key: 0 });
+      if (!next) break;
+      now = plan(numQueries, numKeys, next);
+    }
+    expect(now.rows.window).toEqual([0, numQueries]);
+    expect(now.columns.window).toEqual([0, numKeys]);
+  });
+
+  it("keeps a square matrix square", () => {
+    for (const each of steps(1000, 1000)) {
+      expect(each.rows.window[1] - each.rows.window[0]).toBe(
+        each.columns.window[1] - each.columns.window[0],
+      );
+    }
+  });
+
+  it("keeps the anchor where it is, and windows inside the matrix", () => {
+    const axis = plan(1000).rows;
+    expect(aroundAnchor(axis, 100, 500)).toEqual([450, 550]);
+    expect(aroundAnchor(axis, 100, 0)).toEqual([0, 100]);
+    expect(aroundAnchor(axis, 100, 999)).toEqual([899, 999]);
+    expect(movedBy(axis, [10, 30], -50)).toEqual([0, 20]);
+    expect(movedBy(axis, [10, 30], 5000)).toEqual([980, 1000]);
+  });
+});
+
+/** Serves tiles of one matrix, pooled as Python does it, and notes what was asked for. */
+function served(matrix: number[][]) {
+  const asked: TileRequest[] = [];
+  const source = new Source({
+    makesPages: false,
+    retry: () => undefined,
+    watch: () => undefined,
+    ask: async (_name, args) => {
+      const request = args as TileRequest;
+      asked.push(request);
+      const each = 2 ** request.level;
+      const span = TILE * each;
+      const cells: number[][] = [];
+      for (
+        let y = request.row * span;
+        y < Math.min(matrix.length, (request.row + 1) * span);
+        y += each
+      ) {
+        const line: number[] = [];
+        const width = matrix[0]?.length ?? 0;
+        for (
+          let x = request.column * span;
+          x < Math.min(width, (request.column + 1) * span);
+          x += each
+        ) {
+          const weights = matrix.slice(y, y + each).flatMap((row) => row.slice(x, x + each));
+          line.push(
+            request.pooled === "max"
+              ? Math.max(...weights)
+              : weights.reduce((sum, weight) => sum + weight, 0) / weights.length,
+          );
+        }
+        cells.push(line);
+      }
+      const shape = [1, cells.length, cells[0]?.length ?? 0];
+      const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+      return { header, data: Float32Array.from(cells.flat()) };
+    },
+  });
+  return { source, asked };
+}
+
+function random(rows: number, columns: number): number[][] {
+  let state = rows * 7919 + columns;
+  const next = (): number => {
+    state = (state * 1_103_515_245 + 12_345) % 2_147_483_648;
+    return Math.fround(state / 2_147_483_648);
+  };
+  return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
+}
+
+/** A grid of a plan, cell by cell from the matrix. */
+function expected({ rows, columns, pooled }: Plan, matrix: number[][]): number[] {
+  const out: number[] = [];
+  for (let row = 0; row < rows.cells; row++) {
+    for (let column = 0; column < columns.cells; column++) {
+      const weights = matrix
+        .slice(...tokensOf(rows, row))
+        .flatMap((line) => line.slice(...tokensOf(columns, column)));
+      const sum = weights.reduce((one, other) => one + other, 0);
+      out.push(pooled === "max" ? Math.max(...weights) : sum / weights.length);
+    }
+  }
+  return out;
+}
+
+describe("what is drawn of the tiles in hand", () => {
+  it.each([
+    ["all of a small one", 9, 7, {}],
+    ["a part across tiles", 300, 300, { query_window: [230, 280], key_window: [250, 300] }],
+    ["means of four by four", 270, 271, {}],
+    ["maxima of four by four", 271, 270, { pooled: "max" }],
+    ["a side pooled and the other not", 3, 340, {}],
+    ["the same by its maxima", 340, 3, { pooled: "max" }],
+    [
+      "the end, where a cell is cut off",
+      301,
+      301,
+      { query_window: [9, 301], key_window: [1, 301] },
+    ],
+  ] as [string, number, number, Partial<MatrixState>][])(
+    "is %s",
+    async (_name, numQueries, numKeys, state) => {
+      const matrix = random(numQueries, numKeys);
+      const { source } = served(matrix);
+      const tiles = new Tiles(source);
+      const now = plan(numQueries, numKeys, state, {}, { width: 90, height: 70 });
+      await tiles.load(tilesOf(now), new AbortController().signal, () => undefined);
+      const grid = composeGrid(now, tiles);
+      expect([grid.missing, grid.fine]).toEqual([0, true]);
+      const cells = expected(now, matrix);
+      expect(grid.values.length).toBe(cells.length);
+      cells.forEach((cell, i) => {
+        expect(Math.abs((grid.values[i] as number) - cell)).toBeLessThan(1e-6);
+      });
+    },
+  );
+
+  it("is coarser where finer tiles have not come, and never blank", async () => {
+    const matrix = random(1200, 1200);
+    const { source, asked } = served(matrix);
+    const tiles = new Tiles(source);
+    const signal = new AbortController().signal;
+    const far = plan(1200);
+    await tiles.load(tilesOf(far), signal, () => undefined);
+    const near = plan(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
+    const before = composeGrid(near, tiles);
+    expect([before.missing, before.fine]).toEqual([0, false]);
+    // Cell by cell what the coarser cell says that it lies in.
+    const coarse = composeGrid(far, tiles);
+    const at = (row: number, column: number): number => row * coarse.columns + column;
+    expect(before.values[0]).toBe(coarse.values[at(100, 100)]);
+    expect(before.values[101]).toBe(coarse.values[at(100, 100)]);
+    expect(before.values[102]).toBe(coarse.values[at(100, 101)]);
+    const count = asked.length;
+    await tiles.load(tilesOf(near), signal, () => undefined);
+    expect(composeGrid(near, tiles).fine).toBe(true);
+    expect(asked.slice(count).every(({ level }) => level === 0)).toBe(true);
+    expect(asked.length - count).toBe(4);
+    // Nothing is asked for twice.
+    await tiles.load(tilesOf(far), signal, () => undefined);
+    expect(asked.length - count).toBe(4);
+  });
+
+  it("says which cells are not known", () => {
+    const grid = composeGrid(plan(300), new Tiles(served(random(2, 2)).source));
+    expect(grid.missing).toBe(300 * 300);
+    expect(Number.isNaN(grid.values[5])).toBe(true);
+  });
+});
+
+describe("the layout", () => {
+  const measure = (text: string): number => text.length * 7;
+  const laid = (numQueries: number, numKeys = numQueries, width = 1000, more = {}) =>
+    layOut({
+      place: place(numQueries, numKeys),
+      state: { ...MATRIX_DEFAULTS, ...more },
+      width,
+      mostHeight: 640,
+      ratio: 1,
+      below: false,
+      beside: false,
+      measure,
+    });
+
+  it.each([1, 2, 16, 64, 71, 72, 256, 1000])("fits %i tokens into every width", (count) => {
+    for (const width of [240, 420, 700, 1100]) {
+      const layout = laid(count, count, width);
+      expect(layout.left).toBeGreaterThanOrEqual(0);
+      expect(layout.left + layout.cellsWidth).toBeLessThanOrEqual(Math.max(width, 240));
+      expect(layout.cellsWidth).toBe(layout.plan.columns.cells * layout.plan.columns.cell);
+    }
+  });
+
+  it("labels tokens where they fit, and else tells positions", () => {
+    expect(laid(16).queryLabels.tokens).toBe(true);
+    expect(laid(16).keyLabels.slope).toBe("level");
+    expect(laid(24).keyLabels.slope).toBe("level");
+    expect(laid(64).queryLabels.tokens).toBe(true);
+    expect(laid(64).keyLabels.slope).toBe("upright");
+    expect(laid(256).queryLabels.tokens).toBe(false);
+  });
+
+  it("does not move cells when a token is pinned", () => {
+    const without = laid(64);
+    const place_ = place(64);
+    const both = layOut({
+      place: place_,
+      state: MATRIX_DEFAULTS,
+      width: 1000,
+      mostHeight: 640,
+      ratio: 1,
+      below: true,
+      beside: true,
+      measure,
+    });
+    expect([both.left, both.top, both.cellsWidth]).toEqual([
+      without.left,
+      without.top,
+      without.cellsWidth,
+    ]);
+    expect(both.barsBeside).toBeGreaterThan(0);
+  });
+
+  it("finds the cell under a point, or the label beside it", () => {
+    const layout = laid(16);
+    const { left, top } = layout;
+    expect(cellAt(layout, left + 1, top + 1)).toEqual({ row: 0, column: 0 });
+    expect(cellAt(layout, left + 85, top + 45)).toEqual({ row: 1, column: 2 });
+    expect(cellAt(layout, left - 10, top + 45)).toEqual({ row: 1, column: null });
+    expect(cellAt(layout, left + 85, top - 8)).toEqual({ row: null, column: 2 });
+    expect(cellAt(layout, left - 10, top - 8)).toBeNull();
+    expect(cellAt(layout, left + 2000, top + 5)).toBeNull();
+  });
+
+  it("has round positions far enough from each other", () => {
+    expect(ticks([0, 1000], 0.5, 26)).toEqual([0, 100, 200, 300, 400, 500, 600, 700, 800, 900]);
+    expect(ticks([333, 360], 8, 26)).toEqual([335, 340, 345, 350, 355]);
+    expect(ticks([5, 7], 100, 26)).toEqual([5, 6]);
+  });
+
+  it("draws the border of two texts between them, wherever special tokens stand", () => {
+    expect(borders(tokens(8, [null, 0, 0, null, 1, 1, 1, null]), [0, 8])).toEqual([4]);
+    expect(borders(tokens(4, [0, 0, 1, 1]), [0, 4])).toEqual([2]);
+    expect(borders(tokens(4, [0, 0, 1, 1]), [2, 4])).toEqual([]);
+    expect(borders(tokens(3), [0, 3])).toEqual([]);
+  });
+});
+
+describe("a pair of long texts", () => {
+  const sequence = Array.from({ length: 1801 }, (_, i) => (i < 703 ? 0 : 1));
+  const pair = plan(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
+
+  it("has cells that say all tokens that they stand for, also those of the other text", () => {
+    const each = 2 ** pair.rows.level;
+    expect(each).toBeGreaterThan(1);
+    // The last token of A is 702, the first of B 703.
+    const last = tokensOf(pair.rows, pair.rows.cells - 1);
+    expect(last[1] - last[0]).toBe(each);
+    expect(last[0]).toBeLessThanOrEqual(702);
+    expect(last[1]).toBeGreaterThan(703);
+    const first = tokensOf(pair.columns, 0);
+    expect(first[0]).toBeLessThan(703);
+    expect(first[1] - first[0]).toBe(2 ** pair.columns.level);
+  });
+
+  it("ends at its last token where every cell is one", () => {
+    const near = plan(
+      1801,
+      1801,
+      { pair: "a-b", query_window: [690, 720], key_window: [690, 720] },
+      { query_tokens: tokens(1801, sequence) },
+    );
+    expect(near.rows.window).toEqual([690, 703]);
+    expect(near.columns.window).toEqual([703, 720]);
+  });
+});

@@ -1,0 +1,237 @@
+import { signal } from "@preact/signals";
+import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type {
+  BlockRequest,
+  Carrier,
+  Connection,
+  StackDescription,
+  TileRequest,
+} from "../../../src/client/source";
+import { Source } from "../../../src/client/source";
+import type { ViewContext } from "../../../src/ui/define-view";
+import { PALETTES, type ThemeName } from "../../../src/ui/palette";
+import { makeRecordModel, type RecordState } from "../../../src/ui/record";
+import { assign, makeSignals, type Signals } from "../../../src/ui/state";
+import { coverage } from "../../../src/views/matrix/captions";
+import { cellsCsv, scaleNumbers } from "../../../src/views/matrix/figure";
+import type { Picture } from "../../../src/views/matrix/marks";
+import { hintOf } from "../../../src/views/matrix/plot";
+import { MATRIX_DEFAULTS, type MatrixState } from "../../../src/views/matrix/state";
+import { type MatrixModel, makeMatrixModel } from "../../../src/views/matrix/store";
+
+const COUNT = 6;
+const EXACT = Math.fround(0.12345);
+
+/** A kernel that answers when it is told to: tiles to one part in 255, blocks as they are. */
+class Kernel implements Carrier {
+  readonly makesPages = false;
+  readonly asked: [string, object][] = [];
+  /** What waits for an answer, oldest first. */
+  readonly waiting: (() => void)[] = [];
+  held = false;
+  failing = false;
+
+  retry(): void {}
+
+  watch(listener: (connection: Connection) => void): void {
+    listener("ready");
+  }
+
+  async ask(name: string, args: object, ended?: AbortSignal) {
+    this.asked.push([name, args]);
+    if (this.held && name !== "describe") {
+      await new Promise<void>((resolve, reject) => {
+        this.waiting.push(resolve);
+        ended?.addEventListener("abort", () => reject(new DOMException("given up", "AbortError")));
+      });
+    }
+    if (this.failing && name === "tile") throw new Error("The weights are gone.");
+    if (name === "describe")
+      return { header: { model: "m", notes: [], stacks: [stack] }, data: null };
+    const uint8 = { encoding: "uint8-sqrt", maximum: 1, error: 0.00392 };
+    if (name === "tile") {
+      const { layer } = args as TileRequest;
+      // Each layer's weights are all the same, so that it shows which is drawn.
+      const data = new Uint8Array(COUNT * COUNT).fill(90 + layer);
+      return { header: { ...uint8, shape: [1, COUNT, COUNT] }, data };
+    }
+    if (name === "maps") {
+      const data = new Uint8Array(2 * COUNT * COUNT).fill(90);
+      return { header: { ...uint8, shape: [2, COUNT, COUNT] }, data };
+    }
+    const { heads, rows, columns } = args as BlockRequest;
+    const shape = [heads.length, rows[1] - rows[0], columns[1] - columns[0]];
+    const values = shape.reduce((product, each) => product * each, 1);
+    const header = { shape, encoding: "float32", maximum: 1, error: 0 };
+    return { header, data: new Float32Array(values).fill(EXACT) };
+  }
+
+  of(name: string): object[] {
+    return this.asked.filter(([each]) => each === name).map(([, args]) => args);
+  }
+}
+
+const stack: StackDescription = {
+  name: "self",
+  layers: [0, 5],
+  heads_per_layer: [2, 2],
+  query_tokens: {
+    text: ["a", "b", "c", "d", "e", "f"],
+    special: [],
+    sequence: [0, 0, 0, 0, 0, 0],
+  },
+  key_tokens: null,
+  normalized: true,
+  maximum: 1,
+  causal: false,
+  vectors: false,
+  patterns: [],
+};
+
+let kernel: Kernel;
+let state: Signals<MatrixState>;
+let model: MatrixModel;
+let context: ViewContext<MatrixState>;
+const controller = new AbortController();
+
+async function settled(): Promise<void> {
+  await vi.waitFor(() => expect(model.current.value).toBe(true));
+}
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+  kernel = new Kernel();
+  state = makeSignals<MatrixState>({ ...MATRIX_DEFAULTS, stack: "self", heads: [1] });
+  const source = new Source(kernel);
+  const common = state as unknown as Signals<RecordState>;
+  context = {
+    root: document.createElement("div"),
+    source,
+    state,
+    common,
+    record: makeRecordModel(source, common, controller.signal),
+    palette: signal(PALETTES.light),
+    theme: signal<ThemeName>("light"),
+    width: signal(900),
+    embedded: false,
+    setDrawn: () => undefined,
+    ended: controller.signal,
+  };
+  model = makeMatrixModel(context);
+});
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
+
+const drawn = (): number => model.picture.value?.grid.values[0] as number;
+const code = (value: number): number => (value / 255) ** 2;
+
+describe("a live matrix", () => {
+  it("asks for tiles, and for no block until something is pinned", async () => {
+    await settled();
+    expect(kernel.of("tile")).toHaveLength(1);
+    expect(kernel.of("block")).toHaveLength(0);
+    expect(drawn()).toBeCloseTo(code(90), 6);
+  });
+
+  it("keeps what is drawn until what comes next is there", async () => {
+    await settled();
+    kernel.held = true;
+    assign(state, { layer: 5 });
+    expect(model.current.value).toBe(false);
+    expect(drawn()).toBeCloseTo(code(90), 6);
+    expect(model.picture.value?.layout.plan.layer).toBe(0);
+    await vi.waitFor(() => expect(kernel.waiting.length).toBeGreaterThan(0));
+    for (const answer of kernel.waiting) answer();
+    await settled();
+    expect(drawn()).toBeCloseTo(code(95), 6);
+    expect(model.picture.value?.layout.plan.layer).toBe(5);
+  });
+
+  it("takes a pin's weights as the record has them, and says so", async () => {
+    await settled();
+    assign(state, { token: 2, key: 3 });
+    await settled();
+    expect(model.picture.value?.row?.values[3]).toBe(EXACT);
+    expect(model.picture.value?.column?.values[2]).toBe(EXACT);
+    const said = model.said.value;
+    expect(said && coverage(said, { scale: "linear", end: 1, live: true })).toContain(
+      "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
+    );
+    // Not drawn anew because of a pin.
+    expect(kernel.of("tile")).toHaveLength(1);
+  });
+
+  it("tells an exact weight of the cell that is pointed at", async () => {
+    await settled();
+    const exact = await model.weight(1, 2, new AbortController().signal);
+    expect(exact).toEqual({ weight: EXACT, error: 0 });
+    const picture = model.picture.value as Picture;
+    const at = { row: 1, column: 2 };
+    expect(hintOf(picture, at, exact)).toEqual({
+      title: "“b” (1) → “c” (2)",
+      rows: [{ color: "", text: "weight  0.12345, exact", meant: true }],
+    });
+    expect(hintOf(picture, at, null).rows[0]?.text).toBe("weight  0.125 ± 0.004");
+    expect(hintOf(picture, { row: 1, column: null }, null).title).toBe("“b”, query 1");
+  });
+
+  it("means several heads, in one tile", async () => {
+    await settled();
+    assign(state, { heads: [] });
+    await settled();
+    expect(kernel.of("tile").slice(1)).toEqual([
+      expect.objectContaining({ heads: [0, 1], level: 0, pooled: "mean" }),
+    ]);
+  });
+
+  it("says what went wrong, and asks again", async () => {
+    await settled();
+    kernel.failing = true;
+    assign(state, { layer: 5 });
+    await vi.waitFor(() => expect(context.record.error.value).toBe("The weights are gone."));
+    expect(drawn()).toBeCloseTo(code(90), 6);
+    kernel.failing = false;
+    context.record.retry();
+    await settled();
+    expect(drawn()).toBeCloseTo(code(95), 6);
+    expect(context.record.error.value).toBeNull();
+  });
+
+  it("ends its scale at a round number, or at the whole where that is asked for", async () => {
+    await settled();
+    const numbers = (): string[] =>
+      scaleNumbers(model.picture.value as Picture).map(([, text]) => text);
+    expect(numbers()).toEqual(["0", "0.1", "0.2"]);
+    model.scaling.value = "whole";
+    expect(numbers()).toEqual(["0", "0.5", "1"]);
+    assign(state, { color_scale: "log" });
+    expect(numbers()).toEqual(["≤0.0001", "0.01", "1"]);
+  });
+
+  it("gives the cells in sight as a table", async () => {
+    assign(state, { query_window: [1, 2], key_window: [0, 2] });
+    await settled();
+    expect(cellsCsv(model.picture.value as Picture).split("\r\n")).toEqual([
+      "stack,layer,heads,query,query_token,key,key_token,weight,largest_error",
+      '"self",0,"1",1,"b",0,"a",0.1246,0.004',
+      '"self",0,"1",1,"b",1,"b",0.1246,0.004',
+    ]);
+  });
+
+  it("zooms, pans and comes back by its functions", async () => {
+    await settled();
+    assign(state, { query_window: [1, 3], key_window: [1, 3] });
+    model.pan(2, -5);
+    expect([state.query_window.value, state.key_window.value]).toEqual([
+      [3, 5],
+      [0, 2],
+    ]);
+    model.show("query", 0);
+    expect(state.query_window.value).toEqual([0, 2]);
+    expect(model.cursor.value).toEqual({ query: 0, key: 0 });
+    model.zoom(false);
+    expect([state.query_window.value, state.key_window.value]).toEqual([null, null]);
+  });
+});

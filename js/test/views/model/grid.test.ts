@@ -1,0 +1,218 @@
+import { describe, expect, it } from "vitest";
+import type { StackDescription } from "../../../src/client/source";
+import { covered, strongest } from "../../../src/views/model/maps";
+import { cellsOfPixels, heatMark, lineMarks, paintHeat } from "../../../src/views/model/marks";
+import {
+  byLayer,
+  CHUNK,
+  galleryGrid,
+  layerGrid,
+  layOut,
+  offeredHeads,
+  rankedCells,
+  sightOf,
+  stepCell,
+} from "../../../src/views/model/state";
+
+function stackOf(heads: Record<number, number>): StackDescription {
+  return {
+    name: "self",
+    layers: Object.keys(heads).map(Number),
+    heads_per_layer: Object.values(heads),
+    query_tokens: { text: ["a", "b"], special: [], sequence: [0, 0] },
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: false,
+    vectors: false,
+    patterns: [],
+  };
+}
+
+const ragged = stackOf({ 0: 3, 2: 1, 7: 2 });
+
+describe("which heads stand where", () => {
+  it("keeps the model's own numbers, and leaves gaps where a layer has no such head", () => {
+    const grid = layerGrid(ragged, offeredHeads(ragged, null));
+    expect(grid.columns).toEqual([0, 1, 2]);
+    const seen = grid.rows.map((row) => row.map((cell) => cell && [cell.layer, cell.head]));
+    expect(seen).toEqual([
+      [
+        [0, 0],
+        [0, 1],
+        [0, 2],
+      ],
+      [[2, 0], null, null],
+      [[7, 0], [7, 1], null],
+    ]);
+    expect([grid.shown, grid.offered, grid.all]).toEqual([6, 6, 6]);
+  });
+
+  it("offers the heads that are included, everywhere or by layer", () => {
+    expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
+    expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
+    const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
+    // Columns of heads that nobody asked for are not there, nor are rows without any.
+    expect(grid.columns).toEqual([0, 2]);
+    expect(grid.rows).toHaveLength(2);
+    expect([grid.offered, grid.all]).toEqual([2, 6]);
+  });
+
+  it("ranks heads of all layers by score, those without one last", () => {
+    const scores = [[0.5, null, 0.9], [0.7], [0.5, 0.1]];
+    const offered = offeredHeads(ragged, null);
+    const all = rankedCells(ragged, offered, scores, null);
+    expect(all.map((cell) => [cell.layer, cell.head])).toEqual([
+      [0, 2],
+      [2, 0],
+      [0, 0],
+      [7, 0],
+      [7, 1],
+      [0, 1],
+    ]);
+    const some = rankedCells(ragged, offered, scores, 0.5);
+    expect(some.map((cell) => cell.score)).toEqual([0.9, 0.7, 0.5, 0.5]);
+    const grid = galleryGrid(ragged, offered, some, "induction", 3);
+    expect(grid.rows.map((row) => row.length)).toEqual([3, 3]);
+    expect([grid.columns, grid.shown, grid.offered]).toEqual([null, 4, 6]);
+  });
+
+  it("walks to neighbours, over gaps, and no further than the last", () => {
+    const grid = layerGrid(ragged, offeredHeads(ragged, null));
+    expect(stepCell(grid, { row: 0, column: 2 }, 1, 0)).toEqual({ row: 1, column: 0 });
+    expect(stepCell(grid, { row: 1, column: 0 }, 0, 1)).toEqual({ row: 1, column: 0 });
+    expect(stepCell(grid, { row: 0, column: 0 }, -1, 0)).toEqual({ row: 0, column: 0 });
+    expect(stepCell(grid, { row: 0, column: 0 }, 99, 0)).toEqual({ row: 2, column: 0 });
+    expect(stepCell(grid, { row: 0, column: 0 }, 0, Number.MAX_SAFE_INTEGER)).toEqual({
+      row: 0,
+      column: 2,
+    });
+    // A head that was left out between two others is stepped over.
+    const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
+    expect(stepCell(gap, { row: 0, column: 0 }, 0, 1)).toEqual({ row: 0, column: 2 });
+  });
+
+  it("asks by layer", () => {
+    const cells = [{ layer: 3, head: 1 }, null, { layer: 0, head: 2 }, { layer: 3, head: 0 }];
+    expect(byLayer(cells)).toEqual([
+      [3, [0, 1]],
+      [0, [2]],
+    ]);
+  });
+});
+
+describe("the layout", () => {
+  const options = { gallery: false, mostHeight: 600, size: "fit", longest: 64 } as const;
+
+  it("fits the width as long as thumbnails stay large enough", () => {
+    for (const [columns, width] of [
+      [4, 1000],
+      [12, 1000],
+      [32, 1050],
+      [12, 500],
+    ] as const) {
+      const layout = layOut({ ...options, columns, rows: 6, width });
+      expect(layout.width).toBeLessThanOrEqual(width);
+      expect(layout.cell).toBeGreaterThanOrEqual(24);
+    }
+  });
+
+  it("fits every width, also where a thumbnail's size changes the gap beside it", () => {
+    for (let width = 400; width < 800; width++) {
+      const layout = layOut({ ...options, columns: 4, rows: 2, width, longest: 25 });
+      expect(layout.width).toBeLessThanOrEqual(width);
+    }
+  });
+
+  it("scrolls in its own box where they would be smaller", () => {
+    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
+    expect(layout.cell).toBe(24);
+    expect(layout.width).toBeGreaterThan(1000);
+    expect(layout.boxWidth).toBeLessThanOrEqual(1000);
+    expect(layout.boxHeight).toBeLessThanOrEqual(600);
+  });
+
+  it("gives every cell of a small matrix as many pixels as the next", () => {
+    const layout = layOut({ ...options, columns: 12, rows: 6, width: 1000, longest: 16 });
+    expect(layout.cell % 16).toBe(0);
+  });
+
+  it("knows what is in sight, and one row more", () => {
+    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
+    const seen = Math.ceil((layout.boxHeight - layout.top) / layout.down);
+    expect(sightOf(layout, 64, { x: 0, y: 0 })).toEqual({ rows: [0, seen + 1], chunks: [0, 3] });
+    const far = sightOf(layout, 64, { x: 16 * 27 * 2, y: 40 * layout.down });
+    expect(far.rows[0]).toBe(39);
+    expect(far.rows[1]).toBeLessThanOrEqual(64);
+    expect(far.chunks).toEqual([2, 64 / CHUNK]);
+  });
+});
+
+const map = (values: number[], rows: number, columns: number) => ({
+  values: Float32Array.from(values),
+  rows,
+  columns,
+  maximum: 1,
+  error: 0,
+});
+
+describe("thumbnails", () => {
+  it("lose no cell where there are fewer pixels than cells", () => {
+    for (const [count, pixels] of [
+      [32, 26],
+      [64, 24],
+      [7, 5],
+      [3, 9],
+      [1, 4],
+    ] as const) {
+      const seen = new Set<number>();
+      for (const [first, last] of cellsOfPixels(count, pixels))
+        for (let cell = first; cell <= last; cell++) seen.add(cell);
+      expect([...seen].sort((a, b) => a - b)).toEqual(Array.from({ length: count }, (_, i) => i));
+    }
+  });
+
+  it("show a lone strong weight however small they are", () => {
+    for (let at = 0; at < 40; at++) {
+      const values = new Array(40).fill(0);
+      values[at] = 1;
+      const pixels = new Uint8ClampedArray(24 * 24 * 4);
+      paintHeat(pixels, 24, map(values, 1, 40), { x: 0, y: 0, side: 24 }, "#102030");
+      const opacities = pixels.filter((_, i) => i % 4 === 3);
+      expect(Math.max(...opacities)).toBe(255);
+    }
+  });
+
+  it("have ink by the root of the weight", () => {
+    const mark = heatMark(map([0, 0.25, 1, 0.04], 2, 2), { x: 0, y: 0, side: 2 }, "#102030");
+    expect([...mark.pixels.slice(4, 8)]).toEqual([16, 32, 48, 128]);
+    expect([3, 7, 11, 15].map((i) => mark.pixels[i])).toEqual([0, 128, 255, 51]);
+  });
+
+  it("draw a line from each query to the key that it attends to", () => {
+    const square = { x: 100, y: 0, side: 48 };
+    const [mark] = lineMarks([[map([0, 1, 0.5, 0.01], 2, 2), square]], "#102030");
+    if (mark?.kind !== "curves") throw new Error("lines are curves");
+    // The strongest first; what is too faint to be seen is not drawn.
+    expect(mark.count).toBe(2);
+    expect([...mark.opacity]).toEqual([1, 0.5]);
+    expect(mark.y0[0]).toBeLessThan(mark.y1[0] as number);
+    expect(mark.y0[1]).toBeGreaterThan(mark.y1[1] as number);
+    for (let i = 0; i < 2; i++) {
+      expect(mark.x0[i]).toBeGreaterThanOrEqual(100);
+      expect(mark.x1[i]).toBeLessThanOrEqual(148);
+    }
+  });
+
+  it("know their strongest weight, and what a pooled cell covers", () => {
+    expect(strongest(map([0.1, 0.2, 0.7, 0.7], 2, 2))).toEqual({
+      row: 1,
+      column: 0,
+      weight: expect.closeTo(0.7),
+    });
+    expect(strongest(map([0, 0], 1, 2))).toBeNull();
+    // As the kernel pools: cell a of r covers floor(a n / r) to before floor((a + 1) n / r).
+    expect(covered(1, 3, [0, 8])).toEqual([2, 5]);
+    expect(covered(2, 3, [10, 18])).toEqual([15, 18]);
+  });
+});

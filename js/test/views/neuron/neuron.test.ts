@@ -1,0 +1,500 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import type { RowHeader, Vectors } from "../../../src/client/requests/vectors";
+import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
+import type { StackDescription } from "../../../src/client/source";
+import type { RectMark, TextMark } from "../../../src/draw/marks";
+import { PALETTES } from "../../../src/ui/palette";
+import type { Place } from "../../../src/ui/record";
+import {
+  additionOf,
+  cellInWords,
+  othersInWords,
+  rowInWords,
+  type Said,
+  scaleInWords,
+  sentenceOf,
+  signed,
+  subtitleOf,
+  summaryOf,
+} from "../../../src/views/neuron/captions";
+import { neuronCsv } from "../../../src/views/neuron/figure";
+import { layOut, partAt, stripWidth } from "../../../src/views/neuron/layout";
+import { backMarks, cutToken, type Picture } from "../../../src/views/neuron/marks";
+import {
+  dimensionsOf,
+  scaleOf,
+  sharesOf,
+  tableOf,
+  weightElsewhere,
+} from "../../../src/views/neuron/rows";
+import { questionOf, tokenOf, windowAround } from "../../../src/views/neuron/state";
+import { columnsOf, linesOf } from "../../../src/views/neuron/store";
+
+const HEADER: RowHeader = {
+  scale: 0.5,
+  softcap: null,
+  has_bias: false,
+  sink: null,
+  log_sum_exp: Math.log(Math.exp(1) + Math.exp(-2)),
+  head: 1,
+  num_heads: 2,
+  key_head: 1,
+  num_key_heads: 2,
+  num_allowed: 2,
+  strongest: [
+    [0, 0.9526],
+    [1, 0.0474],
+  ],
+  error: 0,
+  logit_error: 0,
+};
+
+/** q = (1, 2, -1, 0); keys (2, 1, 2, 5), (-2, -1, 0, 1) and a third that is masked. */
+function vectors(header: Partial<RowHeader> = {}, more: Partial<Vectors> = {}): Vectors {
+  return {
+    header: { ...HEADER, ...header },
+    keys: [0, 3],
+    headDim: 4,
+    query: Float32Array.of(1, 2, -1, 0),
+    keyVectors: Float32Array.of(2, 1, 2, 5, -2, -1, 0, 1, 9, 9, 9, 9),
+    bias: new Float32Array(3),
+    allowed: Float32Array.of(1, 1, 0),
+    logits: Float32Array.of(1, -2, Number.NEGATIVE_INFINITY),
+    weights: Float32Array.of(0.9526, 0.0474, 0),
+    weightInRange: 1,
+    ...more,
+  };
+}
+
+function placeOf(text: string[], more: Partial<Place> = {}): Place {
+  const tokens = { text, special: [], sequence: text.map(() => 0) };
+  const stack: StackDescription = {
+    name: "self",
+    layers: [3],
+    heads_per_layer: [2],
+    query_tokens: tokens,
+    key_tokens: null,
+    normalized: true,
+    maximum: 1,
+    causal: true,
+    vectors: true,
+    patterns: [],
+  };
+  return {
+    stack,
+    queries: tokens,
+    keys: tokens,
+    layer: 3,
+    numHeads: 2,
+    kept: [0, 1],
+    chosen: [1],
+    absent: [],
+    heads: [1],
+    token: 1,
+    key: null,
+    ...more,
+  };
+}
+
+const TEXTS = ["one", "two", "three"];
+
+function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): Said {
+  const table = tableOf(of, key);
+  return {
+    place: placeOf(TEXTS),
+    table,
+    dimensions: dimensionsOf(table, true, count),
+    sorted: true,
+  };
+}
+
+function pictureOf(of: Vectors, width: number, everyDimension = false): Picture {
+  const table = tableOf(of, null);
+  const texts = table.rows.map((row) => `t${row.key}`);
+  const measure = (text: string): number => text.length * 8;
+  const layout = layOut({
+    width,
+    headDim: of.headDim,
+    keyTexts: texts,
+    queryText: "two",
+    lines: linesOf(of, texts.length),
+    columns: columnsOf(of),
+    everyDimension,
+    measure,
+  });
+  return {
+    layout,
+    palette: PALETTES.light,
+    table,
+    dimensions: dimensionsOf(table, true, layout.count),
+    answer: null,
+    queryText: "two",
+    keyTexts: texts,
+    special: new Set(),
+    measure,
+  };
+}
+
+/** Many keys of random vectors. */
+function many(numKeys: number, headDim: number): Vectors {
+  const wave = (length: number, by: number): Float32Array =>
+    Float32Array.from({ length }, (_, i) => Math.sin(by * i + 1) * 2);
+  return vectors(
+    {},
+    {
+      keys: [0, numKeys],
+      headDim,
+      query: wave(headDim, 1.7),
+      keyVectors: wave(headDim * numKeys, 2.3),
+      bias: new Float32Array(numKeys),
+      allowed: new Float32Array(numKeys).fill(1),
+      logits: new Float32Array(numKeys),
+      weights: new Float32Array(numKeys).fill(1 / numKeys),
+    },
+  );
+}
+
+describe("rows", () => {
+  it("have cells q x k x scale that add up", () => {
+    const { rows, highlighted } = tableOf(vectors(), null);
+    // By hand: (1*2, 2*1, -1*2, 0*5) / 2 and (1*-2, 2*-1, 0, 0) / 2.
+    expect([...(rows[0]?.cells ?? [])]).toEqual([1, 1, -1, 0]);
+    expect([...(rows[1]?.cells ?? [])].map((cell) => cell + 0)).toEqual([-1, -1, 0, 0]);
+    expect(rows.map((row) => row.sum).slice(0, 2)).toEqual([1, -2]);
+    expect(highlighted).toBe(0);
+  });
+
+  it("cap their sum, and never highlight a masked key that nobody pinned", () => {
+    const { rows } = tableOf(vectors({ softcap: 2 }), null);
+    expect(rows[0]?.capped).toBeCloseTo(2 * Math.tanh(0.5), 12);
+    expect(tableOf(vectors(), 2).highlighted).toBe(2);
+    const masked = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
+    expect(tableOf(masked, null).highlighted).toBeNull();
+  });
+
+  it("share out sizes, not values", () => {
+    expect([...sharesOf(Float64Array.of(3, -1, 0))]).toEqual([0.75, 0.25, 0]);
+    expect([...sharesOf(Float64Array.of(0, 0))]).toEqual([0, 0]);
+  });
+
+  it("keep the largest shares, and their order where it is not sorted", () => {
+    const table = tableOf(vectors({}, { query: Float32Array.of(1, 2, -4, 3) }), 0);
+    // |cells| = 1, 1, 4, 7.5
+    expect(dimensionsOf(table, true, 4).shown).toEqual([3, 2, 0, 1]);
+    expect(dimensionsOf(table, true, 2)).toEqual({ shown: [3, 2], others: [0, 1] });
+    expect(dimensionsOf(table, false, 2)).toEqual({ shown: [2, 3], others: [0, 1] });
+  });
+
+  it("colour nearly all numbers within the range, and say when some lie beyond", () => {
+    const numbers = Array.from({ length: 1000 }, (_, i) => i / 1000);
+    expect(scaleOf([...numbers, 50])).toEqual({ limit: 0.98, beyond: true });
+    expect(scaleOf([1, 1, 1])).toEqual({ limit: 1, beyond: false });
+    expect(scaleOf([0, 0])).toEqual({ limit: 1, beyond: false });
+    expect(scaleOf([...new Array(999).fill(0), 3])).toEqual({ limit: 3, beyond: false });
+    expect(scaleOf([0.00123])).toEqual({ limit: 0.0013, beyond: false });
+  });
+
+  it("know the weight that is elsewhere", () => {
+    const sink = { logit: 0, weight: 0.25 };
+    expect(weightElsewhere(vectors({ sink }, { weightInRange: 0.5 }))).toBeCloseTo(0.25);
+    expect(weightElsewhere(vectors({ log_sum_exp: null, num_allowed: 0 }))).toBe(0);
+  });
+});
+
+describe("what is asked for", () => {
+  it("is the last query that is not special, where none is pinned", () => {
+    const place = placeOf(TEXTS, { token: null });
+    expect(tokenOf(place)).toBe(2);
+    expect(tokenOf({ ...place, queries: { ...place.queries, special: [2] } })).toBe(1);
+    expect(tokenOf({ ...place, queries: { ...place.queries, special: [0, 1, 2] } })).toBe(2);
+    expect(tokenOf({ ...place, token: 0 })).toBe(0);
+  });
+
+  it("is a window of at most 64 keys, around the pinned one", () => {
+    expect(windowAround(5, 300)).toEqual([0, 64]);
+    expect(windowAround(150, 300)).toEqual([118, 182]);
+    expect(windowAround(299, 300)).toEqual([236, 300]);
+    const text = Array.from({ length: 300 }, (_, i) => `t${i}`);
+    expect(questionOf(placeOf(text), null)?.keys).toBeNull();
+    expect(questionOf(placeOf(text, { key: 150 }), null)?.keys).toEqual([118, 182]);
+    const moved = { stack: "self", key: 150, start: 64 };
+    expect(questionOf(placeOf(text, { key: 150 }), moved)?.keys).toEqual([64, 128]);
+    // It was moved while another key was pinned.
+    expect(questionOf(placeOf(text, { key: 20 }), moved)?.keys).toEqual([0, 64]);
+    expect(questionOf(placeOf(TEXTS), null)?.keys).toEqual([0, 3]);
+  });
+
+  it("is read from a message that begins anywhere", () => {
+    const numbers = [1, 2, 0.5, -1, 0, 1, -1, 0.25];
+    const message = new Uint8Array(3 + 4 * numbers.length);
+    numbers.forEach((value, i) => {
+      new DataView(message.buffer).setFloat32(3 + 4 * i, value, true);
+    });
+    const parts = [
+      { name: "query", shape: [2] },
+      { name: "keys", shape: [1, 2] },
+      ...["bias", "allowed", "logits", "weights"].map((name) => ({ name, shape: [1] })),
+    ];
+    const header = { ...HEADER, parts, weight_in_range: 0.25 };
+    const read = readVectors({ header, data: new DataView(message.buffer, 3) }, [7, 8]);
+    expect([...read.query, ...read.keyVectors]).toEqual([1, 2, 0.5, -1]);
+    expect([read.bias[0], read.allowed[0], read.logits[0], read.weights[0]]).toEqual([
+      0, 1, -1, 0.25,
+    ]);
+    const short = { header, data: new DataView(message.buffer, 3, 28) };
+    expect(() => readVectors(short, [7, 8])).toThrow(/7 numbers; its parts need 8/);
+    expect(() => readVectors({ header, data: null }, [7, 8])).toThrow(/without its data/);
+  });
+
+  it("is nothing where only weights are known", () => {
+    const place = placeOf(TEXTS);
+    expect(questionOf({ ...place, stack: { ...place.stack, vectors: false } }, null)).toBeNull();
+  });
+
+  it("is split by keys, and put together again", () => {
+    const request = {
+      stack: "self",
+      layer: 0,
+      head: 0,
+      token: 0,
+      keys: [10, 1010] as [number, number],
+    };
+    const parts = splitVectors(request, 256, 1_000_000);
+    expect(parts.map((part) => part.keys)).toEqual([
+      [10, 970],
+      [970, 1010],
+    ]);
+    const [first, second] = [vectors(), vectors({}, { keys: [3, 6], weightInRange: 0.5 })];
+    const whole = joinVectors([first, second]);
+    expect(whole.keys).toEqual([0, 6]);
+    expect(whole.weights).toHaveLength(6);
+    expect(whole.keyVectors).toHaveLength(24);
+    expect(whole.weightInRange).toBe(1.5);
+  });
+});
+
+describe("words", () => {
+  it("write numbers with their sign", () => {
+    expect(signed(3.829)).toBe("+3.83");
+    expect(signed(-1.384)).toBe("−1.38");
+    expect(signed(0)).toBe("+0.00");
+    expect(signed(-0.00123)).toBe("−0.001");
+    expect(signed(123.456)).toBe("+123.5");
+    expect(signed(-12345.6)).toBe("−12346");
+  });
+
+  it("name the scale as what it is", () => {
+    expect(scaleInWords(1 / Math.sqrt(32))).toBe(" / √32");
+    expect(scaleInWords(Math.fround(1 / Math.sqrt(80)))).toBe(" / √80");
+    expect(scaleInWords(0.125)).toBe(" / √64");
+    expect(scaleInWords(1)).toBe("");
+    expect(scaleInWords(0.3)).toBe(" × 0.3");
+  });
+
+  it("say what the highlighted key gets, and from where", () => {
+    expect(sentenceOf(saidOf())).toBe(
+      "“two” gives 0.95 of its attention to “one”: q·k / √4 = +1.00, dimensions 0, 1, 2 carry 100% of it (by size).",
+    );
+    expect(sentenceOf(saidOf(vectors(), 2))).toBe(
+      "“two” may not attend to “three”: the key is masked.",
+    );
+    const nothing = vectors({ num_allowed: 0 }, { allowed: new Float32Array(3) });
+    expect(sentenceOf(saidOf(nothing))).toBe(
+      "“two” attends to nothing: all of its keys are masked.",
+    );
+    const all = vectors({ softcap: 2, has_bias: true }, { bias: Float32Array.of(-0.5, 0, 0) });
+    expect(sentenceOf(saidOf(all))).toContain(
+      "q·k / √4 = +1.00, capped to +0.92, with a bias of −0.50 a logit of +1.00",
+    );
+  });
+
+  it("say what adds up, and what there is beside q and k", () => {
+    expect(additionOf(saidOf())).toContain(
+      "No bias, cap or sink in this layer. 1 of 3 keys are masked.",
+    );
+    const sink = { logit: 1.5, weight: 0.25 };
+    const said = additionOf(saidOf(vectors({ sink, softcap: 50, num_key_heads: 1, key_head: 0 })));
+    expect(said).toContain("50 × tanh(sum / 50)");
+    expect(said).toContain("The sink, a learned logit of +1.50, takes 0.25 of the row.");
+    expect(said).toContain("No bias in this layer.");
+    expect(said).toContain("key head 0 of 1, shared with head 0.");
+    expect(additionOf(saidOf(vectors(), null, 2))).toContain(
+      "The 2 dimensions with the largest share are shown, the other 2 are summed in the last cell.",
+    );
+    expect(additionOf(saidOf(vectors({ error: 0.00012, logit_error: 0.0031 })))).toContain(
+      "Weights exact to 0.0002, logits to 0.004.",
+    );
+    const sampled = saidOf(vectors({ error: 0.00012, logit_error: 0.0031, measured: 64 }));
+    expect(additionOf(sampled)).toContain(
+      "Largest error measured on 64 queries of each head: weights 0.0002, logits 0.004.",
+    );
+    expect(subtitleOf(sampled)).toMatch(/exact to 0\.0002, measured on 64 queries$/);
+  });
+
+  it("give a cell's numbers so that they can be checked", () => {
+    const { table, dimensions } = saidOf(vectors(), null, 2);
+    const row = table.rows[0];
+    if (!row) throw new Error("no row");
+    expect(cellInWords(table, row, 2)).toBe(
+      "dimension 2: q −1.00 × k +2.00 × 0.5 = −1.00, 33% of |cells|",
+    );
+    expect(othersInWords(row, dimensions.others)).toBe(
+      "other 2 dimensions: together −1.00, 33% of |cells|",
+    );
+    expect(rowInWords(table, row)).toEqual(["q·k / √4 = +1.00", "weight e^(+1.00 − 1.05) = 0.953"]);
+  });
+
+  it("sum up the place and the strongest keys", () => {
+    expect(summaryOf(saidOf())).toMatch(
+      /^self-attention\. Layer 3, head 1\. Query 1, “two”\. Strongest: “one” 0\.95; “two” 0\.05\./,
+    );
+  });
+});
+
+describe("the picture", () => {
+  it.each([8, 32, 64, 128, 256])("has room for %i dimensions at any width", (headDim) => {
+    for (const width of [330, 372, 700, 1052, 1600]) {
+      const { layout } = pictureOf(many(12, headDim), width);
+      expect(layout.width, `${width}`).toBeLessThanOrEqual(width);
+      expect(layout.cell).toBeGreaterThanOrEqual(2.5);
+      expect(layout.cellsLeft + stripWidth(layout)).toBeLessThanOrEqual(layout.width);
+      expect(layout.other === null).toBe(layout.count === headDim);
+      for (let i = 1; i < layout.lines.length; i++) {
+        const [before, line] = [layout.lines[i - 1], layout.lines[i]];
+        expect(line?.y).toBeGreaterThanOrEqual((before?.y ?? 0) + (before?.height ?? 0));
+      }
+      const whole = pictureOf(many(12, headDim), width, true).layout;
+      expect([whole.count, whole.other]).toEqual([headDim, null]);
+    }
+  });
+
+  it("has a cell for every number, its colour the sign and its strength the size", () => {
+    const picture = pictureOf(vectors(), 1000);
+    const cells = backMarks(picture).filter(
+      (mark): mark is RectMark => mark.kind === "rect" && mark.width === picture.layout.cell - 1,
+    );
+    // q, three keys, and the products of the two that are not masked, 4 numbers each.
+    expect(cells).toHaveLength(4 + 12 + 8);
+    const { positive, negative } = PALETTES.light;
+    const query = cells.slice(0, 4);
+    // Dimensions by their share for the first key: 0, 1 and 2 alike, and 3 last.
+    expect(query.map((cell) => cell.fill)).toEqual([positive, positive, negative, positive]);
+    const { limit } = picture.table.vectorScale;
+    [1, 2, 1, 0].forEach((size, i) => {
+      expect(query[i]?.opacity).toBeCloseTo(Math.min(1, size / limit), 6);
+    });
+  });
+
+  it("shows every number that leads to a weight, and says masked instead of zero", () => {
+    const texts = (of: Vectors, width = 1000): string[] =>
+      backMarks(pictureOf(of, width))
+        .filter((mark): mark is TextMark => mark.kind === "text")
+        .map((mark) => mark.text);
+    const plain = texts(vectors());
+    for (const text of ["sum", "softmax", "+1.00", "−2.00", "0.95", "0.05", "masked"]) {
+      expect(plain).toContain(text);
+    }
+    expect(plain).not.toContain("0.00");
+    const all = vectors(
+      { softcap: 2, has_bias: true, sink: { logit: 1.5, weight: 0.25 } },
+      { bias: Float32Array.of(-0.5, 0.25, 0) },
+    );
+    for (const text of ["sum", "capped", "+ bias", "= logit", "−0.50", "+0.25", "sink", "+1.50"]) {
+      expect(texts(all)).toContain(text);
+    }
+    // Where there is no room for columns the numbers stand as they add up.
+    expect(texts(all, 372)).toContain("+1.00 → +0.92 − 0.50 = +1.00");
+  });
+
+  it("knows what lies under the pointer", () => {
+    const { layout } = pictureOf(many(5, 256), 1000);
+    const line = layout.lines[2];
+    if (!line || !layout.other) throw new Error("no such line");
+    const y = line.cells.y + 1;
+    expect(partAt(layout, line.cells.x + 2.5 * layout.cell, y)).toEqual({
+      line: 2,
+      part: "cells",
+      column: 2,
+      others: false,
+    });
+    expect(partAt(layout, line.cells.x + layout.other.x + 1, y)?.others).toBe(true);
+    expect(partAt(layout, line.keys.x + 1, y)).toMatchObject({ part: "keys", column: 0 });
+    expect(partAt(layout, layout.query.x + 1, layout.query.y + 1)).toMatchObject({
+      line: null,
+      part: "query",
+      column: 0,
+    });
+    expect(partAt(layout, 5, y)).toMatchObject({ line: 2, part: "line", column: null });
+    expect(partAt(layout, 5, 1)).toBeNull();
+  });
+
+  it("keeps the numbers of a stacked line clear of its token", () => {
+    const bias = Float32Array.of(-0.03, -0.03, 0);
+    for (const header of [
+      {},
+      { softcap: 20 },
+      { has_bias: true },
+      { softcap: 20, has_bias: true },
+    ]) {
+      const of = vectors(header, { bias, logits: Float32Array.of(-11.6, -11.6, -1e9) });
+      const { layout } = pictureOf(of, 372);
+      expect(layout.stacked).toBe(true);
+      const numbers = backMarks(pictureOf(of, 372)).filter(
+        (mark): mark is TextMark =>
+          mark.kind === "text" && mark.align === "end" && mark.size === 12,
+      );
+      for (const { text, x } of numbers.filter((mark) => mark.font === "token")) {
+        // DejaVu Sans Mono, the widest of the faces, is 0.602 of its size wide.
+        expect(x - text.length * 12 * 0.602).toBeGreaterThan(layout.left + layout.tokenWidth);
+      }
+    }
+  });
+
+  it("cuts long tokens with a sign that they are cut", () => {
+    const measure = (text: string): number => Array.from(text).length * 8;
+    expect(cutToken("short", 60, measure)).toBe("short");
+    expect(cutToken("abcdefghij", 40, measure)).toBe("abcd…");
+    expect(cutToken("👩‍🔬".repeat(9), 24, measure)).toMatch(/…$/);
+  });
+});
+
+describe("the table of numbers", () => {
+  // Each is a little less than half a step of binary16 above 1, to which it is rounded.
+  const exact = 1 + 2 ** -11 - 2 ** -20;
+  const ones = Float32Array.of(1, 1, 1, 1);
+  const rowsOf = (header: Partial<RowHeader>): string[][] => {
+    const of = vectors(header, { query: ones, keyVectors: new Float32Array(12).fill(1) });
+    return neuronCsv(saidOf(of))
+      .split("\r\n")
+      .slice(1)
+      .map((line) => line.split(","));
+  };
+  const errors = (rows: string[][], quantity: string, key: string): number[] =>
+    rows
+      .filter((row) => row[7] === `"${quantity}"` && row[5] === key)
+      .map((row) => Number(row[13]));
+
+  it("says how far rounded queries and keys move a product and a sum", () => {
+    const rows = rowsOf({ error: 0.0001, logit_error: 0.002, softcap: 2 });
+    const moved = 0.5 * (exact ** 2 - 1);
+    for (const error of errors(rows, "product", "0")) expect(error).toBeGreaterThanOrEqual(moved);
+    expect(Math.max(...errors(rows, "product", "0"))).toBeLessThan(2.1 * moved);
+    // The logits' error was measured behind the cap, and not where a key is masked.
+    for (const key of ["0", "2"])
+      expect(errors(rows, "sum", key)[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(errors(rows, "capped", "2")[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(errors(rows, "capped", "0")).toEqual([0.002]);
+    expect(errors(rowsOf({ error: 0.0001, logit_error: 0.002 }), "sum", "0")).toEqual([0.002]);
+    // What was measured on some queries bounds no sum of another.
+    const sampled = { error: 0.0001, logit_error: 1e-9, measured: 64 };
+    expect(errors(rowsOf(sampled), "sum", "0")[0]).toBeGreaterThanOrEqual(4 * moved);
+    expect(neuronCsv(saidOf(vectors(sampled))).split("\r\n")[0]).toMatch(
+      /,"?largest_error_measured_on_64_queries"?$/,
+    );
+  });
+
+  it("knows no error of numbers that are carried as they are", () => {
+    for (const row of rowsOf({ softcap: 2 })) expect(row[13]).toBe("0");
+  });
+});

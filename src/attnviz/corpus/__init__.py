@@ -1,0 +1,1 @@
+"""Many texts of one model, as one object."""

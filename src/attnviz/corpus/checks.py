@@ -1,0 +1,231 @@
+"""Which records can be pooled as one corpus: those of one model, with queries and keys."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads
+from attnviz.record.merged import MergedWeights
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.spans import spans
+
+__all__ = [
+    "check_alike",
+    "checked_count",
+    "checked_records",
+    "stacks_with_vectors",
+    "whole_numbers",
+]
+
+
+def checked_count(name: str, given: Any, least: int) -> int:
+    """Read how many there are of something.
+
+    Parameters
+    ----------
+    name : str
+        The argument's, for errors.
+    given : int or None
+        As a caller gave it.
+    least : int
+        What None stands for.
+
+    Returns
+    -------
+    int
+
+    Raises
+    ------
+    TypeError
+        If it is no whole number.
+    """
+    if given is None:
+        return least
+    if isinstance(given, bool) or not hasattr(given, "__index__"):
+        raise TypeError(f"{name}={given!r} must be a whole number, such as {least}")
+    return operator.index(given)
+
+
+def whole_numbers(name: str, given: Any) -> tuple[int, ...]:
+    """Read a list of whole numbers.
+
+    Parameters
+    ----------
+    name : str
+        The argument's, for errors.
+    given : iterable of int
+        As a caller gave it.
+
+    Returns
+    -------
+    tuple of int
+
+    Raises
+    ------
+    TypeError
+        If it is something else.
+
+    Examples
+    --------
+    >>> whole_numbers("layers", range(3))
+    (0, 1, 2)
+    """
+    found = list(given) if hasattr(given, "__iter__") and not isinstance(given, str) else None
+    if found is None or any(
+        isinstance(each, bool) or not hasattr(each, "__index__") for each in found
+    ):
+        raise TypeError(f"{name}={given!r} must be a list of whole numbers, such as [0, 5]")
+    return tuple(map(operator.index, found))
+
+
+def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
+    """Read the records of a corpus.
+
+    Parameters
+    ----------
+    records : iterable of AttentionRecord
+        As a caller gave them.
+
+    Returns
+    -------
+    tuple of AttentionRecord
+
+    Raises
+    ------
+    TypeError
+        If they are something else.
+    ValueError
+        If there are none, or they are of different models.
+    """
+    if isinstance(records, AttentionRecord):
+        raise TypeError(
+            "records must be a list of records, one a text; got one record: put it in []"
+        )
+    if isinstance(records, str | Mapping) or not isinstance(records, Iterable):
+        raise TypeError(
+            f"records must be a list of AttentionRecord, one a text; got {type(records).__name__}. "
+            "For a model and texts use attnviz.extract_corpus(model, texts)"
+        )
+    found = tuple(records)
+    if not found:
+        raise ValueError("records is empty; a corpus needs at least one text")
+    for number, record in enumerate(found):
+        if not isinstance(record, AttentionRecord):
+            raise TypeError(
+                f"records[{number}] must be an AttentionRecord; got {type(record).__name__}"
+            )
+        if record.model != found[0].model:
+            raise ValueError(
+                f"records[{number}] is of {record.model or 'a model without a name'!r} and "
+                f"records[0] of {found[0].model or 'a model without a name'!r}; a corpus is of one "
+                "model: make one for each"
+            )
+    return found
+
+
+def stacks_with_vectors(
+    records: Sequence[AttentionRecord],
+) -> tuple[tuple[str, ...], list[str]]:
+    """Find the stacks whose queries and keys all records have.
+
+    Parameters
+    ----------
+    records : sequence of AttentionRecord
+        At least one.
+
+    Returns
+    -------
+    names : tuple of str
+        At least one, in the order of the records.
+    notes : list of str
+        What a reader must be told of the others.
+
+    Raises
+    ------
+    ValueError
+        If there is none: the records are of words, or only weights are known.
+    """
+    names = list(dict.fromkeys(name for record in records for name in record.stacks))
+    common, notes = [], []
+    for name in names:
+        without = sum(name not in record.stacks for record in records)
+        if without:
+            notes.append(
+                f"Stack {name!r} is left out: {without} of the {len(records)} texts have none."
+            )
+        elif all(record.stacks[name].has_vectors for record in records):
+            common.append(name)
+        else:
+            notes.append(f"Stack {name!r} is left out: of it only weights are known.")
+    if common:
+        return tuple(common), notes
+    merged = any(
+        isinstance(stack.attention(layer), MergedWeights)
+        for record in records
+        for stack in record.stacks.values()
+        for layer in stack.layers
+    )
+    if merged:
+        raise ValueError(
+            "records are merged into words, which have no queries and keys of their own; give the "
+            "records of the tokens, before merge_words()"
+        )
+    if all(set(record.stacks) == set(names) for record in records):
+        raise ValueError(
+            "records hold weights alone, and points are queries and keys; extract them from the "
+            "model with attnviz.extract_corpus, or use AttentionRecord.from_qk"
+        )
+    raise ValueError(
+        f"records have no stack in common with queries and keys; together they have "
+        f"{', '.join(map(repr, names))}: make a corpus for each kind of text"
+    )
+
+
+def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
+    """Refuse stacks of models that differ in layers, heads or the length of vectors.
+
+    Parameters
+    ----------
+    stacks : sequence of AttentionStack
+        One of each record, all with queries and keys.
+    name : str
+        The stack's name, for errors.
+
+    Raises
+    ------
+    ValueError
+        If they differ; says in what.
+    """
+    first = _shape(stacks[0])
+    for number, stack in enumerate(stacks):
+        shape = _shape(stack)
+        if shape == first:
+            continue
+        layer = next((each for each in first if shape.get(each) != first[each]), None)
+        if layer is None or layer not in shape:
+            difference = f"layers {spans(tuple(shape))} and {spans(tuple(first))}"
+        else:
+            (heads, kept, size), (others, other_kept, other_size) = shape[layer], first[layer]
+            difference = (
+                f"in layer {layer} heads {spans(kept)} of {heads} with head_dim {size}, and heads "
+                f"{spans(other_kept)} of {others} with head_dim {other_size}"
+            )
+        raise ValueError(
+            f"records[{number}] and records[0] differ in stack {name!r}: {difference}; a corpus is "
+            "of one model, extracted with the same layers= and heads="
+        )
+
+
+def _shape(stack: AttentionStack) -> dict[int, tuple[int, tuple[int, ...], int]]:
+    """By layer how many heads there are, which are kept, and the length of their vectors."""
+    found = {}
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        vectors = attention.base if isinstance(attention, KeptHeads) else attention
+        size = vectors.queries.shape[2] if isinstance(vectors, QueryKeyAttention) else 0
+        found[layer] = (attention.num_heads, stack.kept_heads(layer), size)
+    return found

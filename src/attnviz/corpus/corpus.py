@@ -1,0 +1,416 @@
+"""A corpus: many records of one model, pooled for the joint query-key embedding.
+
+Every head has the same points, the queries and keys of some of the tokens
+(`attnviz.corpus.points`); their vectors are gathered layer by layer when asked for, and nothing
+else is copied.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from attnviz.corpus.caveats import reservations_of
+from attnviz.corpus.checks import (
+    check_alike,
+    checked_count,
+    checked_records,
+    stacks_with_vectors,
+    whole_numbers,
+)
+from attnviz.corpus.columns import Column, Side, read_columns
+from attnviz.corpus.points import Points, checked_points, checked_seed, sampled_points
+from attnviz.corpus.titles import title_of
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import vectors_of_layer
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.spans import spans
+
+__all__ = ["Corpus", "LayerVectors"]
+
+
+@dataclass(frozen=True, eq=False)
+class LayerVectors:
+    """The vectors of a layer's points, as the model's attention received them.
+
+    Attributes
+    ----------
+    heads : tuple of int
+        The model's own numbers of the heads.
+    queries : Tensor
+        float32, (heads, num_queries, head_dim), in the main memory.
+    keys : Tensor
+        float32, (heads, num_keys, head_dim); heads of a group have the same.
+    """
+
+    heads: tuple[int, ...]
+    queries: torch.Tensor
+    keys: torch.Tensor
+
+
+class Corpus:
+    """Several records of one model, whose queries and keys are looked at together.
+
+    Parameters
+    ----------
+    records : sequence of AttentionRecord
+        One a text or image, with queries and keys.
+    points : int, default 10,000
+        How many queries and keys together may stand for all: whole texts in random order, as long
+        as they fit (`attnviz.corpus.points.sampled_points`).
+    seed : int, default 0
+        Of that order.
+    columns : mapping of str to values, optional
+        What is known of texts or tokens, to colour points by: for each name one value a text, one
+        sequence a text with a value for each of its tokens, or one value for each token of all
+        texts. Texts are categories, numbers a scale; None and NaN are unknown.
+    texts_in_all : int, optional
+        Of how many texts the records are a part; as many as there are records when left out.
+    places : sequence of int, optional
+        Which of those texts each record is of; ``0``, ``1``, ... when left out.
+    left_out : int, default 0
+        How many of those texts could not be read, empty or too long for the model.
+
+    Attributes
+    ----------
+    records : tuple of AttentionRecord
+    model : str
+        The model's name.
+    notes : list of str
+        What a reader of the pictures must be told: the notes of the records, and what was left out.
+    names : tuple of str
+        A title for each text: its first words, or "image 3", or "text 3".
+    stack_names : tuple of str
+        The stacks that all records have with queries and keys.
+    seed : int
+    texts_in_all : int
+    places : tuple of int
+    left_out : int
+
+    Raises
+    ------
+    TypeError
+        If an argument is of another kind.
+    ValueError
+        If there are no records, or they are of different models, or of words, or only weights are
+        known; if a column has another number of values.
+
+    Examples
+    --------
+    >>> corpus = Corpus(av.extract(model, texts), points=2_000)             # doctest: +SKIP
+    >>> len(corpus.points("self")), corpus.points("self").in_all            # doctest: +SKIP
+    (1994, 12410)
+    >>> corpus.vectors("self", 3).queries.shape                       # doctest: +SKIP
+    torch.Size([12, 997, 64])
+    """
+
+    def __init__(
+        self,
+        records: Iterable[AttentionRecord],
+        *,
+        points: int = 10_000,
+        seed: int = 0,
+        columns: Mapping[str, Any] | None = None,
+        texts_in_all: int | None = None,
+        places: Sequence[int] | None = None,
+        left_out: int = 0,
+    ) -> None:
+        self.records = checked_records(records)
+        self._most = checked_points(points)
+        self.seed = checked_seed(seed)
+        self.left_out = left_out
+        self.model = self.records[0].model
+        self.stack_names, unseen = stacks_with_vectors(self.records)
+        for name in self.stack_names:
+            check_alike([record.stacks[name] for record in self.records], name)
+        self.notes = [
+            *dict.fromkeys(note for record in self.records for note in record.notes),
+            *unseen,
+        ]
+        count = len(self.records)
+        self.texts_in_all = max(count, checked_count("texts_in_all", texts_in_all, count))
+        self.places = tuple(range(count)) if places is None else whole_numbers("places", places)
+        if len(self.places) != count:
+            raise ValueError(
+                f"places has {len(self.places)} entries but there are {count} records; give one "
+                "for each"
+            )
+        self.names = tuple(
+            title_of(record, place) for record, place in zip(self.records, self.places, strict=True)
+        )
+        self._lengths: dict[Side, list[int]] = {}
+        for name in self.stack_names:
+            stacks = [record.stacks[name] for record in self.records]
+            self._lengths[name, "query"] = [len(stack.query_tokens) for stack in stacks]
+            self._lengths[name, "key"] = [len(stack.key_tokens) for stack in stacks]
+        self._columns = read_columns(columns, self._lengths, count)
+        self._points: dict[str, Points] = {}
+
+    def stack(self, name: str | None = None) -> AttentionStack:
+        """The stack of the first record, which says what layers and heads all of them have.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        AttentionStack
+
+        Raises
+        ------
+        KeyError
+            If there is no such stack; says which there are.
+        """
+        return self.records[0].stacks[self._stack_name(name)]
+
+    def only(self, layers: Iterable[int]) -> Corpus:
+        """The same corpus with some of its layers: the same points, and nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers; in each stack those that it has are kept.
+
+        Returns
+        -------
+        Corpus
+
+        Raises
+        ------
+        TypeError
+            If they are no numbers.
+        IndexError
+            If no stack has one of the layers.
+        """
+        wanted = list(whole_numbers("layers", layers))
+        # Stacks whose vectors are not known are no part of the corpus.
+        known = {number for name in self.stack_names for number in self.stack(name).layers}
+        missing = [number for number in wanted if number not in known]
+        if missing or not wanted:
+            raise IndexError(f"layers={wanted!r}: this corpus has layers {spans(sorted(known))}")
+        some = copy.copy(self)
+        some.records = tuple(record.only(wanted) for record in self.records)
+        some.stack_names = tuple(
+            name for name in self.stack_names if set(self.stack(name).layers) & set(wanted)
+        )
+        return some
+
+    def same_tokens(self, stack: str | None = None) -> bool:
+        """Whether the queries and keys of a stack are the same tokens, as in self-attention.
+
+        Parameters
+        ----------
+        stack : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        bool
+        """
+        name = self._stack_name(stack)
+        stacks = [record.stacks[name] for record in self.records]
+        return all(each.key_tokens is each.query_tokens for each in stacks)
+
+    def points(self, stack: str | None = None) -> Points:
+        """The points of a stack, the same for all of its heads.
+
+        Parameters
+        ----------
+        stack : str, optional
+            One of `stack_names`, the first when left out.
+
+        Returns
+        -------
+        Points
+        """
+        name = self._stack_name(stack)
+        if name not in self._points:
+            self._points[name] = sampled_points(
+                self._lengths[name, "query"],
+                self._lengths[name, "key"],
+                points=self._most,
+                seed=self.seed,
+                same_tokens=self.same_tokens(name),
+            )
+        return self._points[name]
+
+    def vectors(
+        self, stack: str | None, layer: int, heads: Sequence[int] | None = None
+    ) -> LayerVectors:
+        """Gather the queries and keys of a layer's points.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+        heads : sequence of int, optional
+            The model's numbers of the heads; all that were kept when left out.
+
+        Returns
+        -------
+        LayerVectors
+            Copies.
+
+        Raises
+        ------
+        TypeError
+            If `heads` are no numbers.
+        IndexError
+            If the layer or a head does not exist or was not kept.
+        """
+        name = self._stack_name(stack)
+        chosen = self._heads(name, layer, heads)
+        points = self.points(name)
+        queries: list[torch.Tensor] = []
+        keys: list[torch.Tensor] = []
+        for text in points.texts:
+            attention = self.attention(name, layer, text)
+            kept = self.records[text].stacks[name].kept_heads(layer)
+            at = [kept.index(head) for head in chosen]
+            for vectors, rows, positions, side in (
+                (attention.queries, at, points.query_position[points.queries_of(text)], queries),
+                (
+                    attention.keys,
+                    [attention.key_head(place) for place in at],
+                    points.key_position[points.keys_of(text)],
+                    keys,
+                ),
+            ):
+                some = vectors if len(positions) == vectors.shape[1] else vectors[:, positions]
+                # Rows that are chosen one by one would be copied once more.
+                if rows != list(range(len(some))):
+                    some = some[rows]
+                side.append(some.detach().float().cpu())
+        return LayerVectors(chosen, torch.cat(queries, dim=1), torch.cat(keys, dim=1))
+
+    def attention(self, stack: str | None, layer: int, text: int) -> QueryKeyAttention:
+        """What is kept of a layer's attention in one text.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+        text : int
+            Number of the record.
+
+        Returns
+        -------
+        QueryKeyAttention
+            Of the heads that were kept, in their order.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer or text.
+        """
+        if not 0 <= text < len(self.records):
+            raise IndexError(f"text={text!r}: there are texts 0 to {len(self.records) - 1}")
+        known = self.records[text].stacks[self._stack_name(stack)].attention(layer)
+        vectors = vectors_of_layer(known)
+        if vectors is None:  # what `stack_names` leaves out
+            raise ValueError(f"layer {layer} of text {text} has no queries and keys")
+        return vectors
+
+    def reservations(self, stack: str | None, layer: int) -> list[str]:
+        """What is not exact in the joint embedding of a layer, in a reader's words.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        list of str
+            Sentences; none for most models.
+
+        Raises
+        ------
+        IndexError
+            If there is no such layer.
+        """
+        return [each.words for each in reservations_of(self.attention(stack, layer, 0))]
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        """Names of the columns that were given."""
+        return tuple(self._columns)
+
+    def column(self, stack: str | None, name: str) -> Column:
+        """A column's values at the points of a stack.
+
+        Parameters
+        ----------
+        stack : str or None
+            One of `stack_names`; None is the first.
+        name : str
+            One of `column_names`.
+
+        Returns
+        -------
+        Column
+
+        Raises
+        ------
+        KeyError
+            If there is no such column; says which there are.
+        """
+        if name not in self._columns:
+            known = ", ".join(map(repr, self._columns)) or "none"
+            raise KeyError(f"column={name!r}: the columns of this corpus are: {known}")
+        chosen = self._stack_name(stack)
+        points, given = self.points(chosen), self._columns[name]
+        return Column(
+            name,
+            given.at(points.query_text, points.query_position, self._lengths[chosen, "query"]),
+            given.at(points.key_text, points.key_position, self._lengths[chosen, "key"]),
+            given.categories,
+        )
+
+    def _stack_name(self, name: str | None) -> str:
+        if name is None:
+            return self.stack_names[0]
+        if name not in self.stack_names:
+            known = ", ".join(map(repr, self.stack_names))
+            raise KeyError(f"stack={name!r}: this corpus has {known}")
+        return name
+
+    def _heads(self, stack: str, layer: int, heads: Sequence[int] | None) -> tuple[int, ...]:
+        kept = self.stack(stack).kept_heads(layer)
+        if heads is None:
+            return kept
+        chosen = whole_numbers("heads", heads)
+        missing = [head for head in chosen if head not in kept]
+        if missing or not chosen:
+            raise IndexError(
+                f"heads={list(chosen)!r}: of layer {layer} of stack {stack!r} the corpus has heads "
+                f"{spans(kept)}"
+            )
+        return chosen
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    def __repr__(self) -> str:
+        name = f" of {self.model}" if self.model else ""
+        of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
+        points = self.points()
+        # Of texts that were left out nobody knows how many points they have.
+        of_points = "" if len(points) == points.in_all else f" of {points.in_all:,}"
+        return (
+            f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
+            f"{len(points):,}{of_points} points>"
+        )

@@ -1,0 +1,236 @@
+"""What a caller may give as the texts of a corpus, and what is known of each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from attnviz.corpus.columns import check_column_names, check_entry
+from attnviz.record.record import AttentionRecord
+
+__all__ = ["TextColumns", "Texts"]
+
+_KINDS = (
+    "a list of texts, of pairs of texts or of images, or a dataset or table (datasets.Dataset, "
+    "DataFrame) with column="
+)
+
+
+class Texts:
+    """Texts, pairs or images in a sequence, none of which is read before it is asked for.
+
+    Parameters
+    ----------
+    texts : sequence, datasets.Dataset or DataFrame
+        As a caller gave them.
+    column : str
+        Where in a row of a dataset or table, or in a dict, the text is.
+
+    Raises
+    ------
+    TypeError
+        If `texts` is no sequence.
+    ValueError
+        If there are none, or the dataset has no such column.
+
+    Examples
+    --------
+    >>> texts = Texts(["the cat", {"text": "sat"}, None], "text")
+    >>> len(texts), texts[1], texts[2] is None
+    (3, 'sat', True)
+    """
+
+    def __init__(self, texts: Any, column: str = "text") -> None:
+        if isinstance(texts, Mapping):
+            splits = ", ".join(map(repr, list(texts)[:5]))
+            raise TypeError(
+                f"texts must be {_KINDS}; got a mapping of {splits}: give one of its entries"
+            )
+        if isinstance(texts, np.ndarray) and texts.ndim == 0:
+            texts = texts.item()
+        if isinstance(texts, str | bytes):
+            raise TypeError(f"texts must be {_KINDS}; got one text: put it into a list, [text]")
+        self._names: tuple[str, ...] | None = None
+        self._table: Any = texts
+        if hasattr(texts, "columns") and hasattr(texts, "shape"):
+            self._names = tuple(texts.columns)
+            _check_name(column, self._names, "table")
+            texts = texts[column]
+        # A Series counts from labels, and an array of texts holds them as texts of its own kind;
+        # all of their values are in memory anyway.
+        kind = getattr(getattr(texts, "dtype", None), "kind", None)
+        if hasattr(texts, "iloc") or (isinstance(texts, np.ndarray) and kind in {"O", "U", "T"}):
+            texts = texts.tolist()
+        if not hasattr(texts, "__len__") or not hasattr(texts, "__getitem__"):
+            raise TypeError(
+                f"texts must be {_KINDS}; got {type(texts).__name__}, of which no text can be "
+                "chosen at random: give list(texts), or of a stream list(texts.take(1000))"
+            )
+        if hasattr(texts, "column_names"):
+            self._names = tuple(texts.column_names)
+            _check_name(column, self._names, "dataset")
+        self._texts, self._column = texts, column
+        if not len(self):
+            raise ValueError(f"texts is empty; give {_KINDS}")
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def __getitem__(self, place: int) -> Any:
+        text = self._texts[place]
+        if isinstance(text, Mapping) and self._column in text:
+            return text[self._column]
+        return text
+
+    def values(self, name: str) -> tuple[Any, list[str] | None]:
+        """A further column of the dataset.
+
+        Parameters
+        ----------
+        name : str
+            Its name.
+
+        Returns
+        -------
+        values : sequence
+            One a text.
+        classes : list of str, or None
+            What the values are the numbers of, where the dataset says so.
+
+        Raises
+        ------
+        ValueError
+            If `texts` is no dataset, or has no such column.
+        """
+        if self._names is None or name not in self._names:
+            known = "no dataset" if self._names is None else ", ".join(map(repr, self._names))
+            raise ValueError(
+                f"columns: {name!r} must be a column of the dataset given as texts, which is "
+                f"{known}; for others give a mapping, columns={{{name!r}: values}}"
+                if self._names is None
+                else f"columns: {name!r} is none of the dataset's columns {known}"
+            )
+        feature = getattr(self._table, "features", {}).get(name)
+        values = self._table[name]
+        # A Series counts from labels.
+        listed = values.tolist() if hasattr(values, "iloc") else values
+        return listed, getattr(feature, "names", None)
+
+
+class TextColumns:
+    """What is known of the texts: a value, or a sequence of one a token, for each of them.
+
+    Parameters
+    ----------
+    columns : mapping of str to sequence, iterable of str, or None
+        Values for all texts, or names of columns of the dataset.
+    texts : Texts
+        All texts.
+
+    Raises
+    ------
+    TypeError
+        If a column has no values that can be counted, or of a kind that cannot be told apart.
+    ValueError
+        If one has another number of values than there are texts, or a name is none of the
+        dataset's, or that of a colouring that every corpus has.
+
+    Examples
+    --------
+    >>> known = TextColumns({"label": ["a", "b", "c"]}, Texts(["the", "cat", "sat"]))
+    >>> known.of([2, 0])
+    {'label': ['c', 'a']}
+    """
+
+    def __init__(self, columns: Mapping[str, Any] | Iterable[str] | None, texts: Texts) -> None:
+        self._values: dict[str, tuple[Any, list[str] | None]] = {}
+        if not isinstance(columns, Iterable | None):
+            raise TypeError(
+                "columns must be a mapping of names to values, {name: values}, or names of columns "
+                f"of the dataset; got {type(columns).__name__}"
+            )
+        names = [columns] if isinstance(columns, str) else list(columns or ())
+        check_column_names(names)
+        for name in names:
+            if not isinstance(columns, Mapping):
+                self._values[name] = texts.values(name)
+                continue
+            values = columns[name]
+            if isinstance(values, str) or not hasattr(values, "__len__"):
+                raise TypeError(
+                    f"columns[{name!r}] must be a sequence with a value for each text; got "
+                    f"{type(values).__name__}"
+                )
+            if len(values) != len(texts):
+                raise ValueError(
+                    f"columns[{name!r}] has {len(values)} values, but there are {len(texts)} "
+                    "texts; give one value for each text, or one sequence for each with a value "
+                    "for each of its tokens"
+                )
+            listed = list(values)
+            for place, value in enumerate(listed):
+                check_entry(name, place, value)
+            self._values[name] = (listed, None)
+
+    def of(self, places: Iterable[int]) -> dict[str, list[Any]]:
+        """What is known of some of the texts.
+
+        Parameters
+        ----------
+        places : iterable of int
+            Their numbers.
+
+        Returns
+        -------
+        dict of str to list
+            For each name an entry for each of these.
+        """
+        wanted = list(places)
+        return {
+            name: [_class(values[place], classes) for place in wanted]
+            for name, (values, classes) in self._values.items()
+        }
+
+    def check(self, place: int, record: AttentionRecord) -> None:
+        """Refuse values that are not those of a text's tokens.
+
+        Parameters
+        ----------
+        place : int
+            Number of the text.
+        record : AttentionRecord
+            What the model made of it.
+
+        Raises
+        ------
+        TypeError
+            If values are of a kind that cannot be told apart.
+        ValueError
+            If they are neither one for the text nor one for each of its tokens.
+        """
+        counts = {
+            len(side)
+            for stack in record.stacks.values()
+            if stack.has_vectors
+            for side in (stack.query_tokens, stack.key_tokens)
+        }
+        for name, [value] in self.of([place]).items():
+            check_entry(name, place, value, counts)
+
+
+def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
+    """Refuse a column that is not there, or there twice."""
+    if names.count(column) != 1:
+        raise ValueError(
+            f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}; give "
+            "the name of the one with the texts"
+        )
+
+
+def _class(value: Any, classes: list[str] | None) -> Any:
+    """The name of a class; datasets say -1 where it is not known."""
+    if classes is None or value is None:
+        return value
+    return classes[value] if 0 <= value < len(classes) else None

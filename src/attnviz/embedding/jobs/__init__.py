@@ -1,0 +1,1 @@
+"""Projections that run in a process of their own."""

@@ -1,0 +1,269 @@
+"""Layouts that are computed in a process of their own, so that the kernel stays free meanwhile."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.embedding.jobs.folder import ProjectingFolder
+from attnviz.embedding.projection import Frame, ProjectionSettings, missing_package, project
+from attnviz.embedding.projection_cache import ProjectionCache
+from attnviz.embedding.projection_space import as_points, space_of
+
+__all__ = ["Job", "Projector", "State"]
+
+State = Literal["running", "done", "failed", "cancelled"]
+
+# A process that is killed is gone at once, unless its disk does not answer.
+_PATIENCE_S = 10.0
+
+
+class Job:
+    """A layout that was asked for.
+
+    Made by `Projector.start`; all of it may be used from any thread.
+
+    Parameters
+    ----------
+    settings : ProjectionSettings
+        How the points are laid out.
+    """
+
+    def __init__(self, settings: ProjectionSettings) -> None:
+        self.settings = settings
+        #: Why it failed, for readers; None as long as it did not.
+        self.problem: str | None = None
+        self._state: State = "running"
+        self._frame: Frame | None = None
+        self._folder: ProjectingFolder | None = None
+        self._process: subprocess.Popen[bytes] | None = None
+        self._owner = os.getpid()
+        self._lock = threading.Lock()
+        self._ended = threading.Event()
+
+    @property
+    def state(self) -> State:
+        """``"running"``, ``"done"``, ``"failed"`` or ``"cancelled"``.
+
+        Returns
+        -------
+        str
+        """
+        return self._state
+
+    def latest(self) -> Frame | None:
+        """The newest frame.
+
+        Returns
+        -------
+        Frame or None
+            The result where the job is done; None where there is no frame yet.
+        """
+        with self._lock:
+            if self._state == "running" and self._folder is not None:
+                self._frame = self._folder.shown() or self._frame
+            return self._frame
+
+    def wait(self, seconds: float | None = None) -> State:
+        """Wait until it is over and nothing is left of it but the result.
+
+        Parameters
+        ----------
+        seconds : float, optional
+            Not longer than that.
+
+        Returns
+        -------
+        str
+            Its state then.
+        """
+        self._ended.wait(seconds)
+        return self._state
+
+    def cancel(self) -> None:
+        """End it at once, if it still runs; its last frame stays."""
+        with self._lock:
+            # Of a process that was forked off this one the job is not.
+            if self._state != "running" or self._process is None or os.getpid() != self._owner:
+                return
+            self._state = "cancelled"
+            self._process.kill()
+        self._ended.wait(_PATIENCE_S)
+
+    def _finish(self, frame: Frame) -> None:
+        self._frame, self._state = frame, "done"
+        self._ended.set()
+
+    def _run(self, folder: ProjectingFolder, key: str, cache: ProjectionCache) -> None:
+        """Start the process, and a thread that waits for its end."""
+        with folder.errors.open("wb") as errors:
+            process = subprocess.Popen(  # noqa: S603 - this Python, with a module of this package
+                [sys.executable, "-P", "-m", "attnviz.embedding.jobs.process", str(folder.path)],
+                # Nothing is written to it: that it ends tells the process that this one is gone.
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=errors,
+                env={
+                    **os.environ,
+                    "PYTHONPATH": os.pathsep.join(_paths()),
+                    # Threads that spin while they wait for each other take what others need: beside
+                    # other work a layout is sooner there without, and the kernel too.
+                    "OMP_WAIT_POLICY": "PASSIVE",
+                },
+                # An interrupt of a notebook's cell means the cell.
+                start_new_session=True,
+            )
+        self._process, self._folder = process, folder
+        _RUNNING.add(self)
+
+        def attend() -> None:
+            with process:
+                self._end(process.wait(), folder, key, cache)
+
+        threading.Thread(target=attend, name="attnviz-projecting", daemon=True).start()
+
+    def _end(self, code: int, folder: ProjectingFolder, key: str, cache: ProjectionCache) -> None:
+        frame = folder.shown()
+        done = code == 0 and frame is not None and frame.final
+        if frame is not None and frame.final:
+            cache.keep(key, frame)
+        with self._lock:
+            self._frame = frame or self._frame
+            if self._state == "running":
+                self._state = "done" if done else "failed"
+                self.problem = None if done else _why(code, folder)
+        shutil.rmtree(folder.path, ignore_errors=True)
+        _RUNNING.discard(self)
+        self._ended.set()
+
+
+class Projector:
+    """Lays points out in a process of its own, one after another.
+
+    Parameters
+    ----------
+    cache : ProjectionCache, optional
+        Where results are looked up and kept; the user's own without it.
+
+    Examples
+    --------
+    >>> from attnviz.embedding.projection import ProjectionSettings
+    >>> projector = Projector()                                                # doctest: +SKIP
+    >>> job = projector.start(points, ProjectionSettings("tsne"))              # doctest: +SKIP
+    >>> job.wait(), job.latest().coordinates.shape                             # doctest: +SKIP
+    ('done', (10000, 2))
+    """
+
+    def __init__(self, cache: ProjectionCache | None = None) -> None:
+        self._cache = ProjectionCache.of_user() if cache is None else cache
+        self._job: Job | None = None
+        self._key: str | None = None
+
+    def start(self, points: NDArray[Any], settings: ProjectionSettings) -> Job:
+        """Lay points out.
+
+        Parameters
+        ----------
+        points : ndarray of float32
+            (points, dimensions).
+        settings : ProjectionSettings
+            How. Principal components are computed here and now.
+
+        Returns
+        -------
+        Job
+            Done already where the result is known. The job that runs, if it is the same; any other
+            that this projector started is cancelled.
+
+        Raises
+        ------
+        ImportError
+            If the method's package is not installed.
+        OSError
+            If no process can be started, or no folder be made.
+        TypeError, ValueError
+            As `attnviz.embedding.projection.project` does.
+        """
+        if not isinstance(settings, ProjectionSettings):
+            raise TypeError(f"settings must be ProjectionSettings; got {type(settings).__name__}")
+        missing = missing_package(settings.method)
+        if missing:
+            raise ImportError(missing)
+        rows = as_points(points)
+        space_of(rows, settings.metric)
+        key = self._cache.key(rows, settings)
+        if self._job is not None and self._key == key and self._job.state == "running":
+            return self._job
+        self.close()
+        self._job, self._key = self._started(rows, settings, key), key
+        return self._job
+
+    def close(self) -> None:
+        """Cancel what runs."""
+        if self._job is not None:
+            self._job.cancel()
+
+    def _started(self, points: NDArray[np.float32], settings: ProjectionSettings, key: str) -> Job:
+        job = Job(settings)
+        if settings.method == "pca":
+            project(points, settings, frame=job._finish)
+            return job
+        known = self._cache.find(key, len(points), settings) if self._cache.ready() else None
+        if known is not None:
+            job._finish(known)
+            return job
+        folder = ProjectingFolder(Path(tempfile.mkdtemp(prefix="attnviz-projecting-")))
+        try:
+            folder.ask(points, settings)
+            job._run(folder, key, self._cache)
+        except BaseException:
+            # Only this one: whatever is in the way of removing it, the error is to be told.
+            shutil.rmtree(folder.path, ignore_errors=True)
+            raise
+        return job
+
+
+_RUNNING: set[Job] = set()
+
+
+@atexit.register
+def _end_all() -> None:
+    for job in list(_RUNNING):
+        job.cancel()
+
+
+def _paths() -> list[str]:
+    """Where the process finds its modules: where this one does, relative names excepted."""
+    own = str(Path(__file__).parents[3])
+    paths = [path for path in sys.path if Path(path).is_absolute()]
+    return paths if own in paths else [*paths, own]
+
+
+def _why(code: int, folder: ProjectingFolder) -> str:
+    with suppress(OSError, ValueError):
+        said = folder.complaint()
+        if said:
+            return said
+    if code < 0:
+        name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
+        why = f"it was ended by the signal {name}"
+        if name == "SIGKILL":
+            why += ", as happens where memory runs out: take fewer points"
+    else:
+        why = f"it ended with code {code}"
+        last = folder.last_error()
+        if last:
+            why += f" ({last})"
+    return f"the process that lays the points out stopped: {why}"

@@ -1,0 +1,373 @@
+"""The page of an embedding view: where the points of all heads lie, and how far to trust it.
+
+Of each head the principal components in two dimensions are carried, two 16-bit codes a point, as
+`attnviz.embedding.server.plot.coded` writes them; beside them norms, the mean weight by position in
+one byte each, and the trust figures. With `top_keys` each query's strongest keys come along.
+``js/src/views/embedding/client/page.ts`` reads all of it, ``tests/fixtures/embedding.json`` is read
+by both.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.server.description import describe_corpus, packed_points
+from attnviz.embedding.server.plot import Plot, coded, placing_of
+from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.server.weights import aggregate, top_keys
+from attnviz.embedding.threads import one_thread
+from attnviz.pages.bundles import bundle
+from attnviz.pages.errors import code_too_large, megabytes
+from attnviz.pages.html import FORMAT, document
+from attnviz.pages.limits import check_top_keys
+from attnviz.pages.whole import packed
+from attnviz.server.images import encoded_image
+from attnviz.server.limits import MAX_REPLY_BYTES
+
+__all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
+
+#: What a page may have where nobody says so: more opens slowly.
+MAX_BYTES = 40_000_000
+#: So many keys a query a page without any says the size of.
+SHOWN_KEYS = 5
+
+_BINS = 32
+# Pixels of all pictures together: enough for a hundred thumbnails.
+_IMAGE_BYTES = 3_000_000
+# Heads from which is told what keys would take.
+_HEADS_TRIED = 4
+# Of what is counted before anything is computed deflating leaves at least so much, and all of it of
+# vectors without any order.
+_DEFLATED_LEAST = 0.6
+# Trust, means by position and what its plot spans.
+_BYTES_OF_A_HEAD = 1_200
+
+Codes = NDArray[np.uint8]
+
+
+def make_embedding_page(
+    answers: EmbeddingAnswers,
+    state: Mapping[str, Any],
+    *,
+    top_keys: int = 0,
+    max_bytes: int | None = MAX_BYTES,
+    wait: bool = True,
+) -> str:
+    """Make the page of an embedding view.
+
+    Parameters
+    ----------
+    answers : EmbeddingAnswers
+        What a live view would be answered: the page carries the same.
+    state : mapping
+        The view's traits, fit for JSON.
+    top_keys : int, default 0
+        How many keys are carried for each query, the strongest.
+    max_bytes : int, optional
+        Bytes that the page may have; None is any number.
+    wait : bool, default True
+        Whether to wait for the enlarged head's plot where its method takes time. Otherwise it is
+        carried as far as it is.
+
+    Returns
+    -------
+    str
+        A whole HTML document.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `top_keys` makes no sense, or the page is too large, with ways out.
+    ImportError, RuntimeError
+        If a plot was waited for and its method cannot run.
+    """
+    top_keys = check_top_keys(top_keys)
+    corpus = answers.corpus
+    code = packed(bundle("embedding", "page").encode())
+    bare = len(document(corpus.model, "embedding", state, {}, code).encode())
+    if max_bytes is not None:
+        if bare > max_bytes:
+            raise ValueError(code_too_large(max_bytes, bare))
+        points, keys = _expected(corpus, top_keys)
+        if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
+            size = bare + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
+            raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
+    asked = _request(state)
+    # First what may fail: all else takes seconds to compute.
+    shown = _carried_projections(answers, state, asked, wait=wait)
+    state = dict(state)
+    if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
+        # What is not there yet cannot be shown.
+        state |= {"method": "pca", "dimensions": 2}
+    stacks = [_carried_stack(answers, name, asked, top_keys) for name in corpus.stack_names]
+    data = {
+        "format": FORMAT,
+        "view": "embedding",
+        "state": state,
+        "description": describe_corpus(corpus),
+        "blocks": [],
+        "maps": [],
+        "scores": [],
+        "embedding": {
+            "way": asked["way"],
+            "top_keys": top_keys,
+            "top_keys_add": None if top_keys else _keys_add(corpus),
+            "stacks": stacks,
+            "projections": shown,
+            "images": list(_carried_images(corpus)),
+        },
+    }
+    page = document(corpus.model, "embedding", state, data, code)
+    size = len(page.encode())
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(_too_large(corpus, _carried(stacks), max_bytes, size))
+    return page
+
+
+def _request(state: Mapping[str, Any]) -> dict[str, Any]:
+    way = {name: state[name] for name in ("scaling", "translate", "lift")}
+    rest = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
+    return {"way": way, "method": "pca", "dimensions": 2} | rest
+
+
+def _carried_stack(
+    answers: EmbeddingAnswers, name: str, asked: Mapping[str, Any], count: int
+) -> dict[str, Any]:
+    corpus = answers.corpus
+    layers = corpus.stack(name).layers
+    progress = tqdm(layers, desc=f"page: {name}", unit="layer", delay=1.0, leave=False)
+    return {
+        "stack": name,
+        "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
+        "count": len(corpus.points(name)),
+        "layers": [_carried_layer(answers, name, layer, asked, count) for layer in progress],
+    }
+
+
+def _carried_layer(
+    answers: EmbeddingAnswers, name: str, layer: int, asked: Mapping[str, Any], count: int
+) -> dict[str, Any]:
+    corpus = answers.corpus
+    heads = corpus.stack(name).kept_heads(layer)
+    plots = answers.plots(name, layer, heads, placing_of(asked["way"]))
+    headers, planes = [], []
+    for head, plot in zip(heads, plots, strict=True):
+        low, size, codes = coded(plot.coordinates)
+        told = plot.header()
+        headers.append(
+            {"head": head, "low": low, "size": size}
+            | {key: told[key] for key in ("explained", "factor", "problem")}
+        )
+        planes.append(codes.T)
+    together = np.stack(planes, axis=1)
+    request = dict(asked) | {"stack": name, "layer": layer, "heads": list(heads)}
+    with one_thread():
+        norms = _carried_norms(answers, name, layer, heads)
+        means = _carried_aggregate(corpus, name, layer, heads)
+        keys = _keys(corpus, name, layer, heads, count) if count else None
+    return {
+        "layer": layer,
+        "heads": headers,
+        # High bytes of a picture have fewer values than low ones: apart they deflate better.
+        "points": packed(
+            np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
+        ),
+        "norms": norms,
+        "trust": answers.trust(request),
+        "aggregate": means,
+        "keys": None if keys is None else packed(keys.tobytes()),
+    }
+
+
+def _carried_norms(
+    answers: EmbeddingAnswers, name: str, layer: int, heads: Sequence[int]
+) -> dict[str, Any]:
+    lows, highs, codes = [], [], []
+    for head in heads:
+        header, data = answers.norms({"stack": name, "layer": layer, "head": head})
+        lows.append(header["low"])
+        highs.append(header["high"])
+        # 65,535 is 257 times 255.
+        codes.append(np.rint(np.frombuffer(data, "<u2") / 257).astype(np.uint8))
+    return {"low": lows, "high": highs, "data": packed(np.concatenate(codes).tobytes())}
+
+
+def _carried_aggregate(
+    corpus: Corpus, name: str, layer: int, heads: Sequence[int]
+) -> dict[str, Any]:
+    header: dict[str, Any] | None = None
+    maxima: list[float] = []
+    found: list[Codes | None] = []
+    for head in heads:
+        try:
+            means = aggregate(corpus, name, layer, head, _BINS)
+        except ValueError:
+            # Weights that are no numbers: the plot of the head says so.
+            maxima.append(0.0)
+            found.append(None)
+            continue
+        header = means.header()
+        maximum = max(0.0, float(means.weights.max()))
+        shares = np.sqrt(np.clip(means.weights, 0.0, None) / (maximum or 1.0))
+        codes = np.where(means.weights < 0, 0, 1 + np.rint(254 * shares)).astype(np.uint8)
+        maxima.append(maximum)
+        found.append(codes)
+    if header is None:
+        nothing = {"texts": 0, "of_texts": 0, "queries": 0, "of_queries": 0}
+        edges = {"query_edges": [0, 1], "key_edges": [0, 1]}
+        header = {"rows": 1, "columns": 1} | edges | nothing
+    blank = np.zeros((header["rows"], header["columns"]), np.uint8)
+    data = b"".join((blank if codes is None else codes).tobytes() for codes in found)
+    return header | {"maximum": maxima, "data": packed(data)}
+
+
+def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Codes:
+    """Planes of weight, low byte and high byte of the key, (3, heads, keys, queries)."""
+    planes = np.zeros((3, len(heads), count, corpus.points(name).num_queries), np.uint8)
+    for place, head in enumerate(heads):
+        try:
+            weights, keys = top_keys(corpus, name, layer, head, count)
+        except ValueError:
+            continue
+        planes[0, place] = np.rint(255 * np.sqrt(np.clip(weights, 0.0, 1.0)))
+        planes[1, place], planes[2, place] = keys & 255, keys >> 8
+    return planes
+
+
+def _keys_add(corpus: Corpus) -> dict[str, int]:
+    """About what lines would add to a page, from some heads."""
+    heads = _heads(corpus)
+    # From all over the model, and not the same head of each layer.
+    tried = [heads[place] for place in range(0, len(heads), max(1, len(heads) // _HEADS_TRIED))]
+    tried = tried[:_HEADS_TRIED]
+    with one_thread():
+        taken = sum(
+            len(packed(_keys(corpus, name, layer, [head], SHOWN_KEYS).tobytes()))
+            for name, layer, head in tried
+        )
+    return {"count": SHOWN_KEYS, "bytes": round(taken * len(heads) / len(tried))}
+
+
+def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
+    return [
+        (name, layer, head)
+        for name in corpus.stack_names
+        for layer in corpus.stack(name).layers
+        for head in corpus.stack(name).kept_heads(layer)
+    ]
+
+
+def _carried_projections(
+    answers: EmbeddingAnswers, state: Mapping[str, Any], asked: Mapping[str, Any], *, wait: bool
+) -> list[dict[str, Any]]:
+    """Plots that are not by two principal components: the enlarged head's, and what is finished."""
+    request = dict(asked) | {name: state[name] for name in ("stack", "method", "dimensions")}
+    if (request["method"], request["dimensions"]) == ("pca", 2):
+        return []
+    heads = _heads(answers.corpus)
+    own = [head for name, layer, head in heads if (name, layer) == (state["stack"], state["layer"])]
+    enlarged = state["heads"][0] if state["heads"] else own[0]
+    found = []
+    for name, layer, head in heads:
+        if name != state["stack"]:
+            continue
+        one = request | {"layer": layer, "head": head}
+        is_shown = (layer, head) == (state["layer"], enlarged)
+        plot, header = _as_far_as_it_is(answers, one, wait=wait and is_shown and state["enlarged"])
+        if plot is None or (request["method"] == "pca" and not is_shown):
+            continue
+        [trust] = answers.trust(one | {"heads": [head]})
+        low, size, codes = coded(plot.coordinates)
+        place = {key: one[key] for key in one if key != "way"}
+        found.append(
+            place
+            | {"header": header | {"low": low, "size": size, "parts": 1}, "trust": trust}
+            | {"data": packed(codes.astype("<u2").tobytes())}
+        )
+    return found
+
+
+def _as_far_as_it_is(
+    answers: EmbeddingAnswers, request: Mapping[str, Any], *, wait: bool
+) -> tuple[Plot | None, dict[str, Any]]:
+    """A plot that stays as it is, and what is told of it."""
+    if request["method"] == "pca" or wait:
+        plot, work = answers.plot(request, wait=wait)
+        return plot, plot.header() | {"work": None if work is None else work.header()}
+    known = answers.under_way(request)
+    if known is None:
+        return None, {}
+    plot, far = known
+    told = far.header()
+    if far.state == "running":
+        # A page has nobody who goes on.
+        told |= {"state": "cancelled"}
+    return plot, plot.header() | {"work": told}
+
+
+def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
+    """Pictures of the texts that have points."""
+    texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
+    pictures = [
+        (text, index, image)
+        for text in texts
+        for index, image in enumerate(corpus.records[text].images)
+    ]
+    largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
+    for text, index, image in pictures:
+        header, data = encoded_image(image, max(3, largest))
+        yield {"text": text, "index": index} | header | {"data": packed(data)}
+
+
+def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
+    """Bytes of base64 of points and of keys, before anything is deflated."""
+    points = keys = 0
+    for name, *_ in _heads(corpus):
+        points += 5 * len(corpus.points(name))
+        keys += 2 * count * corpus.points(name).num_queries
+    return points * 4 // 3, keys * 4 // 3
+
+
+def _carried(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """Bytes that points took, and keys."""
+    layers = [layer for stack in stacks for layer in stack["layers"]]
+    points = sum(len(each["points"]) + len(each["norms"]["data"]) for each in layers)
+    points += sum(len(stack["corpus"]) for stack in stacks)
+    return points, sum(len(each["keys"] or "") for each in layers)
+
+
+def _too_large(
+    corpus: Corpus, grows: tuple[int, int], limit: int, size: int, *, about: bool = False
+) -> str:
+    """Why no page is made, and what would make it fit; `grows` are bytes of points and of keys."""
+    most = max(len(corpus.points(name)) for name in corpus.stack_names)
+    room = limit - (size - sum(grows))
+    fitting = _round_down(int(0.95 * most * room / sum(grows)))
+    ways = []
+    if grows[1]:
+        saved = megabytes(grows[1])
+        ways.append(f"leave the lines out with top_keys=0, which saves about {saved} MB")
+    if 2 <= fitting < most:
+        ways.append(f"make the corpus with points={fitting:_}")
+    if any(len(corpus.stack(name).layers) > 1 for name in corpus.stack_names):
+        ways.append("choose layers with include_layers=[...]")
+    ways.append(f"allow it with max_mb={megabytes(size)}")
+    roughly = "about " if about else ""
+    return (
+        f"the page of {most:,} points in each of {len(_heads(corpus)):,} heads would have "
+        f"{roughly}{megabytes(size)} MB (at most {megabytes(limit)}): {', or '.join(ways)}. Views "
+        "in a notebook need no page"
+    )
+
+
+def _round_down(number: int) -> int:
+    """To two digits: nobody counts points."""
+    step = int(10 ** max(0, len(str(number)) - 2))
+    return number // step * step

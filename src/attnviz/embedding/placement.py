@@ -1,0 +1,293 @@
+"""Queries and keys of a head placed together, so that near means attending.
+
+The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210, section 4): scale
+queries by 1/c and keys by c, move the keys onto the queries, then look at both in two or three
+dimensions. None of it changes a weight of a plain softmax: ``(q / c) . (k c) = q . k``, and
+``q . (k + t) = q . k + q . t``, of which the last term is the same for all keys of a query.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.scaling import factors_by_norms, factors_by_search, finite_heads
+
+__all__ = [
+    "Placed",
+    "Placing",
+    "Plots",
+    "Scaling",
+    "place",
+    "principal_components",
+    "problems",
+]
+
+Scaling = Literal["norms", "search", "none"]
+
+# What is left of a spread when float32 holds it as a difference of larger numbers.
+_ROUNDING = 1e-6
+
+
+@dataclass(frozen=True)
+class Placing:
+    """How queries and keys are placed together.
+
+    Attributes
+    ----------
+    scaling : {"norms", "search", "none"}
+        What c is: ``sqrt(median|q| / median|k|)``, the best of a grid
+        (`attnviz.embedding.scaling`), or 1.
+    translate : bool
+        Whether keys are moved so that their mean is that of the queries, after scaling.
+    lift : bool
+        Whether keys get a further coordinate ``sqrt(M^2 - |k|^2)``, with M the length of the
+        longest, and queries 0 there. All keys are then equally far from the origin, so that a
+        query's keys in the order of distance are its keys in the order of their products with it,
+        whatever c is: ``scaling="search"`` then looks for nothing, and takes the c of ``"norms"``.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is something else.
+    """
+
+    scaling: Scaling = "norms"
+    translate: bool = True
+    lift: bool = False
+
+    def __post_init__(self) -> None:
+        """Refuse what is no way of placing."""
+        if self.scaling not in get_args(Scaling):
+            raise ValueError(
+                f"scaling={self.scaling!r} must be one of {', '.join(map(repr, get_args(Scaling)))}"
+            )
+        for name, value in (("translate", self.translate), ("lift", self.lift)):
+            if not isinstance(value, bool):
+                raise TypeError(f"{name}={value!r} must be True or False")
+
+
+@dataclass(frozen=True, eq=False)
+class Placed:
+    """The points of some heads of a layer where they were placed.
+
+    Attributes
+    ----------
+    heads : tuple of int
+        The model's own numbers of the heads.
+    queries : Tensor
+        float32, (heads, num_queries, dimensions).
+    keys : Tensor
+        float32, (heads, num_keys, dimensions).
+    factors : ndarray of float64, (heads,)
+        The c of each head, NaN where its vectors are no finite numbers.
+    """
+
+    heads: tuple[int, ...]
+    queries: torch.Tensor
+    keys: torch.Tensor
+    factors: NDArray[np.float64]
+
+
+@dataclass(frozen=True, eq=False)
+class Plots:
+    """Points of some heads in a few dimensions.
+
+    Attributes
+    ----------
+    coordinates : Tensor
+        float32, (heads, points, dimensions): queries first, then keys. NaN for heads whose vectors
+        are no finite numbers.
+    explained : ndarray of float64, (heads, dimensions)
+        The share of the variance of all points that each dimension shows.
+    """
+
+    coordinates: torch.Tensor
+    explained: NDArray[np.float64]
+
+
+def place(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    placing: Placing | None = None,
+    heads: Sequence[int] | None = None,
+) -> Placed:
+    """Place the queries and keys of a layer's heads together.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        Whose points.
+    stack : str or None
+        One of its stacks; None is the first.
+    layer : int
+        The model's number of the layer.
+    placing : Placing, optional
+        How; as the default says when left out.
+    heads : sequence of int, optional
+        The model's numbers of the heads; all that were kept when left out.
+
+    Returns
+    -------
+    Placed
+
+    Raises
+    ------
+    TypeError
+        If `placing` is none.
+    IndexError
+        If the layer or a head does not exist or was not kept.
+
+    Examples
+    --------
+    >>> placed = place(corpus, "self", 3)                                   # doctest: +SKIP
+    >>> plots = principal_components(placed)                                # doctest: +SKIP
+    >>> plots.coordinates.shape                                             # doctest: +SKIP
+    torch.Size([12, 9994, 2])
+    """
+    placing = Placing() if placing is None else placing
+    if not isinstance(placing, Placing):
+        raise TypeError(
+            f"placing={placing!r} must be a Placing, such as Placing(scaling='norms', lift=True)"
+        )
+    vectors = corpus.vectors(stack, layer, heads)
+    queries, keys = vectors.queries, vectors.keys
+    if placing.scaling == "none":
+        factors = np.ones(len(vectors.heads))
+    elif placing.scaling == "search" and not placing.lift:
+        factors = factors_by_search(corpus, stack, layer, vectors, translate=placing.translate)
+    else:
+        factors = factors_by_norms(vectors)
+    by = torch.from_numpy(factors).float()[:, None, None]
+    # They are copies: nothing else holds them.
+    queries /= by
+    keys *= by
+    if placing.translate:
+        keys += queries.mean(dim=1, keepdim=True) - keys.mean(dim=1, keepdim=True)
+    if placing.lift:
+        queries = torch.nn.functional.pad(queries, (0, 1))
+        squares = torch.linalg.vector_norm(keys, dim=2, dtype=torch.float64).square_()
+        height = (squares.amax(dim=1, keepdim=True) - squares).sqrt_().float()
+        keys = torch.cat([keys, height[..., None]], dim=2)
+    finite = finite_heads(queries, keys)
+    factors[~finite.numpy()] = np.nan
+    return Placed(vectors.heads, queries, keys, factors)
+
+
+def problems(placed: Placed) -> list[str | None]:
+    """Say why a head's plot shows nothing.
+
+    Parameters
+    ----------
+    placed : Placed
+        Some heads.
+
+    Returns
+    -------
+    list of (str or None)
+        One a head: that its vectors are not finite numbers, or so large that their distances are
+        not, or that all points, or all keys, are the same; None where nothing is in the way.
+    """
+    finite = finite_heads(placed.queries, placed.keys)
+    return [
+        _problem(queries, keys)
+        if fine
+        else "queries or keys are not finite numbers, or too large to measure distances"
+        for queries, keys, fine in zip(placed.queries, placed.keys, finite.tolist(), strict=True)
+    ]
+
+
+def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
+    """Look at each head's points along the directions in which they differ most.
+
+    Parameters
+    ----------
+    placed : Placed
+        Some heads of a layer.
+    dimensions : int, default 2
+        How many directions.
+
+    Returns
+    -------
+    Plots
+        Queries and keys projected together, their mean at 0. Directions that there are not (a head
+        of one dimension) are zeros.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `dimensions` is no whole number of at least 1.
+
+    Notes
+    -----
+    Eigenvectors of the covariance of all points (Hotelling 1933). Of the two signs that each may
+    have it gets the one that makes its largest entry positive, as scikit-learn's PCA does: the same
+    points always give the same plot.
+    """
+    if isinstance(dimensions, bool) or not hasattr(dimensions, "__index__"):
+        raise TypeError(f"dimensions={dimensions!r} must be a whole number, 2 or 3 for a plot")
+    if operator.index(dimensions) < 1:
+        raise ValueError(f"dimensions={dimensions} must be at least 1; 2 or 3 for a plot")
+    num_heads, num_queries, size = placed.queries.shape
+    num_points = num_queries + placed.keys.shape[1]
+    finite = finite_heads(placed.queries, placed.keys)
+    coordinates = torch.zeros(num_heads, num_points, dimensions)
+    covariances = torch.zeros(num_heads, size, size, dtype=torch.float64)
+    shown = min(dimensions, size)
+    for head in torch.nonzero(finite).flatten().tolist():
+        for side in _centred(placed, head):
+            covariances[head] += (side.T @ side).double()
+    values, vectors = torch.linalg.eigh(covariances)
+    values = values.flip(-1).clamp_min_(0)
+    directions = vectors.flip(-1)[..., :shown]
+    largest = directions.gather(1, directions.abs().argmax(dim=1, keepdim=True))
+    directions = directions * torch.where(largest < 0, -1.0, 1.0)
+    total = values.sum(dim=1, keepdim=True)
+    # Points that are all the same differ by rounding alone.
+    total[total <= num_points * _ROUNDING**2] = 0
+    explained = torch.zeros(num_heads, dimensions, dtype=torch.float64)
+    explained[:, :shown] = values[:, :shown] / total.masked_fill(total == 0, torch.inf)
+    for head in range(num_heads):
+        if not finite[head]:
+            coordinates[head], explained[head] = torch.nan, torch.nan
+        elif total[head] > 0:
+            unit = _largest(placed, head)
+            sides = [side @ directions[head].float() for side in _centred(placed, head)]
+            coordinates[head, :, :shown] = torch.cat(sides).mul_(unit)
+    return Plots(coordinates, explained.numpy())
+
+
+def _largest(placed: Placed, head: int) -> float:
+    """The largest entry of a head's points, 1 where all are 0."""
+    sides = placed.queries[head], placed.keys[head]
+    return max(float(torch.stack(torch.aminmax(side)).abs().max()) for side in sides) or 1.0
+
+
+def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A head's queries and keys about their common mean, in units in which no square overflows."""
+    queries, keys = placed.queries[head], placed.keys[head]
+    mean = (queries.sum(dim=0) + keys.sum(dim=0)) / (len(queries) + len(keys))
+    unit = _largest(placed, head)
+    return (queries - mean).div_(unit), (keys - mean).div_(unit)
+
+
+def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
+    if not _are_one(keys):
+        return None
+    if _are_one(queries):
+        apart = (queries[0] - keys[0]).abs().max()
+        if float(apart) <= _ROUNDING * float(torch.maximum(queries[0].abs(), keys[0].abs()).max()):
+            return "all points are the same"
+    return "all keys are the same"
+
+
+def _are_one(points: torch.Tensor) -> bool:
+    return bool((points.amax(dim=0) == points.amin(dim=0)).all())

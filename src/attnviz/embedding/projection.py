@@ -1,0 +1,407 @@
+"""Points laid out on a plane or in space so that neighbours stay together: t-SNE and UMAP.
+
+Both are of others: t-SNE (van der Maaten & Hinton 2008) is openTSNE's, UMAP (McInnes, Healy &
+Melville 2018) umap-learn's. Here they get neighbours that were found exactly and start from the
+principal components, so that nothing but the seed is left to chance.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import operator
+import os
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from attnviz.embedding.projection_space import Metric, Space, as_points, space_of
+
+__all__ = ["Frame", "Method", "ProjectionSettings", "missing_package", "project"]
+
+Method = Literal["pca", "tsne", "umap"]
+
+_NAMES: dict[Method, str] = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
+_PACKAGES: dict[Method, tuple[str, ...]] = {
+    "pca": (),
+    "tsne": ("openTSNE", "sklearn"),
+    "umap": ("umap", "sklearn"),
+}
+# With fewer there is no neighbourhood to keep.
+_FEWEST = 5
+# openTSNE's own: with the attraction 12 times as strong, then as it is.
+_EXAGGERATION = 12
+_EARLY, _LATE = 250, 500
+_EVERY = 10
+_UNSEEN = "; until the last the plot shows the principal components"
+# From so many points on interpolating the repulsion (Linderman et al. 2019) is quicker than a tree
+# of the points (Barnes-Hut, van der Maaten 2014); it knows no third dimension.
+_INTERPOLATED = 5000
+
+
+@dataclass(frozen=True)
+class ProjectionSettings:
+    """How points are laid out.
+
+    Attributes
+    ----------
+    method : {"pca", "tsne", "umap"}
+        By what.
+    dimensions : {2, 3}
+        Of the plot.
+    perplexity : int
+        About how many neighbours t-SNE keeps near a point, 2 or more.
+    neighbors : int
+        How many neighbours UMAP joins a point with, 2 or more, itself among them.
+    seed : int
+        Of all that is left to chance, 0 to 4,294,967,295.
+    metric : {"cosine", "euclidean"}
+        How far apart points are, for all three.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If one of them is none of these.
+
+    Examples
+    --------
+    >>> ProjectionSettings("tsne", perplexity=30).dimensions
+    2
+    """
+
+    method: Method
+    dimensions: int = 2
+    perplexity: int = 50
+    neighbors: int = 15
+    seed: int = 0
+    metric: Metric = "cosine"
+
+    def __post_init__(self) -> None:
+        for name, choices in (
+            ("method", get_args(Method)),
+            ("dimensions", (2, 3)),
+            ("metric", get_args(Metric)),
+        ):
+            given = getattr(self, name)
+            if isinstance(given, bool) or given not in choices:
+                known = ", ".join(repr(choice) for choice in choices)
+                raise ValueError(f"{name} must be one of {known}; got {given!r}")
+        for name, least, most in (
+            ("dimensions", 2, 3),
+            ("perplexity", 2, None),
+            ("neighbors", 2, None),
+            ("seed", 0, 2**32 - 1),
+        ):
+            object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
+
+
+@dataclass(frozen=True)
+class Frame:
+    """A layout on its way.
+
+    Attributes
+    ----------
+    coordinates : ndarray of float32
+        (points, dimensions). Before the first step: the principal components, where it starts.
+    done, of : int
+        Steps that were made, and all.
+    final : bool
+        Whether this is the result.
+    words : str
+        What it is, and what a reader should know of it.
+    """
+
+    coordinates: NDArray[np.float32]
+    done: int
+    of: int
+    final: bool
+    words: str
+
+
+def missing_package(method: Method) -> str | None:
+    """What has to be installed before a method can run.
+
+    Parameters
+    ----------
+    method : {"pca", "tsne", "umap"}
+        The method.
+
+    Returns
+    -------
+    str or None
+        A sentence that says so; None where nothing is missing.
+    """
+    for package in _PACKAGES[method]:
+        if importlib.util.find_spec(package) is None:
+            return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"
+    return None
+
+
+def project(
+    points: NDArray[Any],
+    settings: ProjectionSettings,
+    *,
+    frame: Callable[[Frame], bool | None] | None = None,
+    progress: bool = True,
+) -> NDArray[np.float32]:
+    """Lay points out in two or three dimensions.
+
+    Parameters
+    ----------
+    points : ndarray of float32
+        (points, dimensions), at least one.
+    settings : ProjectionSettings
+        How.
+    frame : callable, optional
+        Called with a `Frame` before the first step, on the way, and with the result. If it returns
+        False, the layout stops there and is returned as it is. t-SNE shows its layout every 10
+        iterations; UMAP keeps it to itself until it is done, and only its epochs are counted, with
+        `progress` or in a notebook's own process not even those.
+    progress : bool, default True
+        Whether to show a bar.
+
+    Returns
+    -------
+    ndarray of float32
+        (points, dimensions). The same points and settings give the same on the same machine.
+
+    Raises
+    ------
+    ImportError
+        If the method's package is not installed.
+    TypeError
+        If `points` are no numbers or `settings` no settings.
+    ValueError
+        If points are not finite, all the same, or not in the shape (points, dimensions).
+
+    Notes
+    -----
+    t-SNE takes 250 iterations with an exaggeration of 12 and 500 without, at a learning rate of
+    the number of points by the exaggeration (Belkina et al. 2019), and as many neighbours as three
+    times the perplexity. Where there are too few points for that, perplexity and neighbours are
+    lowered; of fewer than 5 points the principal components are the plot. The frame's words say
+    so. UMAP joins points at a minimal distance of 0.1, with 500 epochs for up to 10,000 points and
+    200 beyond.
+
+    Examples
+    --------
+    >>> points = np.random.default_rng(0).normal(size=(40, 8))
+    >>> project(points, ProjectionSettings("pca", metric="euclidean")).shape
+    (40, 2)
+    """
+    if not isinstance(settings, ProjectionSettings):
+        raise TypeError(f"settings must be ProjectionSettings; got {type(settings).__name__}")
+    missing = missing_package(settings.method)
+    if missing:
+        raise ImportError(missing)
+    space = space_of(as_points(points), settings.metric)
+    run = _Run(_NAMES[settings.method], frame, space.remark)
+    if settings.method == "pca":
+        return run.end(space.principal(settings.dimensions))
+    if len(space.rows) < _FEWEST:
+        run.instead(
+            _NAMES["pca"], f"fewer than {_FEWEST} points have no neighbourhoods for {run.name}"
+        )
+        return run.end(space.principal(settings.dimensions))
+    lay_out = _tsne if settings.method == "tsne" else _umap
+    try:
+        return run.end(lay_out(space, settings, run, progress=progress))
+    except _StoppedError as stopped:
+        return stopped.coordinates
+
+
+class _StoppedError(Exception):
+    """The callback wants no more."""
+
+    def __init__(self, coordinates: NDArray[np.float32]) -> None:
+        super().__init__()
+        self.coordinates = coordinates
+
+
+class _Run:
+    """Tells a callback how far a layout is."""
+
+    def __init__(self, name: str, tell: Callable[[Frame], bool | None] | None, remark: str) -> None:
+        self.name = name
+        self._tell = tell
+        self._remarks = [remark] if remark else []
+        self._of = 1
+
+    def remark(self, words: str) -> None:
+        self._remarks.append(words)
+
+    def instead(self, name: str, why: str) -> None:
+        self.name = name
+        self.remark(why)
+
+    def begin(self, start: NDArray[Any], of: int) -> None:
+        self._of = of
+        self._give(start, 0, f"{self.name} starts from the principal components")
+
+    def step(self, coordinates: NDArray[Any], done: int, unit: str, then: str = "") -> None:
+        self._give(coordinates, done, f"{self.name}, {unit} {done} of {self._of}{then}")
+
+    def end(self, coordinates: NDArray[Any]) -> NDArray[np.float32]:
+        result = np.array(coordinates, dtype=np.float32, order="C")
+        if self._tell is not None:
+            words = self._words(self.name)
+            self._tell(Frame(result, done=self._of, of=self._of, final=True, words=words))
+        return result
+
+    def _give(self, coordinates: NDArray[Any], done: int, words: str) -> None:
+        if self._tell is None:
+            return
+        # What comes is still being worked on, and may be a kind of array of its own.
+        now = np.array(coordinates, dtype=np.float32, order="C")
+        shown = Frame(now, done=done, of=self._of, final=False, words=self._words(words))
+        if self._tell(shown) is False:
+            raise _StoppedError(now)
+
+    def _words(self, first: str) -> str:
+        return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._remarks)])
+
+
+def _tsne(
+    space: Space, settings: ProjectionSettings, run: _Run, *, progress: bool
+) -> NDArray[np.float64]:
+    from openTSNE import TSNEEmbedding
+    from openTSNE.affinity import PerplexityBasedNN
+    from openTSNE.nearest_neighbors import PrecomputedNeighbors
+
+    count, threads = len(space.rows), _threads()
+    near = min(3 * settings.perplexity, count - 1)
+    perplexity = min(float(settings.perplexity), near / 3)
+    if perplexity < settings.perplexity:
+        run.remark(
+            f"a perplexity of {settings.perplexity} needs {3 * settings.perplexity + 1} points: "
+            f"with {count} it is {perplexity:.3g}"
+        )
+    start = space.start(settings.dimensions, settings.seed)
+    run.begin(start, _EARLY + _LATE)
+    affinities = PerplexityBasedNN(
+        perplexity=perplexity,
+        knn_index=PrecomputedNeighbors(*space.neighbours(near, threads)),
+        n_jobs=threads,
+    )
+    interpolated = settings.dimensions == 2 and count >= _INTERPOLATED
+    # As small as that the points pass each other freely (Kobak & Linderman 2021).
+    embedding = TSNEEmbedding(
+        start * 1e-4,
+        affinities,
+        negative_gradient_method="fft" if interpolated else "bh",
+        n_jobs=threads,
+        random_state=settings.seed,
+    )
+    before = 0
+    with tqdm(total=_EARLY + _LATE, desc="t-SNE", unit="it", disable=not progress) as bar:
+
+        def tell(iteration: int, _error: float, coordinates: NDArray[np.float64]) -> None:
+            bar.update(before + iteration - bar.n)
+            run.step(coordinates, before + iteration, "iteration")
+
+        for steps, exaggeration in ((_EARLY, _EXAGGERATION), (_LATE, 1)):
+            embedding.optimize(
+                n_iter=steps,
+                exaggeration=exaggeration,
+                momentum=0.8,
+                inplace=True,
+                callbacks=[tell],
+                callbacks_every_iters=_EVERY,
+            )
+            before += steps
+    return np.asarray(embedding)
+
+
+def _umap(
+    space: Space, settings: ProjectionSettings, run: _Run, *, progress: bool
+) -> NDArray[np.float32]:
+    count = len(space.rows)
+    neighbours = min(settings.neighbors, count - 1)
+    if neighbours < settings.neighbors:
+        run.remark(f"with {count} points there are {neighbours} neighbours to join one with")
+    epochs = 500 if count <= 10_000 else 200
+    start = space.start(settings.dimensions, settings.seed)
+    run.begin(start, epochs)
+    others, distances = space.neighbours(neighbours - 1, _threads())
+    # Each is its own first neighbour.
+    indices = np.hstack([np.arange(count)[:, None], others])
+    distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
+    with warnings.catch_warnings():
+        # Packages that it could do without, and new points, which nobody will give it.
+        warnings.simplefilter("ignore")
+        from umap import UMAP
+
+        return np.asarray(
+            UMAP(
+                n_neighbors=neighbours,
+                n_components=settings.dimensions,
+                min_dist=0.1,
+                # The distances are here already, in the metric that was asked for.
+                metric="euclidean",
+                precomputed_knn=(indices, distances),
+                init=start.astype(np.float32),
+                n_epochs=epochs,
+                random_state=settings.seed,
+                n_jobs=1,
+                tqdm_kwds=_bar_of_epochs(start, run, progress=progress),
+            ).fit_transform(space.rows)
+        )
+
+
+def _bar_of_epochs(start: NDArray[Any], run: _Run, *, progress: bool) -> dict[str, Any]:
+    """What UMAP's bar of progress is made with.
+
+    It calls nobody, but on a terminal a bar is written to a file, which may be any.
+    """
+    if progress or "notebook" in tqdm.__module__:
+        return {"desc": "UMAP", "unit": "epoch", "disable": not progress}
+    return {"file": _Epochs(start, run), "bar_format": "{n}", "mininterval": 0.2, "disable": False}
+
+
+class _Epochs:
+    """A file that reads the epoch out of what a bar writes to it."""
+
+    def __init__(self, start: NDArray[Any], run: _Run) -> None:
+        self._start = start
+        self._run = run
+        self._stopped = False
+
+    def write(self, text: str) -> None:
+        done = text.strip("\r\n\x1b[A ")
+        if done.isdigit() and int(done) and not self._stopped:
+            # A bar that is stopped writes once more while it closes.
+            self._stopped = True
+            self._run.step(self._start, int(done), "epoch", _UNSEEN)
+            self._stopped = False
+
+    def flush(self) -> None:
+        """Nothing is held back."""
+
+
+def _threads() -> int:
+    """As many as this process has cores, or as whoever started it wants."""
+    wanted = os.environ.get("OMP_NUM_THREADS", "")
+    if wanted.isdigit() and int(wanted):
+        return int(wanted)
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _whole(name: str, given: Any, least: int, most: int | None) -> int:
+    if isinstance(given, bool | np.bool_):
+        raise TypeError(f"{name} must be a whole number; got {given!r}")
+    try:
+        number = operator.index(given)
+    except TypeError:
+        raise TypeError(
+            f"{name} must be a whole number; got {given!r} ({type(given).__name__})"
+        ) from None
+    if number < least or (most is not None and number > most):
+        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be {bounds}; got {number}")
+    return number

@@ -1,0 +1,1 @@
+"""Answers what an embedding view asks."""

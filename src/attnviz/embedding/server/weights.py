@@ -1,0 +1,277 @@
+"""Weights of a corpus: the lines of a point, and the mean by position over all texts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.record.attention import LayerAttention
+from attnviz.record.sampled import sampled_queries, weights_of_rows
+
+__all__ = ["MOST_LINES", "Aggregate", "aggregate", "lines", "top_keys"]
+
+#: So many lines of a point are drawn at most.
+MOST_LINES = 64
+# Weights that are looked at for one answer: some 0.1 s on one core.
+_MOST_WEIGHTS = 1 << 22
+# Of a text too long for that at least so many queries: fewer would say little about positions.
+_FEWEST_QUERIES = 16
+
+Floats = NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Aggregate:
+    """Mean weight by the positions of query and key.
+
+    Attributes
+    ----------
+    weights : ndarray
+        float32, (rows, columns): the mean over all pairs in a bin that a mask allows, -1 where it
+        allows none.
+    query_edges, key_edges : ndarray of int64
+        Where bins begin, and where the last ends.
+    texts, of_texts : int
+        Texts looked at, of how many that have points.
+    queries, of_queries : int
+        Queries looked at, of how many in those texts.
+    """
+
+    weights: Floats
+    query_edges: NDArray[np.int64]
+    key_edges: NDArray[np.int64]
+    texts: int
+    of_texts: int
+    queries: int
+    of_queries: int
+
+    def header(self) -> dict[str, Any]:
+        """All but the weights, fit for JSON."""
+        return {
+            "rows": self.weights.shape[0],
+            "columns": self.weights.shape[1],
+            "query_edges": self.query_edges.tolist(),
+            "key_edges": self.key_edges.tolist(),
+            "texts": self.texts,
+            "of_texts": self.of_texts,
+            "queries": self.queries,
+            "of_queries": self.of_queries,
+        }
+
+
+def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
+    """Mean weight by position over the texts that have points.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The corpus.
+    stack : str
+        Name of the stack.
+    layer, head : int
+        Which head, by the model's numbers.
+    size : int
+        Bins of each side at most, at least 1.
+
+    Returns
+    -------
+    Aggregate
+        Of as many texts as can be looked at while somebody waits, evenly from all; of a text too
+        long for that, of queries from all over it.
+
+    Raises
+    ------
+    ValueError
+        If `size` is not positive, or a weight is not a finite number.
+    """
+    if size < 1:
+        raise ValueError(f"size={size} must be at least 1")
+    of_texts = corpus.points(stack).texts
+    stacks = [corpus.records[text].stack(stack) for text in of_texts]
+    pairs = np.array([len(each.query_tokens) * len(each.key_tokens) for each in stacks])
+    most = max(1, int(len(stacks) * min(1.0, _MOST_WEIGHTS / max(1, pairs.sum()))))
+    chosen = [stacks[place] for place in sampled_queries(len(stacks), most)]
+    query_edges = _edges(max(len(each.query_tokens) for each in chosen), size)
+    key_edges = _edges(max(len(each.key_tokens) for each in chosen), size)
+    sums = np.zeros((len(query_edges) - 1, len(key_edges) - 1))
+    counts = np.zeros_like(sums)
+    looked_at = 0
+    room = _MOST_WEIGHTS // len(chosen)
+    for each in chosen:
+        num_keys = len(each.key_tokens)
+        rows = sampled_queries(len(each.query_tokens), max(_FEWEST_QUERIES, room // num_keys))
+        looked_at += len(rows)
+        weights, allowed = _weights_of(each.attention(layer), head, rows)
+        _check(weights, layer, head)
+        starts = key_edges[:-1][key_edges[:-1] < num_keys]
+        bins = np.searchsorted(query_edges, rows, side="right") - 1
+        within = slice(0, len(starts))
+        np.add.at(sums[:, within], bins, np.add.reduceat(weights, starts, axis=1, dtype=np.float64))
+        np.add.at(
+            counts[:, within], bins, np.add.reduceat(allowed, starts, axis=1, dtype=np.float64)
+        )
+    means = np.where(counts > 0, sums / np.maximum(counts, 1), -1.0).astype(np.float32)
+    in_all = sum(len(each.query_tokens) for each in chosen)
+    return Aggregate(means, query_edges, key_edges, len(chosen), len(stacks), looked_at, in_all)
+
+
+def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict[str, Any]:
+    """The attention lines of a point.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The corpus.
+    stack : str
+        Name of the stack.
+    layer, head : int
+        Which head, by the model's numbers.
+    point : int
+        Number of the point.
+
+    Returns
+    -------
+    dict
+        ``points``, the strongest keys of a query that are points (of a key, the queries that give
+        it most), the strongest first; their ``weights``; ``covered``, which share of the query's
+        weight these keys get (of a key, which share of the weight it gets from the queries that
+        were looked at); ``of``, how many of its text there are that the mask lets through.
+
+    Raises
+    ------
+    IndexError
+        If there is no such point.
+    ValueError
+        If a weight is not a finite number.
+    """
+    points = corpus.points(stack)
+    if not 0 <= point < len(points):
+        raise IndexError(f"point={point}: stack {stack!r} has points 0 to {len(points) - 1}")
+    if point < points.num_queries:
+        text, position = int(points.query_text[point]), int(points.query_position[point])
+        own_points = points.keys_of(text)
+        row = slice(position, position + 1)
+        own = corpus.records[text].stack(stack)
+        weights = own.weights(layer=layer, head=head, rows=row)[0]
+        _check(weights, layer, head)
+        total = float(weights.sum(dtype=np.float64))
+        numbers = points.num_queries + np.arange(own_points.start, own_points.stop)
+        found = weights[points.key_position[own_points]]
+        let_through = own.allowed(layer=layer, head=head, rows=row)[0]
+        let_through = let_through[points.key_position[own_points]]
+    else:
+        key = point - points.num_queries
+        text, position = int(points.key_text[key]), int(points.key_position[key])
+        own_points = points.queries_of(text)
+        own = corpus.records[text].stack(stack)
+        most = max(_FEWEST_QUERIES, _MOST_WEIGHTS // len(own.key_tokens))
+        count = own_points.stop - own_points.start
+        numbers = own_points.start + sampled_queries(count, most) if count else np.arange(0)
+        rows = points.query_position[numbers].astype(np.int64)
+        found = (
+            weights_of_rows(own.attention(layer), head, rows)[0][:, position]
+            if len(rows)
+            else np.zeros(0, np.float32)
+        )
+        _check(found, layer, head)
+        total = float(found.sum(dtype=np.float64))
+        column = slice(position, position + 1)
+        let_through = own.allowed(layer=layer, head=head, columns=column)[:, 0]
+        let_through = let_through[points.query_position[own_points]]
+    strongest = np.argsort(-found, kind="stable")[:MOST_LINES]
+    strongest = strongest[found[strongest] > 0]
+    shown = found[strongest]
+    return {
+        "points": numbers[strongest].tolist(),
+        "weights": [float(each) for each in shown],
+        "covered": float(shown.sum(dtype=np.float64)) / total if total > 0 else 0.0,
+        "of": int(let_through.sum()),
+    }
+
+
+def top_keys(
+    corpus: Corpus, stack: str, layer: int, head: int, count: int
+) -> tuple[Floats, NDArray[np.int64]]:
+    """Each query's strongest keys among the points of its text.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        The corpus.
+    stack : str
+        Name of the stack.
+    layer, head : int
+        Which head, by the model's numbers.
+    count : int
+        How many keys a query, at least 1.
+
+    Returns
+    -------
+    weights : ndarray of float32
+        (count, queries), the strongest first; 0 where a text has fewer keys.
+    keys : ndarray of int64
+        (count, queries): places among the points of the query's own text that are keys.
+
+    Raises
+    ------
+    ValueError
+        If a weight is not a finite number.
+    """
+    points = corpus.points(stack)
+    weights = np.zeros((count, points.num_queries), np.float32)
+    keys = np.zeros((count, points.num_queries), np.int64)
+    for text in points.texts:
+        own = points.queries_of(text)
+        columns = points.key_position[points.keys_of(text)]
+        if own.stop == own.start or not len(columns):
+            continue
+        attention = corpus.records[text].stack(stack).attention(layer)
+        step = max(1, _MOST_WEIGHTS // attention.num_keys)
+        for start in range(own.start, own.stop, step):
+            some = slice(start, min(own.stop, start + step))
+            rows = points.query_position[some].astype(np.int64)
+            found = _weights_of(attention, head, rows)[0][:, columns]
+            _check(found, layer, head)
+            order = _strongest(found, count)
+            weights[: order.shape[1], some] = np.take_along_axis(found, order, axis=1).T
+            keys[: order.shape[1], some] = order.T
+    keys[weights == 0] = 0
+    return weights, keys
+
+
+def _weights_of(
+    attention: LayerAttention, head: int, rows: NDArray[np.int64]
+) -> tuple[Floats, NDArray[np.bool_]]:
+    """As `weights_of_rows`; neighbours, such as all of a text, in half the time."""
+    run, columns = slice(int(rows[0]), int(rows[-1]) + 1), slice(0, attention.num_keys)
+    if run.stop - run.start != len(rows):
+        return weights_of_rows(attention, head, rows)
+    return attention.weights(head, run, columns), attention.allowed(head, run, columns)
+
+
+def _strongest(weights: Floats, count: int) -> NDArray[np.int64]:
+    """Places of each row's largest entries, the largest first."""
+    count = min(count, weights.shape[1])
+    some: NDArray[np.int64] = np.argpartition(-weights, count - 1, axis=1)[:, :count]
+    # Of equal weights the first, as `lines` has it.
+    some.sort(axis=1)
+    order = np.argsort(-np.take_along_axis(weights, some, axis=1), axis=1, kind="stable")
+    strongest: NDArray[np.int64] = np.take_along_axis(some, order, axis=1)
+    return strongest
+
+
+def _edges(length: int, size: int) -> NDArray[np.int64]:
+    bins = min(length, size)
+    return np.arange(bins + 1, dtype=np.int64) * length // bins
+
+
+def _check(weights: Floats, layer: int, head: int) -> None:
+    if not np.isfinite(weights).all():
+        raise ValueError(
+            f"layer {layer}, head {head}: some weights are NaN or infinite; the model's own "
+            "queries or keys are"
+        )

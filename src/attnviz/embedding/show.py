@@ -1,0 +1,220 @@
+"""One call from a model and many texts to the joint query-key embedding on the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from attnviz.corpus.checks import whole_numbers
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.arguments import check_place, check_traits
+from attnviz.embedding.view import EmbeddingView
+from attnviz.record.record import AttentionRecord
+from attnviz.views.show import show
+
+__all__ = ["corpus_of", "show_embedding_view"]
+
+_POINTS = 10_000
+
+
+def show_embedding_view(
+    model: Any,
+    texts: Any = None,
+    *,
+    column: str = "text",
+    points: int = _POINTS,
+    seed: int = 0,
+    columns: Mapping[str, Any] | Iterable[str] | None = None,
+    target: Sequence[str] | None = None,
+    tokenizer: Any = None,
+    processor: Any = None,
+    name: str | None = None,
+    layers: Iterable[int] | None = None,
+    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    dtype: Any = None,
+    device: Any = "cpu",
+    spool: Any = None,
+    include_layers: Iterable[int] | None = None,
+    **traits: Any,
+) -> EmbeddingView:
+    """Show queries and keys of many texts as points, placed so that near means attending.
+
+    All heads as small plots, each with how far to trust it; one of them enlarged, with search,
+    colours, a lasso, and the text of the point that is clicked (AttentionViz, Yeh et al. 2023,
+    arXiv 2305.03210).
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike, Pipeline, Corpus or sequence of AttentionRecord
+        A transformers model, hub id, folder or pipeline, with `texts`; or, without, a corpus or
+        the records of several texts of one model, with queries and keys.
+    texts : sequence or datasets.Dataset, optional
+        What the model reads: texts, pairs of texts, images, or a dataset or one of its columns.
+        They are read in random order until there are enough points.
+    column : str, default "text"
+        Where in a row of a dataset the text or image is.
+    points : int, default 10,000
+        How many queries and keys of a head to look at together. (The view's trait of that name,
+        which points are drawn, is set on the view.)
+    seed : int, default 0
+        Of the random order, and of t-SNE and UMAP.
+    columns : mapping of str to values, or iterable of str, optional
+        What is known of texts or tokens, to colour points by: for each name one value a text, or
+        one sequence a text with a value for each of its tokens. Or names of columns of the
+        dataset.
+    target : sequence of str, optional
+        For each text what the model is made to produce.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    layers, keep_heads, dtype, device, spool : optional
+        What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
+        and `spool` of `attnviz.extract_corpus`. Here `heads` chooses among the heads that are kept.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, enlarged, color, method, dimensions, search and all
+        others that `attnviz.EmbeddingView` lists. With ``method="tsne"`` or ``"umap"`` points are
+        near whose directions are alike (cosine distance), with ``lift=True`` those at a small
+        Euclidean distance.
+
+    Returns
+    -------
+    EmbeddingView
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If there are no texts, an argument does not fit the model, or records are not of one model.
+    ImportError
+        If `method` needs a package that is not installed.
+    MemoryError
+        If what is to be kept would exceed what is free.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                              # doctest: +SKIP
+    >>> texts = ["the cat sat on the mat", "the dog ran home"]                   # doctest: +SKIP
+    >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
+    """
+    if include_layers is not None:
+        include_layers = whole_numbers("include_layers", include_layers)
+    options = {
+        "target": target,
+        "tokenizer": tokenizer,
+        "processor": processor,
+        "name": name,
+        "layers": layers,
+        "keep_heads": keep_heads,
+        "dtype": dtype,
+        "spool": spool,
+        "column": None if column == "text" else column,
+    }
+    given = {key: value for key, value in options.items() if value is not None}
+    # None is a place: where queries and keys were computed.
+    if device != "cpu":
+        given["device"] = device
+    corpus = corpus_of(
+        model,
+        texts,
+        points=points,
+        seed=seed,
+        columns=columns,
+        traits=traits,
+        include_layers=include_layers,
+        **given,
+    )
+    return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
+
+
+def corpus_of(
+    model: Any,
+    texts: Any = None,
+    *,
+    points: int = _POINTS,
+    seed: int = 0,
+    columns: Any = None,
+    traits: Mapping[str, Any] | None = None,
+    include_layers: Iterable[int] | None = None,
+    **options: Any,
+) -> Corpus:
+    """Make the corpus of what `show_embedding_view` was given.
+
+    Parameters
+    ----------
+    model, texts, points, seed, columns
+        As in `show_embedding_view`.
+    traits, include_layers : optional
+        What the corpus is to be shown with: checked before a model reads, and what only a model can
+        tell, after the first text.
+    **options
+        Further arguments of `attnviz.extract_corpus`, its `heads` as ``keep_heads``.
+
+    Returns
+    -------
+    Corpus
+
+    Raises
+    ------
+    TypeError
+        If what is needed is missing, or what cannot be used is given.
+    ValueError
+        If there are no texts.
+    traitlets.TraitError, IndexError, ImportError
+        If it cannot be shown with `traits` and `include_layers`.
+    """
+    if columns is not None and not isinstance(columns, str | Mapping):
+        columns = list(columns) if isinstance(columns, Iterable) else columns
+    shown = {} if traits is None else dict(traits)
+    EmbeddingView.check_names(shown)
+    for_models = options if texts is None else {"texts": texts} | options
+    if isinstance(model, Corpus):
+        more = {"columns": columns} if columns is not None else {}
+        more |= {"points": points} if points != _POINTS else {}
+        _refuse(for_models | more, "model is a corpus, which holds all that is shown")
+        return model
+    if isinstance(model, AttentionRecord):
+        raise TypeError(
+            "model is one record; give a list of the records of several texts, [record]"
+        )
+    if isinstance(model, Sequence) and model and isinstance(model[0], AttentionRecord):
+        _refuse(for_models, "model is records, which hold tokens, queries and keys")
+        return Corpus(model, points=points, seed=seed, columns=columns)
+    if isinstance(model, (list, tuple)):
+        if not model:
+            raise ValueError("model is an empty list; give the records of at least one text")
+        raise TypeError(
+            f"model is a {type(model).__name__} of {type(model[0]).__name__}; give a model with "
+            "texts=, a corpus, or a list of records (weights alone have no queries and keys)"
+        )
+    if texts is None:
+        raise TypeError(
+            "texts is missing: what the model reads, for example "
+            'show_embedding_view(model, ["The cat sat.", "It rained."])'
+        )
+    from attnviz.corpus.extract import read_corpus
+
+    names = [columns] if isinstance(columns, str) else columns
+    check_traits({"seed": seed} | shown, names if isinstance(names, Iterable) else ())
+    if "keep_heads" in options:
+        options["heads"] = options.pop("keep_heads")
+    return read_corpus(
+        model,
+        texts,
+        check=lambda first: check_place(first, shown, include_layers),
+        points=points,
+        seed=seed,
+        columns=columns,
+        **options,
+    )
+
+
+def _refuse(given: Mapping[str, Any], why: str) -> None:
+    if given:
+        raise TypeError(f"{why}; leave out {', '.join(given)}")

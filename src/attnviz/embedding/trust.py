@@ -1,0 +1,387 @@
+"""How far the place of a point on a plot says what it attends to.
+
+Two figures for each head. The correlation of distance with q . k says whether near means a large
+product: -1 is a plot that can be read like a map. Neighbour recall says how many of a query's
+strongest keys are among its nearest ones. Both for the keys that a query may attend to, and for all
+keys of all texts.
+"""
+
+from __future__ import annotations
+
+import operator
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.pairs import OwnKeys, own_keys
+from attnviz.embedding.placement import Placed, problems
+from attnviz.embedding.threads import one_thread, side_by_side
+
+__all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
+
+#: How many of a query's strongest keys are looked for among its nearest ones.
+NEIGHBOURS = 10
+
+#: The queries and the keys of a head in some space.
+_Sides = tuple[torch.Tensor, torch.Tensor]
+
+# Distances that are held at once: few enough for the processor's cache.
+_DISTANCES = 320_000
+# Points nearer to each other than this share of a plot are at one place.
+_ONE_PLACE = 1e-6
+# Keys of a query that are looked at first.
+_FEW = 64
+
+
+@dataclass(frozen=True)
+class Trust:
+    """How clearly near means a large product of query and key.
+
+    Attributes
+    ----------
+    allowed : float or None
+        Over the keys of a query's own text that its mask allows and that are points: the mean over
+        queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries
+        whose keys are all as far, or have fewer than three different products, say nothing (two
+        are on a line wherever they lie, a correlation of -1 or 1); None where none says anything.
+    all_pairs : float or None
+        The same over the keys of all texts.
+    """
+
+    allowed: float | None
+    all_pairs: float | None
+
+
+@dataclass(frozen=True)
+class HeadTrust:
+    """How far a head's plot can be trusted.
+
+    Attributes
+    ----------
+    before : Trust
+        Of the vectors as the model's attention received them.
+    placed : Trust
+        After scaling, translation and lift, in all dimensions.
+    plot : Trust
+        On the plot.
+    recall_allowed, recall_all : float or None
+        The mean share of a query's ten keys with the largest q . k that are among its ten nearest
+        ones on the plot, of the keys that it may attend to, or of all. Only queries with more than
+        ten count; None where no query has. Which of several keys with the same product is the
+        tenth, or of several at one place, is left to chance, and 1 is what the best plot gets so.
+    chance_allowed, chance_all : float or None
+        The same where places say nothing: the mean of ten by the number of keys, more where keys
+        with the same product may stand for each other.
+    queries, of : int
+        How many queries were measured, of how many.
+    """
+
+    before: Trust
+    placed: Trust
+    plot: Trust
+    recall_allowed: float | None
+    recall_all: float | None
+    chance_allowed: float | None
+    chance_all: float | None
+    queries: int
+    of: int
+
+
+def measure_trust(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    placed: Placed,
+    coordinates: torch.Tensor,
+    *,
+    queries: int = 512,
+    seed: int = 0,
+) -> list[HeadTrust | None]:
+    """Measure how far the plots of some heads of a layer can be trusted.
+
+    Parameters
+    ----------
+    corpus : Corpus
+        Whose points.
+    stack : str or None
+        One of its stacks; None is the first.
+    layer : int
+        The model's number of the layer.
+    placed : Placed
+        Some of its heads, from `attnviz.embedding.placement.place`.
+    coordinates : Tensor
+        (heads, points, dimensions): their plots, queries first.
+    queries : int, default 512
+        Measure so many queries, chosen at random, the same ones for every head.
+    seed : int
+        Of that choice.
+
+    Returns
+    -------
+    list of (HeadTrust or None)
+        One a head of `placed`; None where `attnviz.embedding.placement.problems` names one, or its
+        coordinates are no finite numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `queries` is no positive whole number, or `coordinates` are not those of these points.
+
+    Notes
+    -----
+    Yeh et al. 2023 (arXiv 2305.03210) judge a placing by the correlation of distance with q . k.
+    Recall of neighbours is the usual figure for how much a projection keeps of them, here from
+    queries to keys alone. Equal tokens often have equal keys, in the first layer of a model without
+    positions all of them, so that the tenth is one of many. With s the chance of each key to be
+    among the ten strongest when ties are broken at random, and n that to be among the ten nearest,
+    recall is ``sum(s n) / sum(s^2)``: the expected overlap by the largest that there can be.
+    """
+    if isinstance(queries, bool) or not hasattr(queries, "__index__"):
+        raise TypeError(f"queries={queries!r} must be a whole number, how many to measure")
+    if operator.index(queries) < 1:
+        raise ValueError(f"queries={queries} must be at least 1, the number of queries to measure")
+    points = corpus.points(stack)
+    if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):
+        raise ValueError(
+            f"coordinates must be (heads, points, dimensions), here ({len(placed.heads)}, "
+            f"{len(points)}, 2) or 3; got {tuple(coordinates.shape)}"
+        )
+    count = min(operator.index(queries), points.num_queries)
+    rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
+    with one_thread():
+        own = own_keys(
+            corpus,
+            stack,
+            layer,
+            placed.heads,
+            np.sort(rows),
+            at_once=max(1, _DISTANCES // max(1, points.num_keys)),
+        )
+        vectors = corpus.vectors(stack, layer, placed.heads)
+        found_problems = problems(placed)
+
+    def measured(head: int) -> HeadTrust | None:
+        plot = coordinates[head].float()
+        if found_problems[head] is not None or not bool(torch.isfinite(plot).all()):
+            return None
+        spaces = _Spaces(
+            (vectors.queries[head], vectors.keys[head]),
+            (placed.queries[head], placed.keys[head]),
+            (plot[: points.num_queries], plot[points.num_queries :]),
+        )
+        measures = _Measures()
+        for block in own:
+            measures.add(spaces, block, block.allowed[head % len(block.allowed)])
+        return measures.result(count, points.num_queries)
+
+    return side_by_side(measured, len(placed.heads))
+
+
+class _Spaces:
+    """A head's points as they were, where they were placed, and on the plot."""
+
+    def __init__(self, raw: _Sides, placed: _Sides, plot: _Sides) -> None:
+        # Products with keys about their mean: another constant for each query, the same order.
+        self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=0)
+        self._longest = torch.linalg.vector_norm(raw[1], dim=1).max()
+        self._spaces = [_Space(raw), _Space(placed)]
+        self._plot = plot
+        both = torch.cat(plot)
+        self.one_place = _ONE_PLACE * float((both.amax(dim=0) - both.amin(dim=0)).max())
+
+    def products(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.queries[rows] @ self.keys.T
+
+    def size_of_products(self, rows: torch.Tensor) -> torch.Tensor:
+        lengths = torch.linalg.vector_norm(self.queries[rows], dim=1)
+        return torch.mul(lengths, self._longest)
+
+    def distances(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        found = [space.distances(rows) for space in self._spaces]
+        queries, keys = self._plot[0][rows], self._plot[1]
+        # Few dimensions: as differences, which tell near neighbours apart.
+        squares = (queries[:, 0, None] - keys[:, 0]).square_()
+        for each in range(1, keys.shape[1]):
+            apart = queries[:, each, None] - keys[:, each]
+            squares.addcmul_(apart, apart)
+        return [*found, squares.sqrt_()]
+
+
+class _Space:
+    """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, about the keys' mean."""
+
+    def __init__(self, sides: _Sides) -> None:
+        queries, keys = sides
+        mean = keys.mean(dim=0)
+        self._queries, self._keys = queries - mean, keys - mean
+        self._squares = self._keys.square().sum(dim=1)
+
+    def distances(self, rows: torch.Tensor) -> torch.Tensor:
+        queries = self._queries[rows]
+        squares = torch.addmm(self._squares[None], queries, self._keys.T, alpha=-2)
+        squares += queries.square().sum(dim=1, keepdim=True)
+        return squares.clamp_min_(0).sqrt_()
+
+
+@dataclass
+class _Mean:
+    """A mean over those queries that say something."""
+
+    total: float = 0.0
+    count: int = 0
+
+    def add(self, values: torch.Tensor, says: torch.Tensor) -> None:
+        self.total += float(values[says].double().sum())
+        self.count += int(says.sum())
+
+    @property
+    def value(self) -> float | None:
+        return self.total / self.count if self.count else None
+
+
+@dataclass
+class _Measures:
+    """Sums over the queries of one head: allowed keys first, then all."""
+
+    correlations: list[list[_Mean]] = field(
+        default_factory=lambda: [[_Mean() for _ in range(3)] for _ in range(2)]
+    )
+    recalls: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
+    chances: list[_Mean] = field(default_factory=lambda: [_Mean(), _Mean()])
+
+    def add(self, spaces: _Spaces, block: OwnKeys, allowed: torch.Tensor) -> None:
+        products, distances = spaces.products(block.rows), spaces.distances(block.rows)
+        size = spaces.size_of_products(block.rows)
+        columns = block.columns
+        own_products = products.gather(1, columns)
+        own_distances = [far.gather(1, columns) for far in distances]
+        same = _ONE_PLACE * size[:, None]
+        ties = same, spaces.one_place
+        self._add_recall(0, own_products, own_distances[-1], ties, allowed)
+        self._add_recall(1, products, distances[-1], ties, None)
+        self._add_correlations(0, own_products, size, own_distances, allowed)
+        self._add_correlations(1, products, size, distances, None)
+
+    def _add_recall(
+        self,
+        number: int,
+        products: torch.Tensor,
+        nearest: torch.Tensor,
+        ties: tuple[torch.Tensor, float],
+        counted: torch.Tensor | None,
+    ) -> None:
+        counts = torch.full((len(products),), products.shape[1])
+        near = -nearest
+        if counted is not None:
+            counts = counted.sum(dim=1)
+            products = products.masked_fill(~counted, -torch.inf)
+            near.masked_fill_(~counted, -torch.inf)
+        enough = counts > NEIGHBOURS
+        if not bool(enough.any()):
+            return
+        # One more than are looked for: whether it is as good as the last of them.
+        strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
+        chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
+        found = (near.gather(1, chosen) >= last).float().sum(dim=1)
+        most = torch.full_like(found, NEIGHBOURS)
+        tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= ties[0]
+        tied |= last - close.values[:, -1:] <= ties[1]
+        some = torch.nonzero(tied[:, 0] & enough)[:, 0]
+        if len(some):
+            strongest = _among_first(products[some], ties[0][some])
+            found[some] = (strongest * _among_first(near[some], ties[1])).sum(dim=1)
+            most[some] = strongest.square_().sum(dim=1)
+        self.recalls[number].add(found / most, enough)
+        self.chances[number].add(NEIGHBOURS**2 / counts / most, enough)
+
+    def _add_correlations(
+        self,
+        number: int,
+        products: torch.Tensor,
+        size: torch.Tensor,
+        distances: list[torch.Tensor],
+        counted: torch.Tensor | None,
+    ) -> None:
+        several = _three_differ(products, _ONE_PLACE * size[:, None], counted)
+        _centre(products, counted)
+        spread = torch.linalg.vector_norm(products, dim=1)
+        # What differs by rounding alone is all the same.
+        rounding = _ONE_PLACE * products.shape[1] ** 0.5
+        for mean, far in zip(self.correlations[number], distances, strict=True):
+            middle = _centre(far, counted)
+            wide = torch.linalg.vector_norm(far, dim=1)
+            # As an einsum it would be a matrix product for each row, which takes much longer.
+            values = (far * products).sum(dim=1) / (wide * spread)
+            tells = several & (wide > rounding * middle) & (spread > rounding * size)
+            mean.add(values.clamp(-1, 1), tells & torch.isfinite(values))
+
+    def result(self, queries: int, of: int) -> HeadTrust:
+        before, placed, plot = (
+            Trust(own.value, every.value) for own, every in zip(*self.correlations, strict=True)
+        )
+        return HeadTrust(
+            before,
+            placed,
+            plot,
+            self.recalls[0].value,
+            self.recalls[1].value,
+            self.chances[0].value,
+            self.chances[1].value,
+            queries,
+            of,
+        )
+
+
+def _among_first(values: torch.Tensor, same: torch.Tensor | float) -> torch.Tensor:
+    """The chance of each entry to be among its row's ten largest, when ties are broken at random.
+
+    `same` is how far apart entries may be and still be tied.
+    """
+    last = values.topk(NEIGHBOURS, dim=1, sorted=False).values.amin(dim=1, keepdim=True)
+    above, reached = (values > last + same).float(), (values >= last - same).float()
+    certain = above.sum(dim=1, keepdim=True)
+    share = (NEIGHBOURS - certain) / (reached.sum(dim=1, keepdim=True) - certain)
+    return above.mul_(1 - share).addcmul_(reached, share)
+
+
+def _three_differ(
+    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
+) -> torch.Tensor:
+    """Which rows have at least three different values: one that is neither least nor largest."""
+    # Nearly always the first few tell it.
+    some = None if counted is None else counted[:, :_FEW]
+    found = _some_between(values[:, :_FEW], same, some)
+    rest = torch.nonzero(~found)[:, 0]
+    if len(rest) and values.shape[1] > _FEW:
+        some = None if counted is None else counted[rest]
+        found[rest] = _some_between(values[rest], same[rest], some)
+    return found
+
+
+def _some_between(
+    values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
+) -> torch.Tensor:
+    low, high = values, values
+    if counted is not None:
+        low = values.masked_fill(~counted, torch.inf)
+        high = values.masked_fill(~counted, -torch.inf)
+    between = values > low.amin(dim=1, keepdim=True) + same
+    between &= values < high.amax(dim=1, keepdim=True) - same
+    if counted is not None:
+        between &= counted
+    return between.any(dim=1)
+
+
+def _centre(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
+    """Take each row's mean from it, in place, and say what it was; only `counted` entries count."""
+    if counted is None:
+        mean = values.mean(dim=1, keepdim=True)
+        values -= mean
+    else:
+        values.masked_fill_(~counted, 0)
+        mean = values.sum(dim=1, keepdim=True) / counted.sum(dim=1, keepdim=True).clamp_min(1)
+        values -= mean
+        values.masked_fill_(~counted, 0)
+    return mean[:, 0].abs()

@@ -1,0 +1,1 @@
+"""One forward of a model, with its attention watched."""

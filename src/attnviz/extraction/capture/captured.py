@@ -1,0 +1,326 @@
+"""From one attention call to what a record keeps of it, one entry an example."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.copies import Copier
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.extraction.capture.masks import Kept, MaskReader
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+
+__all__ = ["Captured", "capture", "with_four_axes"]
+
+Captured = QueryKeyAttention | GivenWeights
+
+# How far the model's own attention output may lie from weights @ values, relative to the largest
+# value: rounding of the model's dtype, well under what any wrong formula gives.
+_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
+# The same for weights that were computed in sight.
+_WEIGHT_TOLERANCE = {
+    torch.float64: 1e-4,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+
+
+def with_four_axes(
+    call: AttentionCall, batch_size: int, num_tokens: Collection[int] = ()
+) -> AttentionCall:
+    """Give every tensor of a call the axes (batch, heads, queries or keys, ...).
+
+    Parameters
+    ----------
+    call : AttentionCall
+        Batch and heads may be one axis, or heads two (groups and the heads of each).
+    batch_size : int
+        Number of examples.
+    num_tokens : collection of int
+        How many tokens an example may have: it tells windows from groups of heads.
+
+    Returns
+    -------
+    AttentionCall
+        Views where that is possible.
+    """
+    if call.weights is None:
+        return call
+    leading = call.weights.shape[:-2]
+    if len(leading) == 3 and leading[2] * call.weights.shape[-1] in num_tokens:
+        # (batch, heads, windows, queries, keys), as Hiera has it: windows become examples.
+        return _each(call, lambda tensor: tensor.transpose(1, 2).flatten(0, 1))
+
+    def with_four(tensor: torch.Tensor) -> torch.Tensor:
+        if tensor.dim() == 5:
+            shape = leading if len(leading) == 3 else tensor.shape[:3]
+            return tensor.expand(*shape, *tensor.shape[-2:]).flatten(1, 2)
+        if tensor.dim() == 3:
+            examples = 1 if len(tensor) == 1 else batch_size
+            return tensor.reshape(examples, -1, *tensor.shape[1:])
+        return tensor
+
+    return _each(call, with_four)
+
+
+def _each(call: AttentionCall, change: Callable[[torch.Tensor], torch.Tensor]) -> AttentionCall:
+    def changed(tensor: torch.Tensor | None) -> torch.Tensor | None:
+        return None if tensor is None else change(tensor)
+
+    return replace(
+        call,
+        query=changed(call.query),
+        key=changed(call.key),
+        mask=changed(call.mask),
+        weights=changed(call.weights),
+        added=tuple(map(change, call.added)),
+    )
+
+
+def capture(
+    call: AttentionCall,
+    kept: Sequence[Kept],
+    masks: MaskReader,
+    copier: Copier,
+    *,
+    heads: Sequence[int],
+    name: str,
+    turn: int,
+    windows: bool = False,
+) -> tuple[list[Captured], list[float]]:
+    """Copy what an attention's weights need, example by example.
+
+    Parameters
+    ----------
+    call : AttentionCall
+        With four axes.
+    kept : sequence of Kept
+        For each example (or window) the positions that are no padding.
+    masks : MaskReader
+        Reads the call's mask.
+    copier : Copier
+        Copies what is kept.
+    heads : sequence of int
+        Which heads are.
+    name : str
+        The module's path, for errors.
+    turn : int
+        Number of the call: another head is held against the model's own each time.
+    windows : bool
+        Whether the entries of `kept` are windows: one of them is held against the model's own.
+
+    Returns
+    -------
+    found : list of QueryKeyAttention or GivenWeights
+        One an entry of `kept`, with the heads that are.
+    errors : list of float
+        How far each of these heads' weights are off because copies are rounded (see
+        `Copier.error`).
+
+    Raises
+    ------
+    NotImplementedError
+        If the weights are not what the model's attention used.
+    OSError
+        If copies are written to a spool, and that cannot be.
+    ValueError
+        If numbers are too large for the dtype in which they are to be kept.
+    """
+    seen = _read(call, kept, masks, name=name, turn=turn, windows=windows)
+    if not all(map(_is_finite, seen)):
+        raise ValueError(
+            f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
+            "infinite numbers; look at its weights, and at the precision that it runs in"
+        )
+    # Of hundreds of windows one a layer tells how much rounding matters.
+    measured = [seen[turn % len(seen)]] if windows else seen
+    errors = [copier.error(attention, heads) for attention in measured]
+    worst = [max(each) for each in zip(*errors, strict=True)]
+    # Windows are put together before they are written.
+    places = [None if windows else (index, name) for index in range(len(seen))]
+    copies = [copier.copy(each, heads, place) for each, place in zip(seen, places, strict=True)]
+    return copies, worst
+
+
+def _read(
+    call: AttentionCall,
+    kept: Sequence[Kept],
+    masks: MaskReader,
+    *,
+    name: str,
+    turn: int,
+    windows: bool,
+) -> list[Captured]:
+    """What an attention's weights need, as the model has it: nothing is copied yet."""
+    if call.query is None or call.key is None:
+        return [_given(call, index, each) for index, each in enumerate(kept)]
+    try:
+        read = masks.read(call, kept)
+    except NotImplementedError:
+        if call.weights is None:
+            raise
+        return [_given(call, index, each) for index, each in enumerate(kept)]
+    found: list[Captured] = []
+    for index, (positions, (mask, bias)) in enumerate(zip(kept, read, strict=True)):
+        attention = QueryKeyAttention(
+            queries=_part(call.query, index, positions.queries),
+            keys=_part(call.key, index, positions.keys),
+            scale=_scale(call),
+            mask=mask,
+            bias=bias,
+            softcap=_softcap(call),
+            sinks=_sinks(call),
+        )
+        if windows and index != turn % len(kept):
+            found.append(attention)
+        elif call.weights is not None:
+            own = _given(call, index, positions).values
+            if not _agrees(attention, own, head=turn % attention.num_heads):
+                # What was traced doesn't account for the weights: these are known all the same.
+                return [_given(call, each, kept[each]) for each in range(len(kept))]
+            found.append(attention)
+        else:
+            _check(call, attention, index, positions, name, turn=turn)
+            found.append(attention)
+    return found
+
+
+def _is_finite(attention: Captured) -> bool:
+    tensors = [attention.values] if isinstance(attention, GivenWeights) else []
+    if isinstance(attention, QueryKeyAttention):
+        tensors = [attention.queries, attention.keys]
+    # A sum is finite where all are, unless it grows too large: it takes no memory, and less time.
+    return all(
+        math.isfinite(float(tensor.sum(dtype=_wide(tensor.dtype))))
+        or bool(torch.isfinite(tensor).all())
+        for tensor in tensors
+    )
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> torch.Tensor:
+    block = tensor.detach()[index if tensor.shape[0] > 1 else 0]
+    return block if positions is None else block[:, positions.to(block.device)]
+
+
+def _given(call: AttentionCall, index: int, positions: Kept) -> GivenWeights:
+    weights = call.weights
+    if weights is None:
+        raise TypeError("a call without queries and keys must have weights")
+    block = _part(weights, index, positions.queries)
+    if positions.keys is not None:
+        block = block[..., positions.keys.to(block.device)]
+    return GivenWeights(block.float())
+
+
+def _scale(call: AttentionCall) -> float:
+    scaling = call.options.get("scaling")
+    if scaling is None:
+        return 1.0 if call.query is None else float(call.query.shape[-1] ** -0.5)
+    return float(scaling)
+
+
+def _softcap(call: AttentionCall) -> float | None:
+    # Torch's own function knows no cap: versions that are asked for both leave it out.
+    softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
+    return None if softcap is None else float(softcap)
+
+
+def _sinks(call: AttentionCall) -> torch.Tensor | None:
+    sinks = call.options.get("s_aux")
+    if sinks is None:
+        sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
+    if not isinstance(sinks, torch.Tensor) or call.weights is not None or _is_gate(call.module):
+        return None
+    if call.query is not None and sinks.numel() != call.query.shape[1]:
+        raise NotImplementedError(
+            f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not one "
+            f"for each of its {call.query.shape[1]} heads (they depend on the query), which cannot "
+            "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
+        )
+    return sinks.detach().flatten()
+
+
+def _is_gate(module: nn.Module) -> bool:
+    """Whether a model's own code uses the sink as a gate on the output, outside of its weights.
+
+    A sink's share of a row and such a gate give the same output: only the code tells.
+    """
+    eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
+    return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
+
+
+def _rows(attention: QueryKeyAttention) -> set[int]:
+    """Rows that are held against the model's own: they cost next to nothing."""
+    return {attention.num_queries // 2, attention.num_queries - 1}
+
+
+def _agrees(attention: QueryKeyAttention, own: torch.Tensor, *, head: int) -> bool:
+    """Whether weights from what was traced are those that the softmax gave."""
+    if tuple(own.shape) != (attention.num_heads, attention.num_queries, attention.num_keys):
+        return False
+    tolerance = _WEIGHT_TOLERANCE.get(attention.queries.dtype, 5e-2)
+    for row in _rows(attention):
+        found = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
+        error = float((torch.from_numpy(found)[0] - own[head, row].float().cpu()).abs().max())
+        # A row in which nothing is allowed is even in the model, and nothing here.
+        if found.any() and not error <= tolerance:
+            return False
+    return True
+
+
+def _check(
+    call: AttentionCall,
+    attention: QueryKeyAttention,
+    index: int,
+    kept: Kept,
+    name: str,
+    *,
+    turn: int,
+) -> None:
+    """Hold a few rows of the weights against the output that the model's attention gave.
+
+    Two rows of one head a layer notice a formula that is not the model's: a mask that is ignored, a
+    gate, a term that came in by a keyword which isn't known here.
+    """
+    output, value = call.output, call.value
+    if not isinstance(output, torch.Tensor) or value is None or _is_gate(call.module):
+        return
+    expected_shape = (*attention.queries.shape[1:2], attention.num_heads, value.shape[-1])
+    if kept.queries is None and tuple(output.shape[1:]) != expected_shape:
+        return
+    head = turn % attention.num_heads
+    value_head = head // (attention.num_heads // value.shape[1])
+    values = value.detach()[index if value.shape[0] > 1 else 0, value_head]
+    if kept.keys is not None:
+        values = values[kept.keys.to(values.device)]
+    values = values.float().cpu()
+    tolerance = _TOLERANCE.get(value.dtype, 5e-2) * float(values.abs().max())
+    for row in _rows(attention):
+        weights = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
+        if not weights.any():
+            continue
+        place = row if kept.queries is None else int(kept.queries[row])
+        given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
+        error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
+        if math.isnan(error):
+            raise ValueError(
+                f"model: the attention of {name} ({type(call.module).__name__}) gave NaN; look at "
+                "its weights, and at the precision that it runs in"
+            )
+        if not error <= tolerance:
+            raise NotImplementedError(
+                f"model: the attention of {name} ({type(call.module).__name__}, implementation "
+                f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "
+                f"differs by {error:.2g} (allowed {tolerance:.2g}). Its weights are not known; "
+                "draw weights of your own with AttentionRecord.from_weights"
+            )

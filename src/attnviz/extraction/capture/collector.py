@@ -1,0 +1,387 @@
+"""Collecting one forward's attention, run by run of the modules that attend."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.captured import Captured, capture, with_four_axes
+from attnviz.extraction.capture.copies import Copier
+from attnviz.extraction.capture.dispatch import AttentionCall, capturing, dispatching
+from attnviz.extraction.capture.masks import Kept, MaskReader
+from attnviz.extraction.capture.predicted_heads import Foresight
+from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.capture.windowed import joined
+from attnviz.extraction.inputs.batch import Side
+from attnviz.extraction.modules import (
+    LANGUAGE_MODEL,
+    AttentionModule,
+    attention_modules,
+    stack_of,
+)
+from attnviz.extraction.options import Keeping
+from attnviz.record.attention import GivenWeights
+from attnviz.record.storage.spool import Spool
+
+__all__ = ["Collector", "Run"]
+
+# Patches and frames have no padding of a text's.
+_WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
+
+
+@dataclass
+class Run:
+    """One run of a module that attends.
+
+    Attributes
+    ----------
+    name : str
+        The module's path in the model.
+    stack : str
+        The stack that it belongs to.
+    num_tokens : set of int
+        How many tokens its input may hold, as the input's shape can be read.
+    calls : list of list
+        For each attention that it computed the examples; for each window of one, likewise.
+    num_calls : int
+        How many attentions it computed.
+    received : tuple of int
+        How many queries and keys they had in all, padding included.
+    dtype : dtype or None
+        In which precision they came; None where they are not known.
+    whole : bool
+        Whether queries and keys account for all of its logits.
+    dispatched : bool
+        Whether all of it went through the dispatcher or torch's own function, and not past them.
+    heads : tuple of int or None
+        Which of its heads are kept: `calls` have those alone, and only shapes where there are none.
+        None before its first attention.
+    num_heads, num_key_heads : int or None
+        How many heads and key heads the model has there; None where keys are not known.
+    errors : list of float
+        For each head that is kept how far its weights are off because they are rounded; empty where
+        they are not.
+    """
+
+    name: str
+    stack: str
+    num_tokens: frozenset[int] = frozenset()
+    calls: list[list[Captured]] = field(default_factory=list)
+    num_calls: int = 0
+    received: tuple[int, int] = (0, 0)
+    dtype: torch.dtype | None = None
+    whole: bool = True
+    dispatched: bool = True
+    heads: tuple[int, ...] | None = None
+    num_heads: int = 0
+    num_key_heads: int | None = None
+    errors: list[float] = field(default_factory=list)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Number of queries and of keys of the first example."""
+        return (
+            sum(call[0].num_queries for call in self.calls),
+            sum(call[0].num_keys for call in self.calls),
+        )
+
+    @property
+    def examples(self) -> list[Captured]:
+        """The attention of each example, its windows put together."""
+        return [joined(parts, self.name) for parts in zip(*self.calls, strict=True)]
+
+
+class Collector:
+    """Receives the attention of one forward.
+
+    Parameters
+    ----------
+    model : Module
+        The model that runs.
+    sides : mapping of str to Side
+        ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
+    batch_size : int
+        Number of examples.
+    encoder_decoder : bool
+        Whether the model has an encoder and a decoder.
+    vision : bool
+        Whether the model's main input is an image.
+    keeping : Keeping
+        What is kept of queries and keys, and how.
+    spools : sequence of Spool
+        For each example where they are written, if they are not to stay in memory.
+    beside_text : {"vision", "audio"}
+        What lies beside a language model that the model has inside.
+    trace_all : bool
+        Whether to look into the modules too whose code asks the dispatcher: some ask, and then
+        compute their attention by themselves.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        sides: Mapping[str, Side],
+        batch_size: int,
+        *,
+        encoder_decoder: bool,
+        vision: bool,
+        keeping: Keeping,
+        spools: Sequence[Spool] = (),
+        beside_text: str = "vision",
+        trace_all: bool = False,
+    ) -> None:
+        self.model = model
+        self.runs: list[Run] = []
+        # How many examples attention told apart: fewer than encoded where rows belong together.
+        self.most_examples = 0
+        self._sides = sides
+        self._batch_size = batch_size
+        self._encoder_decoder = encoder_decoder
+        self._vision = vision
+        self._copier = Copier(keeping, spools)
+        self._trace_all = trace_all
+        self._modules = attention_modules(model)
+        has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
+        self._beside_text = beside_text if has_text else None
+        self._names = {id(module): name for name, module in model.named_modules()}
+        self._ran: set[str] = set()
+        self._running: list[tuple[AttentionModule, Run, int]] = []
+        self._started = 0
+        self._kept: dict[tuple[str | None, str | None], list[Kept]] = {}
+        self._masks = MaskReader()
+        self._previous: AttentionCall | None = None
+        self.stacks: dict[str, list[AttentionModule]] = {}
+        for entry in self._modules:
+            if entry.softmax:
+                self.stacks.setdefault(self._stack(entry.name), []).append(entry)
+        paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
+        self._foresight = Foresight(keeping, paths)
+
+    @property
+    def expected(self) -> list[AttentionModule]:
+        """Modules of the model that attend."""
+        return self._modules
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch the attention of this thread while the block runs; nothing of it stays behind."""
+        with ExitStack() as stack:
+            for handle in self._hooks():
+                stack.callback(handle.remove)
+            if any(map(self._is_traced, self._modules)):
+                stack.enter_context(FunctionWatch(self._bypassing, self._receive))
+            stack.enter_context(capturing(self._receive))
+            yield
+
+    def _hooks(self) -> Iterator[Any]:
+        """Hooks that note when attention modules run in this thread."""
+        thread = threading.get_ident()
+
+        def before(entry: AttentionModule) -> Any:
+            def hook(module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+                del module
+                if threading.get_ident() == thread:
+                    self._begin(entry, [*args, *kwargs.values()])
+
+            return hook
+
+        def after(entry: AttentionModule) -> Any:
+            def hook(*_: Any) -> None:
+                if threading.get_ident() == thread:
+                    self._end(entry)
+
+            return hook
+
+        for entry in self._modules:
+            yield entry.module.register_forward_pre_hook(before(entry), with_kwargs=True)
+            yield entry.module.register_forward_hook(after(entry), always_call=True)
+
+    def _begin(self, entry: AttentionModule, given: Sequence[Any]) -> None:
+        self._ran.add(entry.name)
+        self._started += 1
+        first = next((each for each in given if isinstance(each, torch.Tensor)), None)
+        run = Run(entry.name, self._stack(entry.name), self._lengths(first))
+        self.runs.append(run)
+        self._running.append((entry, run, self._started))
+
+    def _end(self, entry: AttentionModule) -> None:
+        if self._running and self._running[-1][0] is entry:
+            self._running.pop()
+            self._previous = None
+
+    def _lengths(self, tensor: torch.Tensor | None) -> frozenset[int]:
+        """How many tokens an example may have: a tensor's width is its last axis, or its second."""
+        if tensor is None or tensor.dim() < 2 or not tensor.numel():
+            return frozenset()
+        return frozenset(
+            tensor.numel() // tensor.shape[axis] // self._batch_size for axis in (-1, 1)
+        )
+
+    def _bypassing(self) -> tuple[nn.Module, int] | None:
+        """The running module whose attention does not go through the dispatcher."""
+        if not self._running or dispatching():
+            return None
+        entry, _, number = self._running[-1]
+        return (entry.module, number) if self._is_traced(entry) else None
+
+    def _is_traced(self, entry: AttentionModule) -> bool:
+        return entry.softmax and (self._trace_all or not entry.dispatches)
+
+    def _stack(self, name: str) -> str:
+        return stack_of(
+            name,
+            encoder_decoder=self._encoder_decoder,
+            vision=self._vision,
+            beside_text=self._beside_text,
+        )
+
+    def _receive(self, call: AttentionCall) -> None:
+        """Copy what one call needs for its weights."""
+        run = self._run_of(call.module)
+        call = with_four_axes(call, self._batch_size, run.num_tokens)
+        num_examples = call.num_examples
+        self.most_examples = max(self.most_examples, num_examples)
+        windows = 1
+        if num_examples not in (1, self._batch_size):
+            windows, rest = divmod(num_examples, self._batch_size)
+            if rest:
+                raise NotImplementedError(
+                    f"model: {run.name} ({type(call.module).__name__}) attends in {num_examples} "
+                    f"windows or groups for {self._batch_size} examples, which cannot be told "
+                    "apart; give one example"
+                )
+        if windows == 1:
+            kept = self._positions(run.stack, call.num_queries, call.num_keys)
+        else:
+            kept = [Kept(None, None)] * num_examples
+        # Differential attention meets several values with the same weights.
+        again = bool(run.calls) and windows == 1 and _same_vectors(self._previous, call)
+        self._previous = call
+        if again:
+            return
+        if run.heads is None:
+            run.heads = self._heads(run, call, _size(call, kept[0], windows))
+        found: list[Captured]
+        errors: list[float] = []
+        if not run.heads:
+            found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in kept]
+        else:
+            found, errors = capture(
+                call,
+                kept,
+                self._masks,
+                self._copier,
+                heads=run.heads,
+                name=run.name,
+                turn=len(self.runs),
+                windows=windows > 1,
+            )
+        run.errors = errors if not run.errors else list(map(max, run.errors, errors))
+        run.num_calls += 1
+        run.dtype = None if call.query is None else call.query.dtype
+        run.received = (
+            run.received[0] + windows * call.num_queries,
+            run.received[1] + windows * call.num_keys,
+        )
+        run.whole = run.whole and call.whole
+        run.dispatched = run.dispatched and call.weights is None
+        for window in range(windows):
+            run.calls.append(found[window::windows])
+
+    def _heads(self, run: Run, call: AttentionCall, shape: tuple[int, int]) -> tuple[int, ...]:
+        """Heads that will be kept of a run which computes its first attention."""
+        run.num_heads = call.num_heads
+        run.num_key_heads = None if call.key is None else call.key.shape[1]
+        before = [
+            each.name
+            for each in self.runs
+            if each.calls and each.stack == run.stack and each.shape == shape
+        ]
+        return self._foresight.heads(run.stack, run.name, before, run.num_heads)
+
+    def _run_of(self, module: nn.Module) -> Run:
+        name = self._names.get(id(module), type(module).__name__)
+        if self._running and self._running[-1][1].name == name:
+            return self._running[-1][1]
+        # A module that was put in the place of another while the model ran.
+        self.runs.append(Run(name, self._stack(name)))
+        return self.runs[-1]
+
+    def missing(self) -> list[AttentionModule]:
+        """Modules with softmax attention that ran, and of which nothing was captured."""
+        captured = {run.name for run in self.runs if run.calls}
+        # By name: what replaced a module is named in its place.
+        modules = {entry.name: entry for entry in [*self._modules, *self._replaced()]}
+        return [
+            entry
+            for name, entry in modules.items()
+            if entry.softmax and name in self._ran and name not in captured
+        ]
+
+    @property
+    def overlooked(self) -> bool:
+        """Whether attention ran in a module that was not looked into: a second look may find it."""
+        return any(
+            id(entry.module) not in self._names or not self._is_traced(entry)
+            for entry in self.missing()
+        )
+
+    def _replaced(self) -> list[AttentionModule]:
+        """Modules that the forward put in the place of others (BigBird, for a short text)."""
+        if all(id(module) in self._names for module in self.model.modules()):
+            return []
+        new = [
+            entry for entry in attention_modules(self.model) if id(entry.module) not in self._names
+        ]
+        self._ran.update(entry.name for entry in new)
+        return new
+
+    def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Kept]:
+        query_side = "decoder" if stack in ("decoder", "cross") else "input"
+        key_side = "decoder" if stack == "decoder" else "input"
+        sides = (self._fitting(query_side, num_queries), self._fitting(key_side, num_keys))
+        if stack in _WITHOUT_TEXT:
+            # There may be as many patches as a padded text has tokens.
+            sides = (None, None)
+        # The same list for the same sides: its identity says that a mask was read before.
+        if sides not in self._kept:
+            queries, keys = (
+                [None] * self._batch_size if side is None else self._sides[side].kept
+                for side in sides
+            )
+            self._kept[sides] = [Kept(*pair) for pair in zip(queries, keys, strict=True)]
+        return self._kept[sides]
+
+    def _fitting(self, name: str, length: int) -> str | None:
+        """The side's name where it has this many positions."""
+        side = self._sides.get(name)
+        return name if side is not None and side.length == length else None
+
+
+def _size(call: AttentionCall, kept: Kept, windows: int = 1) -> tuple[int, int]:
+    """Number of queries and of keys without padding."""
+    num_queries = call.num_queries if kept.queries is None else len(kept.queries)
+    num_keys = call.num_keys if kept.keys is None else len(kept.keys)
+    return windows * num_queries, windows * num_keys
+
+
+def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
+    """Whether two calls have the same queries and keys: the same memory, not the same numbers.
+
+    Two windows, or two images, may be alike.
+    """
+    if before is None:
+        return False
+    pairs = [(before.query, call.query), (before.key, call.key)]
+    return all(
+        one is not None
+        and other is not None
+        and (one.data_ptr(), one.shape) == (other.data_ptr(), other.shape)
+        for one, other in pairs
+    )

@@ -1,0 +1,277 @@
+"""Copies of what a model's attention received: the heads that are kept, as what and where.
+
+What a model hands over may be a view of something larger, or a cache that it writes to later.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, TypeVar, cast
+
+import numpy as np
+import torch
+
+from attnviz.extraction.options import Keeping, narrows
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import Bias, DenseBias, DistanceBias, Mask, PackedMask
+from attnviz.record.storage.arrays_file import Blocks
+from attnviz.record.storage.spool import Spool
+from attnviz.record.windows import WindowBias
+
+__all__ = ["SAMPLED", "Copier", "sampled_rows"]
+
+_Part = TypeVar("_Part", Mask | None, Bias | None)
+# A tensor, the heads of it that are kept (None is all), and what makes a copy of some.
+_Source = tuple[torch.Tensor, tuple[int, ...] | None, Callable[[torch.Tensor], torch.Tensor]]
+_Copies = dict[str, torch.Tensor]
+
+#: Queries of each head on which rounding is measured.
+SAMPLED = 4
+
+
+class Copier:
+    """Copies attention, and measures what rounding does to its weights.
+
+    Parameters
+    ----------
+    keeping : Keeping
+        As what and where copies are kept.
+    spools : sequence of Spool
+        For each example where its copies are written, if they are not to stay in memory.
+    """
+
+    def __init__(self, keeping: Keeping, spools: Sequence[Spool] = ()) -> None:
+        self._keeping = keeping
+        self._spools = spools
+        # The originals too: their ids must stay theirs.
+        self._parts: dict[tuple[int, tuple[int, ...]], tuple[object, object]] = {}
+
+    def copy(
+        self,
+        attention: QueryKeyAttention | GivenWeights,
+        heads: Sequence[int],
+        written: tuple[int, str] | None = None,
+    ) -> QueryKeyAttention | GivenWeights:
+        """Copy some heads of an attention.
+
+        Parameters
+        ----------
+        attention : QueryKeyAttention or GivenWeights
+            As the model has it; nothing of it is changed.
+        heads : sequence of int
+            Which, ascending.
+        written : (int, str), optional
+            The example's number and the module's path, where a copy is all that will be kept of
+            them: it may be written to the example's spool then.
+
+        Returns
+        -------
+        QueryKeyAttention or GivenWeights
+            With these heads only, and the key heads that they read. Masks and biases that several
+            layers share are shared by their copies.
+
+        Raises
+        ------
+        OSError
+            If the spool cannot be written.
+        ValueError
+            If numbers are too large for the dtype in which they are to be kept.
+        """
+        places = None if len(heads) == attention.num_heads else tuple(heads)
+        if isinstance(attention, GivenWeights):
+            made = self._copied({"weights": (attention.values, places, self._weights)}, written)
+            return GivenWeights(made["weights"])
+        needed = sorted({attention.key_head(head) for head in heads})
+        read = [needed.index(attention.key_head(head)) for head in heads]
+        all_keys = len(needed) == attention.keys.shape[0]
+        sinks = attention.sinks
+        if sinks is not None:
+            sinks = sinks if places is None else sinks[list(places)]
+            sinks = sinks.to(self._keeping.device or sinks.device, copy=True)
+        made = self._copied(
+            {
+                "queries": (attention.queries, places, partial(self._vectors, what="queries")),
+                "keys": (
+                    attention.keys,
+                    None if all_keys else tuple(needed),
+                    partial(self._vectors, what="keys"),
+                ),
+            },
+            written,
+        )
+        return replace(
+            attention,
+            queries=made["queries"],
+            keys=made["keys"],
+            mask=self._part(attention.mask, places),
+            bias=self._part(attention.bias, places),
+            sinks=sinks,
+            key_heads=None if _in_groups(read, len(needed)) else tuple(read),
+        )
+
+    def error(
+        self, attention: QueryKeyAttention | GivenWeights, heads: Sequence[int]
+    ) -> list[float]:
+        """Measure how far weights lie from the model's own because copies are rounded.
+
+        Parameters
+        ----------
+        attention : QueryKeyAttention or GivenWeights
+            As the model has it.
+        heads : sequence of int
+            Which heads.
+
+        Returns
+        -------
+        list of float
+            For each head the largest difference, over a few queries and all keys; of weights that
+            are kept as such the largest of all, and of the sums of rows. Empty where nothing is
+            rounded.
+        """
+        dtype = self._keeping.dtype
+        if isinstance(attention, GivenWeights):
+            if dtype is None or not narrows(attention.values.dtype, dtype):
+                return []
+            return [_weight_error(attention.values[head], dtype) for head in heads]
+        if dtype is None or not narrows(attention.queries.dtype, dtype):
+            return []
+        return [_vector_error(attention, head, dtype) for head in heads]
+
+    def _copied(self, parts: Mapping[str, _Source], written: tuple[int, str] | None) -> _Copies:
+        if written is None or not self._spools:
+            return {
+                what: _apart(convert(_of_heads(tensor, places)), tensor)
+                for what, (tensor, places, convert) in parts.items()
+            }
+        example, name = written
+        blocks = {}
+        for what, (tensor, places, convert) in parts.items():
+            chosen = range(len(tensor)) if places is None else places
+            blocks[what] = Blocks(
+                self._keeping.dtype or tensor.dtype,
+                (len(chosen), *tensor.shape[1:]),
+                # One head in memory at a time.
+                map(partial(_converted, tensor, convert), chosen),
+            )
+        return self._spools[example].write(name, blocks)
+
+    def _vectors(self, tensor: torch.Tensor, what: str) -> torch.Tensor:
+        copied = self._moved(tensor)
+        largest = torch.finfo(copied.dtype).max
+        if torch.finfo(tensor.dtype).max > largest and bool(torch.isinf(copied).any()):
+            raise ValueError(
+                f"dtype={str(copied.dtype).removeprefix('torch.')!r} holds numbers up to "
+                f"{largest:,.0f}, and {what} of this model are larger; 'bfloat16' holds them in "
+                "as many bytes"
+            )
+        return copied
+
+    def _weights(self, values: torch.Tensor) -> torch.Tensor:
+        copied = self._moved(values)
+        if narrows(values.dtype, self._keeping.dtype):
+            return _without_new_zeros(copied, values)
+        return copied
+
+    def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
+        device = self._keeping.device or tensor.device
+        dtype = self._keeping.dtype or tensor.dtype
+        return tensor.detach().to(device, dtype).contiguous()
+
+    def _part(self, part: _Part, places: tuple[int, ...] | None) -> _Part:
+        """Heads of a mask or bias, the same object for the same heads."""
+        if part is None or places is None:
+            return part
+        key = (id(part), places)
+        if key not in self._parts:
+            self._parts[key] = (part, _heads_of_part(part, list(places)))
+        return cast("_Part", self._parts[key][1])
+
+
+def _of_heads(tensor: torch.Tensor, places: tuple[int, ...] | None) -> torch.Tensor:
+    """The heads that are wanted, and no others, cross over to another device."""
+    return tensor if places is None else tensor.detach()[list(places)]
+
+
+def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:
+    """A copy, where nothing has made one yet."""
+    same = made.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()
+    return made.clone(memory_format=torch.contiguous_format) if same else made
+
+
+def _converted(
+    tensor: torch.Tensor, convert: Callable[[torch.Tensor], torch.Tensor], head: int
+) -> torch.Tensor:
+    return convert(tensor.detach()[head])
+
+
+def _heads_of_part(part: Any, places: list[int]) -> Any:
+    if isinstance(part, PackedMask) and len(part.bits) > 1:
+        return replace(part, bits=part.bits[places])
+    if isinstance(part, DistanceBias | DenseBias) and len(part.values) > 1:
+        return replace(part, values=part.values[places])
+    if isinstance(part, WindowBias) and part.values.shape[1] > 1:
+        return replace(part, values=part.values[:, places])
+    return part
+
+
+def _in_groups(read: Sequence[int], num_key_heads: int) -> bool:
+    """Whether query heads read key heads in groups of neighbours, all of one size."""
+    size, rest = divmod(len(read), num_key_heads)
+    return not rest and list(read) == [place // size for place in range(len(read))]
+
+
+def sampled_rows(num_queries: int) -> list[int]:
+    """Queries on which weights are tried: the last ones see most.
+
+    Parameters
+    ----------
+    num_queries : int
+        How many there are.
+
+    Returns
+    -------
+    list of int
+        At most `SAMPLED`, ascending.
+    """
+    return sorted({num_queries * part // SAMPLED - 1 for part in range(1, SAMPLED + 1)} - {-1})
+
+
+def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
+    """Largest difference of a head's weights; computed where the model computes."""
+    exact = replace(
+        attention,
+        queries=attention.queries[head : head + 1],
+        # Made float32 once, not again for each row.
+        keys=attention.keys[attention.key_head(head)][None].float(),
+        mask=_heads_of_part(attention.mask, [head]),
+        bias=_heads_of_part(attention.bias, [head]),
+        sinks=None if attention.sinks is None else attention.sinks[head : head + 1],
+        key_heads=None,
+    )
+    rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
+    columns = slice(0, attention.num_keys)
+    worst = 0.0
+    for row in sampled_rows(attention.num_queries):
+        one, other = (each.weights(0, slice(row, row + 1), columns) for each in (exact, rounded))
+        worst = max(worst, float(np.abs(one - other).max()))
+    return worst
+
+
+def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
+    rounded = _without_new_zeros(values.to(dtype), values).float()
+    sums = (rounded.sum(dim=-1) - values.sum(dim=-1)).abs().max()
+    return max(float((rounded - values).abs().max()), float(sums))
+
+
+def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
+    """Give what became too small for a dtype its smallest number: a 0 says that nothing was there.
+
+    Sparse attention is told by its zeros.
+    """
+    vanished = (rounded == 0) & (exact != 0).to(rounded.device)
+    if not bool(vanished.any()):
+        return rounded
+    limits = torch.finfo(rounded.dtype)
+    return rounded.masked_fill(vanished, limits.smallest_normal * limits.eps)

@@ -1,0 +1,204 @@
+"""One forward of a model, with everything that attends watched."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capabilities import SOUNDS
+from attnviz.extraction.capture.collector import Collector
+from attnviz.extraction.capture.estimate import layer_sizes
+from attnviz.extraction.capture.half_precision import half_precision_note
+from attnviz.extraction.capture.memory_check import check_disk, check_memory
+from attnviz.extraction.inputs.batch import Batch, Side, placed
+from attnviz.extraction.models import Loaded, evaluating
+from attnviz.extraction.options import Keeping
+from attnviz.extraction.predictions import num_logits
+from attnviz.record.storage.spool import Spool
+
+__all__ = ["check_generation", "run_forward"]
+
+
+def check_generation(
+    loaded: Loaded,
+    batch: Batch,
+    longest: Callable[[int], int],
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    folder: Path | None = None,
+) -> None:
+    """Refuse to let a model produce a text that there would be no room for.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model.
+    batch : Batch
+        One example, which it is to go on with.
+    longest : callable
+        Gives, for as many tokens as there are, how many there may be in the end.
+    encoder_decoder, keeping
+        As for `run_forward`.
+    folder : Path, optional
+        Where queries and keys are written, if they are not to stay in memory.
+
+    Raises
+    ------
+    MemoryError, OSError
+        If the longest text that may come would exceed what is free.
+    """
+    sides = dict(batch.sides)
+    name = "decoder" if encoder_decoder else "input"
+    before = sides[name].length if name in sides else 1
+    # What a decoder produces last is predicted and not read.
+    sides[name] = Side(longest(before) - encoder_decoder, [None])
+    collector = _collector(
+        loaded, batch, encoder_decoder=encoder_decoder, keeping=keeping, spools=(), trace_all=False
+    )
+    _check_room(collector, sides, keeping, folder)
+
+
+def _check_room(
+    collector: Collector, sides: Mapping[str, Side], keeping: Keeping, folder: Path | None
+) -> None:
+    sizes = layer_sizes(collector.model, collector.stacks, sides)
+    if folder is not None:
+        check_disk(sizes, keeping, folder)
+    else:
+        check_memory(sizes, keeping)
+
+
+def _collector(
+    loaded: Loaded,
+    batch: Batch,
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    spools: Sequence[Spool],
+    trace_all: bool,
+) -> Collector:
+    # Where there is a text beside the images, names tell what belongs to which.
+    is_vision = "input_ids" not in batch.arguments and any(
+        name.startswith("pixel_values") for name in batch.arguments
+    )
+    return Collector(
+        loaded.model,
+        batch.sides,
+        batch.size,
+        encoder_decoder=encoder_decoder,
+        vision=is_vision,
+        keeping=keeping,
+        spools=spools,
+        beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
+        trace_all=trace_all,
+    )
+
+
+def run_forward(
+    loaded: Loaded,
+    batch: Batch,
+    *,
+    encoder_decoder: bool,
+    keeping: Keeping,
+    spools: Sequence[Spool] = (),
+) -> tuple[Collector, Any, list[str]]:
+    """Run a model once and collect its attention.
+
+    A model that asks the dispatcher and then computes some of its attention by itself, or that puts
+    other modules in the place of its own while it runs, is run once more, looking into all of them.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model.
+    batch : Batch
+        What it is given.
+    encoder_decoder : bool
+        As for `Collector`.
+    keeping : Keeping
+        What is kept of queries and keys, and how.
+    spools : sequence of Spool
+        For each example where they are written, if they are not to stay in memory; what was written
+        before is removed.
+
+    Returns
+    -------
+    collector : Collector
+        With what was collected.
+    outputs : object
+        The model's own.
+    notes : list of str
+        What a reader must know.
+
+    Raises
+    ------
+    MemoryError, OSError
+        If what is to be kept would exceed what is free; nothing has run then. An OSError also where
+        a spool cannot be written.
+    """
+    model = loaded.model
+    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    # No cache is filled, and logits are made only for tokens that predict a text.
+    accepted = inspect.signature(model.forward).parameters
+    # Without a cache transformers takes positions that begin again for texts packed into one.
+    packed = "position_ids" in arguments and "attention_mask" not in arguments
+    if "use_cache" in accepted and not packed:
+        arguments.setdefault("use_cache", False)
+    if "logits_to_keep" in accepted:
+        arguments["logits_to_keep"] = num_logits(batch)
+    notes: list[str] = []
+    with ExitStack() as stack:
+        if stack.enter_context(evaluating(model)):
+            notes.append(
+                "The model was in training mode: attention is shown without dropout, as in "
+                "evaluation mode."
+            )
+        stack.enter_context(torch.no_grad())
+        if _is_compiled(model):
+            # What was compiled asks nobody while it runs: the same modules run as they were.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        for trace_all in (False, True):
+            for spool in spools:
+                spool.clear()
+            collector = _collector(
+                loaded,
+                batch,
+                encoder_decoder=encoder_decoder,
+                keeping=keeping,
+                spools=spools,
+                trace_all=trace_all,
+            )
+            _check_room(collector, batch.sides, keeping, spools[0].folder if spools else None)
+            with collector.watching():
+                outputs = model(**arguments)
+            if not collector.overlooked:
+                break
+    halves = half_precision_note(
+        [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
+    )
+    if halves is not None:
+        notes.append(halves)
+    elif model.device.type != "meta" and torch.is_autocast_enabled(model.device.type):
+        notes.append(
+            "The model ran under autocast, which rounds as it computes: weights are a float32 "
+            "softmax of the queries and keys that its attention received."
+        )
+    return collector, outputs, notes
+
+
+def _is_compiled(model: nn.Module) -> bool:
+    """Whether the model, a part of it or a forward was compiled in place."""
+    return any(
+        # By name: the class's own module takes seconds to import.
+        type(module).__name__ == "OptimizedModule"
+        or getattr(module, "_compiled_call_impl", None) is not None
+        or hasattr(module.forward, "_torchdynamo_orig_callable")
+        for module in model.modules()
+    )

@@ -1,0 +1,262 @@
+"""From what an attention function received to which keys a query may see and what is added.
+
+The same mask argument means different things to different implementations, and the same mask is
+handed to many layers: it is read here once, for each example of the batch, with padding removed.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch.nn.attention.flex_attention import BlockMask, create_mask
+
+from attnviz.extraction.capture.dispatch import AttentionCall
+from attnviz.record.masks import BandMask, Bias, Mask, PackedMask, compact_bias, compact_mask
+
+__all__ = ["Kept", "MaskReader"]
+
+# Models alternate between a few masks at most (a global and a local one); the tensors are held
+# only so that their addresses aren't given to others while they serve as keys.
+_REMEMBERED = 4
+# What is added where a key is not allowed: a dtype's lowest value, perhaps scaled since, or -1e4 in
+# older models. Beside it every logit vanishes; no bias is so low.
+_BLOCKED = -8e3
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Positions of an example that are no padding.
+
+    Attributes
+    ----------
+    queries, keys : Tensor or None
+        Indices in order, int64; None keeps all.
+    """
+
+    queries: torch.Tensor | None
+    keys: torch.Tensor | None
+
+
+class MaskReader:
+    """Reads masks and biases, each distinct one once.
+
+    Equal masks and biases of different layers and examples come back as the same object.
+    """
+
+    def __init__(self) -> None:
+        self._read: deque[
+            tuple[object, tuple[object, ...], list[tuple[Mask | None, Bias | None]]]
+        ] = deque(maxlen=_REMEMBERED)
+        self._masks: list[Mask] = []
+        self._biases: list[Bias] = []
+
+    def read(
+        self, call: AttentionCall, kept: Sequence[Kept]
+    ) -> list[tuple[Mask | None, Bias | None]]:
+        """Read a call's mask and bias.
+
+        Parameters
+        ----------
+        call : AttentionCall
+            What the attention function received.
+        kept : sequence of Kept
+            The positions to keep, one entry an example.
+
+        Returns
+        -------
+        list of (mask, bias)
+            One entry an example, in the smallest form.
+
+        Raises
+        ------
+        NotImplementedError
+            If the mask has a form that isn't known.
+        """
+        given = (call.mask, call.options.get("position_bias"), *call.added)
+        for tensor in given:
+            if not (tensor is None or isinstance(tensor, torch.Tensor | BlockMask)):
+                raise NotImplementedError(
+                    f"masks of type {type(tensor).__name__} (implementation "
+                    f"{call.implementation!r}) cannot be read yet; load the model with "
+                    "attn_implementation='sdpa' or 'eager'"
+                )
+        num_queries, num_keys = call.num_queries, call.num_keys
+        causal = _is_causal(call)
+        window = call.options.get("sliding_window") if _is_flash(call) else None
+        key = (
+            *map(_identity, given),
+            causal,
+            window,
+            num_queries,
+            num_keys,
+            id(kept),
+        )
+        for _, known, result in self._read:
+            if known == key:
+                return result
+        result = [
+            self._example(call, given, index, positions, causal=causal, window=window)
+            for index, positions in enumerate(kept)
+        ]
+        self._read.append(((given, kept), key, result))
+        return result
+
+    def _example(
+        self,
+        call: AttentionCall,
+        given: Sequence[torch.Tensor | BlockMask | None],
+        index: int,
+        kept: Kept,
+        *,
+        causal: bool,
+        window: int | None,
+    ) -> tuple[Mask | None, Bias | None]:
+        num_queries, num_keys = call.num_queries, call.num_keys
+        band = BandMask(None if window is None else window - 1, 0)
+        allowed: torch.Tensor | None = None
+        added: torch.Tensor | None = None
+        for tensor in given:
+            if tensor is None:
+                continue
+            whole = _flags(tensor, call) if isinstance(tensor, BlockMask) else tensor
+            block = _of_example(whole, index, num_queries, num_keys, kept)
+            flags, values = _split(block)
+            if flags is not None:
+                allowed = flags if allowed is None else allowed & flags
+            if values is not None:
+                added = values if added is None else added + values
+        mask: Mask | None = None
+        if causal and allowed is None and _same_positions(kept):
+            # Said by its parameters: flags of n x n entries would only be compressed again.
+            mask = band
+        else:
+            if causal:
+                flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
+                flags = _select(flags, kept)
+                allowed = flags if allowed is None else allowed.cpu() & flags
+            if allowed is not None:
+                rows = num_queries if kept.queries is None else len(kept.queries)
+                mask = compact_mask(allowed.expand(-1, rows, -1))
+        bias = None if added is None else compact_bias(added)
+        return self._shared_mask(mask), self._shared_bias(bias)
+
+    def _shared_mask(self, mask: Mask | None) -> Mask | None:
+        if mask is None:
+            return None
+        for known in self._masks:
+            if _equal_masks(known, mask):
+                return known
+        self._masks.append(mask)
+        return mask
+
+    def _shared_bias(self, bias: Bias | None) -> Bias | None:
+        if bias is None:
+            return None
+        for known in self._biases:
+            if type(known) is type(bias) and torch.equal(known.values, bias.values):
+                return known
+        self._biases.append(bias)
+        return bias
+
+
+def _equal_masks(one: Mask, other: Mask) -> bool:
+    if isinstance(one, PackedMask) and isinstance(other, PackedMask):
+        return one.num_keys == other.num_keys and torch.equal(one.bits, other.bits)
+    if isinstance(one, BandMask) and isinstance(other, BandMask):
+        return one == other
+    return False
+
+
+def _is_flash(call: AttentionCall) -> bool:
+    return "flash" in (call.implementation or "")
+
+
+def _is_causal(call: AttentionCall) -> bool:
+    """Whether the function masks the future by itself: no mask says so, only a flag does."""
+    # Flex attention is given every mask.
+    if call.implementation in ("eager", "flex_attention"):
+        return False
+    flag = call.options.get("is_causal")
+    causal = bool(getattr(call.module, "is_causal", True) if flag is None else flag)
+    if _is_flash(call):
+        return causal
+    return causal and call.mask is None and call.num_queries > 1
+
+
+def _flags(mask: BlockMask, call: AttentionCall) -> torch.Tensor:
+    """The flags of a mask that flex attention keeps as a function of places."""
+    examples, heads = mask.shape[:2]
+    device = call.query.device if call.query is not None else torch.device("cpu")
+    return create_mask(
+        mask.mask_mod, examples, heads, call.num_queries, call.num_keys, device=str(device)
+    )
+
+
+def _identity(tensor: object) -> tuple[object, ...] | None:
+    if tensor is None:
+        return None
+    if not isinstance(tensor, torch.Tensor):
+        return (id(tensor),)
+    # Inference tensors keep no version, and cannot be written to outside of inference mode.
+    version = None if tensor.is_inference() else tensor._version
+    return (
+        tensor.data_ptr(),
+        tuple(tensor.shape),
+        tensor.stride(),
+        tensor.dtype,
+        tensor.device,
+        version,
+    )
+
+
+def _of_example(
+    tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, kept: Kept
+) -> torch.Tensor:
+    """Cut one example out of a mask or bias: (heads or 1, queries or 1, keys)."""
+    if tensor.dim() == 2:
+        # Flash attention's mask: which keys of each example are no padding.
+        tensor = tensor[:, None, None, :].bool()
+    if tensor.dim() != 4:
+        raise NotImplementedError(
+            f"a mask or bias of shape {tuple(tensor.shape)} cannot be read; known are "
+            "(batch, heads, queries, keys) and (batch, keys)"
+        )
+    # Windows of several examples may share the masks of one example's.
+    block = tensor[index % tensor.shape[0]]
+    # A static cache's mask is longer than what has been filled.
+    block = block[..., :num_keys]
+    if block.shape[1] not in (1, num_queries) or block.shape[2] not in (1, num_keys):
+        raise NotImplementedError(
+            f"a mask or bias of shape {tuple(tensor.shape)} does not fit {num_queries} queries "
+            f"and {num_keys} keys"
+        )
+    return _select(block.expand(-1, -1, num_keys), kept)
+
+
+def _select(block: torch.Tensor, kept: Kept) -> torch.Tensor:
+    if kept.queries is not None and block.shape[1] > 1:
+        block = block[:, kept.queries.to(block.device)]
+    if kept.keys is not None:
+        block = block[..., kept.keys.to(block.device)]
+    return block
+
+
+def _same_positions(kept: Kept) -> bool:
+    """Whether causal stays causal once padding is gone: queries and keys lose the same places."""
+    if kept.queries is None or kept.keys is None:
+        return kept.queries is kept.keys
+    return torch.equal(kept.queries, kept.keys)
+
+
+def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:
+    """Split into flags of what is allowed and finite values that are added."""
+    if not block.is_floating_point():
+        return block.bool(), None
+    blocked = block <= _BLOCKED
+    if not bool(blocked.any()):
+        return None, block if bool(block.any()) else None
+    values = block.masked_fill(blocked, 0.0)
+    return ~blocked, values if bool(values.any()) else None

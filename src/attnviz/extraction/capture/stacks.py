@@ -1,0 +1,212 @@
+"""From the runs of a forward to stacks of layers, under the model's own numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import transformers
+
+from attnviz.extraction.capture.captured import Captured
+from attnviz.extraction.capture.collector import Collector, Run
+from attnviz.extraction.modules import layer_numbers
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads
+
+__all__ = ["StackLayers", "stacks_of"]
+
+_ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
+# Pieces of a path that tell nobody where they are.
+_GENERIC = {"*", "layer", "layers", "block", "blocks"}
+
+
+@dataclass
+class StackLayers:
+    """A stack's layers of every example.
+
+    Attributes
+    ----------
+    stack : str
+        The kind of stack: ``"self"``, ``"vision"``, ...; several may be of one kind.
+    names : list of str
+        The modules' paths, layer by layer.
+    examples : list of dict
+        For each example the attention of each layer, under the model's number.
+    in_call_order : bool
+        Whether layers had to be numbered in the order in which they ran.
+    whole : bool
+        Whether queries and keys account for all of the logits.
+    windows : list of tuple of int
+        For each layer how many tokens each window has; empty where attention was not in windows.
+    runs : list of Run
+        For each layer the run that it was captured from.
+    """
+
+    stack: str
+    names: list[str]
+    examples: list[dict[int, Captured]]
+    in_call_order: bool = False
+    whole: bool = True
+    windows: list[tuple[int, ...]] = field(default_factory=list)
+    runs: list[Run] = field(default_factory=list)
+
+    def shape(self, index: int = 0) -> tuple[int, int]:
+        """Number of queries and of keys of an example."""
+        first = next(iter(self.examples[index].values()))
+        return first.num_queries, first.num_keys
+
+    def attention(self, index: int) -> dict[int, LayerAttention]:
+        """An example's layers, their heads under the model's own numbers."""
+        return {
+            number: self.examples[index][number]
+            if run.heads is None or len(run.heads) == run.num_heads
+            else _with_numbers(self.examples[index][number], run)
+            for number, run in zip(self.examples[index], self.runs, strict=True)
+        }
+
+
+def _with_numbers(attention: Captured, run: Run) -> KeptHeads:
+    known = isinstance(attention, QueryKeyAttention)
+    num_key_heads = run.num_key_heads if known else None
+    return KeptHeads(attention, run.heads or (), run.num_heads, num_key_heads)
+
+
+def stacks_of(collector: Collector) -> dict[str, StackLayers]:
+    """Put what was collected in order, after the forward.
+
+    Parameters
+    ----------
+    collector : Collector
+        What received the forward's attention.
+
+    Returns
+    -------
+    dict of str to StackLayers
+        The stacks that ran, the model's input first. Layers of a stack that attend over different
+        numbers of tokens are split into its stages, in the order in which they ran.
+
+    Raises
+    ------
+    ValueError
+        If the model has no attention.
+    NotImplementedError
+        If attention ran that could not be captured.
+    """
+    _refuse_nothing(collector)
+    runs = [run for run in collector.runs if run.calls]
+    for run in runs:
+        _refuse_parts(run)
+    by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[Captured]]]]] = {}
+    for kind, part, run in _families(runs):
+        examples = run.examples
+        shape = (examples[0].num_queries, examples[0].num_keys)
+        # Queries of one kind that read keys of another (a resampler's, say).
+        stack = "cross" if kind == "self" and shape[0] != shape[1] else kind
+        name = f"{stack} {part}".strip()
+        by_name.setdefault(name, {}).setdefault(shape, []).append((run, examples))
+    made = {}
+    for name in sorted(by_name, key=_place):
+        stages = by_name[name].values()
+        for number, entries in enumerate(stages, 1):
+            stage = f"{name} stage {number}" if len(stages) > 1 else name
+            made[stage] = _numbered(name.partition(" ")[0], entries)
+    return made
+
+
+def _families(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
+    """Name each run's stack, and the part of the model that it lies in where parts must be told.
+
+    Layers of two parts that have the same numbers (a predictor behind an encoder, say) would
+    otherwise be taken for layers of one stack.
+    """
+    paths: dict[str, dict[tuple[str, ...], set[str]]] = {}
+    for run in runs:
+        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        paths.setdefault(run.stack, {}).setdefault(path, set()).add(run.name)
+    parts: dict[str, dict[tuple[str, ...], str]] = {}
+    for stack, families in paths.items():
+        numbers = [layer_numbers(names) for names in families.values()]
+        flat = [number for each in numbers for number in each or ()]
+        collide = len(set(flat)) < len(flat)
+        parts[stack] = _distinct(list(families)) if collide else dict.fromkeys(families, "")
+    named = []
+    for run in runs:
+        path = tuple("*" if each.isdigit() else each for each in run.name.split("."))
+        named.append((run.stack, parts[run.stack][path], run))
+    return named
+
+
+def _distinct(paths: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], str]:
+    """The piece of each path that tells it from the others; the first needs none."""
+    longest = max(map(len, paths))
+    for length in range(1, longest + 1):
+        for start in range(longest - length + 1):
+            pieces = [
+                ".".join(each for each in path[start : start + length] if each not in _GENERIC)
+                for path in paths
+            ]
+            if len(set(pieces)) == len(paths) and "" not in pieces:
+                return dict(zip(paths, ["", *pieces[1:]], strict=True))
+    return {path: "" if number == 0 else str(number + 1) for number, path in enumerate(paths)}
+
+
+def _place(stack: str) -> int:
+    return _ORDER.index(stack.partition(" ")[0])
+
+
+def _refuse_nothing(collector: Collector) -> None:
+    if any(run.calls for run in collector.runs):
+        return
+    kind = type(collector.model).__name__
+    missing = collector.missing()
+    if missing:
+        raise NotImplementedError(
+            f"model: the attention of {kind} cannot be seen in transformers "
+            f"{transformers.__version__} ({len(missing)} modules, such as {missing[0].name}, a "
+            f"{type(missing[0].module).__name__}). Draw the model's own weights instead: "
+            "AttentionRecord.from_weights(outputs.attentions, tokens) with "
+            "attn_implementation='eager' and output_attentions=True"
+        )
+    raise ValueError(
+        f"model: {kind} has no attention to show (no module of it computes a softmax over keys); "
+        "give a transformer, or a hybrid that has attention layers"
+    )
+
+
+def _refuse_parts(run: Run) -> None:
+    """Refuse several attentions of one run that are no windows: they must cover its input once."""
+    if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
+        return
+    # Queries may be pooled: then the keys are those of all tokens.
+    if not set(run.received) & run.num_tokens:
+        raise NotImplementedError(
+            f"model: {run.name} attends to parts of its input that overlap or are not all of it "
+            "(local, chunked or hashed attention), which cannot be shown yet; draw the model's own "
+            "weights with AttentionRecord.from_weights"
+        )
+
+
+def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> StackLayers:
+    names = [run.name for run, _ in entries]
+    once = max(Counter(names).values()) == 1
+    numbers = layer_numbers(names) if once else None
+    in_call_order = numbers is None and len(entries) > 1
+    numbers = list(range(len(entries))) if numbers is None else numbers
+    ordered = sorted(zip(numbers, entries, strict=True), key=lambda pair: pair[0])
+    parts = [
+        tuple(call[0].num_queries for call in run.calls) if len(run.calls) > 1 else ()
+        for _, (run, _) in ordered
+    ]
+    return StackLayers(
+        stack,
+        [run.name for _, (run, _) in ordered],
+        [
+            {number: examples[index] for number, (_, examples) in ordered}
+            for index in range(len(entries[0][1]))
+        ],
+        in_call_order,
+        all(run.whole for run, _ in entries),
+        parts,
+        [run for _, (run, _) in ordered],
+    )

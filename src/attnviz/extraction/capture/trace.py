@@ -1,0 +1,362 @@
+"""The second way: attention that bypasses the dispatcher, read from the torch functions it calls.
+
+Many models compute a softmax over keys by themselves. While one of their attention modules runs,
+every torch function that it calls is seen here: the product of queries and keys, what scales it, is
+added to it and masked in it, up to the softmax whose result meets the values. Nothing is changed,
+and what was read is held against the weights that the model computed before it is believed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from attnviz.extraction.capture.dispatch import AttentionCall, Sink
+from attnviz.extraction.capture.products import Product, product_of
+
+__all__ = ["FunctionWatch"]
+
+_PRODUCTS = {"matmul", "__matmul__", "bmm", "baddbmm", "einsum"}
+_TIMES = {"mul", "__mul__", "__rmul__", "mul_", "__imul__", "multiply"}
+_OVER = {"div", "__truediv__", "div_", "__itruediv__", "true_divide", "divide"}
+_PLUS = {"add", "__add__", "__radd__", "add_", "__iadd__"}
+_MINUS = {"sub", "__sub__", "sub_", "__isub__"}
+_FILL = {"masked_fill", "masked_fill_"}
+_RESHAPED = {"view", "reshape", "unsqueeze", "squeeze", "unflatten", "flatten"}
+_SAME = {
+    "float",
+    "half",
+    "bfloat16",
+    "double",
+    "to",
+    "type",
+    "type_as",
+    "contiguous",
+    "clone",
+    "dropout",
+    "nan_to_num",
+}
+_BOUNDED = {"max", "maximum", "clamp", "clamp_"}
+# Weights on their way to the values: dropout and masks of heads that are left out change nothing.
+_CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
+# What is filled in where a key is not allowed: the lowest value of a dtype, or -1e4 and the like,
+# beside which every logit vanishes.
+_BLOCKED = -1e3
+
+
+@dataclass(frozen=True)
+class _Logits:
+    """Logits on their way to the softmax: a product, and what was done to it since."""
+
+    product: Product
+    scale: float = 1.0
+    softcap: float | None = None
+    capped: bool = False
+    added: tuple[torch.Tensor, ...] = ()
+    blocked: tuple[torch.Tensor, ...] = ()
+    whole: bool = True
+
+
+@dataclass
+class _Seen:
+    """What one run of a module has computed so far; tensors stay alive, so that ids stay theirs."""
+
+    module: nn.Module
+    logits: dict[int, _Logits] = field(default_factory=dict)
+    weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
+    # Everything that came from a product, so that a sum of two is noticed.
+    from_products: set[int] = field(default_factory=set)
+    alive: list[Any] = field(default_factory=list)
+
+
+class FunctionWatch(TorchFunctionMode):
+    """Sees the torch functions that attention modules call, and reports each attention.
+
+    Parameters
+    ----------
+    current : callable
+        Gives the attention module that runs in this thread, with the number of its run; None where
+        none does.
+    sink : callable
+        Called with an `AttentionCall` for each attention.
+    """
+
+    def __init__(self, current: Callable[[], tuple[nn.Module, int] | None], sink: Sink) -> None:
+        super().__init__()
+        self._current = current
+        self._sink = sink
+        self._run: int | None = None
+        self._seen: _Seen | None = None
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
+    ) -> Any:
+        """Run a torch function and read what it did."""
+        del types
+        kwargs = kwargs or {}
+        result = func(*args, **kwargs)
+        current = self._current()
+        if current is None:
+            self._seen = self._run = None
+            return result
+        module, run = current
+        if self._seen is None or run != self._run:
+            self._run, self._seen = run, _Seen(module)
+        name = getattr(func, "__name__", "")
+        if name == "scaled_dot_product_attention":
+            self._sink(_of_sdpa(module, args, kwargs, result))
+        elif name == "multi_head_attention_forward":
+            self._sink(_of_multi_head(module, func, args, kwargs))
+        else:
+            self._read(name, args, kwargs, result)
+        return result
+
+    def _read(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
+        seen = self._seen
+        if seen is None or not isinstance(result, torch.Tensor):
+            return
+        if name == "softmax":
+            self._softmax(seen, args, kwargs, result)
+            return
+        if name in _PRODUCTS:
+            self._product(seen, name, args, kwargs, result)
+            return
+        carried = next((seen.weights[id(arg)] for arg in args if id(arg) in seen.weights), None)
+        if carried is not None and name in _CARRIED:
+            seen.weights[id(result)] = carried
+            seen.alive.append(result)
+            return
+        if any(id(arg) in seen.from_products for arg in args):
+            seen.from_products.add(id(result))
+            seen.alive.append(result)
+        logits = _step(seen, name, args, kwargs, result)
+        if logits is not None:
+            seen.logits[id(result)] = logits
+        else:
+            # Also what was changed in place in a way that isn't known.
+            seen.logits.pop(id(result), None)
+
+    def _softmax(
+        self, seen: _Seen, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+    ) -> None:
+        dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
+        if result.dim() < 3 or dim not in (-1, result.dim() - 1):
+            return
+        scores = kwargs.get("input", args[0] if args else None)
+        seen.weights[id(result)] = (result, seen.logits.get(id(scores)))
+        seen.alive.append(result)
+
+    def _product(
+        self,
+        seen: _Seen,
+        name: str,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: torch.Tensor,
+    ) -> None:
+        found = next((seen.weights[id(arg)] for arg in args if id(arg) in seen.weights), None)
+        if found is not None:
+            weights, logits = found
+            # Each once, also where they meet several values.
+            for key in [key for key, (known, _) in seen.weights.items() if known is weights]:
+                del seen.weights[key]
+            self._sink(_of_softmax(seen.module, weights, logits))
+            return
+        product = product_of(name, args, kwargs)
+        if product is None:
+            return
+        logits = _Logits(product, scale=product.alpha)
+        if product.added is not None:
+            logits = replace(logits, added=(product.added,))
+        seen.logits[id(result)] = logits
+        seen.from_products.add(id(result))
+        # The operands too: their memory must not be given to others before the softmax.
+        seen.alive += [result, *args]
+
+
+def _step(
+    seen: _Seen,
+    name: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    result: torch.Tensor,
+) -> _Logits | None:
+    """Follow logits through one function; None where they are lost."""
+    known = seen.logits
+    places = [place for place, arg in enumerate(args) if id(arg) in known]
+    if not places:
+        return None
+    place = places[0]
+    if len(places) == 2:
+        # The product that came first is that of queries and keys: others are of positions.
+        first, second = (list(known).index(id(args[each])) for each in places)
+        place = places[0] if first <= second else places[1]
+    logits = known[id(args[place])]
+    others = [arg for index, arg in enumerate(args) if index != place]
+    other = others[0] if others else kwargs.get("other")
+    if name in _SAME | _RESHAPED:
+        return _reshaped(logits, args[place].shape, result.shape)
+    if name in _TIMES or (name in _OVER and place == 0):
+        return _scaled(logits, other, over=name in _OVER)
+    if name in _PLUS or (name in _MINUS and place == 0):
+        terms = id(other) in seen.from_products
+        return _plus(logits, other, minus=name in _MINUS, terms=terms)
+    if name == "tanh":
+        changed = logits.added or logits.blocked or logits.capped
+        return None if changed else replace(logits, capped=True)
+    return None if logits.capped else _masked(logits, name, place, args, kwargs)
+
+
+def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
+    if old == new:
+        return logits
+    return replace(
+        logits,
+        added=tuple(_as_reshaped(each, old, new) for each in logits.added),
+        blocked=tuple(_as_reshaped(each, old, new) for each in logits.blocked),
+    )
+
+
+def _as_reshaped(tensor: torch.Tensor, old: torch.Size, new: torch.Size) -> torch.Tensor:
+    """What was added to logits of one shape, for the same logits in another."""
+    if old[-2:] == new[-2:] and tensor.dim() == len(old):
+        # Examples and heads alone change places: a view, which is known again in other layers.
+        if tensor.shape[:-2] == old[:-2]:
+            return tensor.reshape(*new[:-2], *tensor.shape[-2:])
+        if tensor.shape[:-2].numel() == 1:
+            return tensor.reshape(*(1 for _ in new[:-2]), *tensor.shape[-2:])
+    return tensor.expand(old).reshape(new)
+
+
+def _plus(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits | None:
+    if not isinstance(other, torch.Tensor):
+        # The same for all keys: the softmax doesn't notice.
+        return logits
+    if logits.capped:
+        return None
+    added = (*logits.added, -other if minus else other)
+    return replace(logits, added=added, whole=logits.whole and not terms)
+
+
+def _masked(
+    logits: _Logits, name: str, place: int, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> _Logits | None:
+    if name in _FILL and place == 0:
+        mask = args[1] if len(args) > 1 else kwargs.get("mask")
+        value = args[2] if len(args) > 2 else kwargs.get("value")
+        if isinstance(mask, torch.Tensor) and _blocks(value):
+            return replace(logits, blocked=(*logits.blocked, mask.bool()))
+    if name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
+        fill = args[2] if place == 1 else args[1]
+        if _blocks(fill):
+            blocked = ~args[0] if place == 1 else args[0]
+            return replace(logits, blocked=(*logits.blocked, blocked))
+    if name in _BOUNDED:
+        bounds = [*args[1:], *kwargs.values()]
+        if all(bound is None or abs(_number(bound) or 0.0) >= -_BLOCKED for bound in bounds):
+            return logits
+    return None
+
+
+def _scaled(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
+    number = _number(factor)
+    if number is None:
+        return _scaled_by_head(logits, factor, over=over)
+    number = 1 / number if over else number
+    if logits.capped:
+        # c * tanh(s q k): a cap of c on the logits c * s q k.
+        return replace(logits, capped=False, softcap=number, scale=logits.scale * number)
+    if logits.blocked or logits.softcap is not None:
+        return None
+    added = tuple(each * number for each in logits.added)
+    return replace(logits, scale=logits.scale * number, added=added)
+
+
+def _scaled_by_head(logits: _Logits, factor: Any, *, over: bool) -> _Logits | None:
+    """A factor for each head (Swin 2) goes into its queries."""
+    fits = isinstance(factor, torch.Tensor) and factor.dim() >= 3 and factor.shape[-2:] == (1, 1)
+    if not fits or logits.added or logits.blocked or logits.capped or logits.softcap is not None:
+        return None
+    queries = logits.product.queries
+    queries = queries / factor if over else queries * factor
+    return replace(logits, product=replace(logits.product, queries=queries))
+
+
+def _number(value: Any) -> float | None:
+    if isinstance(value, torch.Tensor):
+        return float(value) if value.numel() == 1 else None
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _blocks(value: Any) -> bool:
+    number = _number(value)
+    return number is not None and number <= _BLOCKED
+
+
+def _of_sdpa(
+    module: nn.Module, args: Sequence[Any], kwargs: Mapping[str, Any], output: torch.Tensor
+) -> AttentionCall:
+    """An attention that torch's own function computed."""
+    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale")
+    given = dict(zip(names, args, strict=False)) | dict(kwargs)
+    tensors = [given["query"], given["key"], given["value"], output]
+    if output.dim() == 3:
+        tensors = [tensor[:, None] for tensor in tensors]
+    query, key, value, output = tensors
+    return AttentionCall(
+        module,
+        "sdpa",
+        query,
+        key,
+        value,
+        given.get("attn_mask"),
+        {"scaling": given.get("scale"), "is_causal": bool(given.get("is_causal"))},
+        output.transpose(1, 2),
+    )
+
+
+def _of_multi_head(
+    module: nn.Module, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> AttentionCall:
+    """An attention of torch's own module, which gives its weights when asked to."""
+    asked = {**kwargs, "need_weights": True, "average_attn_weights": False}
+    with torch.no_grad():
+        _, weights = func(*args, **asked)
+    query = args[0] if args else kwargs["query"]
+    # Given as (tokens, examples, width), or (tokens, width) of one example.
+    weights = weights if query.dim() == 3 else weights[None]
+    return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
+
+
+def _of_softmax(module: nn.Module, weights: torch.Tensor, logits: _Logits | None) -> AttentionCall:
+    """An attention that ended in a softmax which met the values."""
+    if logits is None or logits.capped:
+        return AttentionCall(module, None, None, None, None, None, {}, None, weights=weights)
+    shape = weights.shape
+    queries, keys = logits.product.queries, logits.product.keys
+    blocked = None
+    for each in logits.blocked:
+        blocked = each if blocked is None else blocked | each
+    return AttentionCall(
+        module,
+        "eager",
+        queries,
+        keys,
+        None,
+        None if blocked is None else ~_like(blocked, shape),
+        {"scaling": logits.scale, "softcap": logits.softcap},
+        None,
+        added=tuple(_like(each, shape) for each in logits.added),
+        weights=weights,
+        whole=logits.whole,
+    )
+
+
+def _like(tensor: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+    """With as many dimensions as the weights, not expanded where it needs not be."""
+    return tensor.reshape((1,) * (len(shape) - tensor.dim()) + tuple(tensor.shape))

@@ -1,0 +1,1 @@
+"""What a caller gives, as a batch that a model takes."""

@@ -1,0 +1,147 @@
+"""What one forward takes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from attnviz.record.tokens import Tokens
+
+__all__ = ["Answer", "Batch", "Side", "one_by_one", "placed"]
+
+
+@dataclass(frozen=True)
+class Side:
+    """One list of tokens of a batch: the model's input, or what a decoder is given.
+
+    Attributes
+    ----------
+    length : int
+        Number of positions, padding included.
+    kept : list of (Tensor or None)
+        For each example the positions that are no padding, int64; None keeps all.
+    """
+
+    length: int
+    kept: list[torch.Tensor | None]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A text that the model produces, or is made to produce.
+
+    Attributes
+    ----------
+    side : str
+        The list of tokens that it belongs to: ``"input"`` or ``"decoder"``.
+    first : int
+        The token, counted without padding, that predicts the first of it; those behind predict the
+        others.
+    ids : tuple of int
+        Its vocabulary ids.
+    likeliest : tuple of (int, float)
+        Where it was generated: for each of its tokens what was likeliest in that step, and how
+        likely. Empty where that is not known.
+    """
+
+    side: str
+    first: int
+    ids: tuple[int, ...]
+    likeliest: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass
+class Batch:
+    """What one forward takes.
+
+    Attributes
+    ----------
+    arguments : dict
+        The model's keyword arguments.
+    size : int
+        Number of examples.
+    sides : dict of str to Side
+        Lists of tokens with their padding: ``"input"`` and ``"decoder"``.
+    tokens : dict of str to list of Tokens
+        The same without padding, one entry an example.
+    notes : list of str
+        What a reader must know.
+    answers : list of (Answer or None)
+        What each example produces; empty where none does.
+    processor : object or None
+        What made pixel values of images, or features of a sound.
+    """
+
+    arguments: dict[str, Any]
+    size: int
+    sides: dict[str, Side] = field(default_factory=dict)
+    tokens: dict[str, list[Tokens]] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    answers: list[Answer | None] = field(default_factory=list)
+    processor: Any = None
+
+
+def placed(model: Any, value: Any) -> Any:
+    """Put a value where a model is, and into its precision."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    # Weights that lie on disk are moved in when they are needed, and inputs with them.
+    device = value.device if model.device.type == "meta" else model.device
+    if value.is_floating_point():
+        return value.to(device=device, dtype=model.dtype)
+    return value.to(device=device)
+
+
+def one_by_one(batch: Batch) -> list[Batch]:
+    """Take a batch apart, without the padding of its input.
+
+    Parameters
+    ----------
+    batch : Batch
+        As it was encoded.
+
+    Returns
+    -------
+    list of Batch
+        One for each example.
+
+    Raises
+    ------
+    ValueError
+        If there are several examples and it cannot be told what belongs to which (images, of
+        which each may have several).
+    """
+    ids = batch.arguments.get("input_ids")
+    singles = []
+    for index in range(batch.size):
+        side = batch.sides.get("input")
+        kept = None if side is None else side.kept[index]
+        arguments = {}
+        for name, value in batch.arguments.items():
+            if not isinstance(value, torch.Tensor) or value.dim() == 0:
+                arguments[name] = value
+            elif ids is not None and value.shape == ids.shape and not name.startswith("decoder_"):
+                row = value[index : index + 1]
+                arguments[name] = row if kept is None else row[:, kept.to(row.device)]
+            elif batch.size == 1:
+                arguments[name] = value
+            elif value.shape[0] == batch.size and name != "pixel_values":
+                arguments[name] = value[index : index + 1]
+            else:
+                raise ValueError(
+                    f"inputs: which part of {name}, {tuple(value.shape)}, belongs to which of the "
+                    f"{batch.size} examples cannot be told; encode them one at a time"
+                )
+        sides = {
+            name: Side(len(batch.tokens[name][index]), [None])
+            if name == "input"
+            else Side(side.length, [side.kept[index]])
+            for name, side in batch.sides.items()
+        }
+        tokens = {name: [each[index]] for name, each in batch.tokens.items()}
+        singles.append(
+            Batch(arguments, 1, sides, tokens, list(batch.notes), processor=batch.processor)
+        )
+    return singles

@@ -1,0 +1,375 @@
+"""From one example to a batch that a model takes, with its tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from transformers import PreTrainedModel
+
+from attnviz.extraction.capabilities import check_finite, check_length_of_sound, senses_of
+from attnviz.extraction.inputs.batch import Answer, Batch, Side
+from attnviz.extraction.inputs.examples import KINDS, is_message, kind
+from attnviz.extraction.inputs.generate import Generated
+from attnviz.extraction.inputs.limits import check_ids, check_length
+from attnviz.extraction.inputs.media import Seen, encode_chat, encode_media, has_media
+from attnviz.extraction.inputs.target import (
+    append_ids,
+    append_target,
+    check_target,
+    shifted,
+    target_texts,
+)
+from attnviz.extraction.inputs.token_sequences import (
+    answer_of,
+    kept_places,
+    picked,
+    sequence_of,
+    tensor_of,
+)
+from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
+from attnviz.extraction.tokens.arrange import grid_of
+from attnviz.extraction.tokens.display import display_tokens
+from attnviz.extraction.tokens.frames import length_note
+
+__all__ = ["Encoder"]
+
+# What tokenizers return beside what models take.
+_NOT_FOR_THE_MODEL = {
+    "labels",
+    "length",
+    "num_truncated_tokens",
+    "offset_mapping",
+    "overflow_to_sample_mapping",
+    "overflowing_tokens",
+    "special_tokens_mask",
+}
+
+
+class Encoder:
+    """Encodes examples for one model.
+
+    Parameters
+    ----------
+    loaded : Loaded
+        The model with the tokenizer and processor that the caller gave.
+    """
+
+    def __init__(self, loaded: Loaded) -> None:
+        self._loaded = loaded
+        self._model: PreTrainedModel = loaded.model
+        self._tokenizer: Any = loaded.tokenizer
+        self._looked_in: set[str] = set()
+        self._accepted = inspect.signature(self._model.forward).parameters
+        self.encoder_decoder = bool(getattr(self._model.config, "is_encoder_decoder", False))
+
+    def encode(
+        self,
+        example: Any,
+        target: Any = None,
+        decoder_input_ids: Any = None,
+        *,
+        generating: bool = False,
+    ) -> Batch:
+        """Encode one example (or one batch that is encoded already).
+
+        Parameters
+        ----------
+        example : object
+            As `examples_of` gives it.
+        target : str or list of str, optional
+            Text that the model is made to produce.
+        decoder_input_ids : Tensor or sequence of int, optional
+            Ids that the decoder is given.
+        generating : bool, default False
+            Whether the model is to produce what comes behind.
+
+        Returns
+        -------
+        Batch
+
+        Raises
+        ------
+        ValueError, TypeError
+            With the argument's name, what was given and what would work.
+        """
+        check_target(self._model, example, target, decoder_input_ids, generating=generating)
+        ends_open = generating or target is not None
+        batch = self._encode(example, ends_open=ends_open)
+        if self.encoder_decoder:
+            self._add_decoder(batch, target, decoder_input_ids)
+        elif target is not None:
+            append_target(self._model, batch, target, self.tokenizer(needed=True))
+        for name, side in batch.sides.items():
+            argument = "inputs" if name == "input" else "target"
+            check_length(self._model, side.length, argument, decoder=name == "decoder")
+        return batch
+
+    def _encode(self, example: Any, *, ends_open: bool) -> Batch:
+        """Encode one example by what it is."""
+        seen = encode_media(self._model, example, self._processor, ends_open=ends_open)
+        if seen is not None:
+            return self._processed(seen)
+        if isinstance(example, str | tuple):
+            return self._encode_text(example)
+        if is_message(example) or (isinstance(example, list) and kind(example) == "chat"):
+            messages = example if isinstance(example, list) else [example]
+            return self._encode_chat(messages, ends_open=ends_open)
+        if isinstance(example, Mapping):
+            return self._encode_mapping(example)
+        return self._encode_ids(example)
+
+    def add_generated(self, batch: Batch, generated: Generated, manner: str) -> None:
+        """Let a batch go on with what the model produced.
+
+        Parameters
+        ----------
+        batch : Batch
+            One example; changed.
+        generated : Generated
+            What came.
+        manner : str
+            How a token was chosen, in words.
+        """
+        added = generated.ids[generated.prefix :]
+        tokenizer = self.tokenizer(needed=False)
+        if self.encoder_decoder:
+            # What comes last is predicted and not read.
+            batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
+            batch.arguments.pop("decoder_attention_mask", None)
+            self._add_side(batch, "decoder", "generate", None)
+            batch.answers = [Answer("decoder", generated.prefix - 1, tuple(added.tolist()))]
+            count = "1 token" if len(added) == 1 else f"{len(added)} tokens"
+            note = f"The decoder's text, {count}, was generated {manner}."
+        else:
+            append_ids(self._model, batch, added[None], tokenizer)
+            which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
+            note = f"The last {which} generated {manner}."
+        batch.answers = [
+            answer and replace(answer, likeliest=tuple(generated.likeliest))
+            for answer in batch.answers
+        ]
+        batch.notes.append(note)
+
+    def tokenizer(self, *, needed: bool) -> Any:
+        """Find the tokenizer, once.
+
+        Parameters
+        ----------
+        needed : bool
+            Whether text was given, so that none is an error.
+
+        Returns
+        -------
+        PreTrainedTokenizerBase or None
+
+        Raises
+        ------
+        ValueError
+            If it is needed and there is none.
+        """
+        where = "hub" if needed else "here"
+        if self._tokenizer is None and where not in self._looked_in:
+            self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
+            self._looked_in.add(where)
+        if self._tokenizer is None and needed:
+            source = getattr(self._model, "name_or_path", "")
+            reason = (
+                f"none lies beside {source!r}" if source else "the model doesn't say where from"
+            )
+            raise ValueError(
+                f"tokenizer: text was given, and no tokenizer was found ({reason}); give it as "
+                "tokenizer=, or give ids as inputs"
+            )
+        return self._tokenizer
+
+    def _encode_text(self, text: str | tuple[str, str]) -> Batch:
+        parts = (text,) if isinstance(text, str) else text
+        for part, place in zip(parts, ("the text", "the second text"), strict=False):
+            if not part:
+                raise ValueError(f"inputs: {place} is empty; give at least one word")
+        senses = senses_of(self._model)
+        if not senses.reads and (senses.sees or senses.hears):
+            raise senses.refuse("a text")
+        tokenizer = self.tokenizer(needed=True)
+        return self._tokenized(tokenizer(*parts, return_tensors="pt"))
+
+    def _encode_chat(self, messages: list[Any], *, ends_open: bool) -> Batch:
+        if has_media(messages):
+            processor = self._processor("of both")
+            encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
+            return self._processed(Seen(encoded, processor))
+        tokenizer = self.tokenizer(needed=True)
+        if not getattr(tokenizer, "chat_template", None):
+            raise ValueError(
+                "inputs: chat messages were given, and the tokenizer has no chat template; set "
+                "tokenizer.chat_template, or give the text"
+            )
+        # As ids at once: the template's text may hold the first token already, and encoding it
+        # again would add another one.
+        encoded = tokenizer.apply_chat_template(
+            messages,
+            add_generation_prompt=ends_open,
+            tokenize=True,
+            return_dict=True,
+            return_tensors="pt",
+        )
+        return self._tokenized(encoded)
+
+    def _tokenized(self, encoded: Any) -> Batch:
+        """Make a batch of a tokenizer's output, leaving out what this model doesn't take."""
+        for name in list(encoded):
+            if name not in ("input_ids", "attention_mask") and name not in self._accepted:
+                del encoded[name]
+        return self._encode_mapping(encoded)
+
+    def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
+        arguments = {name: tensor_of(name, value) for name, value in given.items()}
+        if not arguments:
+            raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
+        labels = arguments.get("labels")
+        for name in _NOT_FOR_THE_MODEL & arguments.keys():
+            del arguments[name]
+        main = next(
+            (arguments[name] for name in self._main_names() if name in arguments),
+            next(iter(arguments.values()), None),
+        )
+        if main is None or main.dim() == 0:
+            raise ValueError(
+                f"inputs: no model input among {', '.join(given)}; give a tokenizer's or "
+                "processor's own output"
+            )
+        if main is arguments.get("input_ids") and main.dim() == 1:
+            arguments = {
+                name: value[None] if value.dim() == 1 else value
+                for name, value in arguments.items()
+            }
+            main = arguments["input_ids"]
+            labels = labels[None] if labels is not None and labels.dim() == 1 else labels
+        check_finite(arguments)
+        check_length_of_sound(self._model, arguments)
+        # A tower's patches are in one row, whatever number of images they are of.
+        in_a_row = grid_of(arguments) is not None
+        # And so are a sound's frames, where they are given as (bins, frames).
+        joint = in_a_row or (main is arguments.get("input_features") and main.dim() == 2)
+        batch = Batch(
+            arguments, size=1 if joint and "input_ids" not in arguments else main.shape[0]
+        )
+        if in_a_row and batch.size > 1:
+            raise ValueError(
+                f"inputs: {batch.size} examples with the patches of all their images in one row: "
+                "which are whose cannot be told; encode one example at a time"
+            )
+        encodings = getattr(given, "encodings", None)
+        if "input_ids" in arguments:
+            self._add_side(batch, "input", "inputs", encodings)
+        if self.encoder_decoder:
+            if labels is not None and "decoder_input_ids" not in arguments:
+                arguments["decoder_input_ids"] = shifted(self._model, labels)
+                arguments.setdefault("decoder_attention_mask", (labels != -100).long())
+                batch.answers = [answer_of(row, row != -100) for row in labels]
+            if "decoder_input_ids" in arguments:
+                self._add_side(batch, "decoder", "decoder_input_ids", None)
+        return batch
+
+    def _main_names(self) -> tuple[str, ...]:
+        main = getattr(self._model, "main_input_name", "input_ids")
+        return (*([main] if isinstance(main, str) else main), "input_ids", "pixel_values")
+
+    def _encode_ids(self, given: Any) -> Batch:
+        if not isinstance(given, torch.Tensor | np.ndarray | list):
+            raise TypeError(f"inputs: {type(given).__name__} cannot be read; give {KINDS}")
+        ids = torch.as_tensor(given)
+        if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
+            raise TypeError(
+                "inputs: ids must be whole numbers, (tokens,) or (examples, tokens); got "
+                f"{ids.dtype} of shape {tuple(ids.shape)}"
+            )
+        return self._encode_mapping({"input_ids": ids if ids.dim() == 2 else ids[None]})
+
+    def _processor(self, of: Literal["of both", "of images", "of sounds"]) -> Any:
+        """Find what encodes images or sounds; None where there is nothing."""
+        return find_processor(self._loaded, of)
+
+    def _processed(self, seen: Seen) -> Batch:
+        batch = self._encode_mapping(seen.encoded)
+        batch.processor = seen.processor
+        note = length_note(seen.samples, batch.arguments, self._model.config, seen.processor)
+        batch.notes += [note] if note else []
+        return batch
+
+    def _add_side(
+        self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
+    ) -> None:
+        """Note a list of tokens: which places are padding, and what is shown for the others."""
+        prefix = "" if name == "input" else "decoder_"
+        ids = batch.arguments[f"{prefix}input_ids"]
+        apart = ids.dim() == 3 or ids.shape[0] != batch.size
+        if apart and _has_codebooks(self._model.config):
+            # Codecs of sound: a token is several ids, side by side or in rows below each other.
+            batch.notes.append("A token has several ids: tokens are shown by their place.")
+            return
+        if ids.dim() != 2:
+            raise ValueError(
+                f"{argument}: input_ids must be (examples, tokens); got {tuple(ids.shape)}"
+            )
+        check_ids(self._model, ids, argument)
+        mask = batch.arguments.get(f"{prefix}attention_mask")
+        kept = kept_places(ids, mask, f"{prefix}attention_mask")
+        tokenizer = self.tokenizer(needed=False)
+        if tokenizer is None and not encodings:
+            batch.notes.append("No tokenizer was given: tokens are shown as #id.")
+        batch.sides[name] = Side(ids.shape[1], kept)
+        batch.tokens[name] = []
+        for index, places in enumerate(kept):
+            tokens = display_tokens(
+                ids[index].tolist(),
+                tokenizer=tokenizer,
+                encoding=encodings[index] if encodings else None,
+                sequence=sequence_of(batch.arguments, index) if name == "input" else None,
+            )
+            batch.tokens[name].append(tokens if places is None else picked(tokens, places))
+
+    def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
+        if decoder_input_ids is not None:
+            ids = torch.as_tensor(decoder_input_ids)
+            ids = ids[None] if ids.dim() == 1 else ids
+            if ids.is_floating_point() or ids.dim() != 2 or ids.shape[0] != batch.size:
+                raise ValueError(
+                    f"decoder_input_ids must be whole numbers ({batch.size}, tokens), a row an "
+                    f"example; got {ids.dtype} of shape {tuple(ids.shape)}"
+                )
+            batch.arguments["decoder_input_ids"] = ids
+        elif target is not None:
+            texts = target_texts(target, batch.size)
+            tokenizer = self.tokenizer(needed=True)
+            encoded = tokenizer(
+                text_target=texts,
+                return_tensors="pt",
+                padding=len(texts) > 1,
+                padding_side="right",
+            )
+            check_ids(self._model, encoded["input_ids"], "target")
+            batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
+            # The decoder is given one token before each of the target's: as many are padding.
+            batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
+            batch.answers = [
+                answer_of(row, mask != 0)
+                for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
+            ]
+        else:
+            return
+        self._add_side(
+            batch, "decoder", "target" if target is not None else "decoder_input_ids", None
+        )
+
+
+def _has_codebooks(config: Any) -> bool:
+    """Whether a token may be several ids, one for each codebook of a codec of sound."""
+    parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
+    names = ("num_codebooks", "num_channels")
+    return any(hasattr(part, name) for part in parts for name in names)

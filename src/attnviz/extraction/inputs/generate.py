@@ -1,0 +1,344 @@
+"""The text that a model produces by itself, behind a prompt or in its decoder.
+
+It is generated as usual, and then read in one forward, whose rows equal those of the steps: a step
+sees no more than the tokens before it. Nothing of the steps has to be kept.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+import torch
+from tqdm.auto import tqdm
+from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
+
+from attnviz.extraction.inputs.batch import Batch, placed
+from attnviz.extraction.inputs.limits import num_positions
+from attnviz.extraction.models import evaluating
+
+__all__ = ["Generated", "Settings", "generate_text", "read_settings"]
+
+_WAYS_OUT = (
+    "give a number of tokens, as in generate=40, or arguments of the model's own generate method, "
+    "as in generate={'max_new_tokens': 40, 'do_sample': True}"
+)
+
+# What would change how the method is called or what it gives back.
+_OURS = {
+    "inputs",
+    "input_ids",
+    "attention_mask",
+    "inputs_embeds",
+    "decoder_input_ids",
+    "output_attentions",
+    "output_hidden_states",
+    "output_logits",
+    "output_scores",
+    "return_dict_in_generate",
+}
+
+# A number alone asks for no sampling and no beams, whatever the model's own configuration says.
+# Temperature and its like are left there: Whisper would sample if it were given one.
+_GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_sequences": 1}
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a model is to generate.
+
+    Attributes
+    ----------
+    options : dict
+        Arguments of the model's own generate method.
+    max_new_tokens : int or None
+        The most tokens that may come; None where only the whole length is bounded.
+    manner : str
+        How a token is chosen, in words.
+    quiet : bool
+        Whether only a number was given, so that what transformers says of settings concerns
+        nobody.
+    max_length : int or None
+        The most tokens that there may be in all; None where only those that may come are bounded.
+    """
+
+    options: dict[str, Any]
+    max_new_tokens: int | None
+    manner: str
+    quiet: bool
+    max_length: int | None = None
+
+    def longest(self, before: int) -> int:
+        """The most tokens that there may be in the end.
+
+        Parameters
+        ----------
+        before : int
+            How many there are: the prompt, or what the decoder begins with.
+
+        Returns
+        -------
+        int
+        """
+        if self.max_new_tokens is not None:
+            return before + self.max_new_tokens
+        return max(before + 1, self.max_length or 0)
+
+
+@dataclass
+class Generated:
+    """What a model produced for one example.
+
+    Attributes
+    ----------
+    ids : Tensor
+        (tokens,), int64, on the CPU: what stood before, and what came.
+    prefix : int
+        How many of them stood before: the prompt, or what the decoder began with.
+    likeliest : list of (int, float)
+        For each step the likeliest id and its probability; empty where a step did not give one
+        row of logits.
+    """
+
+    ids: torch.Tensor
+    prefix: int
+    likeliest: list[tuple[int, float]] = field(default_factory=list)
+
+
+def read_settings(given: Any, model: PreTrainedModel) -> Settings:
+    """Read what was given as generate.
+
+    Parameters
+    ----------
+    given : int, mapping of str to object, or GenerationConfig
+        As given: a number of new tokens, chosen greedily; or how to generate, as the model's own
+        generate method takes it.
+    model : PreTrainedModel
+        The model that is to generate.
+
+    Returns
+    -------
+    Settings
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, asks for no tokens or for several answers, or the model cannot
+        generate.
+    """
+    options = _options(given)
+    _check_model(model)
+    refused = sorted(_OURS & options.keys())
+    if refused:
+        raise ValueError(
+            f"generate: {', '.join(refused)} cannot be given here; what the model reads is inputs, "
+            "and the record holds what it attended to"
+        )
+    configs = (options.get("generation_config"), getattr(model, "generation_config", None))
+
+    def setting(name: str) -> Any:
+        values = (options.get(name), *(getattr(config, name, None) for config in configs))
+        return next((value for value in values if value is not None), None)
+
+    count, limit = setting("num_return_sequences"), setting("max_new_tokens")
+    if count not in (None, 1):
+        raise ValueError(
+            f"generate: a record holds one answer, and num_return_sequences asks for {count}; "
+            "extract once for each"
+        )
+    if limit is None and setting("max_length") is None:
+        raise ValueError(f"generate: nothing says how many tokens; {_WAYS_OUT}")
+    if limit is not None and (not _is_number(limit) or limit < 1):
+        raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
+    manner = "greedily"
+    if setting("do_sample"):
+        manner = "by sampling (probabilities are the model's own, before temperature and the like)"
+    if (setting("num_beams") or 1) > 1:
+        manner = f"by a search with {setting('num_beams')} beams"
+    return Settings(
+        options,
+        None if limit is None else int(limit),
+        manner,
+        quiet=isinstance(given, Integral),
+        max_length=setting("max_length"),
+    )
+
+
+def _options(given: Any) -> dict[str, Any]:
+    if _is_number(given):
+        if given < 1:
+            raise ValueError(f"generate must be at least 1 token; got {given}")
+        return {"max_new_tokens": int(given)} | _GREEDY
+    if isinstance(given, GenerationConfig):
+        return {"generation_config": given}
+    if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
+        return dict(given)
+    raise TypeError(f"generate: {type(given).__name__} cannot be read; {_WAYS_OUT}")
+
+
+def _is_number(given: object) -> bool:
+    return isinstance(given, Integral) and not isinstance(given, bool)
+
+
+def _check_model(model: PreTrainedModel) -> None:
+    name = type(model).__name__
+    if not model.can_generate():
+        raise ValueError(
+            f"generate: {name} produces no text: it has no language head, or its attention looks "
+            "both ways. Leave generate out, or load the model with its head "
+            "(AutoModelForCausalLM, AutoModelForSeq2SeqLM)"
+        )
+
+
+def generate_text(
+    model: PreTrainedModel, batch: Batch, settings: Settings, *, progress: bool
+) -> Generated:
+    """Let a model produce text.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Held in evaluation mode meanwhile.
+    batch : Batch
+        One example without padding.
+    settings : Settings
+        How to generate.
+    progress : bool
+        Whether a bar is shown, once it takes longer than a second.
+
+    Returns
+    -------
+    Generated
+
+    Raises
+    ------
+    ValueError
+        If that many tokens exceed the model's positions.
+    NotImplementedError
+        If the model produces anything but one row of tokens.
+    """
+    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    if not encoder_decoder:
+        # Without one transformers guesses from the ids which of them are padding.
+        arguments.setdefault("attention_mask", torch.ones_like(arguments["input_ids"]))
+    _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
+    options = dict(settings.options)
+    criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
+    with ExitStack() as stack:
+        bar = stack.enter_context(
+            # An answer that is there at once needs no bar.
+            tqdm(
+                total=settings.max_new_tokens,
+                desc="generate",
+                unit="token",
+                disable=not progress,
+                leave=False,
+                delay=1.0,
+            )
+        )
+        watcher = _Watcher(bar)
+        stack.callback(model.register_forward_hook(watcher.see_step).remove)
+        stack.enter_context(evaluating(model))
+        stack.enter_context(torch.no_grad())
+        if settings.quiet:
+            options |= _min_length(model, batch, settings)
+            stack.enter_context(_quiet())
+        criteria.append(watcher)
+        given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
+    sequences = getattr(given, "sequences", given)
+    if watcher.ids is None or not isinstance(sequences, torch.Tensor) or watcher.prefix < 1:
+        raise NotImplementedError(
+            f"generate: {type(model).__name__} generates in a way that cannot be followed; "
+            "generate yourself and give the text as target="
+        )
+    # A search with beams follows several answers and tells the best at the end.
+    ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
+    prefix = watcher.prefix if encoder_decoder else batch.arguments["input_ids"].shape[1]
+    ids = ids.detach().cpu()
+    count = ids.shape[0] - prefix
+    if ids.dim() != 1 or ids.is_floating_point() or count < 1 or sequences.shape[0] != 1:
+        raise NotImplementedError(
+            f"generate: {type(model).__name__} produces something else than one text of tokens; "
+            "generate yourself and give the text as target="
+        )
+    likeliest = watcher.likeliest if len(watcher.likeliest) == count else []
+    return Generated(ids, prefix, likeliest)
+
+
+class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
+    """Sees the tokens as they come; stops nothing."""
+
+    def __init__(self, bar: Any) -> None:
+        self.ids: torch.Tensor | None = None
+        self.prefix = 0
+        self.likeliest: list[tuple[int, float]] = []
+        self._bar = bar
+
+    def see_step(self, _module: Any, _inputs: Any, output: Any) -> None:
+        """Note what a step held for the likeliest."""
+        logits = getattr(output, "logits", None)
+        if isinstance(logits, torch.Tensor) and logits.dim() == 3 and logits.shape[0] == 1:
+            probability, token = torch.softmax(logits[0, -1].float(), dim=-1).max(dim=-1)
+            self.likeliest.append((int(token), float(probability)))
+
+    def __call__(self, input_ids: torch.Tensor, _scores: Any, **_options: Any) -> torch.Tensor:
+        """See all tokens that are there."""
+        width = input_ids.shape[1]
+        if self.ids is None or width <= self.ids.shape[1]:
+            # Some models begin again when they doubt an answer (Whisper).
+            self.prefix = width - 1
+            self.likeliest = self.likeliest[-1:]
+        self.ids = input_ids
+        self._bar.update(width - self.prefix - self._bar.n)
+        return torch.zeros(input_ids.shape[0], dtype=torch.bool, device=input_ids.device)
+
+
+def _check_positions(
+    model: PreTrainedModel, batch: Batch, settings: Settings, *, encoder_decoder: bool
+) -> None:
+    bound = num_positions(model, decoder=encoder_decoder)
+    if bound is None or settings.max_new_tokens is None:
+        return
+    name = "decoder_input_ids" if encoder_decoder else "input_ids"
+    before = batch.arguments[name].shape[1] if name in batch.arguments else 1
+    # The last token of a decoder is predicted and never read.
+    room = bound - before + encoder_decoder
+    if settings.max_new_tokens > room:
+        raise ValueError(
+            f"generate: {settings.max_new_tokens} tokens are too many, {type(model).__name__} has "
+            f"positions for {bound} and {before} are taken; ask for {max(room, 0)} at most"
+        )
+
+
+def _min_length(model: PreTrainedModel, batch: Batch, settings: Settings) -> dict[str, int]:
+    """Bound the model's own least length by the number that was asked for."""
+    own = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
+    ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))
+    before = 1 if getattr(model.config, "is_encoder_decoder", False) or ids is None else len(ids[0])
+    most = before + (settings.max_new_tokens or 0)
+    return {"min_length": most} if own > most else {}
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep back what transformers says, in this thread, about settings that nobody gave."""
+    here = threading.get_ident()
+
+    def passes(record: logging.LogRecord) -> bool:
+        return record.thread != here or record.levelno >= logging.ERROR
+
+    names = ("utils", "configuration_utils")
+    loggers = [logging.getLogger(f"transformers.generation.{name}") for name in names]
+    for logger in loggers:
+        logger.addFilter(passes)
+    try:
+        yield
+    finally:
+        for logger in loggers:
+            logger.removeFilter(passes)

@@ -1,0 +1,264 @@
+"""The text that a model is made to produce: given to a decoder, or put behind the prompt."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from attnviz.extraction.inputs.batch import Answer, Batch, Side
+from attnviz.extraction.inputs.limits import check_ids
+from attnviz.extraction.modules import attention_modules
+from attnviz.extraction.tokens.display import display_tokens
+from attnviz.record.tokens import Tokens, numbered_words
+
+__all__ = [
+    "append_ids",
+    "append_target",
+    "check_target",
+    "joined_tokens",
+    "shifted",
+    "target_texts",
+]
+
+
+# Their prompts look both ways, and what they write back only; the kind of a token says which it is.
+_READ_BOTH_WAYS = {"paligemma"}
+_WRITTEN = 1
+
+
+def check_target(
+    model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
+) -> None:
+    """Refuse what says twice, or not at all, or in vain, what a model is to produce.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    example : object
+        What it reads.
+    target, decoder_input_ids : object
+        As given; None where they were not.
+    generating : bool
+        Whether the model is to choose the text.
+
+    Raises
+    ------
+    ValueError
+        With the argument's name and the way out.
+    """
+    name = type(model).__name__
+    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    labelled = isinstance(example, Mapping) and "labels" in example
+    if generating and (target is not None or labelled):
+        raise ValueError(
+            "generate lets the model choose the text, and "
+            f"{'target gives' if target is not None else 'the labels in inputs give'} it; "
+            "give one of them"
+        )
+    if target is not None and decoder_input_ids is not None:
+        raise ValueError("target and decoder_input_ids say the same thing; give one of them")
+    if decoder_input_ids is not None and not encoder_decoder:
+        raise ValueError(
+            f"decoder_input_ids: {name} has no decoder beside an encoder; "
+            "give the text that it is to produce as target="
+        )
+    if (target is not None or generating) and not encoder_decoder and not _is_causal(model):
+        raise ValueError(
+            f"{'generate' if generating else 'target'}: {name} produces no text (its attention "
+            "looks both ways); for a second text give inputs=(first, second)"
+        )
+    given = generating or labelled or target is not None or decoder_input_ids is not None
+    if isinstance(example, Mapping):
+        given = given or "decoder_input_ids" in example
+    # A decoder of another kind (of objects in an image, of a series to come) starts by itself.
+    reads = "decoder_input_ids" in inspect.signature(model.forward).parameters
+    if encoder_decoder and reads and not given:
+        raise ValueError(
+            f"target: {name} has a decoder, and nothing says what it is to produce; give the "
+            "text as target=, ids as decoder_input_ids=, or let it choose by generate="
+        )
+
+
+def _is_causal(model: PreTrainedModel) -> bool:
+    flags = [
+        bool(entry.module.is_causal)
+        for entry in attention_modules(model)
+        if hasattr(entry.module, "is_causal")
+    ]
+    if getattr(model.config, "model_type", None) in _READ_BOTH_WAYS:
+        return True
+    # Some attention says nothing of it: BLOOM's, GPT-J's.
+    return any(flags) if flags else bool(model.can_generate())
+
+
+def target_texts(target: Any, count: int) -> list[str]:
+    """Read what was given as target.
+
+    Parameters
+    ----------
+    target : str or list of str
+        As given.
+    count : int
+        Number of examples.
+
+    Returns
+    -------
+    list of str
+        One text an example.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is something else, another number of texts, or an empty one.
+    """
+    texts = [target] if isinstance(target, str) else target
+    if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
+        raise TypeError(
+            f"target must be a text, or a list of {count} texts; got {type(target).__name__}"
+        )
+    if len(texts) != count:
+        raise ValueError(f"target must have a text an example, {count}; got {len(texts)}")
+    if not all(texts):
+        raise ValueError("target: the text is empty; give at least one word")
+    return list(texts)
+
+
+def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
+    """Make decoder inputs of what the decoder is to produce: one step later.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        An encoder-decoder model.
+    labels : Tensor
+        (examples, tokens); -100 is padding.
+
+    Returns
+    -------
+    Tensor
+        As large as `labels`: the token that the decoder starts with, then all but the last.
+
+    Raises
+    ------
+    ValueError
+        If the model doesn't say which token its decoder starts with.
+    """
+    # Some models start otherwise (mBART with the language), and have a method for it.
+    own: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
+    if own is not None:
+        ids: torch.Tensor = own(labels=labels.to(model.device)).cpu()
+        return ids
+    start = getattr(model.config, "decoder_start_token_id", None)
+    if start is None:
+        generation = getattr(model, "generation_config", None)
+        start = getattr(generation, "decoder_start_token_id", None)
+    if start is None:
+        raise ValueError(
+            f"target: {type(model).__name__} doesn't say which token its decoder starts with "
+            "(config.decoder_start_token_id); give ids as decoder_input_ids="
+        )
+    padding = getattr(model.config, "pad_token_id", None) or 0
+    ids = torch.cat([torch.full_like(labels[:, :1], start), labels[:, :-1]], dim=1)
+    return ids.masked_fill(ids == -100, padding)
+
+
+def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: Any) -> None:
+    """Put the target behind the prompt: a decoder-only model produces it there.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A decoder-only model.
+    batch : Batch
+        One prompt without padding; changed.
+    target : str
+        The text.
+    tokenizer : PreTrainedTokenizerBase
+        The model's.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If `target` is no text, or `batch` is more than a prompt.
+    """
+    (text,) = target_texts(target, 1)
+    if batch.size != 1 or "input" not in batch.sides or batch.sides["input"].kept[0] is not None:
+        raise ValueError(
+            f"target: it goes behind one prompt of ids without padding; got {batch.size} encoded "
+            "examples. Give a list of texts and a list of targets"
+        )
+    # By itself, as the model would produce it: joining the texts first could change the prompt's
+    # last token.
+    added = tokenizer(text, add_special_tokens=False, return_tensors="pt")["input_ids"]
+    check_ids(model, added, "target")
+    append_ids(model, batch, added, tokenizer)
+    count = added.shape[1]
+    which = "token is" if count == 1 else f"{count} tokens are"
+    batch.notes.append(f"The last {which} the target.")
+
+
+def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
+    """Put ids behind the prompt, as a second text that its tokens predicted.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        A decoder-only model.
+    batch : Batch
+        One prompt without padding; changed.
+    added : Tensor
+        (1, tokens), int64.
+    tokenizer : PreTrainedTokenizerBase or None
+        What shows them.
+    """
+    ids = batch.arguments["input_ids"]
+    for name, value in batch.arguments.items():
+        # Masks and kinds of tokens go on as the prompt ends.
+        if isinstance(value, torch.Tensor) and value.shape == ids.shape:
+            more = value[:, -1:].cpu().expand(added.shape)
+            if name == "position_ids":
+                more = more + 1 + torch.arange(added.shape[1])
+            elif name == "token_type_ids" and model.config.model_type in _READ_BOTH_WAYS:
+                more = torch.full_like(more, _WRITTEN)
+            more = added if name == "input_ids" else more
+            batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)
+    prompt = batch.tokens["input"][0]
+    came = added[0].tolist()
+    answer = display_tokens(came, tokenizer=tokenizer, sequence=[1] * len(came))
+    batch.sides["input"] = Side(len(prompt) + len(answer), [None])
+    batch.tokens["input"] = [joined_tokens(prompt, answer)]
+    batch.answers = [Answer("input", len(prompt) - 1, tuple(came))]
+
+
+def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
+    """Two lists of tokens, one behind the other.
+
+    Parameters
+    ----------
+    first, second : Tokens
+        Ids and words are kept where both have them, grids of both.
+
+    Returns
+    -------
+    Tokens
+    """
+    ids = None if first.ids is None or second.ids is None else first.ids + second.ids
+    special, sequence = first.special + second.special, first.sequence + second.sequence
+    words = None
+    if first.words is not None and second.words is not None:
+        words = numbered_words(first.words + second.words, special, sequence)
+    return Tokens(
+        text=first.text + second.text,
+        special=special,
+        sequence=sequence,
+        ids=ids,
+        words=words,
+        grids=first.grids
+        + tuple(replace(grid, start=grid.start + len(first)) for grid in second.grids),
+    )

@@ -1,0 +1,163 @@
+"""What a model predicted where it produced a text, read from its logits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from transformers import PreTrainedModel
+
+from attnviz.extraction.inputs.batch import Answer, Batch
+from attnviz.extraction.tokens.display import token_texts
+from attnviz.record.predictions import Candidate, Prediction
+from attnviz.record.tokens import Tokens
+
+__all__ = ["add_predictions", "num_logits"]
+
+_CANDIDATES = 5
+
+# Rows of logits that are made float32 at once: with 256,000 tokens in a vocabulary 16 MiB.
+_ROWS = 16
+
+# How far the probabilities of the steps and of one forward may lie apart: rounding in another
+# order, which half precision shows.
+_TOLERANCE = {torch.float32: 1e-3, torch.float64: 1e-3}
+_TOLERANCE_HALF = 0.05
+
+
+def num_logits(batch: Batch) -> int:
+    """Count the positions, from the last one on back, whose logits are asked for.
+
+    Parameters
+    ----------
+    batch : Batch
+        What the forward takes.
+
+    Returns
+    -------
+    int
+        At least 1.
+    """
+    first = [
+        _position(batch, index, answer.first)
+        for index, answer in enumerate(batch.answers)
+        if answer is not None
+    ]
+    if not first:
+        return 1
+    return batch.sides[_side(batch)].length - min(first)
+
+
+def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
+    """Read what was predicted at each token of the answers, and keep it with the tokens.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model that ran.
+    batch : Batch
+        What it took; its tokens and notes are changed.
+    outputs : ModelOutput
+        What it gave.
+    tokenizer : PreTrainedTokenizerBase or None
+        Without one, a candidate is shown as ``#id``.
+    """
+    if not any(answer is not None for answer in batch.answers):
+        return
+    logits = getattr(outputs, "logits", None)
+    largest = max(max(answer.ids) for answer in batch.answers if answer is not None)
+    if (
+        not model.can_generate()
+        or not isinstance(logits, torch.Tensor)
+        or logits.dim() != 3
+        or logits.shape[-1] <= largest
+    ):
+        batch.notes.append(
+            f"{type(model).__name__} has no language head: what it predicts is not known."
+        )
+        return
+    side = _side(batch)
+    for index, answer in enumerate(batch.answers):
+        if answer is None:
+            continue
+        # Logits may be those of the last positions only.
+        skipped = batch.sides[side].length - logits.shape[1]
+        places = [
+            _position(batch, index, answer.first + step) - skipped
+            for step in range(len(answer.ids))
+        ]
+        read = _read(answer, logits[index], places)
+        if read is None:
+            batch.notes.append("The model's logits hold NaN: what it predicts is not known.")
+            continue
+        if read.apart > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
+            batch.notes.append(
+                "The steps that generated the text and the one forward that is shown here differ: "
+                f"probabilities by up to {read.apart:.2g}."
+            )
+        tokens = batch.tokens[side][index]
+        predictions = _predictions(answer, read, tokens, tokenizer)
+        batch.tokens[side][index] = replace(tokens, predictions=predictions)
+
+
+@dataclass
+class _Read:
+    """What logits say: the candidates, and how likely it was what came, for each of its tokens.
+
+    `apart` is how far the probabilities of the steps of generation lie from them.
+    """
+
+    candidates: list[list[tuple[int, float]]]
+    came: list[float]
+    apart: float = 0.0
+
+
+def _read(answer: Answer, logits: torch.Tensor, places: Sequence[int]) -> _Read | None:
+    read = _Read([], [])
+    for start in range(0, len(places), _ROWS):
+        part = slice(start, start + _ROWS)
+        # In float32, row by row: half precision has no more than three digits.
+        rows = logits[torch.tensor(places[part], device=logits.device)].float()
+        probabilities = torch.softmax(rows, dim=-1).cpu()
+        if not bool(torch.isfinite(probabilities).all()):
+            return None
+        best, ids = probabilities.topk(min(_CANDIDATES, probabilities.shape[-1]), dim=-1)
+        read.candidates += [
+            list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)
+        ]
+        came = torch.tensor(answer.ids[part])
+        read.came += probabilities.gather(1, came[:, None])[:, 0].tolist()
+        for row, (likeliest, before) in zip(probabilities, answer.likeliest[part], strict=False):
+            read.apart = max(read.apart, abs(float(row[likeliest]) - before))
+    return read
+
+
+def _predictions(
+    answer: Answer, read: _Read, tokens: Tokens, tokenizer: Any
+) -> tuple[Prediction, ...]:
+    known = sorted({other for row in read.candidates for other, _ in row} | set(answer.ids))
+    texts = dict(zip(known, token_texts(known, tokenizer), strict=True))
+    predictions = []
+    for step, (came, probability) in enumerate(zip(answer.ids, read.came, strict=True)):
+        query = answer.first + step
+        row = query + 1 if query + 1 < len(tokens) else None
+        # As it stands among its neighbours, which a part of a character needs.
+        text = texts[came] if row is None else tokens.text[row]
+        candidates = tuple(
+            Candidate(text if other == came else texts[other], other, value)
+            for other, value in read.candidates[step]
+        )
+        predictions.append(Prediction(query, Candidate(text, came, probability), candidates, row))
+    return tuple(predictions)
+
+
+def _side(batch: Batch) -> str:
+    return next(answer.side for answer in batch.answers if answer is not None)
+
+
+def _position(batch: Batch, index: int, place: int) -> int:
+    """Find where a token without padding stands among the padded."""
+    kept = batch.sides[_side(batch)].kept[index]
+    return place if kept is None else int(kept[place])

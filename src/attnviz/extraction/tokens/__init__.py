@@ -1,0 +1,1 @@
+"""What each query and key is called."""

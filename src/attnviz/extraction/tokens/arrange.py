@@ -1,0 +1,264 @@
+"""Patches in the order of the image: row by row, whatever order a model keeps them in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.capture.windowed import reordered
+from attnviz.extraction.tokens.patches import patch_sizes
+
+__all__ = ["Arranged", "arranged", "grid_of"]
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Where the tokens of a stack lie in images.
+
+    Attributes
+    ----------
+    grids : list of tuple of int
+        Rows and columns of each image, one after the other.
+    padding : int
+        How many tokens behind them only fill up windows, or the rest of a batch.
+    sizes : list of tuple of int, or None
+        Height and width of each image in pixels, where what lies beyond only fills up.
+    block : int
+        Rows and columns of patches that the model was given next to each other.
+    """
+
+    grids: list[tuple[int, int]]
+    padding: int = 0
+    sizes: list[tuple[int, int]] | None = None
+    block: int = 1
+
+
+def arranged(
+    model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
+) -> Arranged | None:
+    """Put a vision stack's tokens into the order of the image, in place.
+
+    Parameters
+    ----------
+    model : Module
+        The model that ran.
+    layers : StackLayers
+        Its layers; changed where the model keeps patches in windows or blocks.
+    arguments : mapping
+        What the model was given.
+
+    Returns
+    -------
+    Arranged or None
+        None where the model says nothing of the order.
+    """
+    grid = grid_of(arguments)
+    if grid is not None:
+        return _in_blocks(model, layers, grid, _told_block(arguments))
+    pixels = arguments.get("pixel_values")
+    if not isinstance(pixels, torch.Tensor):
+        return None
+    shapes = arguments.get("spatial_shapes")
+    if isinstance(shapes, torch.Tensor) and pixels.dim() == 3:
+        return _padded(layers, shapes, pixels.shape[1])
+    if pixels.dim() != 4:
+        return None
+    if any(layers.windows):
+        return _in_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
+    sizes = arguments.get("image_sizes")
+    return _side_by_side(model, layers, pixels, sizes)
+
+
+def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
+    """Frames, rows and columns of patches of each image or film, where a model is told them.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the model was given.
+
+    Returns
+    -------
+    Tensor or None
+        int64, (images, 3); None where it says nothing, or speaks of images and films at once.
+    """
+    grids = [
+        arguments[name]
+        for name in ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
+        if isinstance(arguments.get(name), torch.Tensor)
+    ]
+    if len(grids) != 1 or grids[0].dim() != 2:
+        return None
+    grid: torch.Tensor = grids[0].cpu()
+    if grid.shape[1] == 2:
+        grid = torch.cat([torch.ones_like(grid[:, :1]), grid], dim=1)
+    return grid
+
+
+def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> Arranged | None:
+    """Patches of an image of any shape, filled up to a fixed number (SigLIP 2)."""
+    if len(shapes) != 1 or set(layers.shape()) != {length}:
+        return None
+    rows, columns = (int(each) for each in shapes[0])
+    return Arranged([(rows, columns)], padding=length - rows * columns)
+
+
+def _side_by_side(
+    model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
+) -> Arranged | None:
+    """Images of any shape as one run of patches, each laid into the corner of a page (Pixtral)."""
+    if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
+        return None
+    known = isinstance(sizes, torch.Tensor) and tuple(sizes.shape) == (len(pixels), 2)
+    pages = [(pixels.shape[-2], pixels.shape[-1])] * len(pixels)
+    inside = [(int(row), int(column)) for row, column in sizes.tolist()] if known else pages
+    if any(
+        row > page[0] or column > page[1] for (row, column), page in zip(inside, pages, strict=True)
+    ):
+        return None
+    for patch in patch_sizes(model.config):
+        grids = [(height // patch[0], width // patch[1]) for height, width in inside]
+        if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
+            return Arranged(grids, sizes=inside)
+    return None
+
+
+def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
+    for example in layers.examples:
+        example[number] = reordered(example[number], order)
+
+
+def _told_block(arguments: Mapping[str, Any]) -> int | None:
+    """How many rows and columns make a block, where that is told with the images."""
+    for name in ("merge_sizes", "image_merge_sizes", "video_merge_sizes"):
+        sizes = arguments.get(name)
+        if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
+            return int(sizes.flatten()[0])
+    return None
+
+
+def _in_blocks(
+    model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
+) -> Arranged | None:
+    """Blocks of patches that become one token of the text (Qwen2-VL and its kin)."""
+    images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
+    queries, keys = layers.shape()
+    if queries != keys or queries != sum(height * width for height, width in images):
+        return None
+    owner = _owner(model, layers.names[0], "spatial_merge_size")
+    if size is None:
+        size = 1 if owner is None else int(owner.spatial_merge_size)
+    if any(height % size or width % size for height, width in images):
+        return None
+    starts = torch.tensor([0, *(height * width for height, width in images)]).cumsum(0)[:-1]
+    shift = torch.repeat_interleave(
+        starts, torch.tensor([height * width for height, width in images])
+    )
+    in_blocks = torch.cat([_block_order(*image, size) for image in images]) + shift
+    windows = _window_index(owner, grid, size)
+    if windows is not None:
+        in_blocks = in_blocks.reshape(-1, size * size)[windows].flatten()
+    order = in_blocks.argsort()
+    if not torch.equal(order, torch.arange(len(order))):
+        for number in list(layers.examples[0]):
+            _reorder(layers, number, order)
+    return Arranged(images, block=size)
+
+
+def _block_order(height: int, width: int, size: int) -> torch.Tensor:
+    """The raster number of each patch, in the order in which blocks of patches are kept."""
+    numbers = torch.arange(height * width)
+    blocks = numbers.reshape(height // size, size, width // size, size)
+    return blocks.transpose(1, 2).flatten()
+
+
+def _window_index(owner: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
+    """The order in which a tower puts its blocks into windows; None where it has no windows."""
+    window = getattr(getattr(owner, "config", None), "window_size", None)
+    if owner is None or not window:
+        return None
+    own = getattr(owner, "get_window_index", None)
+    if own is not None:
+        return torch.as_tensor(own(grid)[0]).cpu()
+    try:
+        from transformers.vision_utils import get_vision_window_index
+    except ImportError:
+        return None
+    patch = int(owner.config.patch_size)
+    return torch.as_tensor(get_vision_window_index(grid, size, int(window), patch)[0]).cpu()
+
+
+def _owner(model: nn.Module, name: str, attribute: str) -> Any:
+    """The innermost module around a path that has an attribute."""
+    while True:
+        module = model.get_submodule(name)
+        if hasattr(module, attribute):
+            return module
+        if not name:
+            return None
+        name = name.rpartition(".")[0]
+
+
+def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> Arranged | None:
+    """Square windows, in some models shifted in every other layer (Swin, SAM)."""
+    queries, keys = layers.shape()
+    if queries != keys:
+        return None
+    orders, found = {}, None
+    for name, number, windows in zip(
+        layers.names, list(layers.examples[0]), layers.windows, strict=True
+    ):
+        side = math.isqrt(windows[0]) if windows else 0
+        place = _stage(model.config, side, image_size, queries)
+        # A layer that shifts its windows says so around its attention, which knows their size too.
+        owner = _owner(model, name, "shift_size") or _owner(model, name, "window_size")
+        size = getattr(owner, "window_size", None)
+        # Only where the model says itself that these are its windows: others cut otherwise.
+        if place is None or (windows and size not in (side, (side, side), [side, side])):
+            return None
+        shift = int(getattr(owner, "shift_size", 0))
+        found = Arranged([place[0]], padding=queries - math.prod(place[0]))
+        if windows:
+            orders[number] = _window_order(*place, side, shift)
+    for number, order in orders.items():
+        _reorder(layers, number, order)
+    return found
+
+
+def _window_order(
+    shape: tuple[int, int], padded: tuple[int, int], side: int, shift: int
+) -> torch.Tensor:
+    """Where patches, row by row, lie among windows; what only fills these up comes last."""
+    rows, columns = padded
+    numbers = torch.arange(rows * columns).reshape(rows, columns)
+    shifted = torch.roll(numbers, (-shift, -shift), (0, 1))
+    cut = shifted.reshape(rows // side, side, columns // side, side)
+    in_windows = cut.transpose(1, 2).flatten().argsort()
+    inside = torch.zeros_like(numbers, dtype=torch.bool)
+    inside[: shape[0], : shape[1]] = True
+    return in_windows[torch.cat([numbers[inside], numbers[~inside]])]
+
+
+def _stage(
+    config: Any, side: int, image_size: tuple[int, int], count: int
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Rows and columns of a stage's patches, and of the windows that hold them."""
+    for patch in patch_sizes(config):
+        shape = (-(-image_size[0] // patch[0]), -(-image_size[1] // patch[1]))
+        # From stage to stage patches become twice as long and as wide.
+        while True:
+            padded = shape
+            if side:
+                padded = (-(-shape[0] // side) * side, -(-shape[1] // side) * side)
+            if math.prod(padded) == count:
+                return shape, padded
+            if shape == (1, 1):
+                break
+            shape = (-(-shape[0] // 2), -(-shape[1] // 2))
+    return None

@@ -1,0 +1,141 @@
+"""Display tokens from a tokenizer: what a reader sees for each id, and which are special."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from attnviz.extraction.tokens.words import alphabet_of, words_of
+from attnviz.record.tokens import Tokens
+from attnviz.record.vocabulary import alphabet_of_entries, display_text
+
+__all__ = ["display_tokens", "token_texts"]
+
+
+def display_tokens(
+    ids: Sequence[int],
+    *,
+    tokenizer: Any = None,
+    encoding: Any = None,
+    sequence: Sequence[int | None] | None = None,
+) -> Tokens:
+    """Make display tokens for a list of ids.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        Vocabulary ids.
+    tokenizer : PreTrainedTokenizerBase, optional
+        The tokenizer that made them. Without it, and without `encoding`, a token is ``#id``.
+    encoding : tokenizers.Encoding, optional
+        What the fast tokenizer made of the text: which tokens it added, and which text of a pair
+        each belongs to.
+    sequence : sequence of (int or None), optional
+        The text of a pair that each token belongs to, where `encoding` doesn't say so; 0 by
+        default.
+
+    Returns
+    -------
+    Tokens
+        Special tokens are those that the tokenizer added or counts as special; a token for an
+        unknown word is text. They belong to neither text. Words are those of a fast tokenizer that
+        splits a text into words; otherwise those that the vocabulary's signs tell, if any do.
+
+    Raises
+    ------
+    ValueError
+        If `ids` and `encoding` have different lengths.
+
+    Examples
+    --------
+    >>> display_tokens([5, 17]).text
+    ('#5', '#17')
+    """
+    ids = [int(identifier) for identifier in ids]
+    if encoding is not None and len(encoding.ids) != len(ids):
+        raise ValueError(f"encoding has {len(encoding.ids)} tokens but ids has {len(ids)}")
+    special = [False] * len(ids)
+    if encoding is not None:
+        special = [bool(flag) for flag in encoding.special_tokens_mask]
+        sequence = encoding.sequence_ids
+    if tokenizer is not None:
+        counted = _special_ids(tokenizer)
+        special = [
+            flag or identifier in counted for flag, identifier in zip(special, ids, strict=True)
+        ]
+    if sequence is None:
+        sequence = [0] * len(ids)
+    sequence = tuple(
+        None if flag else (0 if number is None else number)
+        for flag, number in zip(special, sequence, strict=True)
+    )
+    return Tokens(
+        text=tuple(_texts(ids, tokenizer, encoding)),
+        special=tuple(special),
+        sequence=sequence,
+        ids=tuple(ids),
+        words=words_of(ids, special, sequence, tokenizer=tokenizer, encoding=encoding),
+    )
+
+
+def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
+    """Make display texts for ids that don't follow each other.
+
+    Parameters
+    ----------
+    ids : sequence of int
+        Vocabulary ids.
+    tokenizer : PreTrainedTokenizerBase or None
+        The tokenizer that knows them.
+
+    Returns
+    -------
+    list of str
+        As `display_tokens` shows each where nothing is beside it.
+
+    Examples
+    --------
+    >>> token_texts([5, 17], None)
+    ['#5', '#17']
+    """
+    return _texts(ids, tokenizer, None, apart=True)
+
+
+def _texts(ids: Sequence[int], tokenizer: Any, encoding: Any, *, apart: bool = False) -> list[str]:
+    if tokenizer is None and encoding is None:
+        return [f"#{identifier}" for identifier in ids]
+    if tokenizer is None:
+        entries: list[str | None] = list(encoding.tokens)
+        return display_text(entries, alphabet=alphabet_of_entries(entries))
+    entries = list(tokenizer.convert_ids_to_tokens(list(ids)))
+    # Added tokens are written as they are, whatever the alphabet.
+    added = tokenizer.added_tokens_decoder
+    literal = [identifier in added for identifier in ids]
+    alphabet = alphabet_of(tokenizer)
+    if apart:
+        shown = [
+            display_text([entry], alphabet=alphabet, literal=[flag])[0]
+            for entry, flag in zip(entries, literal, strict=True)
+        ]
+    else:
+        shown = display_text(entries, alphabet=alphabet, literal=literal)
+    return [
+        f"#{identifier}" if entry is None else text
+        for identifier, entry, text in zip(ids, entries, shown, strict=True)
+    ]
+
+
+def _special_ids(tokenizer: Any) -> set[int]:
+    """Ids that count as special, those of chat templates included; an unknown word is text."""
+    special = set(tokenizer.all_special_ids)
+    special.update(
+        identifier for identifier, token in tokenizer.added_tokens_decoder.items() if token.special
+    )
+    unknown = tokenizer.unk_token_id
+    others = {
+        getattr(tokenizer, f"{role}_token_id", None)
+        for role in ("bos", "eos", "pad", "cls", "sep", "mask")
+    }
+    if unknown is not None and unknown not in others:
+        special.discard(unknown)
+    return special

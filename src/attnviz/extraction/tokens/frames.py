@@ -1,0 +1,175 @@
+"""Tokens of a sound: its frames, by their time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+import torch
+
+from attnviz.extraction.tokens.image_runs import renamed, runs_of
+from attnviz.record.tokens import Tokens
+
+__all__ = ["frame_tokens", "length_note", "with_sound_runs"]
+
+# What speech models are made for, where no processor says otherwise: 16 kHz, 10 ms a feature.
+_SAMPLING_RATE = 16_000
+_HOP_LENGTH = 160
+_ID_NAMES = ("audio_token_id", "audio_token_index")
+_BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
+_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
+
+
+@dataclass(frozen=True)
+class _Sound:
+    """What a model was given of some sounds.
+
+    ``lengths``: for each the number of its features (or samples); ``seconds``: how long each
+    lasts; ``longest``: with what fills up.
+    """
+
+    lengths: tuple[int, ...]
+    longest: int
+    seconds: float
+
+
+def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sound | None:
+    extractor = getattr(processor, "feature_extractor", processor)
+    rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
+    values, features = arguments.get("input_values"), arguments.get("input_features")
+    if isinstance(values, torch.Tensor) and values.dim() == 2:
+        return _Sound((values.shape[1],) * len(values), values.shape[1], 1 / rate)
+    if not isinstance(features, torch.Tensor) or features.dim() != 3:
+        return None
+    hop = getattr(extractor, "hop_length", None) or _HOP_LENGTH
+    # Some put neighbouring features together.
+    hop *= getattr(extractor, "stride", None) or 1
+    longest = features.shape[_time_axis(features, config, extractor)]
+    lengths = (longest,) * len(features)
+    for name in _MASKS:
+        mask = arguments.get(name)
+        if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
+            lengths = tuple(int(each) for each in (mask != 0).sum(-1))
+            break
+    return _Sound(lengths, longest, hop / rate)
+
+
+def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
+    """Which axis of (examples, bins, features) or (examples, features, bins) is time."""
+    stride = getattr(extractor, "stride", None) or 1
+    parts = (extractor, config, getattr(config, "audio_config", None))
+    bins = {getattr(part, name, None) for part in parts for name in _BINS} - {None}
+    bins |= {each * stride for each in bins if isinstance(each, int)}
+    fitting = [axis for axis in (1, 2) if features.shape[axis] in bins]
+    if len(fitting) == 1:
+        return 3 - fitting[0]
+    # Bins are few.
+    return 1 if features.shape[1] > features.shape[2] else 2
+
+
+def frame_tokens(
+    arguments: Mapping[str, Any], config: Any, processor: Any, count: int
+) -> Tokens | None:
+    """Name the frames of a sound by the time at which each begins.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the model was given: ``input_values`` (examples, samples), or ``input_features`` with
+        its features (examples, bins, features) or (examples, features, bins).
+    config : PreTrainedConfig
+        The model's: how many samples it goes on from frame to frame.
+    processor : object or None
+        Says the sampling rate, and how many samples a feature is made of.
+    count : int
+        Number of frames that attend.
+
+    Returns
+    -------
+    Tokens or None
+        Times in seconds, such as ``0.04s``; None where no sound was given.
+
+    Examples
+    --------
+    >>> frame_tokens({"input_values": torch.zeros(1, 1280)}, None, None, 4).text
+    ('0.00s', '0.02s', '0.04s', '0.06s')
+    """
+    sound = _sound_of(arguments, config, processor)
+    if sound is None:
+        return None
+    # Convolutions lose some samples at the ends: their strides say more than the length does.
+    strides = getattr(config, "conv_stride", None)
+    step = sound.longest / count
+    if strides and "input_values" in arguments:
+        step = prod(strides)
+    return Tokens.of(_times(count, step * sound.seconds), words=range(count))
+
+
+def _times(count: int, step: float) -> list[str]:
+    digits = 2 if step >= 0.01 else 3
+    return [f"{place * step:.{digits}f}s" for place in range(count)]
+
+
+def with_sound_runs(
+    tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
+) -> Tokens:
+    """Name the tokens of a text that stand for a sound by their time.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With ids; the configuration's `audio_token_id` says which tokens they are.
+    arguments, config, processor
+        As for `frame_tokens`.
+
+    Returns
+    -------
+    Tokens
+        Each as ``0.04s``, of several sounds as ``2: 0.04s``, where there are as many runs as
+        sounds; otherwise as ``sound 1``. The same object where no token stands for a sound.
+    """
+    runs = runs_of(tokens, config, _ID_NAMES)
+    if not runs:
+        return tokens
+    sound = _sound_of(arguments, config, processor)
+    if sound is None or len(sound.lengths) != len(runs):
+        return renamed(
+            tokens, {place: f"sound {n}" for n, run in enumerate(runs, 1) for place in run}
+        )
+    names: dict[int, str] = {}
+    for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
+        # A token is so many features, to what their number leaves over.
+        times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
+        prefix = f"{number}: " if len(runs) > 1 else ""
+        names.update((place, prefix + time) for place, time in zip(run, times, strict=True))
+    return renamed(tokens, names)
+
+
+def length_note(
+    samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
+) -> str | None:
+    """Say where a sound ends, if what the model gets of it goes on.
+
+    Parameters
+    ----------
+    samples : int
+        Of the sound, at the processor's sampling rate; 0 where there was none.
+    arguments, config, processor
+        As for `frame_tokens`.
+
+    Returns
+    -------
+    str or None
+        A sentence; None where nothing was filled up.
+    """
+    sound = _sound_of(arguments, config, processor)
+    extractor = getattr(processor, "feature_extractor", processor)
+    rate = getattr(extractor, "sampling_rate", None) or _SAMPLING_RATE
+    if not samples or sound is None or sound.longest * sound.seconds <= samples / rate + 0.1:
+        return None
+    return (
+        f"The sound ends at {samples / rate:.2f}s; what comes behind is silence that fills up "
+        "what the model takes."
+    )

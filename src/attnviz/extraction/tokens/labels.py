@@ -1,0 +1,265 @@
+"""What the tokens of each stack are: of a text, of pictures, of a sound, or the model's own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from math import isqrt
+from typing import Any
+
+import torch
+
+from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.inputs.batch import Batch
+from attnviz.extraction.inputs.target import joined_tokens
+from attnviz.extraction.tokens.arrange import Arranged, grid_of
+from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
+from attnviz.extraction.tokens.image_runs import image_places, with_image_runs
+from attnviz.extraction.tokens.patches import (
+    frames_in_patch,
+    grid_tokens,
+    one_after_the_other,
+    patch_tokens,
+)
+from attnviz.record.tokens import Tokens
+
+__all__ = ["Naming"]
+
+# Stacks whose queries are what the model was given, and stacks that may read a text.
+_SEEING = ("vision", "encoder", "audio", "self")
+_READING = ("self", "encoder", "decoder", "cross")
+# One attention over a text and an image: whether the image's tokens come first.
+_IMAGE_FIRST = {"git": True, "layoutlmv3": False}
+# What a decoder asks for in an image are no patches of it.
+_ASKING = re.compile("decoder|mask_head")
+
+
+class Naming:
+    """Names the tokens of a forward's stacks.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model that ran.
+    batch : Batch
+        What the model was given.
+    stacks : mapping of str to StackLayers
+        What was captured; patches are put into the order of their image.
+    places : mapping of str to Arranged
+        Where the tokens of some of the stacks lie in images.
+    num_pictures : int
+        How many pictures of each example are known.
+    processor : object or None
+        What made pixel values of images, or features of a sound.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        batch: Batch,
+        stacks: Mapping[str, StackLayers],
+        *,
+        places: Mapping[str, Arranged],
+        num_pictures: int,
+        processor: Any,
+    ) -> None:
+        self._model = model
+        self._processor = processor
+        self._batch = batch
+        self._stacks = stacks
+        self._places = places
+        self._num_pictures = num_pictures
+
+    def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
+        """Name an example's tokens.
+
+        Parameters
+        ----------
+        index : int
+            Which example.
+
+        Returns
+        -------
+        dict of str to (Tokens, Tokens)
+            For each stack the queries and the keys, one object where they are the same.
+        """
+        queries: dict[str, Tokens] = {}
+        # Towers first: a text's image tokens are cut as the images were.
+        for name in sorted(self._stacks, key=lambda each: self._own_text(each, index) is not None):
+            queries[name] = self._queries(name, index, queries)
+        made = {}
+        for name, layers in self._stacks.items():
+            num_queries, num_keys = layers.shape(index)
+            keys = queries[name]
+            if layers.stack == "cross" or num_keys != num_queries:
+                keys = self._keys(name, index, queries)
+            made[name] = (queries[name], keys)
+        return made
+
+    def _own_text(self, name: str, index: int) -> Tokens | None:
+        """The text that a stack's queries are; None where they are something else."""
+        layers = self._stacks[name]
+        if layers.stack not in _READING:
+            return None
+        decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sides
+        tokens = self._text("decoder" if decoder else "input", index)
+        known = tokens is not None and len(tokens) == layers.shape(index)[0]
+        return tokens if known else None
+
+    def _text(self, side: str, index: int) -> Tokens | None:
+        return self._batch.tokens[side][index] if side in self._batch.tokens else None
+
+    def _queries(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
+        layers = self._stacks[name]
+        count = layers.shape(index)[0]
+        text = self._own_text(name, index)
+        if text is not None:
+            return self._read(text, index, named)
+        found = None
+        if layers.stack in _SEEING:
+            found = self._with_image(name, index) or self._seen(name, count)
+        return _plain(count) if found is None else found
+
+    def _with_image(self, name: str, index: int) -> Tokens | None:
+        """A text and an image in one attention, where a model's way to put them is known."""
+        layers = self._stacks[name]
+        text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
+        first = _IMAGE_FIRST.get(getattr(self._model.config, "model_type", ""))
+        if first is None or layers.stack == "vision" or text is None or pixels is None:
+            return None
+        image = patch_tokens(
+            self._model,
+            layers.names[0],
+            (pixels.shape[-2], pixels.shape[-1]),
+            layers.shape(index)[0] - len(text),
+            images=[0 if self._num_pictures == 1 else None],
+        )
+        if image is None:
+            return None
+        return joined_tokens(image, text) if first else joined_tokens(text, image)
+
+    def _keys(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
+        layers = self._stacks[name]
+        if layers.stack == "cross" and any(layers.windows):
+            # In windows: each may hold keys of another picture than its queries are of.
+            return _plain(layers.shape(index)[1])
+        count = layers.shape(index)[1]
+        side = "decoder" if layers.stack == "decoder" else "input"
+        text, read = self._text(side, index), self._text("input", index)
+        if text is not None and layers.stack in _READING:
+            if len(text) == count:
+                return self._read(text, index, named)
+            if layers.stack == "decoder" and read is not None and len(text) + len(read) == count:
+                # A decoder that reads its own tokens and the input's in one attention.
+                return joined_tokens(text, self._read(read, index, named))
+        towers = [named[each] for each in named if self._stacks[each].stack in _SEEING]
+        found = next((tokens for tokens in towers if len(tokens) == count), None)
+        if found is None and layers.stack in _SEEING:
+            found = self._seen(name, count)
+        return _plain(count) if found is None else found
+
+    def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
+        """Tokens of a text, those that stand for patches or frames by their place or time."""
+        config = self._model.config
+        runs = image_places(tokens, config)
+        if runs:
+            tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
+        return with_sound_runs(tokens, self._batch.arguments, config, self._processor)
+
+    def _shapes(
+        self, runs: Sequence[Sequence[int]], index: int, named: Mapping[str, Tokens]
+    ) -> list[tuple[int, int]] | None:
+        """Rows and columns of the patches that became the image tokens of a text."""
+        grid = grid_of(self._batch.arguments)
+        if grid is not None:
+            return [
+                (rows, columns) for frames, rows, columns in grid.tolist() for _ in range(frames)
+            ]
+        if any(_asks_for_several(each, index) for each in self._stacks.values()):
+            # What a resampler gives stands for the whole image, and for no place in it.
+            return None
+        towers = [
+            tokens
+            for name, tokens in named.items()
+            if self._stacks[name].stack == "vision" and tokens.grids
+        ]
+        if towers:
+            return [(grid.rows, grid.columns) for grid in towers[-1].grids]
+        if any(each.stack == "vision" for each in self._stacks.values()):
+            return None
+        # Without a tower that attends (Chameleon) images are squares.
+        sides = [isqrt(len(run)) for run in runs]
+        squares = all(side * side == len(run) for side, run in zip(sides, runs, strict=True))
+        known = squares and len(runs) == self._num_pictures
+        return [(side, side) for side in sides] if known else None
+
+    def _seen(self, name: str, count: int) -> Tokens | None:
+        """Tokens of pictures or of a sound; None where it isn't known which."""
+        layers = self._stacks[name]
+        arguments = self._batch.arguments
+        own = layers.shape()[0] == count
+        if own and name in self._places:
+            place = self._places[name]
+            known = len(place.grids) == self._num_pictures
+            images = range(self._num_pictures) if known else [None] * len(place.grids)
+            return grid_tokens(place.grids, behind=["[PAD]"] * place.padding, images=images)
+        windows = set(layers.windows)
+        if own and windows != {()}:
+            # Layers that keep tokens in different orders have no common names for them.
+            return self._windows(name, windows.pop()) if len(windows) == 1 else None
+        pixels = arguments.get("pixel_values")
+        if not isinstance(pixels, torch.Tensor):
+            return frame_tokens(arguments, self._model.config, self._processor, count)
+        if not self._shows_patches(layers):
+            return None
+        size = (pixels.shape[-2], pixels.shape[-1])
+        return patch_tokens(self._model, layers.names[0], size, count, images=self._films(pixels))
+
+    def _shows_patches(self, layers: StackLayers) -> bool:
+        """Whether a stack's tokens may be patches: pictures were given, and it is no decoder."""
+        pixels = self._batch.arguments.get("pixel_values")
+        if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
+            return False
+        asks = any(_ASKING.search(name) for name in layers.names)
+        return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
+
+    def _films(self, pixels: torch.Tensor) -> list[int | None]:
+        """Which pictures one run of patches shows: one, or each frame of a film that is cut."""
+        frames = pixels.shape[1] if pixels.dim() == 5 else 1
+        step = frames_in_patch(self._model.config)
+        shown = range(0, frames, step) if frames % step == 0 else range(frames)
+        known = self._num_pictures == frames
+        return [number if known else None for number in shown]
+
+    def _windows(self, name: str, windows: Sequence[int]) -> Tokens:
+        """Windows that are whole pictures, or of which only the order is known."""
+        layers = self._stacks[name]
+        if len(windows) == self._num_pictures and self._shows_patches(layers):
+            pixels = self._batch.arguments["pixel_values"]
+            size = (pixels.shape[-2], pixels.shape[-1])
+            parts = [
+                patch_tokens(self._model, layers.names[0], size, count, images=[number])
+                for number, count in enumerate(windows)
+            ]
+            pictures = [part for part in parts if part is not None]
+            if len(pictures) == len(parts):
+                return one_after_the_other(pictures)
+        text = [
+            f"w{number + 1}:{place}"
+            for number, count in enumerate(windows)
+            for place in range(count)
+        ]
+        return Tokens.of(text, words=range(len(text)))
+
+
+def _asks_for_several(layers: StackLayers, index: int) -> bool:
+    """Whether a stack makes a few tokens of all of an image's patches."""
+    num_queries, num_keys = layers.shape(index)
+    # In windows: a head that makes one token of each of several images.
+    each = max(layers.windows[0] or (num_queries,))
+    return layers.stack == "connector" or (layers.stack == "pooling" and 1 < each < num_keys)
+
+
+def _plain(count: int) -> Tokens:
+    """Tokens of which nothing is known but their number."""
+    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))

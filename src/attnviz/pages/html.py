@@ -1,0 +1,276 @@
+"""One HTML file that carries a view, its data and its code, and needs no network."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from attnviz.analysis import all_head_scores
+from attnviz.pages.bundles import bundle
+from attnviz.pages.encoding import MAP_SIZE, carried_weights, check_record
+from attnviz.pages.errors import code_too_large, too_large, vectors_too_large
+from attnviz.pages.limits import MAX_MEASURED, PagePrecision, check_options, count_weights
+from attnviz.pages.vectors import carried_vectors
+from attnviz.pages.whole import packed
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.sampled import SAMPLED_QUERIES
+from attnviz.server.description import describe
+from attnviz.server.images import encoded_image
+from attnviz.server.limits import MAX_REPLY_BYTES
+from attnviz.server.maps import encoded_maps
+from attnviz.server.server import finite_scores
+from attnviz.server.strips import strips
+
+__all__ = ["FORMAT", "Carried", "document", "make_page"]
+
+Carried = Literal["weights", "vectors"]
+
+#: How pages lay out what they carry.
+FORMAT = 2
+_SCORE_DIGITS = 6
+# Scoring every head by every pattern goes over all weights many times: above this it would take
+# longer than all else, and pages are made without.
+_MAX_SCORED_WEIGHTS = 30_000_000
+
+# The bundle lies in the page deflated, as inert text: one file serves widget and page. The loader
+# is the only script that may run by itself, known to the browser by its hash.
+_LOADER = """
+const text = (id) => document.getElementById(id).textContent;
+const packed = Uint8Array.from(atob(text("attnviz-bundle")), (each) => each.charCodeAt(0));
+const code = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+const source = new Blob([await new Response(code).arrayBuffer()], { type: "text/javascript" });
+const address = URL.createObjectURL(source);
+try {
+  const view = await import(address);
+  view.openPage(document.getElementById("attnviz"), JSON.parse(text("attnviz-data")));
+} catch (error) {
+  document.getElementById("attnviz").textContent = "attnviz could not open this page: " + error;
+  throw error;
+} finally {
+  URL.revokeObjectURL(address);
+}
+"""
+
+_PAGE = """<!doctype html>
+<html lang="en">
+<head>
+<meta charset="utf-8">
+<meta http-equiv="Content-Security-Policy" content="{policy}">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<meta name="color-scheme" content="light dark">
+<title>{title}</title>
+<style>
+html {{ background: {light}; color-scheme: {scheme}; }}
+{dark_rule}
+body {{ margin: 16px; }}
+</style>
+</head>
+<body>
+<div id="attnviz"></div>
+<noscript>This page draws attention weights with JavaScript, which is switched off.</noscript>
+<script type="application/json" id="attnviz-data">{data}</script>
+<script type="text/plain" id="attnviz-bundle">{bundle}</script>
+<script type="module">{loader}</script>
+</body>
+</html>
+"""
+_LIGHT, _DARK = "#ffffff", "#17181c"
+
+
+def make_page(
+    record: AttentionRecord,
+    view: str,
+    state: Mapping[str, Any],
+    *,
+    carries: Collection[Carried] = frozenset({"weights"}),
+    precision: PagePrecision = "auto",
+    max_mb: float | None = None,
+) -> str:
+    """Make the page of a view.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        What the page shows, all of its layers: weights in the most exact form that leaves the page
+        small (`attnviz.pages.encoding`), queries and keys exact or, where there are many, in half
+        precision.
+    view : str
+        Name of the view.
+    state : mapping
+        The view's traits, fit for JSON.
+    carries : collection of {"weights", "vectors"}
+        What the view asks for beside the description and small maps of all heads.
+    precision : {"auto", "exact"}
+        ``"exact"`` carries every weight, and queries and keys as they are.
+    max_mb : float, optional
+        Megabytes that the page may have.
+
+    Returns
+    -------
+    str
+        A whole HTML document.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an option makes no sense, or the record is too large for a page; says how to make it fit.
+    """
+    max_bytes = check_options(precision, max_mb)
+    if "weights" in carries:
+        check_record(record, precision)
+    code = packed(bundle(view, "page").encode())
+    bare = len(document(record.model, view, state, {}, code).encode())
+    if max_bytes is not None and bare > max_bytes:
+        raise ValueError(code_too_large(max_bytes, bare))
+    # Before the scores, so that what is too large is refused before minutes of computing.
+    stacks = record.stacks.values()
+    vectors = None
+    if "vectors" in carries:
+        few = count_weights(record) <= MAX_MEASURED
+        room = None if max_bytes is None else max_bytes - bare
+        try:
+            vectors = carried_vectors(
+                stacks,
+                exact=precision == "exact",
+                most_queries=None if few else SAMPLED_QUERIES,
+                max_bytes=room,
+            )
+        except OverflowError:
+            raise ValueError(vectors_too_large(record, max_bytes or 0, bare)) from None
+    description = describe(record)
+    few = count_weights(record) <= _MAX_SCORED_WEIGHTS
+    # Estimates in live views are estimates in pages.
+    estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
+    sampled = [stack for stack in stacks if stack.name in estimated]
+    scores = _carried_scores(stacks if few else sampled, sampled)
+    carried = {(each["stack"], each["pattern"]) for each in scores}
+    for each in description["stacks"]:
+        # A pattern is offered where its scores are at hand.
+        each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in carried]
+    data: dict[str, Any] = {
+        "format": FORMAT,
+        "view": view,
+        "state": dict(state),
+        "description": description,
+        "blocks": [],
+        "maps": [],
+        "scores": scores,
+    }
+    if sampled and "weights" in carries:
+        data["strips"] = [_carried_strips(stack, n) for stack in sampled for n in stack.layers]
+    if vectors is not None:
+        data |= {"vectors": vectors, "maps": _carried_maps(record)}
+    if "weights" in carries:
+        if record.images:
+            data["images"] = [_carried_image(image) for image in record.images]
+        rest = len(document(record.model, view, state, data, code).encode())
+        weights = carried_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
+        data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
+        if weights.vectors is not None:
+            data["vectors"] = weights.vectors
+    page = document(record.model, view, state, data, code)
+    size = len(page.encode())
+    if max_bytes is not None and size > max_bytes:
+        raise ValueError(too_large(record, max_bytes, size))
+    return page
+
+
+def document(
+    model: str,
+    view: str,
+    state: Mapping[str, Any],
+    data: Mapping[str, Any],
+    code: str,
+) -> str:
+    """Write the document of a page around what it carries.
+
+    Parameters
+    ----------
+    model : str
+        Name of the model, for the title.
+    view : str
+        Name of the view.
+    state : mapping
+        The view's traits; its ``theme`` says how the page is painted before any code runs.
+    data : mapping
+        What the page carries, fit for JSON.
+    code : str
+        The view's bundle, deflated, as base64.
+
+    Returns
+    -------
+    str
+        A whole HTML document: nothing in it runs but the code, and nothing is fetched.
+
+    Raises
+    ------
+    ValueError
+        If a number of `data` is NaN or infinite.
+    """
+    loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
+    policy = (
+        f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
+        "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
+    )
+    title = f"{model or 'Attention'} · {view} view · attnviz"
+    theme = state.get("theme", "auto")
+    return _PAGE.format(
+        policy=policy,
+        title=html.escape(title),
+        light=_DARK if theme == "dark" else _LIGHT,
+        scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
+        dark_rule=f"@media (prefers-color-scheme: dark) {{ html {{ background: {_DARK}; }} }}"
+        if theme == "auto"
+        else "",
+        # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
+        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        bundle=code,
+        loader=_LOADER,
+    )
+
+
+def _carried_scores(
+    stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
+) -> list[dict[str, Any]]:
+    return [
+        {"stack": stack.name, "pattern": pattern, "scores": finite_scores(_rounded(scores))}
+        for stack in stacks
+        for pattern, scores in all_head_scores(
+            stack, queries=SAMPLED_QUERIES if stack in sampled else None
+        ).items()
+    ]
+
+
+def _carried_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
+    found = strips(stack, layer)
+    place = {"stack": stack.name, "layer": layer}
+    return place | found.header() | {"data": packed(found.data)}
+
+
+def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]:
+    """Scores with more digits than a view shows, and no more."""
+    return [each.round(_SCORE_DIGITS) for each in scores]
+
+
+def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
+    maps = []
+    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+    for stack, layer in tqdm(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
+        small, sampled = encoded_maps(stack, layer, MAP_SIZE)
+        place = {"stack": stack.name, "layer": layer} | small.header()
+        said = {} if sampled is None else {"sampled": sampled}
+        maps.append(place | said | {"data": packed(small.data)})
+    return maps
+
+
+def _carried_image(image: NDArray[np.uint8]) -> dict[str, Any]:
+    header, data = encoded_image(image, MAX_REPLY_BYTES)
+    return header | {"data": packed(data)}

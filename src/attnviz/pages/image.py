@@ -1,0 +1,164 @@
+"""Pictures of a view: its own page, opened in an installed browser, hands them out.
+
+The page draws from one list of marks; the SVG and the PNG are painted from the same list, so that
+what Python saves is what the reader saw.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeVar
+
+from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+_T = TypeVar("_T")
+
+__all__ = ["Picture", "draw", "draw_for_notebook"]
+
+# A page with 200 million weights on a slow machine; a usual one is drawn within a second.
+_TIMEOUT_MS = 60_000
+_WIDTH = 1100
+_PNG_SCALE = 2
+
+# The width of a notebook's cell: what stands beside each other in the page may stand below there.
+_CELL_WIDTH = 860
+
+_TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
+_HEIGHT = "() => document.documentElement.scrollHeight"
+_SVG = "() => document.querySelector('.attnviz').attnviz.svg()"
+_PNG = """async (scale) => {
+  const blob = await document.querySelector('.attnviz').attnviz.png(scale);
+  const reader = new FileReader();
+  const read = new Promise((resolve) => { reader.onload = () => resolve(reader.result); });
+  reader.readAsDataURL(blob);
+  return (await read).split(',')[1];
+}"""
+
+
+def draw(page: str, kind: Literal["svg", "png"]) -> bytes:
+    """Draw an exported page as a picture.
+
+    Parameters
+    ----------
+    page : str
+        The page, as `attnviz.pages.html.make_page` makes it.
+    kind : {"svg", "png"}
+        Vectors with real text, or pixels (twice the page's own, for a paper).
+
+    Returns
+    -------
+    bytes
+        The file's content.
+
+    Raises
+    ------
+    ImportError
+        If Playwright, which drives the browser, is not installed.
+    RuntimeError
+        If no browser is found or the page could not be drawn.
+    """
+    return _in_browser(page, lambda tab: _picture(tab, kind))
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A page as a picture, and what is said of it.
+
+    Attributes
+    ----------
+    png : bytes
+        The picture.
+    title : str
+        What it shows, in words.
+    height : int
+        Pixels that the page itself takes in a notebook's cell.
+    """
+
+    png: bytes
+    title: str
+    height: int
+
+
+def draw_for_notebook(page: str) -> Picture:
+    """Draw an exported page as a picture, and measure it.
+
+    Parameters
+    ----------
+    page : str
+        The page, as `attnviz.pages.html.make_page` makes it.
+
+    Returns
+    -------
+    Picture
+
+    Raises
+    ------
+    ImportError, RuntimeError
+        As `draw`.
+    """
+
+    def made(tab: Page) -> Picture:
+        png, title = _picture(tab, "png"), str(tab.evaluate(_TITLE))
+        tab.set_viewport_size({"width": _CELL_WIDTH, "height": 400})
+        # Drawn anew for the narrower page, and laid out.
+        tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
+        tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
+        return Picture(png, title, int(tab.evaluate(_HEIGHT)))
+
+    return _in_browser(page, made)
+
+
+def _picture(tab: Page, kind: Literal["svg", "png"]) -> bytes:
+    if kind == "svg":
+        return str(tab.evaluate(_SVG)).encode()
+    return base64.b64decode(tab.evaluate(_PNG, _PNG_SCALE))
+
+
+def _in_browser(page: str, use: Callable[[Page], _T]) -> _T:
+    try:
+        import playwright.sync_api  # noqa: F401 - found out here, used in the thread
+    except ImportError as error:
+        raise ImportError(
+            "SVG and PNG are drawn by an installed Chromium, which attnviz drives with "
+            "Playwright: pip install 'attnviz[image]'. (The view's Export menu needs neither.)"
+        ) from error
+    browser = find_browser()
+    if browser is None:
+        raise RuntimeError(f"an SVG or PNG is drawn by a browser, and {HOW_TO_GET_ONE}")
+    # In a thread of its own: Playwright refuses to run inside a notebook's event loop.
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        return executor.submit(_opened, page, browser, use).result()
+
+
+def _opened(page: str, browser_path: str, use: Callable[[Page], _T]) -> _T:
+    from playwright.sync_api import Error, sync_playwright
+
+    flags = ["--disable-gpu", "--disable-background-networking", "--disable-sync"]
+    if hasattr(os, "geteuid") and os.geteuid() == 0:
+        # Chromium refuses to run as root with its sandbox; the page is our own and sees no network.
+        flags.append("--no-sandbox")
+    with (
+        tempfile.TemporaryDirectory(prefix="attnviz-") as folder,
+        sync_playwright() as playwright,
+    ):
+        file = Path(folder, "page.html")
+        file.write_text(page, encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=browser_path, args=flags)
+        try:
+            tab = browser.new_page(viewport={"width": _WIDTH, "height": 800})
+            tab.goto(file.as_uri())
+            tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
+            return use(tab)
+        except Error as error:
+            raise RuntimeError(f"the browser could not draw the page: {error}") from error
+        finally:
+            browser.close()

@@ -1,0 +1,134 @@
+"""Static outputs of a notebook that survive without a kernel.
+
+JupyterLab strips frames, scripts and SVG from a notebook that is not trusted, and prefers HTML to
+an image where one output has both. So the picture is an output of its own, and the interactive
+page another.
+"""
+
+from __future__ import annotations
+
+import html
+import io
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from attnviz.pages.image import draw_for_notebook
+from attnviz.record.record import AttentionRecord
+from attnviz.utils.host import warn_caller
+
+__all__ = ["show_snapshot", "strongest_weights_table"]
+
+_ROWS_IN_TABLE = 10
+_FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
+
+
+def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
+    """Display a picture, and the interactive page in a frame.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        What the page shows.
+    page : str
+        The page.
+    state : mapping
+        The view's traits.
+
+    Raises
+    ------
+    RuntimeError
+        If IPython is not running.
+    """
+    from IPython import get_ipython
+    from IPython.display import HTML, Image, display
+
+    if get_ipython() is None:
+        raise RuntimeError(
+            "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
+            "save('x.png') write files"
+        )
+    height = _height_without_a_browser(record)
+    try:
+        drawn = draw_for_notebook(page)
+    except (ImportError, RuntimeError) as error:
+        warn_caller(f"a table stands in for the picture: {error}")
+        picture: HTML | Image = HTML(strongest_weights_table(record, state))
+    else:
+        picture = Image(_smaller(drawn.png), format="png", retina=True, alt=drawn.title)
+        height = drawn.height
+    display(picture)
+    # As raw data: IPython would advise IFrame, which shows an address and no document.
+    data = {"text/html": _frame(page, height), "text/plain": "<interactive attention view>"}
+    display(data, raw=True)
+
+
+def _smaller(png: bytes) -> bytes:
+    """The picture in 256 colours, a fifth of its size, where Pillow is there to choose them."""
+    try:
+        from PIL import Image
+    except ImportError:
+        return png
+    # By coverage, so that no colour is off by more than a few of 255.
+    colours = Image.open(io.BytesIO(png)).convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE)
+    result = io.BytesIO()
+    colours.save(result, "PNG", optimize=True)
+    return result.getvalue()
+
+
+def _height_without_a_browser(record: AttentionRecord) -> int:
+    longest = max(
+        max(len(stack.query_tokens), len(stack.key_tokens)) for stack in record.stacks.values()
+    )
+    return _FRAME_HEIGHT["around"] + _FRAME_HEIGHT["a_token"] * longest
+
+
+def _frame(page: str, height: int) -> str:
+    size = min(max(height, _FRAME_HEIGHT["least"]), _FRAME_HEIGHT["most"])
+    # allow-scripts alone: the page gets an origin of its own and cannot reach the notebook.
+    return (
+        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
+        f'style="width: 100%; height: {size}px; border: 0" '
+        'title="Interactive attention view"></iframe>'
+    )
+
+
+def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -> str:
+    """The strongest weights of what a view shows, as a plain HTML table.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        The record.
+    state : mapping
+        The view's stack, layer, heads and token.
+
+    Returns
+    -------
+    str
+        A table that any sanitiser leaves as it is.
+    """
+    stack = record.stack(state["stack"])
+    heads = list(state["heads"]) or list(stack.kept_heads(state["layer"]))
+    chosen = np.stack([stack.weights(layer=state["layer"], head=head) for head in heads])
+    queries = list(range(chosen.shape[1])) if state.get("token") is None else [state["token"]]
+    chosen = chosen[:, queries]
+    strongest = np.argsort(chosen, axis=None)[::-1][:_ROWS_IN_TABLE]
+    rows = []
+    for head, row, key in zip(*np.unravel_index(strongest, chosen.shape), strict=True):
+        cells = (
+            str(heads[head]),
+            stack.query_tokens[queries[row]],
+            stack.key_tokens[int(key)],
+            f"{chosen[head, row, key]:.3f}",
+        )
+        rows.append("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells) + "</tr>")
+    caption = html.escape(
+        f"{record.model or 'Attention'}: the {len(rows)} strongest weights of layer "
+        f"{state['layer']} ({stack.name}), exact to 0.001"
+    )
+    return (
+        f"<table><caption>{caption}</caption><thead><tr><th>head</th><th>query</th><th>key</th>"
+        f"<th>weight</th></tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )

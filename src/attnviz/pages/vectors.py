@@ -1,0 +1,325 @@
+"""Queries and keys for an exported page, and how exact weights are that the page computes.
+
+``js/src/client/page/vectors.ts`` reads them.
+"""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import zlib
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from tqdm.auto import tqdm
+
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads, vectors_of_layer
+from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.record.sampled import sampled_queries, weights_of_rows
+from attnviz.record.stack import AttentionStack
+from attnviz.record.windows import WindowBias, WindowMask
+
+__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors", "size_of_vectors"]
+
+Encoding = Literal["float32", "float16", "bfloat16"]
+
+#: Up to so many bytes of float32 vectors are carried as they are.
+MAX_EXACT_BYTES = 4_000_000
+#: Above this a browser tab struggles with the page, and so does whoever receives it.
+MAX_VECTOR_BYTES = 100_000_000
+
+_WEIGHTS_AT_ONCE = 1 << 22
+# So much is deflated before it is seen whether there is still room.
+_PIECE = 1 << 18
+_LARGEST_HALF = float(torch.finfo(torch.float16).max)
+
+
+def carried_vectors(
+    stacks: Iterable[AttentionStack],
+    *,
+    exact: bool = False,
+    most_queries: int | None = None,
+    max_bytes: int | None = None,
+) -> dict[str, Any]:
+    """Queries, keys and all else that goes into the logits of every layer.
+
+    Vectors of a model in half precision are carried as they are. Others are, where all together
+    take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
+    logits and weights is measured here, on all of them or on some queries.
+
+    Parameters
+    ----------
+    stacks : iterable of AttentionStack
+        Stacks; those of which only weights are known are passed over.
+    exact : bool, default False
+        Whether vectors are carried as they are, however large they are.
+    most_queries : int, optional
+        Rounding is measured on so many queries of each head, from all over the text; all when
+        left out, which goes over every weight.
+    max_bytes : int, optional
+        Bytes of text that they may take.
+
+    Returns
+    -------
+    dict
+        Fit for JSON. ``arrays`` holds base64 of deflated bytes, each once however many layers
+        share it; an entry of ``layers`` names its arrays by their place there, and its ``error``
+        and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
+        ``measured`` queries of each head; it has no such entry where that is all of them.
+
+    Raises
+    ------
+    ValueError
+        If they would be too large for a page; says how to make them fit.
+    OverflowError
+        If they take more than `max_bytes`, which is known before anything is measured.
+    """
+    layers = _layers(stacks)
+    unrounded = _unrounded_bytes(layers, exact=exact)
+    size = sum(_size(each, unrounded) for *_, each in layers)
+    if size > MAX_VECTOR_BYTES:
+        raise ValueError(
+            f"a page with the queries and keys of all layers ({size:,} bytes) would be too large "
+            f"to open (at most {MAX_VECTOR_BYTES:,}); choose layers with include_layers=[...], or "
+            "a shorter text"
+        )
+    arrays = _Arrays(max_bytes)
+    carried = []
+    for name, number, whole, each in _progress(layers, "queries and keys"):
+        carried.append(
+            {"stack": name, "layer": number}
+            | _carried_layer(each, unrounded, arrays)
+            | _numbers(whole)
+        )
+    for place, (*_, each) in enumerate(_progress(layers, "what rounding does")):
+        carried[place] |= _measured(each, _rounded(each, unrounded)[1], most_queries)
+    return {"layers": carried, "arrays": arrays.texts}
+
+
+def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
+    """Bytes that `carried_vectors` makes texts of.
+
+    Parameters
+    ----------
+    stacks : iterable of AttentionStack
+        The stacks.
+    exact : bool, default False
+        Whether vectors are carried as they are.
+
+    Returns
+    -------
+    int
+    """
+    layers = _layers(stacks)
+    unrounded = _unrounded_bytes(layers, exact=exact)
+    return sum(_size(each, unrounded) for *_, each in layers)
+
+
+_Known = tuple[str, int, LayerAttention, QueryKeyAttention]
+
+
+def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
+    return [
+        (stack.name, number, stack.attention(number), vectors)
+        for stack in stacks
+        if stack.has_vectors
+        for number in stack.layers
+        if (vectors := vectors_of_layer(stack.attention(number))) is not None
+    ]
+
+
+def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
+    """Bytes of all vectors as they are; 0 where they are to stay so whatever they take."""
+    if exact:
+        return 0
+    return sum(4 * (each.queries.numel() + each.keys.numel()) for *_, each in layers)
+
+
+def _progress(layers: Sequence[_Known], doing: str) -> Iterable[_Known]:
+    # Silent for the second that most texts take.
+    return tqdm(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
+
+
+class _Arrays:
+    """Arrays as text, each once, until they take more than they may."""
+
+    def __init__(self, max_bytes: int | None) -> None:
+        self.texts: list[str] = []
+        self._room = float("inf") if max_bytes is None else max_bytes * 3 // 4
+        self._places: dict[bytes, int] = {}
+
+    def place(self, values: torch.Tensor) -> int:
+        """Where these values are kept."""
+        values = values.detach().cpu().contiguous()
+        if values.dtype == torch.bfloat16:
+            # numpy has no such type; what counts are the bits.
+            values = values.view(torch.int16)
+        array = values.numpy()
+        data = array.astype(array.dtype.newbyteorder("<")).tobytes()
+        if data not in self._places:
+            self._places[data] = len(self.texts)
+            self.texts.append(base64.b64encode(self._deflated(data)).decode("ascii"))
+        return self._places[data]
+
+    def _deflated(self, data: bytes) -> bytes:
+        packer = zlib.compressobj(6)
+        parts: list[bytes] = []
+        for start in range(0, len(data), _PIECE):
+            self._take(parts, packer.compress(data[start : start + _PIECE]))
+        self._take(parts, packer.flush())
+        return b"".join(parts)
+
+    def _take(self, parts: list[bytes], part: bytes) -> None:
+        parts.append(part)
+        self._room -= len(part)
+        if self._room < 0:
+            raise OverflowError("queries and keys take more bytes than they may")
+
+
+def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
+    kinds = {attention.queries.dtype, attention.keys.dtype}
+    if kinds == {torch.bfloat16}:
+        return "bfloat16"
+    if kinds == {torch.float16}:
+        return "float16"
+    if exact_bytes <= MAX_EXACT_BYTES:
+        return "float32"
+    largest = max(float(side.abs().max()) for side in (attention.queries, attention.keys))
+    return "float16" if largest <= _LARGEST_HALF else "float32"
+
+
+def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
+    each = 4 if _encoding(attention, exact_bytes) == "float32" else 2
+    size = each * (attention.queries.numel() + attention.keys.numel())
+    pairs = attention.num_queries * attention.num_keys
+    if isinstance(attention.mask, PackedMask):
+        size += attention.mask.bits.numel()
+    if isinstance(attention.mask, WindowMask):
+        size += pairs // 8
+    if isinstance(attention.bias, WindowBias):
+        size += 4 * attention.num_heads * pairs
+    elif attention.bias is not None:
+        size += 4 * attention.bias.values.numel()
+    return size
+
+
+def _carried_layer(
+    attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
+) -> dict[str, Any]:
+    encoding, carried = _rounded(attention, exact_bytes)
+    sinks = attention.sinks
+    return {
+        "num_heads": attention.num_heads,
+        "num_key_heads": attention.keys.shape[0],
+        "num_queries": attention.num_queries,
+        "num_keys": attention.num_keys,
+        "head_dim": attention.queries.shape[2],
+        "encoding": encoding,
+        "queries": arrays.place(carried.queries),
+        "keys": arrays.place(carried.keys),
+        "scale": float(attention.scale),
+        "softcap": None if attention.softcap is None else float(attention.softcap),
+        "sinks": None if sinks is None else sinks.float().cpu().tolist(),
+        "mask": _carried_mask(attention, arrays),
+        "bias": _carried_bias(attention, arrays),
+    }
+
+
+def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
+    """How a layer is carried, and what it is then."""
+    encoding = _encoding(attention, exact_bytes)
+    kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+    return encoding, dataclasses.replace(
+        attention,
+        queries=attention.queries.to(kind[encoding]),
+        keys=attention.keys.to(kind[encoding]),
+    )
+
+
+def _numbers(attention: LayerAttention) -> dict[str, Any]:
+    """The model's numbers of heads, where only some were kept.
+
+    For each of those, `key_heads` says which of the key heads that are carried it reads.
+    """
+    if not isinstance(attention, KeptHeads) or not isinstance(attention.base, QueryKeyAttention):
+        return {}
+    read = map(attention.base.key_head, range(attention.base.num_heads))
+    return {
+        "heads": list(attention.kept_heads),
+        "key_heads": list(read),
+        "num_heads": attention.num_heads,
+        "num_key_heads": attention.num_key_heads,
+    }
+
+
+def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+    mask = attention.mask
+    if isinstance(mask, WindowMask):
+        # Pages know windows by the pairs that they allow.
+        mask = PackedMask.pack(mask.allowed(0, *_everything(attention))[None])
+    if isinstance(mask, BandMask):
+        return {"kind": "band", **dataclasses.asdict(mask)}
+    if isinstance(mask, PackedMask):
+        return {"kind": "packed", "heads": len(mask.bits), "bits": arrays.place(mask.bits)}
+    return None
+
+
+def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+    bias = attention.bias
+    if isinstance(bias, WindowBias):
+        everything = _everything(attention)
+        blocks = [bias.added(head, *everything) for head in range(attention.num_heads)]
+        bias = DenseBias(torch.stack(blocks))
+    if isinstance(bias, DistanceBias):
+        values = bias.values.float()
+        return {"kind": "distance", "heads": len(values), "values": arrays.place(values)}
+    if isinstance(bias, DenseBias):
+        values = bias.values.float()
+        return {
+            "kind": "dense",
+            "heads": values.shape[0],
+            "rows": values.shape[1],
+            "values": arrays.place(values),
+        }
+    return None
+
+
+def _everything(attention: QueryKeyAttention) -> tuple[slice, slice]:
+    return slice(0, attention.num_queries), slice(0, attention.num_keys)
+
+
+def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:
+    return torch.equal(attention.queries.float(), carried.queries.float()) and torch.equal(
+        attention.keys.float(), carried.keys.float()
+    )
+
+
+def _measured(
+    attention: QueryKeyAttention, carried: QueryKeyAttention, most_queries: int | None
+) -> dict[str, Any]:
+    """Largest absolute differences of a weight and of a logit, and where they were looked for."""
+    if _same(attention, carried):
+        return {"error": 0.0, "logit_error": 0.0}
+    count = attention.num_queries
+    measured = count if most_queries is None else min(count, most_queries)
+    weight_error = logit_error = 0.0
+    for part in _parts(sampled_queries(count, measured), attention.num_keys):
+        for head in range(attention.num_heads):
+            logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, carried)]
+            # Where a key is not allowed both are minus infinity.
+            difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
+            logit_error = max(logit_error, float(difference.abs().max()))
+            one, other = (weights_of_rows(each, head, part)[0] for each in (attention, carried))
+            weight_error = max(weight_error, float(np.abs(other - one).max()))
+    said = {} if measured == count else {"measured": measured}
+    return {"error": weight_error, "logit_error": logit_error} | said
+
+
+def _parts(queries: NDArray[np.int64], num_keys: int) -> list[NDArray[np.int64]]:
+    """Queries of which all weights are held at once."""
+    rows = max(1, _WEIGHTS_AT_ONCE // num_keys)
+    return [queries[start : start + rows] for start in range(0, len(queries), rows)]

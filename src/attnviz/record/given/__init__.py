@@ -1,0 +1,1 @@
+"""Attention that attnviz did not extract itself: weights, or queries and keys, from anywhere."""

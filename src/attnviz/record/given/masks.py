@@ -1,0 +1,183 @@
+"""Masks and biases from anywhere, as flags of what is allowed and finite values that are added.
+
+Causal attention and windows are kept by their parameters, so that nothing with an entry for every
+pair of tokens is made of them; a mask that was given is put into the smallest form that says the
+same.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from attnviz.record.given.arrays import array_tensor, named_axes
+from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
+
+__all__ = ["band_of", "bias_of", "mask_of"]
+
+_AXES = ("heads", "queries", "keys")
+
+
+def band_of(
+    num_queries: int, num_keys: int, *, causal: bool, window: int | None
+) -> BandMask | None:
+    """What ``causal=`` and ``window=`` allow.
+
+    Parameters
+    ----------
+    num_queries, num_keys : int
+        The queries are the last of the keys.
+    causal : bool
+        Whether no query may look ahead.
+    window : int or None
+        Keys are allowed that are fewer places away from the query.
+
+    Returns
+    -------
+    BandMask or None
+        None where everything is allowed.
+
+    Raises
+    ------
+    ValueError
+        If there are more queries than keys: they cannot be the last of them.
+
+    Examples
+    --------
+    >>> band_of(5, 5, causal=True, window=2)
+    BandMask(before=1, after=0, offset=0)
+    """
+    if not causal and window is None:
+        return None
+    if num_queries > num_keys:
+        argument = "causal=True" if causal else f"window={window}"
+        raise ValueError(
+            f"{argument} takes the queries for the last of the keys, but there are {num_queries} "
+            f"queries and {num_keys} keys; give what is allowed as mask="
+        )
+    ahead = 0 if causal else None
+    if window is None:
+        return BandMask(None, ahead, num_keys - num_queries)
+    return BandMask(window - 1, 0 if causal else window - 1, num_keys - num_queries)
+
+
+def mask_of(
+    given: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
+) -> tuple[Mask | None, torch.Tensor | None]:
+    """Read a mask.
+
+    Parameters
+    ----------
+    given : Tensor, array or None
+        bool, True where a query may attend to a key, or floating point, added to the logits.
+    name : str
+        Its name, for errors.
+    shape : tuple of int
+        Numbers of heads, queries and keys.
+    band : BandMask or None
+        What is allowed beside; both must allow a pair.
+
+    Returns
+    -------
+    mask : Mask or None
+    added : Tensor or None
+        What an additive mask adds where it does not forbid, (heads or 1, queries, keys).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no mask, has another shape, or holds NaN.
+    """
+    if given is None:
+        return band, None
+    tensor = array_tensor(given, name, keep=(torch.bool,))
+    _refuse_whole_numbers(given, name)
+    tensor = _fitting(tensor, name, shape, rows=(shape[1],))
+    added = None
+    if tensor.dtype == torch.bool:
+        allowed = tensor
+    else:
+        if bool(torch.isnan(tensor).any()) or bool(torch.isposinf(tensor).any()):
+            raise ValueError(
+                f"{name} holds NaN or plus infinity; it is added to the logits: 0 where a query "
+                "may attend, minus infinity where it may not"
+            )
+        # The lowest number stands for minus infinity in many models.
+        allowed = tensor > torch.finfo(tensor.dtype).min / 2
+        values = tensor.masked_fill(~allowed, 0.0)
+        added = values if bool(values.any()) else None
+    if band is not None:
+        rows, columns = slice(0, shape[1]), slice(0, shape[2])
+        allowed = allowed.cpu() & band.allowed(0, rows, columns)
+    return compact_mask(allowed), added
+
+
+def bias_of(
+    given: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
+) -> Bias | None:
+    """Read a position bias.
+
+    Parameters
+    ----------
+    given : Tensor, array or None
+        Floating point, added to the logits.
+    name : str
+        Its name, for errors.
+    shape : tuple of int
+        Numbers of heads, queries and keys.
+    added : Tensor or None
+        What an additive mask adds.
+
+    Returns
+    -------
+    Bias or None
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is no array, has another shape, or holds numbers that are not finite.
+    """
+    if given is None:
+        return None if added is None else compact_bias(added)
+    tensor = _fitting(array_tensor(given, name), name, shape, rows=(1, shape[1]))
+    if not bool(torch.isfinite(tensor).all()):
+        raise ValueError(
+            f"{name} holds NaN or infinity; what a query may not attend to is said by mask="
+        )
+    return compact_bias(tensor if added is None else tensor + added)
+
+
+def _refuse_whole_numbers(given: Any, name: str) -> None:
+    dtype = getattr(given, "dtype", None)
+    known = "" if dtype is None else str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if known.startswith(("int", "uint")):
+        raise TypeError(
+            f"{name} is {known}, which may mean either; give bool, True where a query may attend "
+            "to a key, or floating point, which is added to the logits"
+        )
+
+
+def _fitting(
+    tensor: torch.Tensor, name: str, shape: tuple[int, int, int], *, rows: tuple[int, ...]
+) -> torch.Tensor:
+    """(heads or 1, queries or 1, keys) of (queries, keys), of this, or of a batch of one."""
+    found = tuple(tensor.shape)
+    if len(found) == 4 and found[0] == 1:
+        tensor = tensor[0]
+    if tensor.dim() == 2:
+        tensor = tensor[None]
+    heads, _, keys = shape
+    fits = (
+        tensor.dim() == 3
+        and tensor.shape[0] in (1, heads)
+        and tensor.shape[1] in rows
+        and tensor.shape[2] == keys
+    )
+    if not fits:
+        wanted = named_axes(shape, _AXES)
+        raise ValueError(
+            f"{name} has shape {found}; it must be (queries, keys) or (heads, queries, keys), "
+            f"with {wanted}"
+        )
+    return tensor

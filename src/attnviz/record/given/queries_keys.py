@@ -1,0 +1,310 @@
+"""Queries and keys from anywhere, with all else that goes into the logits.
+
+What the formula of `weights` needs is found in what was given, and checked; each fault is named
+with the axes found and those wanted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.given.arrays import (
+    array_tensor,
+    layer_numbers,
+    named_axes,
+    one_example,
+    split_layers,
+)
+from attnviz.record.given.masks import band_of, bias_of, mask_of
+from attnviz.record.given.projected_keys import ProjectedKeys
+from attnviz.record.given.tokens import key_tokens_of, numbered_tokens, tokens_of
+from attnviz.record.masks import BandMask, Bias, Mask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+
+__all__ = ["layers_of_vectors", "stack_of_vectors"]
+
+_AXES = {"queries": ("heads", "queries", "head_dim"), "keys": ("key heads", "keys", "head_dim")}
+_DTYPES = ("float32", "float16", "bfloat16")
+
+
+def stack_of_vectors(
+    name: str,
+    layers: dict[int, QueryKeyAttention],
+    tokens: Sequence[str] | Tokens | None,
+    key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
+    sentence_b_start: int | None,
+) -> tuple[AttentionStack, list[str]]:
+    """Make the stack of queries and keys, with tokens or with their places alone.
+
+    Parameters
+    ----------
+    name : str
+        Name of the stack.
+    layers : dict of int to QueryKeyAttention
+        All with the same numbers of queries and keys.
+    tokens, key_tokens, sentence_b_start
+        As in `AttentionRecord.from_qk`.
+
+    Returns
+    -------
+    stack : AttentionStack
+    notes : list of str
+        What a reader must be told of it.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_qk`.
+    """
+    first = next(iter(layers.values()))
+    num_queries, num_keys = first.num_queries, first.num_keys
+    alone = tokens is None and key_tokens is None
+    # The queries of a band are the last of its keys.
+    start = first.mask.offset if alone and isinstance(first.mask, BandMask) else 0
+    given = numbered_tokens(num_queries, start) if tokens is None else tokens
+    queries = tokens_of(given, "tokens", sentence_b_start)
+    if len(queries) != num_queries:
+        hint = ""
+        if first.num_heads == len(queries):
+            hint = "; the axes seem to be (queries, heads, head_dim): give layer.swapaxes(-3, -2)"
+        shape = named_axes(first.queries.shape, _AXES["queries"])
+        raise ValueError(f"tokens has {len(queries)} tokens, but queries[0] has {shape}{hint}")
+    if num_keys == num_queries and key_tokens is None:
+        return AttentionStack(name, layers, queries), []
+    if key_tokens is None:
+        if tokens is not None:
+            raise TypeError(
+                f"key_tokens is missing: there are {num_queries} queries and {num_keys} keys"
+            )
+        return AttentionStack(name, layers, queries, numbered_tokens(num_keys)), []
+    keys, notes = key_tokens_of(key_tokens, "key_tokens", queries, num_keys)
+    if len(keys) != num_keys:
+        shape = named_axes(first.keys.shape, _AXES["keys"])
+        raise ValueError(f"key_tokens has {len(keys)} tokens, but keys[0] has {shape}")
+    return AttentionStack(name, layers, queries, keys), notes
+
+
+def layers_of_vectors(
+    queries: Any,
+    keys: Any,
+    *,
+    layers: Sequence[int] | None,
+    scale: float | Sequence[float] | None,
+    causal: bool,
+    window: int | Sequence[int | None] | None,
+    mask: Any,
+    bias: Any,
+    softcap: float | Sequence[float | None] | None,
+    sinks: Any,
+) -> dict[int, QueryKeyAttention]:
+    """Put what was given together, layer by layer.
+
+    Parameters
+    ----------
+    queries, keys, layers, scale, causal, window, mask, bias, softcap, sinks
+        As in `AttentionRecord.from_qk`.
+
+    Returns
+    -------
+    dict of int to QueryKeyAttention
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_qk`.
+    """
+    all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
+    count = len(all_queries)
+    if len(all_keys) != count:
+        raise ValueError(
+            f"queries has {count} layers but keys has {len(all_keys)}; give both of each layer"
+        )
+    if not isinstance(causal, bool):
+        raise TypeError(
+            f"causal must be True or False, got {type(causal).__name__}; a mask is given as mask="
+        )
+    scales = [_number(each, "scale") for each in _per_layer(scale, "scale", count)]
+    softcaps = [_number(each, "softcap") for each in _per_layer(softcap, "softcap", count)]
+    if any(each is not None and each <= 0 for each in softcaps):
+        raise ValueError(f"softcap={softcap!r} must be above 0: logits stay below it")
+    all_sinks = _per_layer(_rows(sinks), "sinks", count)
+    masks = _masks(all_queries, all_keys, causal=causal, window=window, mask=mask, bias=bias)
+    made = {}
+    for position, number in enumerate(layer_numbers(layers, count, "queries")):
+        q, k, own_scale = all_queries[position], all_keys[position], scales[position]
+        made[number] = QueryKeyAttention(
+            q,
+            k,
+            1 / math.sqrt(q.shape[2]) if own_scale is None else own_scale,
+            mask=masks[position][0],
+            bias=masks[position][1],
+            softcap=softcaps[position],
+            sinks=_sinks(all_sinks[position], _name("sinks", sinks, position), q.shape[0]),
+        )
+    return made
+
+
+def _vectors(given: Any, argument: str) -> list[torch.Tensor]:
+    """The layers' queries or keys, each with its three axes and finite."""
+    axes = _AXES[argument]
+    explain = _explain(argument)
+    _check_dtype(given, argument, argument)
+    vectors = []
+    for position, layer in enumerate(split_layers(given, argument, axes, explain)):
+        name = f"{argument}[{position}]"
+        _check_dtype(layer, name, argument)
+        tensor = array_tensor(layer, name)
+        if not hasattr(layer, "dtype"):
+            # Numbers that were written down have no precision of their own.
+            tensor = tensor.float()
+        vectors.append(_finite(one_example(tensor, name, axes, explain), name, axes))
+    return vectors
+
+
+def _check_dtype(given: Any, name: str, argument: str) -> None:
+    dtype = getattr(given, "dtype", None)
+    known = str(getattr(dtype, "name", dtype)).removeprefix("torch.")
+    if dtype is not None and known not in _DTYPES:
+        raise TypeError(
+            f"{name} is {known}, and weights are computed in float32: give {', '.join(_DTYPES)}, "
+            f'for example {argument}.float() of a tensor or {argument}.astype("float32") of an '
+            "array"
+        )
+
+
+def _explain(argument: str) -> Callable[[tuple[int, ...]], str]:
+    axes = _AXES[argument]
+
+    def explain(shape: tuple[int, ...]) -> str:
+        if len(shape) == 2:
+            return (
+                f". Two axes are those of one head, {named_axes(shape, axes[1:])}, which is "
+                "layer[None]; or they hold the heads side by side, which is "
+                "layer.reshape(tokens, heads, head_dim).swapaxes(0, 1)"
+            )
+        if len(shape) == 3:
+            return f". Three axes are one layer, {named_axes(shape, axes)}: give {argument}[None]"
+        return ""
+
+    return explain
+
+
+def _finite(tensor: torch.Tensor, name: str, axes: Sequence[str]) -> torch.Tensor:
+    finite = torch.isfinite(tensor)
+    if bool(finite.all()):
+        return tensor
+    place = torch.nonzero(~finite)[0].tolist()
+    what = "NaN" if bool(torch.isnan(tensor[tuple(place)])) else "infinite"
+    singular = [axis.replace("ies", "y").removesuffix("s") for axis in axes]
+    raise ValueError(f"{name} is {what} at {named_axes(place, singular)}")
+
+
+def _check_pair(position: int, q: torch.Tensor, k: torch.Tensor) -> None:
+    """Refuse queries and keys that do not fit together."""
+    found = (
+        f"queries[{position}] has {named_axes(q.shape, _AXES['queries'])}, keys[{position}] has "
+        f"{named_axes(k.shape, _AXES['keys'])}"
+    )
+    if q.shape[2] != k.shape[2]:
+        raise ValueError(f"{found}: head_dim must be the same")
+    if q.shape[0] % k.shape[0]:
+        raise ValueError(
+            f"{found}: heads must be a multiple of key heads, each of which serves a group of them"
+        )
+    if q.device != k.device:
+        raise ValueError(f"{found}, on {q.device} and {k.device}: both must be on one device")
+
+
+def _masks(
+    queries: list[torch.Tensor],
+    keys: list[torch.Tensor],
+    *,
+    causal: bool,
+    window: Any,
+    mask: Any,
+    bias: Any,
+) -> list[tuple[Mask | None, Bias | None]]:
+    """Each layer's mask and bias; what is the same for several is made once."""
+    count = len(queries)
+    windows = [_window(each) for each in _per_layer(window, "window", count)]
+    masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
+    made: dict[tuple[object, ...], tuple[Mask | None, Bias | None]] = {}
+    found = []
+    for position, (q, k) in enumerate(zip(queries, keys, strict=True)):
+        _check_pair(position, q, k)
+        shape = (q.shape[0], q.shape[1], k.shape[1])
+        if shape[1:] != (queries[0].shape[1], keys[0].shape[1]):
+            raise ValueError(
+                f"layer {position} has queries {shape[1]} and keys {shape[2]}, but layer 0 "
+                f"queries {queries[0].shape[1]} and keys {keys[0].shape[1]}: the layers of a "
+                "record attend over the same tokens"
+            )
+        own_mask, own_bias, own_window = masks[position], biases[position], windows[position]
+        key = (id(own_mask), id(own_bias), own_window, shape)
+        if key not in made:
+            band = band_of(shape[1], shape[2], causal=causal, window=own_window)
+            allowed, added = mask_of(own_mask, _name("mask", mask, position), shape, band)
+            made[key] = allowed, bias_of(own_bias, _name("bias", bias, position), shape, added)
+        found.append(made[key])
+    return found
+
+
+def _per_layer(given: Any, argument: str, count: int) -> list[Any]:
+    if not isinstance(given, (list, tuple)):
+        return [given] * count
+    if len(given) != count:
+        raise ValueError(
+            f"{argument} is a list of {len(given)} for {count} layers; give one a layer, or one "
+            "for all of them outside of a list"
+        )
+    return list(given)
+
+
+def _name(argument: str, given: Any, position: int) -> str:
+    return f"{argument}[{position}]" if isinstance(given, (list, tuple)) else argument
+
+
+def _number(given: Any, argument: str) -> float | None:
+    if given is None:
+        return None
+    number = float(given)
+    if not math.isfinite(number):
+        raise ValueError(f"{argument}={given!r} must be a finite number")
+    return number
+
+
+def _window(given: Any) -> int | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or int(given) != given or given < 1:
+        raise ValueError(
+            f"window={given!r} must be a whole number of at least 1: keys are allowed that are "
+            "fewer places away from the query"
+        )
+    return int(given)
+
+
+def _rows(sinks: Any) -> Any:
+    """Split (layers, heads) into a list."""
+    if sinks is None or isinstance(sinks, (list, tuple)):
+        return sinks
+    tensor = array_tensor(sinks, "sinks")
+    return list(tensor) if tensor.dim() == 2 else tensor
+
+
+def _sinks(given: Any, name: str, heads: int) -> torch.Tensor | None:
+    if given is None:
+        return None
+    sinks = array_tensor(given, name)
+    if tuple(sinks.shape) != (heads,):
+        raise ValueError(
+            f"{name} has shape {tuple(sinks.shape)}; it must be (heads,) with heads {heads}, one "
+            "logit a head, or a list of these, one a layer"
+        )
+    return _finite(sinks, name, ("heads",))

@@ -1,0 +1,281 @@
+"""Weights from anywhere: find the layers in what was given, and refuse what is no attention.
+
+A weight that is NaN is drawn by nobody; a batch, a missing layer or raw scores would be drawn as
+something else. Each fault is named with its place and the way out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from attnviz.record.attention import GivenWeights
+from attnviz.record.given.arrays import (
+    array_tensor,
+    layer_numbers,
+    named_axes,
+    one_example,
+    split_layers,
+)
+from attnviz.record.given.tokens import key_tokens_of, tokens_of
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+
+__all__ = ["checked_layers", "stacks_of_weights"]
+
+_AXES = ("heads", "queries", "keys")
+# Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
+# come as float32, since numpy has no bfloat16: its 8 bits leave a row at most 0.004 away from 1.
+_TOLERANCE = 5e-3
+# Each stack's arguments: its weights, its queries' tokens and its keys' where they may differ.
+_STACKS = {
+    "self": ("attentions", "tokens", "key_tokens"),
+    "encoder": ("encoder_attentions", "encoder_tokens", ""),
+    "decoder": ("decoder_attentions", "decoder_tokens", ""),
+    "cross": ("cross_attentions", "decoder_tokens", "encoder_tokens"),
+}
+
+
+def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
+    """Refuse arguments that say nothing about the stacks given.
+
+    Parameters
+    ----------
+    arguments : mapping of str to object
+        Those that must be None.
+    stacks : sequence of str
+        Names of the stacks that weights were given for.
+
+    Raises
+    ------
+    TypeError
+        If one is there.
+    """
+    unused = [name for name, value in arguments.items() if value is not None]
+    if unused:
+        raise TypeError(
+            f"{', '.join(unused)} cannot be used for stack{'s' if len(stacks) > 1 else ''} "
+            f"{', '.join(map(repr, stacks))}: attentions= takes tokens=, key_tokens= and "
+            "sentence_b_start=, the three of an encoder-decoder model take encoder_tokens= and "
+            "decoder_tokens="
+        )
+
+
+def stacks_of_weights(
+    weights: Mapping[str, Any],
+    tokens: Mapping[str, Any],
+    *,
+    sentence_b_start: int | None,
+    layers: Sequence[int] | None,
+    normalized: bool,
+) -> tuple[dict[str, AttentionStack], list[str]]:
+    """Make the stacks of weights that came from anywhere.
+
+    Parameters
+    ----------
+    weights : mapping of str to object
+        What was given for ``attentions``, ``encoder_attentions``, ``decoder_attentions`` and
+        ``cross_attentions``, by these names.
+    tokens : mapping of str to object
+        What was given for ``tokens``, ``key_tokens``, ``encoder_tokens`` and ``decoder_tokens``.
+    sentence_b_start, layers, normalized
+        As in `AttentionRecord.from_weights`.
+
+    Returns
+    -------
+    stacks : dict of str to AttentionStack
+    notes : list of str
+        What a reader must be told of them.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_weights`.
+    """
+    given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
+    if not given:
+        raise TypeError(
+            "attentions is missing; give a model's outputs.attentions, or "
+            "encoder_attentions=, decoder_attentions= or cross_attentions="
+        )
+    if "self" in given and len(given) > 1:
+        raise TypeError(
+            "attentions= is for one kind of attention; for an encoder-decoder model give only "
+            "encoder_attentions=, decoder_attentions= and cross_attentions="
+        )
+    for_self = {name: tokens[name] for name in ("tokens", "key_tokens")}
+    for_self |= {"sentence_b_start": sentence_b_start}
+    for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
+    _refuse_unused(for_others if "self" in given else for_self, given)
+    stacks: dict[str, AttentionStack] = {}
+    notes: list[str] = []
+    for name in given:
+        argument, row_argument, column_argument = _STACKS[name]
+        rows = tokens[row_argument]
+        columns = tokens[column_argument] if column_argument else None
+        if rows is None:
+            raise TypeError(f"{row_argument} is missing: the tokens of stack {name!r}, one a query")
+        if name == "cross" and columns is None:
+            raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
+        values = checked_layers(weights[argument], argument, layers, normalized=normalized)
+        queries = tokens_of(rows, row_argument, sentence_b_start if name == "self" else None)
+        keys = None
+        if columns is not None:
+            num_keys = next(iter(values.values())).shape[2]
+            keys, said = key_tokens_of(columns, column_argument, queries, num_keys)
+            notes += said
+        for position, tensor in enumerate(values.values()):
+            _refuse_other_order(tensor, f"{argument}[{position}]", queries, keys)
+        stacks[name] = AttentionStack(
+            name,
+            {number: GivenWeights(tensor) for number, tensor in values.items()},
+            queries,
+            keys,
+            normalized=normalized,
+        )
+    return stacks, notes
+
+
+def checked_layers(
+    attentions: Any, argument: str, layers: Sequence[int] | None, *, normalized: bool
+) -> dict[int, torch.Tensor]:
+    """Split what was given into layers, and check every value.
+
+    Parameters
+    ----------
+    attentions : sequence of arrays or array
+        As in `AttentionRecord.from_weights`.
+    argument : str
+        Its name, for errors.
+    layers : sequence of int or None
+        Numbers of the layers.
+    normalized : bool
+        Whether rows must sum to 1 (or be all zero).
+
+    Returns
+    -------
+    dict of int to Tensor
+        Each (heads, queries, keys), detached, on the CPU.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As in `AttentionRecord.from_weights`.
+    """
+    given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
+    checked = {}
+    for position, (number, layer) in enumerate(
+        zip(layer_numbers(layers, len(given), argument), given, strict=True)
+    ):
+        name = f"{argument}[{position}]"
+        if layer is None:
+            raise ValueError(
+                f"{name} is None: the model ran without returning weights. Load it with "
+                'attn_implementation="eager", or let attnviz.extract(model, inputs) capture them'
+            )
+        tensor = array_tensor(layer, name).cpu()
+        weights = one_example(tensor, name, _AXES, _explain_layer(argument))
+        for head, values in enumerate(weights):
+            _check_head(values, f"{name}, head {head}")
+        if normalized:
+            _check_sums(weights, name)
+        checked[number] = weights
+    return checked
+
+
+def _explain_whole(argument: str) -> Callable[[tuple[int, ...]], str]:
+    def explain(shape: tuple[int, ...]) -> str:
+        if len(shape) == 2:
+            return (
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: give "
+                f"{argument}[None, None]"
+            )
+        if len(shape) == 3:
+            return (
+                f". Three axes are either one layer, {named_axes(shape, _AXES)}: give "
+                f"{argument}[None]; or one head a layer, "
+                f"{named_axes(shape, ('layers', *_AXES[1:]))}: give {argument}[:, None]"
+            )
+        return ""
+
+    return explain
+
+
+def _explain_layer(argument: str) -> Callable[[tuple[int, ...]], str]:
+    def explain(shape: tuple[int, ...]) -> str:
+        if len(shape) == 2:
+            return (
+                f". Two axes are those of one head, {named_axes(shape, _AXES[1:])}: where each "
+                f"layer has one, give [layer[None] for layer in {argument}]; where they are the "
+                f"heads of one layer, [numpy.stack({argument})]"
+            )
+        if len(shape) == 5:
+            return (
+                f". Five axes are those of several layers, as generate() returns them for each "
+                f"step: give the layers of one, {argument}[step]"
+            )
+        return ""
+
+    return explain
+
+
+def _refuse_other_order(
+    tensor: torch.Tensor, name: str, queries: Tokens, keys: Tokens | None
+) -> None:
+    """Refuse axes in an order that the numbers of tokens tell."""
+    shape = tuple(tensor.shape)
+    wanted = len(queries), len(queries if keys is None else keys)
+    if shape[1:] == wanted:
+        return
+    for first, second in ((-3, -2), (-2, -1), (-3, -1)):
+        if tensor.swapaxes(first, second).shape[1:] == wanted:
+            raise ValueError(
+                f"{name} has shape {shape}, read as {named_axes(shape, _AXES)}, but there are "
+                f"{wanted[0]} query tokens and {wanted[1]} key tokens: axes {first} and {second} "
+                f"seem to be the other way round, give layer.swapaxes({first}, {second})"
+            )
+
+
+def _check_head(values: torch.Tensor, name: str) -> None:
+    def place(flags: torch.Tensor) -> str:
+        query, key = torch.nonzero(flags)[0].tolist()
+        return f"query {query}, key {key}"
+
+    if bool(torch.isnan(values).any()):
+        raise ValueError(f"{name}: the weight at {place(torch.isnan(values))} is NaN")
+    if bool(torch.isinf(values).any()):
+        raise ValueError(f"{name}: the weight at {place(torch.isinf(values))} is infinite")
+    if bool((values < 0).any()):
+        raise ValueError(
+            f"{name}: the weight at {place(values < 0)} is negative; these look like scores "
+            "before the softmax, or signed attributions (take their absolute values with "
+            "normalized=False)"
+        )
+
+
+def _check_sums(weights: torch.Tensor, name: str) -> None:
+    """Refuse rows that do not sum to 1, and say so where another axis does."""
+
+    def wrong_along(axis: int) -> torch.Tensor:
+        sums = weights.sum(dim=axis, dtype=torch.float32)
+        return ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
+
+    for head, values in enumerate(weights):
+        sums = values.float().sum(dim=1)
+        wrong = ((sums - 1).abs() > _TOLERANCE) & (sums != 0)
+        if not bool(wrong.any()):
+            continue
+        query = int(torch.nonzero(wrong)[0])
+        other = next((axis for axis in (-2, -3) if not bool(wrong_along(axis).any())), None)
+        way_out = "if that is meant, pass normalized=False"
+        if other is not None:
+            way_out = (
+                f"axis {other} does, and seems to be the keys: axes must be "
+                f"(heads, queries, keys), so give layer.swapaxes({other}, -1); {way_out}"
+            )
+        raise ValueError(
+            f"{name}, head {head}: the weights of query {query} sum to "
+            f"{float(sums[query]):.4g}, not to 1; {way_out}"
+        )

@@ -1,0 +1,346 @@
+"""The record: what was captured of one example, and the one contract that everything reads.
+
+A record keeps queries and keys (or weights that it was given) and computes the weights of any
+layer, head, rows and columns when asked. It never holds the layers x heads x n x n tensor unless
+that is what it was made from.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.given.elsewhere import FromElsewhere
+from attnviz.record.images import checked_image
+from attnviz.record.merged import MERGED_NOTE
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.utils.spans import spans
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["AttentionRecord", "AttentionStack", "load"]
+
+
+class AttentionRecord(FromElsewhere):
+    """Everything that was captured of one example.
+
+    Parameters
+    ----------
+    stacks : mapping of str to AttentionStack
+        In the order in which they are offered; the first is the default.
+    model : str
+        Name of the model, shown as the title of every picture.
+    notes : sequence of str
+        What a reader of the pictures must be told.
+    images : sequence of ndarray
+        The pictures that the model saw, uint8, (height, width, 3); tokens say which are patches of
+        them (`Tokens.grids`).
+
+    Raises
+    ------
+    ValueError
+        If there is no stack, or tokens are patches of an image that isn't there.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")                        # doctest: +SKIP
+    >>> record = av.extract(model, "the cat sat", tokenizer=tokenizer)     # doctest: +SKIP
+    >>> record.stacks["self"].weights(layer=0, head=3)                     # doctest: +SKIP
+    """
+
+    def __init__(
+        self,
+        stacks: Mapping[str, AttentionStack],
+        *,
+        model: str = "",
+        notes: Sequence[str] = (),
+        images: Sequence[Any] = (),
+    ) -> None:
+        if not stacks:
+            raise ValueError("stacks is empty; a record needs at least one AttentionStack")
+        self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
+        if not isinstance(model, str):
+            raise TypeError(f"model must be a text, the title of pictures; got {model!r}")
+        # Half of a surrogate pair is no text: no file could hold the name.
+        self.model = model.encode("utf-8", "replace").decode()
+        self.notes = tuple(notes)
+        self.images = tuple(
+            checked_image(image, f"images[{index}]") for index, image in enumerate(images)
+        )
+        for stack in self.stacks.values():
+            for grid in (*stack.query_tokens.grids, *stack.key_tokens.grids):
+                if grid.image >= len(self.images):
+                    raise ValueError(
+                        f"stack {stack.name!r} has patches of image {grid.image}, and images has "
+                        f"{len(self.images)}; give the picture that the model saw"
+                    )
+
+    def stack(self, name: str | None = None) -> AttentionStack:
+        """A stack by name, the first when no name is given.
+
+        Parameters
+        ----------
+        name : str, optional
+            One of `stacks`.
+
+        Returns
+        -------
+        AttentionStack
+
+        Raises
+        ------
+        KeyError
+            If there is no such stack; says which there are.
+        """
+        if name is None:
+            return next(iter(self.stacks.values()))
+        if name not in self.stacks:
+            raise KeyError(f"stack={name!r}: this record has {', '.join(map(repr, self.stacks))}")
+        return self.stacks[name]
+
+    @property
+    def tokens(self) -> Tokens:
+        """The tokens, where all queries and keys are the same ones.
+
+        Raises
+        ------
+        ValueError
+            If there are several lists; names them.
+        """
+        distinct: dict[Tokens, str] = {}
+        for stack in self.stacks.values():
+            for side in ("query_tokens", "key_tokens"):
+                name = f'record.stacks["{stack.name}"].{side}'
+                distinct.setdefault(getattr(stack, side), name)
+        if len(distinct) > 1:
+            names = " and ".join(distinct.values())
+            raise ValueError(f"this record has several token lists: {names}")
+        return next(iter(distinct))
+
+    def only(self, layers: Iterable[int]) -> AttentionRecord:
+        """The same record with some of its layers; nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers; in each stack those that it has are kept.
+
+        Returns
+        -------
+        AttentionRecord
+
+        Raises
+        ------
+        IndexError
+            If no stack has one of the layers.
+        """
+        wanted = list(dict.fromkeys(layers))
+        known = {number for stack in self.stacks.values() for number in stack.layers}
+        missing = [number for number in wanted if number not in known]
+        if missing or not wanted:
+            raise IndexError(f"layers={wanted!r}: this record has layers {spans(sorted(known))}")
+        kept = {
+            name: stack.only([number for number in wanted if number in stack.layers])
+            for name, stack in self.stacks.items()
+            if set(wanted) & set(stack.layers)
+        }
+        return AttentionRecord(kept, model=self.model, notes=self.notes, images=self.images)
+
+    def merge_words(self) -> AttentionRecord:
+        """The same record with tokens merged into words: keys summed, queries averaged.
+
+        Attention to a word is that to all of its tokens, attention from a word the mean of its
+        tokens'; rows still sum to 1 (Clark et al. 2019, arXiv 1906.04341, section 4.1). Words are
+        the tokenizer's own (`Tokens.words`), which most often cut punctuation off and may cut
+        "didn't" in two. Where they are not known, a token that is shown with a space before it
+        (``·``) begins a word, and one with ``##`` continues it. Special tokens and the patches of
+        an image stay as they are.
+
+        Returns
+        -------
+        AttentionRecord
+            Nothing is copied, and weights are computed when asked for. A note tells readers. The
+            record itself where there is nothing to merge, so that twice is the same as once.
+
+        Raises
+        ------
+        ValueError
+            If nothing tells which tokens of a stack are one word.
+
+        Examples
+        --------
+        >>> weights = [[[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.3, 0.5]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["un", "do", "Ġit"])
+        >>> record.merge_words().to_pandas(layer=0, head=0).loc["·it"].to_dict()
+        {'undo': 0.5, '·it': 0.5}
+        """
+        merged = {name: stack.merge_words() for name, stack in self.stacks.items()}
+        if all(merged[name] is stack for name, stack in self.stacks.items()):
+            return self
+        notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
+        return AttentionRecord(merged, model=self.model, notes=notes, images=self.images)
+
+    def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
+        """All weights of a stack, computed now.
+
+        Parameters
+        ----------
+        stack : str, optional
+            The first when left out.
+
+        Returns
+        -------
+        list of ndarray
+            One a layer, in the order of `AttentionStack.layers`, float32, (heads, queries, keys);
+            `numpy.stack` joins them where all layers have equally many heads. Where only some heads
+            were kept they are those, in the order of `AttentionStack.kept_heads`.
+        """
+        chosen = self.stack(stack)
+        return [chosen.weights(layer=number) for number in chosen.layers]
+
+    def to_pandas(self, layer: int, head: int, stack: str | None = None) -> pd.DataFrame:
+        """One head's weights as a table.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+        stack : str, optional
+            The first when left out.
+
+        Returns
+        -------
+        pandas.DataFrame
+            float32; rows are queries and columns keys, labelled by their tokens.
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+
+        Examples
+        --------
+        >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> table = record.to_pandas(layer=0, head=0)
+        >>> round(float(table.loc["b", "a"]), 2)
+        0.4
+        """
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise ImportError("to_pandas needs pandas: pip install pandas") from error
+        chosen = self.stack(stack)
+        return pd.DataFrame(
+            chosen.weights(layer=layer, head=head),
+            index=pd.Index(chosen.query_tokens.text, name="query"),
+            columns=pd.Index(chosen.key_tokens.text, name="key"),
+        )
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the record as one safetensors file, a few MB at a time.
+
+        Parameters
+        ----------
+        path : path-like
+            Where to write, usually ``"x.safetensors"``; an existing file is replaced once the
+            new one is complete.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        OSError
+            If the file cannot be written.
+        TypeError, ValueError
+            If `path` is no path, or nothing can have such a name.
+        """
+        from attnviz.record.storage.safetensors_file import write_arrays
+        from attnviz.record.storage.schema import record_to_arrays
+
+        return write_arrays(path, *record_to_arrays(self))
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A read-only view of a mapping can be neither copied nor pickled.
+        return vars(self) | {"stacks": dict(self.stacks)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state | {"stacks": MappingProxyType(state["stacks"])})
+
+    def __repr__(self) -> str:
+        name = f" of {self.model}" if self.model else ""
+        return f"<AttentionRecord{name}: {', '.join(map(repr, self.stacks.values()))}>"
+
+
+def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionRecord:
+    """Read a saved record.
+
+    Queries, keys and weights are mapped, not read: of a record of any size only what is looked at
+    comes into memory.
+
+    Parameters
+    ----------
+    path : path-like
+        A file that `AttentionRecord.save` wrote, or a folder that ``attnviz.extract(...,
+        spool=folder)`` made.
+    verify : bool, default False
+        Whether to read everything once and hold it against its checksum. Without, that is done
+        where the numbers are 16 MB at most; header, tokens, names, shapes and lengths always are
+        checked.
+
+    Returns
+    -------
+    AttentionRecord
+
+    Raises
+    ------
+    FileNotFoundError
+        If there is no such file, or the folder has no record.
+    TypeError
+        If `path` is no path.
+    ValueError
+        If it is damaged, truncated or no record, one file of a folder's record, or what was writing
+        it was interrupted.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.load("x.safetensors")    # doctest: +SKIP
+    """
+    from attnviz.record.storage.folder import is_part, read_folder
+    from attnviz.record.storage.safetensors_file import read_arrays
+    from attnviz.record.storage.schema import record_from_arrays
+    from attnviz.utils.paths import as_path
+
+    place = as_path("path", path, "file or folder")
+    try:
+        read = read_folder if place.is_dir() else read_arrays
+        part = place.is_file() and is_part(place)
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"cannot read path={str(path)!r}: {error.strerror}", str(place)
+        ) from error
+    if part:
+        folder = str(Path(path).parent)
+        raise ValueError(
+            f"path={str(path)!r} is one of the files of a record: load their folder, "
+            f"load({folder!r})"
+        )
+    header, arrays = read(path, verify=verify)
+    try:
+        return record_from_arrays(header, arrays)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        raise ValueError(
+            f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
+        ) from error

@@ -1,0 +1,400 @@
+"""A stack: the attention of the same tokens through its layers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention
+from attnviz.record.head_subset import vectors_of_head, vectors_of_layer
+from attnviz.record.merged import merged_layers
+from attnviz.record.sparsity import ZeroCount, count_zeros
+from attnviz.record.tokens import Tokens
+from attnviz.utils.spans import full_slice, spans
+
+__all__ = ["AttentionStack"]
+
+
+class AttentionStack:
+    """The attention of one stack: the same query tokens and key tokens through its layers.
+
+    Parameters
+    ----------
+    name : str
+        ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
+    layers : mapping of int to QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
+        By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
+    query_tokens : Tokens
+        The rows.
+    key_tokens : Tokens, optional
+        The columns; the same as the rows when left out.
+    normalized : bool, default True
+        Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked).
+
+    Raises
+    ------
+    ValueError
+        If there is no layer, or a layer's shape does not fit the tokens.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> stack = record.stacks["self"]
+    >>> stack.layers, stack.heads_per_layer
+    ((0,), (1,))
+    >>> stack.weights(layer=0, head=0, rows=slice(1, 2))
+    array([[0.4, 0.6]], dtype=float32)
+    """
+
+    def __init__(
+        self,
+        name: str,
+        layers: Mapping[int, LayerAttention],
+        query_tokens: Tokens,
+        key_tokens: Tokens | None = None,
+        *,
+        normalized: bool = True,
+    ) -> None:
+        if not layers:
+            raise ValueError(f"stack {name!r} has no layers; give at least one")
+        self.name = name
+        self.query_tokens = query_tokens
+        self.key_tokens = query_tokens if key_tokens is None else key_tokens
+        self.normalized = normalized
+        self._maximum: float | None = None
+        self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
+        self._layers = {number: layers[number] for number in sorted(layers)}
+        for number, attention in self._layers.items():
+            for side, expected, tokens in (
+                ("query", attention.num_queries, self.query_tokens),
+                ("key", attention.num_keys, self.key_tokens),
+            ):
+                if expected != len(tokens):
+                    raise ValueError(
+                        f"stack {name!r}, layer {number}: the attention has {expected} "
+                        f"{'queries' if side == 'query' else 'keys'} "
+                        f"but {side}_tokens has {len(tokens)} tokens; give one token for each"
+                    )
+
+    @property
+    def layers(self) -> tuple[int, ...]:
+        """The model's own numbers of the layers, ascending."""
+        return tuple(self._layers)
+
+    @property
+    def num_layers(self) -> int:
+        """How many layers there are."""
+        return len(self._layers)
+
+    @property
+    def heads_per_layer(self) -> tuple[int, ...]:
+        """Number of heads that the model has in each layer, in the order of `layers`."""
+        return tuple(attention.num_heads for attention in self._layers.values())
+
+    def kept_heads(self, layer: int) -> tuple[int, ...]:
+        """The model's own numbers of a layer's heads whose weights are known.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        tuple of int
+            Ascending; all of them, but where `attnviz.extract` was told to keep some (``heads=``).
+
+        Raises
+        ------
+        IndexError
+            If the stack has no such layer.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().kept_heads(0)
+        (0,)
+        """
+        return self.attention(layer).kept_heads
+
+    @property
+    def has_all_heads(self) -> bool:
+        """Whether the weights of every head of every layer are known."""
+        return all(len(each.kept_heads) == each.num_heads for each in self._layers.values())
+
+    @property
+    def maximum(self) -> float:
+        """The largest weight that can occur: 1 where rows are shares of one, else the largest."""
+        if self.normalized:
+            return 1.0
+        if self._maximum is None:
+            self._maximum = max(
+                float(self.weights(layer=number, head=head).max())
+                for number, attention in self._layers.items()
+                for head in attention.kept_heads
+            )
+        return self._maximum
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query of any layer may look ahead, as far as the masks say."""
+        return all(attention.causal for attention in self._layers.values())
+
+    @property
+    def has_vectors(self) -> bool:
+        """Whether queries and keys of every layer are known, and not its weights alone."""
+        return all(vectors_of_layer(layer) is not None for layer in self._layers.values())
+
+    def attention(self, layer: int) -> LayerAttention:
+        """What is kept of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+
+        Returns
+        -------
+        QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
+
+        Raises
+        ------
+        IndexError
+            If the stack has no such layer; says which there are.
+        """
+        if layer not in self._layers:
+            raise IndexError(
+                f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
+            )
+        return self._layers[layer]
+
+    def weights(
+        self,
+        *,
+        layer: int,
+        head: int | None = None,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ) -> NDArray[np.float32]:
+        """Attention weights, computed now.
+
+        Parameters
+        ----------
+        layer : int
+            The model's number of the layer.
+        head : int, optional
+            Head within the layer; when left out all heads, of which only some were kept those.
+        rows, columns : slice, optional
+            Queries and keys wanted (step 1); all when left out.
+
+        Returns
+        -------
+        ndarray
+            float32, (rows, columns) for one head, otherwise (heads, rows, columns), the heads in
+            the order of `kept_heads`.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+        TypeError, ValueError
+            If `rows` or `columns` is no slice or has a step.
+        """
+        attention = self.attention(layer)
+        row_slice = full_slice("rows", rows, attention.num_queries)
+        column_slice = full_slice("columns", columns, attention.num_keys)
+        if head is not None:
+            return attention.weights(self._head(layer, head), row_slice, column_slice)
+        return np.stack(
+            [attention.weights(each, row_slice, column_slice) for each in attention.kept_heads]
+        )
+
+    def allowed(
+        self,
+        *,
+        layer: int,
+        head: int,
+        rows: slice | None = None,
+        columns: slice | None = None,
+    ) -> NDArray[np.bool_]:
+        """Which pairs of query and key the model's mask lets through.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+        rows, columns : slice, optional
+            Queries and keys wanted (step 1); all when left out.
+
+        Returns
+        -------
+        ndarray
+            bool, (rows, columns); all True where no mask is known. A word may attend to another
+            where any of its tokens may.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+        TypeError, ValueError
+            If `rows` or `columns` is no slice or has a step.
+        """
+        attention = self.attention(layer)
+        return attention.allowed(
+            self._head(layer, head),
+            full_slice("rows", rows, attention.num_queries),
+            full_slice("columns", columns, attention.num_keys),
+        )
+
+    def exact_zeros(self, *, layer: int, head: int) -> ZeroCount | None:
+        """How many of a head's weights are exactly 0, where they were given.
+
+        Sparse attention (sparsemax, entmax) leaves keys out by such weights. Zeros that look like
+        those of a mask are not counted; `attnviz.record.sparsity.count_zeros` says which do.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+
+        Returns
+        -------
+        ZeroCount or None
+            Counted in the weights as they were given, before any rounding; None where weights are
+            computed, as those of a softmax, or of words.
+
+        Raises
+        ------
+        IndexError
+            If the layer or head does not exist.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> weights = [[[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]]]
+        >>> stack = av.AttentionRecord.from_weights(weights, ["a", "b", "c"]).stack()
+        >>> stack.exact_zeros(layer=0, head=0)
+        ZeroCount(zeros=4, counted=9)
+        """
+        head = self._head(layer, head)
+        if self._zeros is None:
+            self._zeros = count_zeros(self._layers)
+        place = self.kept_heads(layer).index(head)
+        return self._zeros[layer][place] if layer in self._zeros else None
+
+    def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
+        """Query vectors of a head.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which head.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (queries, head_dim), as the attention receives them (after rotary position
+            and normalisation); None where only weights are known, and for words.
+        """
+        known = vectors_of_head(self.attention(layer), self._head(layer, head))
+        if known is None:
+            return None
+        attention, place = known
+        vectors: NDArray[np.float32] = attention.queries[place].float().cpu().numpy().copy()
+        return vectors
+
+    def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
+        """Key vectors that a head reads.
+
+        Parameters
+        ----------
+        layer, head : int
+            Which query head; heads of a group share their keys.
+
+        Returns
+        -------
+        ndarray or None
+            float32, (keys, head_dim); None where only weights are known, and for words.
+        """
+        known = vectors_of_head(self.attention(layer), self._head(layer, head))
+        if known is None:
+            return None
+        attention, place = known
+        shared = attention.keys[attention.key_head(place)]
+        vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
+        return vectors
+
+    def only(self, layers: Iterable[int]) -> AttentionStack:
+        """The same stack with some of its layers; nothing is copied.
+
+        Parameters
+        ----------
+        layers : iterable of int
+            The model's numbers of the layers to keep.
+
+        Returns
+        -------
+        AttentionStack
+        """
+        kept = {number: self.attention(number) for number in layers}
+        return AttentionStack(
+            self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
+        )
+
+    def merge_words(self) -> AttentionStack:
+        """The same attention from word to word: keys summed, queries averaged.
+
+        Returns
+        -------
+        AttentionStack
+            Weights are computed from the tokens' when asked for. The stack itself where every token
+            is a word (or a patch of an image).
+
+        Raises
+        ------
+        ValueError
+            If nothing tells which tokens are one word.
+
+        See Also
+        --------
+        AttentionRecord.merge_words : what words are, with an example.
+        """
+        merged = merged_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
+        if merged is None:
+            return self
+        return AttentionStack(self.name, *merged, normalized=self.normalized)
+
+    def _head(self, layer: int, head: int) -> int:
+        num_heads = self.attention(layer).num_heads
+        if not 0 <= head < num_heads:
+            raise IndexError(
+                f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
+                f"{num_heads - 1}"
+            )
+        kept = self.kept_heads(layer)
+        if head not in kept:
+            raise IndexError(
+                f"head={head!r}: of layer {layer} of stack {self.name!r} only "
+                f"{'heads' if len(kept) > 1 else 'head'} {spans(kept)} "
+                f"{'were' if len(kept) > 1 else 'was'} kept; extract again with heads= that names "
+                f"{head} too, or without"
+            )
+        return head
+
+    def __repr__(self) -> str:
+        heads = sorted(set(self.heads_per_layer))
+        per_layer = str(heads[0]) if len(heads) == 1 else f"{heads[0]} to {heads[-1]}"
+        counts = sorted({len(self.kept_heads(number)) for number in self.layers})
+        if not self.has_all_heads:
+            some = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
+            per_layer = f"{some} of {per_layer}"
+        rows, columns = len(self.query_tokens), len(self.key_tokens)
+        size = f"{rows} tokens" if self.key_tokens is self.query_tokens else f"{rows} x {columns}"
+        return (
+            f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
+            f"head{'s' if per_layer != '1' else ''} each, {size}>"
+        )

@@ -1,0 +1,338 @@
+"""A record written to a folder while it comes into being, layer by layer.
+
+The folder is a record once its index is there, which is written last. Before that a file says that
+it is not: what an interrupt leaves behind is never taken for a record, and may be begun anew.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+
+from attnviz.record.record import AttentionRecord, load
+from attnviz.record.storage.arrays_file import Blocks, write_safetensors
+from attnviz.record.storage.folder import (
+    INDEX,
+    MARKER,
+    SPOOLED,
+    StoredArray,
+    StoredFile,
+    write_index,
+)
+from attnviz.record.storage.safetensors_file import map_arrays
+from attnviz.record.storage.schema import record_to_arrays
+from attnviz.utils.paths import as_path
+
+__all__ = ["Spool"]
+
+_MARKER_TEXT = """attnviz is writing a record here, or was interrupted while it did.
+
+Without index.json these files are no record: extract again with this folder as spool=, which
+begins anew, or delete it.
+"""
+_LAYER_ARRAY = re.compile(r"(?P<layer>.+/\d+)/(queries|keys|weights)", re.DOTALL)
+
+
+class Spool:
+    """Writes one record to a folder.
+
+    Parameters
+    ----------
+    folder : path-like
+        Its place. The folder around it must be there.
+
+    Examples
+    --------
+    >>> spool = Spool("long")                                       # doctest: +SKIP
+    >>> spool.begin()                                               # doctest: +SKIP
+    >>> written = spool.write("layers.0", {"queries": ..., "keys": ...})  # doctest: +SKIP
+    >>> record = spool.finish(record)                               # doctest: +SKIP
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self.folder = as_path("spool", folder, "folder").absolute()
+        self._said = str(folder)
+        self._made = False
+        self._begun = False
+        self._lock: int | None = None
+        self._count = 0
+        self._files: dict[str, StoredFile] = {}
+        # The arrays too: their ids must stay theirs.
+        self._written: dict[int, tuple[torch.Tensor, StoredArray]] = {}
+
+    def is_there(self) -> bool:
+        """Whether anything is at its place.
+
+        Raises
+        ------
+        OSError
+            If nothing can be: the name is too long, or a link that leads nowhere.
+        """
+        with self._telling():
+            try:
+                self.folder.stat()
+            except (FileNotFoundError, NotADirectoryError):
+                if self.folder.is_symlink():
+                    raise FileExistsError(
+                        errno.EEXIST, "it is a link to what is not there"
+                    ) from None
+                return False
+        return True
+
+    def check(self) -> None:
+        """Refuse a place where nothing may be written.
+
+        Raises
+        ------
+        OSError
+            If it is no folder, holds a record or anything else that no spool left behind, or the
+            folder around it is not there.
+        """
+        if not self.is_there():
+            if not self.folder.parent.is_dir():
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"spool={self._said!r}: there is no folder to make it in",
+                    str(self.folder.parent),
+                )
+            return
+        if not self.folder.is_dir():
+            raise NotADirectoryError(
+                errno.ENOTDIR,
+                f"spool={self._said!r} is a file; give the name of a folder",
+                str(self.folder),
+            )
+        with self._telling():
+            inside = [each.name for each in self.folder.iterdir()]
+        if INDEX in inside:
+            raise FileExistsError(
+                errno.EEXIST,
+                f"spool={self._said!r} holds a record already: load it with attnviz.load, delete "
+                "it, or give another folder",
+                str(self.folder),
+            )
+        others = sorted(name for name in inside if name != MARKER and not SPOOLED.fullmatch(name))
+        if MARKER not in inside:
+            others = sorted(inside)
+        if others:
+            raise FileExistsError(
+                errno.EEXIST,
+                f"spool={self._said!r} holds something else ({', '.join(others[:3])}"
+                f"{', ...' if others[3:] else ''}), which is left as it is; give a folder of its "
+                "own",
+                str(self.folder),
+            )
+
+    def make(self) -> bool:
+        """Make the folder, if it is not there.
+
+        Returns
+        -------
+        bool
+            Whether it was made.
+
+        Raises
+        ------
+        OSError
+            If it cannot be made.
+        """
+        if self.is_there():
+            return False
+        with self._telling():
+            self.folder.mkdir()
+        return True
+
+    def begin(self) -> None:
+        """Take the folder, and remove what an interrupted spool left in it.
+
+        Raises
+        ------
+        OSError
+            If nothing may be written there (see `check`), or another process is writing.
+        """
+        self.check()
+        self._made = self.make()
+        with self._telling():
+            marker = self.folder / MARKER
+            try:
+                marker.touch()
+                self._lock = _locked(marker, self._said)
+            except BaseException:
+                if self._made:
+                    self.folder.rmdir()
+                raise
+            self._begun = True
+            marker.write_text(_MARKER_TEXT, encoding="utf-8")
+            self._remove(self._left())
+
+    def write(
+        self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
+    ) -> dict[str, torch.Tensor]:
+        """Write arrays to a file of their own.
+
+        Parameters
+        ----------
+        name : str
+            What the file is named after.
+        arrays : mapping of str to Tensor or Blocks
+            By name.
+
+        Returns
+        -------
+        dict of str to Tensor
+            The same, memory-mapped.
+
+        Raises
+        ------
+        OSError
+            If they cannot be written, naming the folder and what would help.
+        """
+        file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
+        self._count += 1
+        path = self.folder / file_name
+        with self._telling():
+            try:
+                with path.open("xb") as file:
+                    checksum = write_safetensors(file, arrays, {})
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+        self._files[file_name] = StoredFile(path.stat().st_size, checksum)
+        mapped = map_arrays(path)[1]
+        for each, array in mapped.items():
+            dtype = str(array.dtype).removeprefix("torch.")
+            stored = StoredArray(file_name, each, dtype, list(array.shape))
+            self._written[id(array)] = (array, stored)
+        return mapped
+
+    def clear(self) -> None:
+        """Remove everything that was written: it is to be written anew."""
+        self._remove(self._left())
+        self._written = {}
+
+    def finish(self, record: AttentionRecord) -> AttentionRecord:
+        """Make the folder a record.
+
+        Parameters
+        ----------
+        record : AttentionRecord
+            What it is to hold. Arrays that `write` gave are not written again; all others, those
+            that were changed since among them, are, layer by layer.
+
+        Returns
+        -------
+        AttentionRecord
+            The same, with everything mapped from the folder.
+
+        Raises
+        ------
+        OSError
+            If the rest cannot be written.
+        """
+        header, arrays = record_to_arrays(record)
+        stored: dict[str, StoredArray] = {}
+        missing: dict[str, dict[str, torch.Tensor]] = {}
+        for name, array in arrays.items():
+            if id(array) in self._written:
+                stored[name] = self._written[id(array)][1]
+                continue
+            layer = _LAYER_ARRAY.fullmatch(name)
+            missing.setdefault(layer["layer"] if layer else "shared", {})[name] = array
+        for group, some in missing.items():
+            for name, array in self.write(group, some).items():
+                stored[name] = self._written[id(array)][1]
+        used = {array.file for array in stored.values()}
+        self._remove([name for name in self._files if name not in used])
+        with self._telling():
+            write_index(self.folder, header, self._files, stored)
+        self._begun = False
+        self._release()
+        self._written = {}
+        return load(self.folder)
+
+    def discard(self) -> None:
+        """Leave the folder as it was; nothing happens where the record is there."""
+        if not self._begun:
+            return
+        self._begun = False
+        self._written = {}
+        if (self.folder / INDEX).exists():
+            self._release()
+            return
+        self._remove(self._left())
+        # What could not be removed stays marked as what it is.
+        if not self._left():
+            self._release()
+            if self._made:
+                with suppress(OSError):
+                    self.folder.rmdir()
+        elif self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+    def _left(self) -> list[str]:
+        return [each.name for each in self.folder.iterdir() if SPOOLED.fullmatch(each.name)]
+
+    def _remove(self, names: Iterable[str]) -> None:
+        for name in names:
+            # Windows doesn't remove what is still mapped.
+            with suppress(OSError):
+                (self.folder / name).unlink()
+            self._files.pop(name, None)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+        with suppress(OSError):
+            (self.folder / MARKER).unlink()
+
+    @contextmanager
+    def _telling(self) -> Iterator[None]:
+        """Name the folder, and what would help, in errors of the system."""
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError as error:
+            full = error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+            way = (
+                "; what was written is removed. Make room, give a folder on another disk, or keep "
+                'less with layers=, heads= or dtype="bfloat16"'
+                if full
+                else ""
+            )
+            raise type(error)(
+                error.errno,
+                f"spool={self._said!r} cannot be written: {error.strerror or error}{way}",
+                str(self.folder),
+            ) from error
+
+
+def _locked(marker: Path, said: str) -> int | None:
+    """Hold a file for this process alone, as long as it lives; None where that cannot be done."""
+    try:
+        import fcntl
+    except ImportError:
+        return None
+    handle = os.open(marker, os.O_RDWR)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        os.close(handle)
+        raise BlockingIOError(
+            error.errno,
+            f"spool={said!r}: another extraction is writing there; give another folder",
+            str(marker.parent),
+        ) from error
+    except OSError:
+        # Not every file system has locks.
+        os.close(handle)
+        return None
+    return handle

@@ -1,0 +1,266 @@
+"""Display tokens: what a reader sees for every query and key.
+
+A token's display text is not its vocabulary entry. White space, control characters and characters
+that change the direction of text are made visible here, once, so that every view, export and table
+shows the same thing and none of them can be misled by it.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from attnviz.record.images import PatchGrid
+from attnviz.record.predictions import Prediction
+
+__all__ = ["Tokens", "numbered_words", "visible"]
+
+_SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
+# Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
+# space or another joiner, they would be invisible.
+_JOINERS = {"\u200c", "\u200d"}
+_JOINS_NOTHING = _JOINERS | {" "}
+
+
+def visible(text: str) -> str:
+    r"""Make every character of a token's text visible.
+
+    Parameters
+    ----------
+    text : str
+        The token's text as the tokenizer gives it.
+
+    Returns
+    -------
+    str
+        Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, and every other character that is
+        invisible, controls something or changes the direction of text by its number, as in
+        ``‹U+202E›``. An empty text becomes ``∅``.
+
+    Examples
+    --------
+    >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
+    ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
+    """
+    if not text:
+        return "∅"
+    if text.isprintable():
+        # Python's own word for the same categories; a text of 100,000 tokens asks as often.
+        return text.replace(" ", _SHOWN_AS[" "])
+    around = zip(f" {text}", text, f"{text[1:]} ", strict=False)
+    return "".join(
+        _visible_character(character, joins=not {before, after} & _JOINS_NOTHING)
+        for before, character, after in around
+    )
+
+
+def _visible_character(character: str, *, joins: bool) -> str:
+    shown = _SHOWN_AS.get(character)
+    if shown is not None:
+        return shown
+    code = ord(character)
+    category = unicodedata.category(character)
+    if character in _JOINERS and joins:
+        return character
+    # By number rather than as a control picture, which few fonts for code have.
+    # Zs, Zl, Zp: spaces other than U+0020; Cf: directions and joiners; Cc, Cs, Co, Cn: no glyph.
+    if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
+        return f"‹U+{code:04X}›"
+    return character
+
+
+def numbered_words(
+    words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
+) -> tuple[int | None, ...]:
+    """Number words from 0 through all texts.
+
+    Parameters
+    ----------
+    words : sequence of (int or None)
+        One a token; neighbours of one text with the same number make a word.
+    special : sequence of bool
+        Which tokens are special: they are no part of a word.
+    sequence : sequence of (int or None)
+        The text that each token belongs to.
+
+    Returns
+    -------
+    tuple of (int or None)
+
+    Raises
+    ------
+    ValueError
+        If the sequences have different lengths.
+
+    Examples
+    --------
+    >>> numbered_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
+    (0, 0, None, 1)
+    """
+    if not len(words) == len(special) == len(sequence):
+        raise ValueError(
+            f"words has {len(words)} entries but there are {len(special)} tokens; give one a "
+            "token, None where it is no part of a word"
+        )
+    numbers: list[int | None] = []
+    count = 0
+    before: tuple[int, int | None] | None = None
+    for word, is_special, text in zip(words, special, sequence, strict=True):
+        here = None if is_special or word is None else (int(word), text)
+        count += here is not None and here != before
+        numbers.append(None if here is None else count - 1)
+        before = here
+    return tuple(numbers)
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """The tokens of one side of a stack, in order.
+
+    Attributes
+    ----------
+    text : tuple of str
+        What is shown for each token, already visible (see `visible`).
+    special : tuple of bool
+        Whether the tokenizer added the token or counts it as special.
+    sequence : tuple of (int or None)
+        0 for the first text of a pair (and for a text that is no pair), 1 for the second, None
+        for tokens that belong to neither.
+    ids : tuple of int, or None
+        Vocabulary ids, where they are known.
+    words : tuple of (int or None), or None
+        The number of the word that each token is a part of, None for special tokens; None as a
+        whole where it is not known. Neighbours with the same number make a word. They are the
+        tokenizer's own words: most cut punctuation off, and many cut "didn't" into ``didn`` and
+        ``'t``.
+    grids : tuple of PatchGrid
+        The runs of tokens that are patches of images, in order, each inside the tokens.
+    predictions : tuple of Prediction
+        The tokens that the model produced, in order, with the queries that predicted them.
+
+    Examples
+    --------
+    >>> tokens = Tokens.of(["The", " cat"])
+    >>> len(tokens), tokens[1], list(tokens)
+    (2, '·cat', ['The', '·cat'])
+    """
+
+    text: tuple[str, ...]
+    special: tuple[bool, ...]
+    sequence: tuple[int | None, ...]
+    ids: tuple[int, ...] | None = None
+    words: tuple[int | None, ...] | None = None
+    grids: tuple[PatchGrid, ...] = ()
+    predictions: tuple[Prediction, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse columns of different lengths, and places outside of the tokens."""
+        for name, column in (
+            ("special", self.special),
+            ("sequence", self.sequence),
+            ("ids", self.ids),
+            ("words", self.words),
+        ):
+            if column is not None and len(column) != len(self.text):
+                raise ValueError(
+                    f"{name} has {len(column)} entries but text has {len(self.text)} tokens; "
+                    "they must be equally long"
+                )
+        end = 0
+        for grid in self.grids:
+            if grid.start < end or grid.stop > len(self.text):
+                raise ValueError(
+                    f"grids must follow each other inside the {len(self.text)} tokens; got {grid}"
+                )
+            end = grid.stop
+        for each in self.predictions:
+            if max(each.query, each.row or 0) >= len(self.text):
+                raise ValueError(
+                    f"predictions must lie inside the {len(self.text)} tokens; got query "
+                    f"{each.query} and row {each.row}"
+                )
+
+    @classmethod
+    def of(
+        cls,
+        text: Sequence[str],
+        *,
+        special: Sequence[bool] | None = None,
+        sequence: Sequence[int | None] | None = None,
+        ids: Sequence[int] | None = None,
+        words: Sequence[int | None] | None = None,
+        grids: Sequence[PatchGrid] = (),
+    ) -> Tokens:
+        """Make tokens from plain strings.
+
+        Parameters
+        ----------
+        text : sequence of str
+            One string a token; made visible.
+        special : sequence of bool, optional
+            Which tokens are special; none by default.
+        sequence : sequence of (int or None), optional
+            The text of a pair that each token belongs to; 0 by default, None for special tokens.
+        ids : sequence of int, optional
+            Vocabulary ids.
+        words : sequence of (int or None), optional
+            The word that each token is a part of, as the ``word_ids()`` of a fast tokenizer's
+            output gives it; neighbours with the same number make a word. Numbered anew, so that
+            the two texts of a pair share no number.
+        grids : sequence of PatchGrid
+            The runs of tokens that are patches of images.
+
+        Returns
+        -------
+        Tokens
+
+        Raises
+        ------
+        TypeError
+            If `text` is a single string or holds anything but strings.
+        ValueError
+            If the sequences have different lengths.
+
+        Examples
+        --------
+        >>> Tokens.of(["un", "do", " it"], words=[0, 0, 1]).words
+        (0, 0, 1)
+        """
+        if isinstance(text, str):
+            raise TypeError(
+                "tokens must be a sequence of strings, one a token; "
+                f"got one string ({text[:40]!r}). Split it, for example with tokenizer.tokenize"
+            )
+        strings = list(text)
+        for position, token in enumerate(strings):
+            if not isinstance(token, str):
+                raise TypeError(
+                    f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
+                )
+        flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
+        if sequence is None:
+            sequence = [None if flag else 0 for flag in flags]
+        # Plain numbers, which JSON can hold, also where an array was given.
+        texts = tuple(None if number is None else int(number) for number in sequence)
+        return cls(
+            text=tuple(visible(token) for token in strings),
+            special=flags,
+            sequence=texts,
+            ids=None if ids is None else tuple(int(identifier) for identifier in ids),
+            words=None if words is None else numbered_words(words, flags, texts),
+            grids=tuple(grids),
+        )
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.text)
+
+    def __getitem__(self, position: int) -> str:
+        return self.text[position]
+
+    def __repr__(self) -> str:
+        shown = " ".join(self.text[:12]) + (" …" if len(self) > 12 else "")
+        return f"<{len(self)} tokens: {shown}>"

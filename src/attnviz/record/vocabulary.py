@@ -1,0 +1,188 @@
+"""Display text from vocabulary entries.
+
+A vocabulary writes a token in its own alphabet: byte-level BPE writes bytes as other characters,
+sentencepiece writes a space as ``▁`` and rare characters as bytes, WordPiece marks the inside of a
+word with ``##``. The bytes are put together again over the whole text, so that a character that was
+split over several tokens is shown as that character, with the part that each token holds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import cache
+from itertools import pairwise
+from typing import Literal
+
+from attnviz.record.tokens import visible
+
+__all__ = ["METASPACE", "Alphabet", "alphabet_of_entries", "display_text"]
+
+Alphabet = Literal["bytes", "metaspace", "plain"]
+_BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
+METASPACE = "▁"
+_WORD_END = "</w>"
+
+
+def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
+    """Guess how a vocabulary writes its entries, from the signs that begin them.
+
+    Parameters
+    ----------
+    entries : sequence of (str or None)
+        Entries of one vocabulary.
+
+    Returns
+    -------
+    {"bytes", "metaspace", "plain"}
+        ``"plain"`` where nothing speaks for another alphabet.
+
+    Examples
+    --------
+    >>> alphabet_of_entries(["The", "Ġcat"]), alphabet_of_entries(["▁The", "▁cat"])
+    ('bytes', 'metaspace')
+    """
+    known = [entry for entry in entries if entry]
+    if any(entry.startswith(METASPACE) for entry in known):
+        return "metaspace"
+    if any(entry[0] in "ĠĊ" for entry in known):
+        return "bytes"
+    return "plain"
+
+
+@cache
+def _byte_of() -> dict[str, int]:
+    """Map the characters of byte-level BPE to bytes (Radford et al. 2019, GPT-2's encoder.py).
+
+    Printable bytes stand for themselves; the others, in order, for the characters from U+0100 on.
+    """
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    table = {chr(byte): byte for byte in printable}
+    hidden = (byte for byte in range(0x100) if byte not in printable)
+    table.update({chr(0x100 + place): byte for place, byte in enumerate(hidden)})
+    return table
+
+
+def display_text(
+    entries: Sequence[str | None],
+    *,
+    alphabet: Alphabet = "plain",
+    literal: Sequence[bool] | None = None,
+) -> list[str]:
+    """Turn vocabulary entries into display texts.
+
+    Parameters
+    ----------
+    entries : sequence of (str or None)
+        A token's entry in its vocabulary, in the order of the text.
+    alphabet : {"bytes", "metaspace", "plain"}
+        How the vocabulary writes its entries.
+    literal : sequence of bool, optional
+        Entries that are written as they are (added tokens).
+
+    Returns
+    -------
+    list of str
+        Visible text; a character that several tokens share is shown in each, with its part.
+
+    Examples
+    --------
+    >>> display_text(["Ġcaf", "Ã", "©"], alphabet="bytes")
+    ['·caf', 'é 1/2', 'é 2/2']
+    >>> display_text(["▁the", "re"], alphabet="metaspace")
+    ['·the', 're']
+    """
+    shown: list[str] = [""] * len(entries)
+    run: list[tuple[int, bytes]] = []
+    for place, entry in enumerate(entries):
+        written = literal is not None and literal[place]
+        content = None if written else _content(entry or "", alphabet)
+        if content is not None:
+            run.append((place, content))
+            continue
+        _show(run, shown)
+        run = []
+        text = entry or ""
+        if text.endswith(_WORD_END) and text != _WORD_END:
+            text = text.removesuffix(_WORD_END) + " "
+        shown[place] = visible(text)
+    _show(run, shown)
+    return shown
+
+
+def _content(entry: str, alphabet: Alphabet) -> bytes | None:
+    """Bytes of the text that an entry stands for; None where it is text already."""
+    if alphabet == "bytes":
+        table = _byte_of()
+        ending = " " if entry.endswith(_WORD_END) else ""
+        characters = entry.removesuffix(_WORD_END)
+        if characters and all(character in table for character in characters):
+            return bytes(table[character] for character in characters) + ending.encode()
+    elif alphabet == "metaspace":
+        byte = _BYTE_TOKEN.fullmatch(entry)
+        if byte is not None:
+            return bytes([int(byte[1], 16)])
+        if entry:
+            return entry.replace(METASPACE, " ").encode("utf-8", "surrogatepass")
+    return None
+
+
+def _show(run: Sequence[tuple[int, bytes]], shown: list[str]) -> None:
+    """Decode neighbouring tokens together and give each its characters, whole or in part."""
+    data = b"".join(content for _, content in run)
+    starts = [0]
+    for _, content in run:
+        starts.append(starts[-1] + len(content))
+    pieces = _characters(data)
+    first = 0
+    for (place, _), (start, stop) in zip(run, pairwise(starts), strict=True):
+        while first < len(pieces) and pieces[first][1] <= start:
+            first += 1
+        parts: list[str] = []
+        whole = ""
+        index = first
+        while index < len(pieces) and pieces[index][0] < stop:
+            begin, end, glyph = pieces[index]
+            if begin >= start and end <= stop:
+                # Made visible together: a joiner belongs to the glyphs around it.
+                whole += glyph
+            else:
+                part = f"{visible(glyph)}{_part(begin, end, start, starts)}"
+                parts += [visible(whole), part] if whole else [part]
+                whole = ""
+            index += 1
+        if whole or not parts:
+            parts.append(visible(whole))
+        shown[place] = "".join(parts).strip(" ")
+
+
+def _part(begin: int, end: int, start: int, starts: Sequence[int]) -> str:
+    """Say which part of a character a token holds, such as `` 1/2 ``."""
+    # Tokens that begin within the character, and the one that holds its first byte.
+    within = [place for place in starts[:-1] if begin < place < end]
+    number = 1 + sum(place <= start for place in within)
+    return f" {number}/{len(within) + 1} "
+
+
+def _characters(data: bytes) -> list[tuple[int, int, str]]:
+    """Split bytes into characters with their places; a byte of none is shown by its number."""
+    pieces: list[tuple[int, int, str]] = []
+    place = 0
+    while place < len(data):
+        length = _length(data[place])
+        try:
+            glyph = data[place : place + length].decode()
+        except UnicodeDecodeError:
+            length, glyph = 1, f"‹0x{data[place]:02X}›"
+        pieces.append((place, place + length, glyph))
+        place += length
+    return pieces
+
+
+def _length(first: int) -> int:
+    """Length of a UTF-8 character by its first byte (RFC 3629, section 3)."""
+    if first >= 0xF0:
+        return 4
+    if first >= 0xE0:
+        return 3
+    return 2 if first >= 0xC0 else 1

@@ -1,0 +1,1 @@
+"""Answers what a live view asks, in small binary replies."""

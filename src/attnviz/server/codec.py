@@ -1,0 +1,221 @@
+"""How weights travel to the browser: bytes and a header that says how to read them.
+
+``js/src/client/codec.ts`` is the other side; ``tests/fixtures/codec.json`` is read by both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = [
+    "TOP_CODE",
+    "Encoded",
+    "Encoding",
+    "Precision",
+    "check_weights",
+    "decode",
+    "encode",
+    "not_finite",
+    "pool_max",
+]
+
+Precision = Literal["uint8", "float32"]
+Encoding = Literal["uint8-sqrt", "float32"]
+
+#: The code of the largest weight that can occur.
+TOP_CODE = 255
+# Weights may exceed the maximum by what is rounded off in a softmax, or in bfloat16.
+_ROUNDING = 1.005
+# The square root spends the codes where most weights are: near zero. A weight is off by most
+# between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
+UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """Encoded weights.
+
+    Attributes
+    ----------
+    shape : tuple of int
+        (heads, rows, columns).
+    encoding : {"uint8-sqrt", "float32"}
+        ``"uint8-sqrt"``: one byte a weight, ``round(255 sqrt(weight / maximum))``.
+        ``"float32"``: four bytes a weight, little endian.
+    maximum : float
+        The weight of the highest code; 1 for normalised weights.
+    error : float
+        Largest absolute error of a weight.
+    data : bytes
+        Row by row.
+    """
+
+    shape: tuple[int, int, int]
+    encoding: Encoding
+    maximum: float
+    error: float
+    data: bytes
+
+    def header(self) -> dict[str, Any]:
+        """Everything but the bytes, fit for JSON."""
+        return {
+            "shape": list(self.shape),
+            "encoding": self.encoding,
+            "maximum": self.maximum,
+            "error": self.error,
+        }
+
+
+def not_finite(of: str, which: str) -> ValueError:
+    """The error of weights that are no numbers.
+
+    Parameters
+    ----------
+    of : str
+        What they are the weights of.
+    which : str
+        The first that was found.
+
+    Returns
+    -------
+    ValueError
+    """
+    return ValueError(
+        f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
+        "or the record was changed. Run the model in float32, or leave the layer out with "
+        "include_layers=[...]"
+    )
+
+
+def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str) -> None:
+    """Refuse weights that would be drawn wrongly.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns).
+    maximum : float, default 1.0
+        The largest weight that can occur.
+    of : str
+        What they are the weights of, for errors.
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite, negative or larger than `maximum`, but for rounding.
+
+    Examples
+    --------
+    >>> check_weights(np.array([[[-1.0]]], np.float32), of="these")
+    Traceback (most recent call last):
+    ValueError: these: some weights are negative; attention weights never are
+    """
+    if not np.isfinite(weights).all():
+        head = int(np.argwhere(~np.isfinite(weights))[0][0])
+        raise not_finite(of, f"the first in head {head} of those asked for")
+    if (weights < 0).any():
+        raise ValueError(f"{of}: some weights are negative; attention weights never are")
+    if weights.size and weights.max() > maximum * _ROUNDING:
+        raise ValueError(
+            f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
+            "occur; make the stack with normalized=False where that is meant"
+        )
+
+
+def encode(
+    weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0, *, of: str = "weights"
+) -> Encoded:
+    r"""Encode weights.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns), not negative and at most `maximum`, but for rounding.
+    precision : {"uint8", "float32"}
+        One byte a weight, or exact.
+    maximum : float, default 1.0
+        The largest weight that can occur.
+    of : str
+        What they are the weights of, for errors.
+
+    Returns
+    -------
+    Encoded
+
+    Raises
+    ------
+    ValueError
+        If a weight is NaN, infinite, negative or larger than `maximum`, or `precision` is unknown.
+
+    Examples
+    --------
+    >>> encode(np.array([[[0.0, 0.25, 1.0]]], np.float32), "uint8").data
+    b'\x00\x80\xff'
+    """
+    shape = weights.shape
+    check_weights(weights, maximum, of=of)
+    if precision == "float32":
+        data = np.ascontiguousarray(weights, dtype="<f4").tobytes()
+        return Encoded(shape, "float32", maximum, 0.0, data)
+    if precision == "uint8":
+        shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
+        codes = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
+        return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())
+    raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
+
+
+def decode(encoded: Encoded) -> NDArray[np.float32]:
+    """Decode weights.
+
+    Parameters
+    ----------
+    encoded : Encoded
+        What `encode` gave.
+
+    Returns
+    -------
+    ndarray
+        float32, (heads, rows, columns).
+
+    Raises
+    ------
+    ValueError
+        If the bytes are too few or too many for the shape, or the encoding is unknown.
+    """
+    if encoded.encoding == "float32":
+        values = np.frombuffer(encoded.data, "<f4").astype(np.float32)
+    elif encoded.encoding == "uint8-sqrt":
+        codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
+        values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)
+    else:
+        raise ValueError(f"encoding {encoded.encoding!r} is unknown")
+    return values.reshape(encoded.shape)
+
+
+def pool_max(weights: NDArray[np.float32], size: int) -> NDArray[np.float32]:
+    """Shrink maps by the maximum, so that a single bright cell does not vanish.
+
+    Parameters
+    ----------
+    weights : ndarray
+        float32, (heads, rows, columns).
+    size : int
+        Largest number of rows and of columns wanted, at least 1.
+
+    Returns
+    -------
+    ndarray
+        float32, (heads, min(rows, size), min(columns, size)). Cell a of r covers the rows from
+        ``a * rows // r`` to before ``(a + 1) * rows // r``; columns likewise.
+    """
+    # Along the rows first, as they lie in memory.
+    for axis in (2, 1):
+        count = weights.shape[axis]
+        cells = min(count, size)
+        starts = np.arange(cells) * count // cells
+        weights = np.maximum.reduceat(weights, starts, axis=axis)
+    return weights

@@ -1,0 +1,94 @@
+"""The kernel's end of the request channel: a widget's custom messages in, replies out.
+
+``js/src/client/kernel.ts`` is the other end and decides how long to wait and how much to ask at
+once.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from attnviz.server.server import Reply
+
+__all__ = ["KernelChannel", "Server"]
+
+_logger = logging.getLogger(__name__)
+
+# Cancelled ids that may still arrive; a browser has far fewer requests under way.
+_CANCELLED_KEPT = 256
+
+
+class Server(Protocol):
+    """Whatever has answers: of one record, or of several."""
+
+    def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Answer one request."""
+        ...
+
+
+class KernelChannel:
+    """Answers requests, one at a time.
+
+    Parameters
+    ----------
+    server : Server
+        Has the answers.
+    send : callable
+        Sends a message (a dict) and its buffers (a list of bytes) to the browser.
+    """
+
+    def __init__(self, server: Server, send: Callable[[dict[str, Any], list[bytes]], None]) -> None:
+        self._server = server
+        self._send = send
+        self._cancelled: deque[str] = deque(maxlen=_CANCELLED_KEPT)
+        # JupyterLab may call from several threads (subshells); the server keeps state.
+        self._lock = threading.Lock()
+
+    def receive(self, message: Any) -> None:
+        """Take one message.
+
+        Parameters
+        ----------
+        message : dict
+            ``{"attnviz": "request", "id", "name", "arguments"}`` is answered with a reply or an
+            error; ``{"attnviz": "cancel", "id"}`` drops a request that has not begun. Anything
+            else belongs to somebody else.
+        """
+        if not isinstance(message, dict):
+            return
+        if message.get("attnviz") == "cancel":
+            self._cancelled.append(str(message.get("id")))
+        elif message.get("attnviz") == "request":
+            with self._lock:
+                self._answer(message)
+
+    def _answer(self, message: dict[str, Any]) -> None:
+        identifier = str(message.get("id"))
+        if identifier in self._cancelled:
+            return
+        try:
+            reply = self._server.reply(str(message.get("name")), message.get("arguments") or {})
+        # Nobody else would say that the reader's interrupt met a view and not a cell.
+        except KeyboardInterrupt:
+            said = "The kernel was interrupted; what had been computed before is kept."
+            self._send({"attnviz": "error", "id": identifier, "message": said}, [])
+            return
+        # Whatever went wrong, the view must hear of it.
+        except Exception as error:
+            _logger.debug("request %r failed", message.get("name"), exc_info=True)
+            self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
+            return
+        buffers = [] if reply.data is None else [reply.data]
+        self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
+
+
+def _reason(error: Exception) -> str:
+    # A KeyError reads as the repr of its message; a missing argument is a key and nothing more.
+    if isinstance(error, KeyError) and error.args:
+        key = str(error.args[0])
+        return key if " " in key else f"{key!r} is missing"
+    return str(error) or type(error).__name__

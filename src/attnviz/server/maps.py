@@ -1,0 +1,141 @@
+"""Small maps of whole heads, in which a bright cell does not vanish."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads, vectors_of_layer
+from attnviz.record.sampled import affords_maps, sampled_queries, weights_of_rows
+from attnviz.record.softmax import normalized, tiles
+from attnviz.record.stack import AttentionStack
+from attnviz.server.codec import Encoded, encode, pool_max
+from attnviz.server.limits import MAX_REPLY_BYTES
+
+__all__ = ["encoded_maps", "pooled_where_it_lies"]
+
+
+def encoded_maps(
+    stack: AttentionStack,
+    layer: int,
+    size: int,
+    *,
+    heads: Sequence[int] | None = None,
+    rows: slice | None = None,
+    columns: slice | None = None,
+) -> tuple[Encoded, int | None]:
+    """Heads' maps, pooled by the maximum.
+
+    Of a part whose every weight would keep somebody waiting (see `affords_maps`) each row of a map
+    is one query, taken from its share of the text.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    size : int
+        Largest number of rows and columns of a map, at least 1.
+    heads : sequence of int, optional
+        Heads wanted; all that were kept when left out.
+    rows, columns : slice, optional
+        Queries and keys wanted, start and stop given; all when left out.
+
+    Returns
+    -------
+    maps : Encoded
+        ``"uint8-sqrt"``, (heads, rows, columns).
+    sampled : int or None
+        How many queries stand for all; None where all were gone through.
+
+    Raises
+    ------
+    ValueError
+        If no head is wanted, `size` is not positive or the maps are too large for a reply.
+    """
+    if size < 1:
+        raise ValueError(f"size={size} must be at least 1")
+    if heads is None:
+        heads = stack.kept_heads(layer)
+    if not heads:
+        raise ValueError("heads is empty; ask for the maps of at least one")
+    rows = rows or slice(0, len(stack.query_tokens))
+    columns = columns or slice(0, len(stack.key_tokens))
+    cells = len(heads)
+    for side in (rows, columns):
+        cells *= min(side.stop - side.start, size)
+    if cells > MAX_REPLY_BYTES:
+        # Before minutes of computing.
+        raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
+    pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
+    queries = None
+    if not affords_maps([stack.attention(layer)], pairs):
+        queries = rows.start + sampled_queries(rows.stop - rows.start, size)
+    attention = stack.attention(layer)
+    vectors = vectors_of_layer(attention)
+    maps = []
+    for head in heads:
+        if queries is not None:
+            weights = weights_of_rows(attention, head, queries)[0][:, columns]
+        elif vectors is not None and vectors.queries.is_cuda:
+            place = attention.place(head) if isinstance(attention, KeptHeads) else head
+            weights = pooled_where_it_lies(vectors, place, rows, columns, size)
+        else:
+            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+        maps.append(pool_max(weights[None], size))
+    of = f"stack {stack.name!r}, layer {layer}"
+    encoded = encode(np.concatenate(maps), "uint8", stack.maximum, of=of)
+    return encoded, None if queries is None else len(queries)
+
+
+def pooled_where_it_lies(
+    vectors: QueryKeyAttention, place: int, rows: slice, columns: slice, size: int
+) -> NDArray[np.float32]:
+    """A head's map, pooled by the maximum on the device where its queries and keys lie.
+
+    Nothing but the map leaves the device, and no more than one of its rows is there at once: the
+    weights of 32,768 queries and keys are four gigabytes.
+
+    Parameters
+    ----------
+    vectors : QueryKeyAttention
+        The layer's queries and keys.
+    place : int
+        Which of its heads.
+    rows, columns : slice
+        Queries and keys wanted, start and stop given.
+    size : int
+        Largest number of rows and columns of the map.
+
+    Returns
+    -------
+    ndarray
+        float32, the cells of `attnviz.server.codec.pool_max`.
+    """
+    tops, lefts = _edges(rows, size), _edges(columns, size)
+    found = torch.zeros(len(tops) - 1, len(lefts) - 1, device=vectors.queries.device)
+    with torch.no_grad():
+        for cell, (top, bottom) in enumerate(pairwise(tops)):
+            for part in tiles(slice(top, bottom), vectors.num_keys):
+                sums = vectors.log_sum_exp(place, part)
+                weights = normalized(vectors.logits(place, part, columns), sums).amax(dim=0)
+                pieces = [
+                    weights[left - columns.start : right - columns.start].amax()
+                    for left, right in pairwise(lefts)
+                ]
+                found[cell] = torch.maximum(found[cell], torch.stack(pieces))
+    pooled: NDArray[np.float32] = found.cpu().numpy()
+    return pooled
+
+
+def _edges(side: slice, size: int) -> list[int]:
+    """Where the cells of a map begin, and where the last of them ends."""
+    count = side.stop - side.start
+    cells = min(count, size)
+    return [side.start + cell * count // cells for cell in range(cells + 1)]

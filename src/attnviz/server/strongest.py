@@ -1,0 +1,261 @@
+"""The strongest keys of some queries anywhere in a text, and how their weight is spread over it.
+
+Both come from one pass over all keys. Of a long text a view shows a window; this says where the
+rest of the weight of its queries goes. ``js/src/client/requests/strongest.ts`` is the other side,
+and computes the same where whole rows are at hand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import not_finite
+from attnviz.server.row_sums import RowSums
+
+__all__ = ["Combine", "Strongest", "encoded_strongest", "strongest_keys"]
+
+Combine = Literal["separate", "mean", "max"]
+LeaveOut = Sequence[str | int]
+
+_PAIRS = ("all", "a-a", "a-b", "b-a", "b-b")
+# Entries of weights that are held at once, 32 MB in float32.
+_ENTRIES = 1 << 23
+
+
+@dataclass(frozen=True)
+class Strongest:
+    """Where the weight of some queries goes, for each matrix: a head, or several put together.
+
+    Attributes
+    ----------
+    keys : ndarray
+        int32, (matrices, rows, k): the strongest first; -1 where a query has no more.
+    weights : ndarray
+        float32, (matrices, rows, k): theirs, 0 where there is none.
+    sums : ndarray
+        float32, (matrices, rows, 3): of a row's whole weight, of the keys that are left out, and of
+        other keys that the pair of texts does not take.
+    spread : ndarray
+        float32, (matrices, bins): weight of all queries that the pair takes, to the keys from
+        ``bin_size * b`` on, without what is left out or not taken.
+    """
+
+    keys: NDArray[np.int32]
+    weights: NDArray[np.float32]
+    sums: NDArray[np.float32]
+    spread: NDArray[np.float32]
+
+
+def strongest_keys(
+    stack: AttentionStack,
+    *,
+    layer: int,
+    heads: Sequence[int],
+    rows: slice,
+    k: int,
+    bin_size: int,
+    combine: Combine = "separate",
+    leave_out: LeaveOut = (),
+    pair: str = "all",
+    row_sums: RowSums | None = None,
+) -> Strongest:
+    """Find the strongest keys of some queries, and sum their weight up along the text.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    heads : sequence of int
+        Heads wanted.
+    rows : slice
+        Queries, start and stop given.
+    k : int
+        Keys wanted for each query, at least 1.
+    bin_size : int
+        Keys that are summed up in one number, at least 1.
+    combine : {"separate", "mean", "max"}
+        A matrix for each head, or one for all.
+    leave_out : sequence of ("special", "first" or int)
+        Keys that are none of the strongest.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        Of a pair of texts, whose queries and keys are meant.
+    row_sums : RowSums, optional
+        Keeps what rows were divided by.
+
+    Returns
+    -------
+    Strongest
+
+    Raises
+    ------
+    IndexError
+        If the layer or a head does not exist.
+    ValueError
+        If an argument is none of its values, or a weight is NaN.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
+    >>> found = strongest_keys(
+    ...     record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1, bin_size=1
+    ... )
+    >>> found.keys.tolist(), found.weights.tolist(), found.spread.tolist()
+    ([[[0], [1]]], [[[1.0], [0.75]]], [[1.25, 0.75]])
+    """
+    for name, value in (("k", k), ("bin_size", bin_size)):
+        if value < 1:
+            raise ValueError(f"{name}={value} must be at least 1")
+    if not heads:
+        raise ValueError("heads is empty; ask for at least one")
+    if combine not in {"separate", "mean", "max"}:
+        raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
+    if pair not in _PAIRS:
+        raise ValueError(f"pair={pair!r} must be one of {', '.join(_PAIRS)}")
+    row_sums = row_sums or RowSums()
+    num_keys = len(stack.key_tokens)
+    groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
+    k, bin_size = min(k, num_keys), min(bin_size, num_keys)
+    shape = (len(groups), rows.stop - rows.start)
+    found = Strongest(
+        np.full((*shape, k), -1, np.int32),
+        np.zeros((*shape, k), np.float32),
+        np.zeros((*shape, 3), np.float32),
+        np.zeros((len(groups), -(-num_keys // bin_size)), np.float32),
+    )
+    out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
+    away = torch.from_numpy(~_of_text(stack.key_tokens, pair, 2)) & ~out
+    taken = torch.from_numpy(_of_text(stack.query_tokens, pair, 0)[rows])
+    step = max(1, _ENTRIES // num_keys)
+    for matrix, group in enumerate(groups):
+        for start in range(rows.start, rows.stop, step):
+            part = slice(start, min(start + step, rows.stop))
+            here = slice(part.start - rows.start, part.stop - rows.start)
+            weights = _together(
+                (row_sums.whole_rows(stack, layer=layer, head=head, rows=part) for head in group),
+                combine,
+            )
+            sums = torch.stack(
+                [weights.sum(dim=1), _sum_of(weights, out), _sum_of(weights, away)], dim=1
+            )
+            if not bool(sums.isfinite().all()):
+                query = part.start + int((~sums.isfinite()).any(dim=1).nonzero()[0])
+                raise not_finite(
+                    f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
+                )
+            weights[:, (out | away).to(weights.device)] = 0.0
+            strong, keys = _top(weights, k, bin_size)
+            found.keys[matrix, here] = keys.masked_fill(strong == 0, -1).cpu().numpy()
+            found.weights[matrix, here] = strong.cpu().numpy()
+            found.sums[matrix, here] = sums.cpu().numpy()
+            columns = weights[taken[here].to(weights.device)].sum(dim=0)
+            found.spread[matrix] += _binned(columns[None], bin_size).sum(dim=2)[0].cpu().numpy()
+    return found
+
+
+def encoded_strongest(
+    stack: AttentionStack, *, largest: int, **wanted: Any
+) -> tuple[dict[str, Any], bytes]:
+    """The same for a reply.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    largest : int
+        Bytes that may be sent at once.
+    **wanted
+        Arguments of `strongest_keys`.
+
+    Returns
+    -------
+    header : dict
+        ``shape``: matrices, rows, k, bins.
+    data : bytes
+        ``keys``, ``weights``, ``sums``, ``spread``, one after the other, little endian.
+
+    Raises
+    ------
+    ValueError
+        If the answer would be larger than `largest`.
+    """
+    found = strongest_keys(stack, **wanted)
+    parts = (found.keys, found.weights, found.sums, found.spread)
+    size = sum(part.nbytes for part in parts)
+    if size > largest:
+        raise ValueError(
+            f"the strongest keys are {size} bytes; {largest} are sent at once, so ask for fewer "
+            "rows or keys, or for larger bins"
+        )
+    data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
+    return {"shape": [*found.keys.shape, found.spread.shape[1]]}, data
+
+
+def _together(rows: Iterator[torch.Tensor], combine: Combine) -> torch.Tensor:
+    """Rows of one head, or of the mean or the maximum over several; no more than two are held."""
+    weights, count = next(rows), 1
+    for more in rows:
+        weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
+        count += 1
+    return weights / count if combine == "mean" else weights
+
+
+def _sum_of(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+    if not bool(columns.any()):
+        return torch.zeros(len(weights), device=weights.device)
+    return weights[:, columns.to(weights.device)].sum(dim=1)
+
+
+def _binned(weights: torch.Tensor, bin_size: int) -> torch.Tensor:
+    """(rows, keys) as (rows, bins, bin_size), filled up with zeros."""
+    short = -weights.shape[1] % bin_size
+    if short:
+        weights = torch.nn.functional.pad(weights, (0, short))
+    return weights.view(len(weights), -1, bin_size)
+
+
+def _top(weights: torch.Tensor, k: int, bin_size: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k largest weights of every row and their keys.
+
+    They lie in the k bins with the largest maxima: all but these are looked at once only.
+    """
+    bins = _binned(weights, bin_size)
+    best = bins.amax(dim=2).topk(min(k, bins.shape[1]), dim=1).indices
+    inside = bins.gather(1, best[:, :, None].expand(-1, -1, bin_size)).flatten(1)
+    strong, places = inside.topk(k, dim=1)
+    keys = best.gather(1, places // bin_size) * bin_size + places % bin_size
+    return strong, keys
+
+
+def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
+    flags = np.zeros(len(keys), np.bool_)
+    for each in leave_out:
+        if each == "special":
+            flags |= np.array(keys.special, np.bool_)
+        elif each == "first":
+            flags[:1] = True
+        elif isinstance(each, int) and 0 <= each < len(keys):
+            flags[each] = True
+        else:
+            raise ValueError(
+                f'leave_out={each!r} must be "special", "first" or a key from 0 to {len(keys) - 1}'
+            )
+    return flags
+
+
+def _of_text(tokens: Tokens, pair: str, side: int) -> NDArray[np.bool_]:
+    """Which tokens are of the text that one side of the pair names; all for "all"."""
+    if pair == "all":
+        return np.ones(len(tokens), np.bool_)
+    wanted = "ab".index(pair[side])
+    return np.array([sequence == wanted for sequence in tokens.sequence], np.bool_)

@@ -1,0 +1,220 @@
+"""Squares of a matrix of weights, at the detail that a view can show.
+
+``js/src/client/page/tiles.ts`` cuts the same tiles from the weights that an exported page carries.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.merged import MergedWeights
+from attnviz.record.softmax import tiles
+from attnviz.record.stack import AttentionStack
+from attnviz.server.codec import Encoded, Precision, encode
+from attnviz.server.pyramid import Budget, Pyramids, is_large
+
+__all__ = ["TILE", "Pooled", "answered_tile", "encoded_tile"]
+
+# Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
+TILE = 256
+# Above this no matrix that fits into a machine has anything to pool.
+_MAX_LEVEL = 24
+# Pairs of words that a tile is made from at most: a quarter of a minute, in which the kernel does
+# nothing else.
+_MOST_PAIRS_OF_WORDS = 1 << 32
+
+Pooled = Literal["mean", "max"]
+
+
+def encoded_tile(
+    stack: AttentionStack,
+    *,
+    layer: int,
+    heads: Sequence[int],
+    level: int,
+    place: tuple[int, int],
+    pooled: Pooled,
+    precision: Precision,
+) -> Encoded:
+    """One tile of a head's matrix, or of the mean of several heads.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+    heads : sequence of int
+        Heads whose mean is wanted.
+    level : int
+        A cell stands for ``2**level`` by ``2**level`` weights.
+    place : tuple of int
+        Row and column of the tile, which begins at query ``row * TILE * 2**level`` and key
+        ``column * TILE * 2**level``.
+    pooled : {"mean", "max"}
+        What a cell shows of its weights.
+    precision : {"uint8", "float32"}
+        How the cells are written.
+
+    Returns
+    -------
+    Encoded
+        (1, rows, columns), at most ``TILE`` each.
+
+    Raises
+    ------
+    IndexError
+        If a head or layer does not exist.
+    ValueError
+        If the tile lies outside the matrix, an argument is none of its values, or a weight is NaN.
+    """
+    rows, columns = _checked(stack, heads, level, place, pooled)
+    cell = 2**level
+    starts = np.arange(0, columns.stop - columns.start, cell)
+    cells = np.zeros((-(-(rows.stop - rows.start) // cell), len(starts)))
+    # A row of cells of a long text spans many queries, which are not all held at once.
+    for part in tiles(rows, len(stack.key_tokens)):
+        weights = np.mean(
+            [stack.weights(layer=layer, head=head, rows=part, columns=columns) for head in heads],
+            axis=0,
+            dtype=np.float64,
+        )
+        row = (np.arange(part.start, part.stop) - rows.start) // cell
+        firsts = np.flatnonzero(np.diff(row, prepend=-1))
+        touched = row[firsts]
+        pool = np.maximum if pooled == "max" else np.add
+        pieces = pool.reduceat(pool.reduceat(weights, firsts, axis=0), starts, axis=1)
+        cells[touched] = pool(cells[touched], pieces)
+    if pooled == "mean":
+        cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
+    of = f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
+    return encode(cells.astype(np.float32)[None], precision, stack.maximum, of=of)
+
+
+def answered_tile(
+    stack: AttentionStack,
+    pyramids: Pyramids,
+    *,
+    layer: int,
+    heads: Sequence[int],
+    level: int,
+    place: tuple[int, int],
+    pooled: Pooled,
+    precision: Precision,
+    exact: bool = True,
+    budget: Budget | None = None,
+) -> tuple[dict[str, Any], bytes]:
+    """One tile as a reply, which of a large matrix may be an estimate.
+
+    Parameters
+    ----------
+    stack, layer, heads, level, place, pooled, precision
+        As for `encoded_tile`.
+    pyramids : Pyramids
+        What is known of large matrices.
+    exact : bool, default True
+        False where an estimate is all that is wanted of a large matrix.
+    budget : Budget, optional
+        How long to compute for a large matrix; a moment when left out.
+
+    Returns
+    -------
+    header : dict
+        How to read the cells. Of a large matrix also ``progress``, the share of the work that is
+        done (1 where all cells are exact), ``queries``, how many queries the cells are made from
+        and how many they stand for, ``pairs``, how many pairs of query and key all of the work
+        takes, and ``waiting``, whether asking again gives more.
+    data : bytes
+        The cells. Those of large matrices are written relative to the largest among them: means
+        over a long text are far below the largest weight that there can be.
+
+    Raises
+    ------
+    IndexError, ValueError
+        As for `encoded_tile`; also if words are too many for one reply.
+    MemoryError
+        If there is too little memory.
+    """
+    if not heads or not is_large(stack, layer, heads):
+        _refuse_minutes(stack, layer, heads, level, place[0])
+        tile = encoded_tile(
+            stack,
+            layer=layer,
+            heads=heads,
+            level=level,
+            place=place,
+            pooled=pooled,
+            precision=precision,
+        )
+        return tile.header(), tile.data
+    rows, columns = _checked(stack, heads, level, place, pooled)
+    found = pyramids.tile(
+        stack,
+        layer=layer,
+        heads=heads,
+        level=level,
+        rows=rows,
+        columns=columns,
+        pooled=pooled,
+        exact=exact,
+        budget=budget,
+    )
+    tile = encode(found.cells[None], precision, float(found.cells.max()))
+    header = tile.header() | {
+        "progress": found.progress,
+        "queries": list(found.queries),
+        "pairs": found.pairs,
+        "waiting": found.waiting,
+    }
+    return header, tile.data
+
+
+def _checked(
+    stack: AttentionStack, heads: Sequence[int], level: int, place: tuple[int, int], pooled: str
+) -> tuple[slice, slice]:
+    """Queries and keys of a tile that makes sense."""
+    if not heads:
+        raise ValueError("heads is empty; a tile shows at least one head")
+    if len(set(heads)) < len(heads):
+        raise ValueError(f"heads={list(heads)} names one twice; a mean counts each once")
+    if pooled not in {"mean", "max"}:
+        raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
+    if not 0 <= level <= _MAX_LEVEL:
+        raise ValueError(f"level={level} must lie between 0 and {_MAX_LEVEL}")
+    return (
+        _span("row", place[0], level, len(stack.query_tokens)),
+        _span("column", place[1], level, len(stack.key_tokens)),
+    )
+
+
+def _refuse_minutes(
+    stack: AttentionStack, layer: int, heads: Sequence[int], level: int, row: int
+) -> None:
+    """Words have no queries and keys of their own, to be gone through step by step."""
+    if not isinstance(stack.attention(layer), MergedWeights):
+        return
+    span = TILE << max(0, min(level, _MAX_LEVEL))
+    queries = max(0, min(len(stack.query_tokens) - row * span, span))
+    if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
+        raise ValueError(
+            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would keep the kernel busy "
+            "for minutes: choose a smaller part with query_window=(start, stop), fewer heads, or "
+            "show the tokens that words are made of (without words=True, merge_words())"
+        )
+
+
+def _sizes(span: slice, cell: int) -> NDArray[np.int64]:
+    """How many queries or keys each cell of a span stands for."""
+    count = span.stop - span.start
+    return np.diff(np.append(np.arange(0, count, cell), count))
+
+
+def _span(name: str, place: int, level: int, count: int) -> slice:
+    span = TILE * 2**level
+    if not 0 <= place * span < count:
+        raise ValueError(f"{name}={place}: at level {level} there are {-(-count // span)} tiles")
+    return slice(place * span, min((place + 1) * span, count))

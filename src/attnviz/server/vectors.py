@@ -1,0 +1,158 @@
+"""What goes into one row of attention: a query, the keys, and everything up to the softmax.
+
+``js/src/client/requests/vectors.ts`` is the other side; an exported page computes the same answer
+in ``js/src/client/attention.ts``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads, vectors_of_layer
+from attnviz.record.stack import AttentionStack
+
+__all__ = ["STRONGEST", "encoded_vectors", "vectors_of"]
+
+#: Keys of the whole row that an answer names, wherever the keys asked for lie.
+STRONGEST = 5
+
+_FLOAT_BYTES = 4
+
+
+def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
+    """The queries and keys of a layer's heads that were kept.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer : int
+        The model's number of the layer.
+
+    Returns
+    -------
+    QueryKeyAttention
+
+    Raises
+    ------
+    IndexError
+        If the stack has no such layer.
+    ValueError
+        If only the layer's weights are known.
+    """
+    attention = vectors_of_layer(stack.attention(layer))
+    if attention is None:
+        raise ValueError(
+            f"queries and keys of stack {stack.name!r}, layer {layer}, are not known: the record "
+            "was made from weights, or its tokens are merged into words"
+        )
+    return attention
+
+
+def encoded_vectors(
+    stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
+) -> tuple[dict[str, Any], bytes]:
+    """A query, some keys, and how the query's weights come from them.
+
+    Parameters
+    ----------
+    stack : AttentionStack
+        The stack.
+    layer, head : int
+        Which head, the layer by the model's number.
+    token : int
+        The query.
+    keys : slice
+        Keys wanted, start and stop given.
+    largest : int
+        Bytes that may be sent at once.
+
+    Returns
+    -------
+    header : dict
+        Fit for JSON. ``parts`` lists name and shape of what the buffer holds, in order: ``query``
+        (head_dim,), ``keys`` (keys, head_dim), ``bias`` (keys,), ``allowed`` (keys,) of 0 and 1,
+        ``logits`` (keys,), minus infinity where not allowed, and ``weights`` (keys,). Beside them
+        what the whole row shares: ``scale``, ``softcap``, ``has_bias``, the ``sink``'s logit and
+        weight, ``log_sum_exp`` (of all logits and the sink; None where no key is allowed),
+        ``num_allowed``, the ``strongest`` keys with their weights, and ``weight_in_range``, which
+        the keys asked for have together.
+    data : bytes
+        float32, little endian.
+
+    Raises
+    ------
+    IndexError
+        If the layer, head or token does not exist.
+    ValueError
+        If only weights are known, or the answer would be larger than `largest`.
+    """
+    attention, whole_layer = vectors_of(stack, layer), stack.attention(layer)
+    for name, given, count in (
+        ("head", head, whole_layer.num_heads),
+        ("token", token, attention.num_queries),
+    ):
+        if not 0 <= given < count:
+            raise IndexError(f"{name}={given}: stack {stack.name!r} has {name}s 0 to {count - 1}")
+    num_key_heads, place = attention.keys.shape[0], head
+    if isinstance(whole_layer, KeptHeads):
+        num_key_heads, place = whole_layer.num_key_heads or 1, whole_layer.place(head)
+    count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
+    size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
+    if size > largest:
+        raise ValueError(
+            f"vectors of {count} keys are {size} bytes; {largest} are sent at once, so ask for "
+            "fewer keys"
+        )
+    row = slice(token, token + 1)
+    with torch.no_grad():
+        logits = attention.logits(place, row)[0].cpu()
+        bias = torch.zeros(attention.num_keys)
+        if attention.bias is not None:
+            bias = attention.bias.added(place, row, slice(0, attention.num_keys))[0].cpu().float()
+        whole = slice(0, attention.num_keys)
+        parts: dict[str, NDArray[Any]] = {
+            "query": attention.queries[place, token].float().cpu().numpy(),
+            "keys": attention.keys[attention.key_head(place), keys].float().cpu().numpy(),
+            "bias": bias[keys].numpy(),
+            "allowed": attention.allowed(place, row, keys)[0].astype(np.float32),
+            "logits": logits[keys].numpy(),
+        }
+        sink = None if attention.sinks is None else float(attention.sinks[place].float())
+        total = logits.double()
+        if sink is not None:
+            total = torch.cat([total, torch.tensor([sink], dtype=torch.float64)])
+        log_sum_exp = float(torch.logsumexp(total, 0))
+    weights = attention.weights(place, row, whole)[0]
+    parts["weights"] = weights[keys]
+    if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):
+        raise ValueError(
+            f"layer {layer}, head {head}, query {token}: some numbers are NaN or infinite; the "
+            "model's own queries or keys are"
+        )
+    strongest = np.argsort(-weights, kind="stable")[:STRONGEST]
+    header = {
+        "parts": [{"name": name, "shape": list(part.shape)} for name, part in parts.items()],
+        "scale": float(attention.scale),
+        "softcap": None if attention.softcap is None else float(attention.softcap),
+        "has_bias": attention.bias is not None,
+        "sink": None
+        if sink is None
+        else {"logit": sink, "weight": float(np.exp(sink - log_sum_exp))},
+        "log_sum_exp": log_sum_exp if np.isfinite(log_sum_exp) else None,
+        "head": head,
+        "num_heads": whole_layer.num_heads,
+        "key_head": head // (whole_layer.num_heads // num_key_heads),
+        "num_key_heads": num_key_heads,
+        "num_allowed": int(attention.allowed(place, row, whole).sum()),
+        "strongest": [[int(key), float(weights[key])] for key in strongest if weights[key] > 0],
+        "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
+        "error": 0.0,
+        "logit_error": 0.0,
+    }
+    return header, b"".join(np.ascontiguousarray(part, "<f4").tobytes() for part in parts.values())

@@ -1,1 +1,0 @@
-"""What a view can be taken along as: one offline page, an SVG, a PNG."""

@@ -1,0 +1,1 @@
+"""Helpers without a subject of their own: arguments, the host that the code runs in."""

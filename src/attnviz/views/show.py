@@ -1,0 +1,208 @@
+"""One call from a model and a text to a picture on the screen."""
+
+from __future__ import annotations
+
+import inspect
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeVar, cast
+
+from attnviz.record.tokens import Tokens
+from attnviz.utils.host import in_marimo, ipython_cell, offer_file
+from attnviz.views.base import AttentionView
+from attnviz.views.dashboard import Dashboard
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.model import ModelView
+from attnviz.views.neuron import NeuronView
+from attnviz.views.recording import record_of
+
+__all__ = [
+    "ShowFunction",
+    "dashboard",
+    "show",
+    "show_head_view",
+    "show_matrix_view",
+    "show_model_view",
+    "show_neuron_view",
+]
+
+_View = TypeVar("_View", bound=AttentionView)
+_View_co = TypeVar("_View_co", bound=AttentionView, covariant=True)
+
+
+class ShowFunction(Protocol[_View_co]):
+    """What every function that shows a view takes; each one's own help says what it means."""
+
+    def __call__(
+        self,
+        model: Any,
+        inputs: Any = None,
+        *,
+        tokens: Sequence[str] | Tokens | None = None,
+        tokenizer: Any = None,
+        processor: Any = None,
+        target: str | None = None,
+        generate: Any = None,
+        sentence_b_start: int | None = None,
+        name: str | None = None,
+        words: bool = False,
+        layers: Iterable[int] | None = None,
+        keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+        dtype: Any = None,
+        device: Any = "cpu",
+        spool: Any = None,
+        include_layers: Iterable[int] | None = None,
+        **traits: Any,
+    ) -> _View_co:
+        """Show how a model attends."""
+        ...
+
+
+_DOCUMENTATION = """{summary}
+
+    Parameters
+    ----------
+    model : PreTrainedModel, str, PathLike, Pipeline, AttentionRecord or sequence of arrays
+        A transformers model, hub id, folder or pipeline, with `inputs`; a record, without; or a
+        model's own ``outputs.attentions``, with `tokens`.{needs}
+    inputs : object, optional
+        What the model reads: a text, a pair of texts, chat messages, a tokenizer's or processor's
+        own output, an image, an image with a text, or a sound. See `attnviz.extract`.
+    tokens : sequence of str or Tokens, optional
+        The tokens, where `model` is ``outputs.attentions``.
+    tokenizer, processor : object, optional
+        Found beside the model by default.
+    target : str, optional
+        Text that the model is made to produce.
+    generate : int, mapping or GenerationConfig, optional
+        Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
+        See `attnviz.extract`.
+    sentence_b_start : int, optional
+        Where the second text of a pair begins, where `model` is ``outputs.attentions``.
+    name : str, optional
+        Title of the picture; by default the last part of the model's hub id or folder.
+    words : bool, default False
+        Merge subword tokens into words: keys summed, queries averaged. What was predicted is told
+        for tokens, not for words.
+    layers, keep_heads, dtype, device, spool : optional
+        What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
+        and `spool` of `attnviz.extract`. Here `heads` chooses among the heads that are kept.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        What is shown first: layer, heads, stack, token, key, theme and all others that
+        `{view}` lists.
+
+    Returns
+    -------
+    {view}
+        The view, already on the screen (in marimo: to be the cell's last expression). In a script
+        the page is written to a file whose path is printed.
+
+    Raises
+    ------
+    TypeError
+        If an argument is missing, of a wrong kind or unknown.
+    ValueError
+        If an argument does not fit the model, or several examples are given.
+    MemoryError
+        If what is to be kept would exceed what is free.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
+    >>> av.{name}(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
+    """
+
+
+def _show_function(
+    view: type[_View], name: str, summary: str, needs: str = ""
+) -> ShowFunction[_View]:
+    """Make the function that shows a view, with the signature and the help that users see."""
+    signature = inspect.signature(ShowFunction.__call__)
+    parameters = [each for each in signature.parameters.values() if each.name != "self"]
+    of_views = {"model", "inputs", "include_layers", "traits"}
+    of_records = {each.name for each in parameters} - of_views
+
+    def function(
+        model: Any,
+        inputs: Any = None,
+        *,
+        include_layers: Iterable[int] | None = None,
+        **arguments: Any,
+    ) -> _View:
+        traits = {key: value for key, value in arguments.items() if key not in of_records}
+        # Before a model runs for minutes.
+        view.check_names(traits)
+        options = {key: value for key, value in arguments.items() if key in of_records}
+        return show(
+            view(record_of(model, inputs, **options), include_layers=include_layers, **traits)
+        )
+
+    function.__name__ = function.__qualname__ = name
+    function.__doc__ = _DOCUMENTATION.format(
+        summary=summary, needs=needs, view=view.__name__, name=name
+    )
+    # What `?` and tab completion read.
+    changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
+    function.__signature__ = changed  # type: ignore[attr-defined]
+    return cast("ShowFunction[_View]", function)
+
+
+show_head_view = _show_function(
+    HeadView,
+    "show_head_view",
+    "Show how a model attends: a line from every query to the keys that it attends to.",
+)
+show_model_view = _show_function(
+    ModelView,
+    "show_model_view",
+    "Show all heads of all layers at once, as a grid of small maps or of small line pictures.",
+)
+show_neuron_view = _show_function(
+    NeuronView,
+    "show_neuron_view",
+    "Show what a weight is made of: queries, keys, their products, the logit and the softmax.",
+    needs=(" Queries and keys are needed: weights\n        alone cannot be taken apart."),
+)
+show_matrix_view = _show_function(
+    MatrixView,
+    "show_matrix_view",
+    "Show the weights of a head, or the mean of several, as a heat-map: queries down, keys across.",
+)
+dashboard = _show_function(
+    Dashboard,
+    "dashboard",
+    "Show model view, head view and matrix view together, linked: one widget, one page.",
+)
+
+
+def show(view: _View) -> _View:
+    """Put a view on the screen, once.
+
+    Parameters
+    ----------
+    view : AttentionView
+        The view.
+
+    Returns
+    -------
+    AttentionView
+        The same.
+    """
+    if in_marimo():
+        # marimo shows a cell's last expression; anything displayed before would stand twice.
+        return view
+    cell = ipython_cell()
+    if cell is not None:
+        from IPython.display import display
+
+        display(view)
+        view.shown_in_cell = cell
+        return view
+    folder = Path(tempfile.mkdtemp(prefix="attnviz-"))
+    offer_file(view.save(folder / f"{view.name}_view.html"))
+    return view

@@ -1,0 +1,309 @@
+"""Scores of every head of a stack: planted heads, matrices worked by hand, the array measures."""
+
+from __future__ import annotations
+
+import doctest
+import math
+import subprocess
+import sys
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from attnviz import analysis
+from attnviz.analysis import (
+    PATTERNS,
+    all_head_scores,
+    head_entropy,
+    head_scores,
+    heads,
+    pairs,
+    patterns,
+    patterns_of,
+)
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import BandMask, PackedMask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.sampled import sampled_queries
+from attnviz.record.tokens import Tokens
+from unit.records import captured_record, given_record, shares, vectors
+
+# Causal; the tokens are a b a b. Chosen so that every sum below can be done in the head.
+CAUSAL = np.array(
+    [
+        [1.0, 0.0, 0.0, 0.0],
+        [0.4, 0.6, 0.0, 0.0],
+        [0.1, 0.7, 0.2, 0.0],
+        [0.0, 0.3, 0.6, 0.1],
+    ]
+)
+ABAB = Tokens.of(["a", "b", "a", "b"])
+ON_ARRAYS: dict[str, Any] = {
+    "previous token": patterns.previous_token,
+    "next token": patterns.next_token,
+    "self": patterns.self_token,
+    "first token": patterns.first_token,
+    "same token": patterns.same_token,
+    "induction": patterns.induction,
+}
+
+
+def stack_of(*layers: Any, tokens: Tokens = ABAB) -> AttentionStack:
+    return AttentionRecord.from_weights([np.asarray(layer) for layer in layers], tokens).stack()
+
+
+def cross(queries: int = 2, keys: int = 2, text: str = "a") -> AttentionStack:
+    return AttentionRecord.from_weights(
+        cross_attentions=[shares(2, queries, keys)],
+        decoder_tokens=[text] * queries,
+        encoder_tokens=[text] * keys,
+    ).stack()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("previous token", (0.4 + 0.7 + 0.6) / 3),
+        ("next token", 0.0),
+        ("self", (1.0 + 0.6 + 0.2 + 0.1) / 4),
+        ("first token", (1.0 + 0.4 + 0.1) / 4),
+        ("same token", (0.1 + 0.3) / 2),
+        ("induction", (0.7 + 0.6) / 2),
+    ],
+)
+def test_every_pattern_by_hand(pattern: str, expected: float) -> None:
+    (scores,) = head_scores(stack_of([CAUSAL]), pattern)
+    assert scores.dtype == np.float64
+    assert_allclose(scores, [expected], atol=1e-7)
+
+
+def planted(keys: list[int]) -> NDArray[np.float64]:
+    """A head that gives each query's whole weight to one key."""
+    return np.eye(len(keys))[keys]
+
+
+def test_the_layer_and_head_that_was_planted_is_found() -> None:
+    even = np.full((4, 4), 0.25)
+    previous, following = planted([0, 0, 1, 2]), planted([1, 2, 3, 3])
+    same = planted([0, 0, 0, 1])
+    # Layers with different numbers of heads.
+    stack = stack_of([even, previous, same], [following, planted([0] * 4)])
+    found = {pattern: head_scores(stack, pattern) for pattern in PATTERNS}
+    assert [len(layer) for layer in found["self"]] == [3, 2]
+    assert_allclose(found["previous token"][0], [0.25, 1.0, 1 / 3])
+    assert_allclose(found["next token"][1], [1.0, 0.0])
+    assert_allclose(found["first token"][1], [0.0, 1.0])
+    assert_allclose(found["same token"][0], [0.25, 0.0, 1.0])
+    # In a b a b what followed a token is also the one before it.
+    assert_allclose(found["induction"][0], [0.25, 1.0, 0.0])
+
+
+@given(st.integers(0, 99), st.integers(1, 7), st.integers(1, 40), st.data())
+def test_they_are_the_measures_on_arrays(
+    seed: int, size: int, entries: int, data: st.DataObject
+) -> None:
+    ids = data.draw(st.lists(st.integers(0, 3), min_size=size, max_size=size))
+    before = data.draw(st.none() | st.integers(0, 3))
+    after = data.draw(st.none() | st.integers(0, 2))
+    attention = QueryKeyAttention(
+        vectors(4, size, 3, seed=seed),
+        vectors(2, size, 3, seed=seed + 1),
+        1.0,
+        mask=BandMask(before, after),
+    )
+    given_weights = GivenWeights(torch.from_numpy(shares(1, size, size, seed=seed)))
+    tokens = Tokens.of(["x"] * size, ids=ids)
+    stack = AttentionStack("self", {2: attention, 5: given_weights}, tokens)
+    distance = np.arange(size)[None] - np.arange(size)[:, None]
+    allowed = (distance >= -(size if before is None else before)) & (
+        distance <= (size if after is None else after)
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        # A few rows at a time, whatever the number.
+        patch.setattr(heads, "_ENTRIES", entries)
+        together = all_head_scores(stack)
+        for pattern, measure in ON_ARRAYS.items():
+            more = (ids,) if pattern in ("same token", "induction") else ()
+            expected = [
+                measure(stack.weights(layer=2), *more, allowed=allowed),
+                measure(stack.weights(layer=5), *more),
+            ]
+            found = head_scores(stack, pattern)
+            for scores, other in zip(found, expected, strict=True):
+                assert_allclose(scores, other, atol=1e-6)
+            if pattern in together:
+                for scores, other in zip(together[pattern], found, strict=True):
+                    assert_allclose(scores, other, atol=1e-12)
+            else:
+                assert np.isnan(np.concatenate(found)).all()
+    assert tuple(together) == patterns_of(stack)
+
+
+def test_all_of_them_are_named() -> None:
+    assert set(PATTERNS) == set(ON_ARRAYS)
+    assert patterns_of(stack_of([CAUSAL])) == PATTERNS
+    assert {"PATTERNS", "head_scores", "patterns_of"} <= set(analysis.__all__)
+
+
+def causal_stack(tokens: Tokens = ABAB) -> AttentionStack:
+    queries = vectors(2, len(tokens), 4)
+    layer = QueryKeyAttention(queries, queries, 1.0, mask=BandMask(None, 0))
+    return AttentionStack("self", {0: layer}, tokens)
+
+
+def test_no_query_looks_ahead_in_a_causal_stack() -> None:
+    stack = causal_stack()
+    assert patterns_of(stack) == tuple(name for name in PATTERNS if name != "next token")
+    assert np.isnan(head_scores(stack, "next token")[0]).all()
+
+
+def test_queries_that_cannot_see_the_pair_are_not_counted() -> None:
+    # Each query sees itself alone, and one sees the key before it as well.
+    flags = np.eye(4, dtype=bool)
+    flags[2, 1] = True
+    layer = QueryKeyAttention(
+        torch.zeros(1, 4, 1),
+        torch.zeros(1, 4, 1),
+        1.0,
+        mask=PackedMask.pack(torch.from_numpy(flags[None])),
+    )
+    stack = AttentionStack("self", {0: layer}, ABAB)
+    assert_allclose(head_scores(stack, "previous token"), [[0.5]])
+    assert_allclose(head_scores(stack, "first token"), [[1.0]])
+    assert np.isnan(head_scores(stack, "same token")).all()
+
+
+def test_where_no_token_repeats_there_is_no_induction() -> None:
+    stack = stack_of([CAUSAL], tokens=Tokens.of(["a", "b", "c", "d"]))
+    assert patterns_of(stack) == ("previous token", "next token", "self", "first token")
+    for pattern in ("same token", "induction"):
+        assert np.isnan(head_scores(stack, pattern)).all()
+
+
+def test_one_token() -> None:
+    stack = stack_of([[[1.0]]], tokens=Tokens.of(["a"]))
+    assert patterns_of(stack) == ("self", "first token")
+    assert_allclose(head_scores(stack, "self"), [[1.0]])
+    assert np.isnan(head_scores(stack, "previous token")).all()
+    assert_allclose(head_entropy(stack), [[0.0]])
+
+
+def test_ids_tell_tokens_that_look_alike_apart() -> None:
+    ids = Tokens.of(["a", "a", "a", "b"], ids=[7, 8, 7, 8])
+    assert_allclose(head_scores(stack_of([CAUSAL], tokens=ids), "same token"), [[0.2]])
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(2, 3), (3, 3)])
+def test_other_tokens_as_keys_have_no_places_in_common(queries: int, keys: int) -> None:
+    # Also where they are as many, and the same: a decoder that copies.
+    stack = cross(queries, keys)
+    assert patterns_of(stack) == ("first token",)
+    weights = stack.weights(layer=0)
+    assert_allclose(head_scores(stack, "first token"), [weights[:, :, 0].mean(1)], atol=1e-7)
+    message = r"pattern='induction' .* stack 'cross' are different tokens; there, 'first token' w"
+    with pytest.raises(ValueError, match=message):
+        head_scores(stack, "induction")
+
+
+def test_a_pattern_that_is_none_names_those_there_are() -> None:
+    with pytest.raises(ValueError, match=r"'prev': .* 'self' has 'previous token', 'next token'"):
+        head_scores(stack_of([CAUSAL]), "prev")
+    with pytest.raises(ValueError, match=r"'prev': .* stack 'cross' has 'first token'$"):
+        head_scores(cross(), "prev")
+
+
+def test_words_are_scored_as_words() -> None:
+    weights = np.array([[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.2, 0.4, 0.4]])
+    record = AttentionRecord.from_weights([[weights]], Tokens.of(["un", "do", " it"]))
+    (scores,) = head_scores(record.merge_words().stack(), "previous token")
+    assert_allclose(scores, [0.6], atol=1e-7)
+
+
+def test_entropy_by_hand() -> None:
+    one_key, even = planted([0, 0, 0, 0]), np.full((4, 4), 0.25)
+    halves = np.array([[0.5, 0.5, 0, 0], [1, 0, 0, 0], [0.5, 0, 0, 0.5], [0, 0, 1, 0]])
+    first, second = head_entropy(stack_of([one_key, even], [halves]))
+    assert_allclose(first, [0.0, math.log(4)], atol=1e-7)
+    assert_allclose(second, [math.log(2) / 2], atol=1e-7)
+
+
+def test_entropy_leaves_out_rows_of_zeros_and_the_share_of_a_sink() -> None:
+    zeros = np.array([[0.0, 0.0], [0.5, 0.5]])
+    tokens = Tokens.of(["a", "b"])
+    assert_allclose(head_entropy(stack_of([zeros], tokens=tokens)), [[math.log(2)]], atol=1e-7)
+    nothing = np.zeros((2, 2))
+    assert np.isnan(head_entropy(stack_of([nothing], tokens=tokens))).all()
+    layer = QueryKeyAttention(
+        torch.zeros(1, 2, 1), torch.zeros(1, 2, 1), 1.0, sinks=torch.tensor([3.0])
+    )
+    stack = AttentionStack("self", {0: layer}, tokens)
+    assert stack.weights(layer=0).sum() < 0.5
+    assert_allclose(head_entropy(stack), [[math.log(2)]], atol=1e-6)
+
+
+@pytest.mark.parametrize("record", [captured_record(), given_record(num_tokens=7)])
+def test_all_queries_of_a_sample_are_all_queries(record: AttentionRecord) -> None:
+    stack = record.stack()
+    for pattern in patterns_of(stack):
+        sampled = head_scores(stack, pattern, queries=1000)
+        for layer, scores in enumerate(head_scores(stack, pattern)):
+            assert_allclose(sampled[layer], scores, atol=2e-6, equal_nan=True)
+    for layer, entropies in enumerate(head_entropy(stack)):
+        assert_allclose(head_entropy(stack, queries=1000)[layer], entropies, atol=1e-6)
+
+
+def test_a_sample_is_measured_alone() -> None:
+    num_tokens, taken = 300, 20
+    layer = QueryKeyAttention(
+        vectors(4, num_tokens, 8), vectors(2, num_tokens, 8, seed=1), 0.5, mask=BandMask(None, 0)
+    )
+    tokens = Tokens.of([f"t{place % 11}" for place in range(num_tokens)])
+    stack = AttentionStack("self", {0: layer}, tokens)
+    rows = sampled_queries(num_tokens, taken)
+    weights = stack.weights(layer=0).astype(np.float64)[:, rows]
+    previous = weights[:, np.arange(taken), rows - 1].sum(1) / taken
+    assert_allclose(head_scores(stack, "previous token", queries=taken)[0], previous, atol=1e-6)
+    same = (np.arange(num_tokens) % 11 == rows[:, None] % 11) & (
+        np.arange(num_tokens) < rows[:, None]
+    )
+    expected = (weights * same).sum((1, 2)) / np.count_nonzero(same.any(1))
+    scores = all_head_scores(stack, queries=taken)
+    assert_allclose(scores["same token"][0], expected, atol=1e-6)
+    assert set(scores) == set(patterns_of(stack))
+    logarithms = np.log(weights, out=np.zeros_like(weights), where=weights > 0)
+    entropy = -(weights * logarithms).sum(-1).mean(-1)
+    assert_allclose(head_entropy(stack, queries=taken)[0], entropy, atol=1e-5)
+    with pytest.raises(ValueError, match="queries=0 must be at least 1"):
+        head_scores(stack, "self", queries=0)
+
+
+@given(st.integers(0, 99), st.integers(1, 40))
+def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
+    record = given_record(num_tokens=seed % 7 + 1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(heads, "_ENTRIES", entries)
+        found = head_entropy(record.stack())
+    for scores, weights in zip(found, record.to_numpy(), strict=True):
+        expected = -(weights * np.log(weights)).sum(-1).mean(-1)
+        assert_allclose(scores, expected, atol=1e-5)
+        assert (scores >= 0).all()
+        assert (scores <= math.log(weights.shape[-1]) + 1e-6).all()
+
+
+@pytest.mark.parametrize("module", [heads, pairs], ids=lambda module: module.__name__)
+def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
+    failures, tried = doctest.testmod(module)
+    assert failures == 0
+    assert tried >= 2
+
+
+def test_it_brings_no_torch() -> None:
+    program = "import sys, attnviz.analysis; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", program], check=True)

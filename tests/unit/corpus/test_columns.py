@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+from attnviz import Corpus
+from attnviz.corpus.columns import COLORINGS
+from unit.made_corpora import corpus, cross_record
+
+LENGTHS = (3, 1, 2)
+
+
+def queries(values: Any) -> Any:
+    """The values that a column gives to the six queries of three texts."""
+    return corpus(LENGTHS, columns={"it": values}).column("self", "it").queries
+
+
+def test_one_number_a_text_is_that_of_its_tokens() -> None:
+    column = corpus(LENGTHS, columns={"it": [2, 0.5, None]}).column("self", "it")
+    assert column.categories is None
+    assert column.queries.dtype == np.float64
+    assert_array_equal(column.queries, [2, 2, 2, 0.5, np.nan, np.nan])
+    assert_array_equal(column.keys, column.queries)
+
+
+def test_texts_are_categories_in_the_order_of_the_alphabet() -> None:
+    column = corpus(LENGTHS, columns={"it": ["b", None, "a"]}).column("self", "it")
+    assert column.categories == ("a", "b")
+    assert column.queries.dtype == np.int32
+    assert column.queries.tolist() == [1, 1, 1, -1, 0, 0]
+
+
+def test_true_and_false_are_categories() -> None:
+    column = corpus(LENGTHS, columns={"it": [True, False, True]}).column("self", "it")
+    assert column.categories == ("False", "True")
+    assert column.queries.tolist() == [1, 1, 1, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [[0, 1, 2], [3], [4, 5]],
+        [[0, 1, 2], 3, (4, 5)],
+        [np.arange(3), torch.tensor([3]), [4, 5]],
+        range(6),
+        np.arange(6),
+        pd.Series(range(6), index=list("abcdef")),
+        torch.arange(6),
+    ],
+    ids=["lists", "mixed", "arrays", "range", "flat", "series", "tensor"],
+)
+def test_one_value_a_token_is_its_own(values: Any) -> None:
+    assert_array_equal(queries(values), np.arange(6.0))
+
+
+def test_columns_follow_the_points_that_were_sampled() -> None:
+    flat = np.arange(100.0)
+    made = corpus([10] * 10, points=60, columns={"place": flat, "letter": list("abcdefghij")})
+    points = made.points("self")
+    assert len(points.texts) == 3
+    column = made.column("self", "place")
+    assert_array_equal(column.queries, 10 * points.query_text + points.query_position)
+    letter = made.column(None, "letter")
+    assert letter.categories is not None
+    assert [letter.categories[code] for code in letter.keys] == [
+        "abcdefghij"[number] for number in points.key_text
+    ]
+
+
+def test_values_of_one_side_are_unknown_on_the_other() -> None:
+    made = Corpus(
+        [cross_record(2, 3), cross_record(1, 3)],
+        columns={"query": [[0, 1], [2]], "key": [["x", "y", "x"]] * 2, "year": [7, 8]},
+    )
+    query, key, year = (made.column("cross", name) for name in ("query", "key", "year"))
+    assert_array_equal(query.queries, [0, 1, 2])
+    assert np.isnan(query.keys).all()
+    assert key.queries.tolist() == [-1, -1, -1]
+    assert key.keys.tolist() == [0, 1, 0] * 2
+    assert_array_equal(year.keys, [7, 7, 7, 8, 8, 8])
+
+
+def test_what_tables_know_as_missing_is_unknown() -> None:
+    assert_array_equal(queries([1.0, pd.NA, np.float32("nan")]), [1, 1, 1, *[np.nan] * 3])
+    assert_array_equal(queries(pd.Series([7, None, 8], dtype="Int64")), [7, 7, 7, np.nan, 8, 8])
+    assert queries(["a", pd.NaT, pd.NA]).tolist() == [0, 0, 0, -1, -1, -1]
+
+
+def test_infinite_numbers_are_unknown() -> None:
+    assert_array_equal(queries([1.0, float("inf"), float("nan")]), [1, 1, 1, *[np.nan] * 3])
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "words"),
+    [
+        ({"it": [1, 2]}, ValueError, r"columns\['it'\] has 2 values, but there are 3 texts with 6"),
+        ({"it": range(7)}, ValueError, "one value for each text, or one sequence for each text"),
+        ({"it": [[1, 2], 3, 4]}, ValueError, r"columns\['it'\]\[0\] has 2 values but text 0 has 3"),
+        ({"it": "abc"}, TypeError, r"columns\['it'\] must be a sequence .* got str"),
+        ({"it": 3}, TypeError, "got int"),
+        ({"it": [object(), 1, 2]}, TypeError, "must hold texts, numbers or True and False"),
+        ({"it": [1 + 2j, 1, 2]}, TypeError, "got complex"),
+        ({"it": pd.date_range("2021", periods=3)}, TypeError, r"got Timestamp: give str\(value\)"),
+        ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, "got datetime64: give str"),
+        ({"it": np.arange(3).astype("timedelta64[ns]")}, TypeError, "got timedelta64: give str"),
+        ({3: [1, 2, 3]}, TypeError, "a name must be a text that is not empty; got 3"),
+        ({"": [1, 2, 3]}, TypeError, "a name must be a text"),
+        ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
+        ({"type": [1, 2, 3]}, ValueError, "coloured by 'type' already; .* columns={'my type': "),
+    ],
+)
+def test_columns_that_fit_nothing_are_refused(
+    columns: Any, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        corpus(LENGTHS, columns=columns)
+
+
+@pytest.mark.parametrize("name", COLORINGS)
+def test_a_column_does_not_hide_a_colouring_that_is_built_in(name: str) -> None:
+    with pytest.raises(ValueError, match=f"coloured by '{name}' already; give your column another"):
+        corpus(LENGTHS, columns={name: [1, 2, 3]})
+    assert corpus(LENGTHS, columns={f"my {name}": [1, 2, 3]}).column_names == (f"my {name}",)
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    made = corpus(LENGTHS, columns={"label": [1, 2, 3]})
+    assert made.column_names == ("label",)
+    with pytest.raises(KeyError, match="column='lable': the columns of this corpus are: 'label'"):
+        made.column("self", "lable")
+    with pytest.raises(KeyError, match="are: none"):
+        corpus(LENGTHS).column("self", "label")
+
+
+def test_of_a_text_that_is_there_in_part_each_token_has_its_own_value() -> None:
+    made = corpus([50], points=12, columns={"place": range(50)})
+    assert not made.points().whole
+    assert_array_equal(made.column(None, "place").queries, made.points().query_position)

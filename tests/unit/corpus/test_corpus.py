@@ -1,0 +1,253 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_array_equal
+
+from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import DistanceBias
+from unit.made_corpora import attention, corpus, cross_record, kept_record, record
+from unit.records import given_record, image_record, vectors, words
+
+
+def assert_vectors_are_the_records(made: Corpus, stack: str) -> None:
+    """Hold gathered vectors against what each record says of each head."""
+    points = made.points(stack)
+    for layer in made.stack(stack).layers:
+        found = made.vectors(stack, layer)
+        assert found.heads == made.stack(stack).kept_heads(layer)
+        assert found.queries.dtype == found.keys.dtype == torch.float32
+        for place, head in enumerate(found.heads):
+            for side, texts, positions in (
+                ("queries", points.query_text, points.query_position),
+                ("keys", points.key_text, points.key_position),
+            ):
+                gathered = getattr(found, side)[place]
+                assert len(gathered) == len(texts)
+                for point, (text, position) in enumerate(zip(texts, positions, strict=True)):
+                    own = getattr(made.records[text].stacks[stack], side)(layer=layer, head=head)
+                    assert_array_equal(gathered[point], own[position])
+
+
+def test_vectors_are_those_of_the_records() -> None:
+    assert_vectors_are_the_records(corpus([4, 1, 3]), "self")
+
+
+def test_grouped_heads_share_their_keys() -> None:
+    made = corpus([3, 2], heads=6, key_heads=2)
+    assert_vectors_are_the_records(made, "self")
+    keys = made.vectors("self", 0).keys
+    assert torch.equal(keys[0], keys[2])
+    assert not torch.equal(keys[2], keys[3])
+
+
+def test_heads_that_were_kept_keep_their_numbers() -> None:
+    made = Corpus([kept_record(3), kept_record(2, seed=7)])
+    assert_vectors_are_the_records(made, "self")
+    assert made.vectors(None, 3).heads == (1, 4)
+    assert made.vectors(None, 3, heads=[4]).heads == (4,)
+    with pytest.raises(IndexError, match=r"heads=\[0\]: of layer 3 of stack 'self' the corpus has"):
+        made.vectors(None, 3, heads=[0])
+
+
+def test_queries_and_keys_of_different_tokens_are_gathered_each_by_its_own() -> None:
+    made = Corpus([cross_record(2, 5), cross_record(4, 1, seed=3)])
+    assert_vectors_are_the_records(made, "cross")
+    assert not made.same_tokens("cross")
+    assert corpus([2]).same_tokens()
+
+
+def test_of_a_long_text_the_vectors_of_some_tokens_are_gathered() -> None:
+    made = corpus([30], points=14)
+    assert not made.points().whole
+    assert_vectors_are_the_records(made, "self")
+
+
+def test_some_heads_and_some_texts_are_copied_alone() -> None:
+    made = corpus([4, 4, 4, 4], points=16, heads=4)
+    assert len(made.points().texts) == 2
+    found = made.vectors("self", 1, heads=[2])
+    assert found.queries.shape == (1, 8, 8)
+    assert torch.equal(found.keys[0], made.vectors("self", 1).keys[2])
+
+
+def test_gathered_vectors_are_copies() -> None:
+    made = corpus([4])
+    made.vectors("self", 0).queries.zero_()
+    assert float(made.vectors("self", 0).queries.abs().sum()) > 0
+    assert np.any(made.records[0].stack().queries(layer=0, head=0))
+
+
+def test_half_precision_is_made_float32() -> None:
+    layer = attention(3)
+    half = QueryKeyAttention(layer.queries.bfloat16(), layer.keys.bfloat16(), 1.0)
+    stack = AttentionStack("self", {0: half}, Tokens.of(words(3)))
+    found = Corpus([AttentionRecord({"self": stack})]).vectors(None, 0)
+    assert torch.equal(found.queries, layer.queries.bfloat16().float())
+
+
+def test_points_are_computed_once_and_by_stack() -> None:
+    made = corpus([2, 3])
+    assert made.points() is made.points("self")
+    with pytest.raises(KeyError, match="stack='cross': this corpus has 'self'"):
+        made.points("cross")
+
+
+def test_texts_are_named_by_their_first_words() -> None:
+    def named(tokens: list[str], **options: Any) -> str:
+        layer = attention(len(tokens))
+        stack = AttentionStack("self", {0: layer}, Tokens.of(tokens, **options))
+        return Corpus([AttentionRecord({"self": stack})]).names[0]
+
+    bert = named(["[CLS]", "the", "un", "##do", ".", "[SEP]"], special=[True, *[False] * 4, True])
+    assert bert == "the undo ."
+    assert named(["The", " cat", " s", "at", "\n", "x"]) == "The cat sat x"
+    assert named(["[CLS]"], special=[True]) == "text 0"
+    long = named([" word"] * 100)
+    assert long == f"{'word ' * 7}word…"
+
+
+def test_images_are_named_by_their_number() -> None:
+    grids = image_record().stack().query_tokens
+    layer = attention(len(grids), heads=2, mask=None)
+    picture = AttentionRecord(
+        {"vision": AttentionStack("vision", {0: layer}, grids)}, images=image_record().images
+    )
+    made = Corpus([picture, picture], places=[4, 9], texts_in_all=12)
+    assert made.names == ("image 4", "image 9")
+    assert (made.places, made.texts_in_all) == ((4, 9), 12)
+
+
+def test_notes_of_records_are_said_once() -> None:
+    records = [record(3), record(4)]
+    for each in records:
+        each.notes = ("Rounded.",)
+    assert Corpus(records).notes == ["Rounded."]
+
+
+def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> None:
+    own, given_stack = record(3).stack(), given_record((1,), 3).stack()
+    other = AttentionStack("vision", {0: attention(2)}, Tokens.of(words(2)))
+    whole = AttentionRecord({"self": own, "vision": other, "cross": given_stack}, model="m")
+    part = AttentionRecord({"self": own, "cross": given_stack}, model="m")
+    made = Corpus([whole, part])
+    assert made.stack_names == ("self",)
+    assert made.notes == [
+        "Stack 'vision' is left out: 1 of the 2 texts have none.",
+        "Stack 'cross' is left out: of it only weights are known.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("records", "error", "say"),
+    [
+        ([], ValueError, "records is empty; a corpus needs at least one text"),
+        (record(3), TypeError, r"got one record: put it in \[\]"),
+        ("texts", TypeError, r"got str\. For a model and texts use attnviz\.extract_corpus"),
+        (7, TypeError, "got int"),
+        ([record(3), "x"], TypeError, r"records\[1\] must be an AttentionRecord; got str"),
+        ([given_record()], ValueError, "records hold weights alone"),
+        (
+            [AttentionRecord({"self": record(2).stack()}, model="a"), record(2)],
+            ValueError,
+            r"records\[1\] is of 'made' and records\[0\] of 'a'; a corpus is of one model",
+        ),
+        (
+            [record(2, layers=2), record(2, layers=3)],
+            ValueError,
+            r"records\[1\] and records\[0\] differ in stack 'self': layers 0 to 2 and 0",
+        ),
+        ([record(2), record(2, heads=4)], ValueError, "in layer 0 heads 0 to 3 of 4"),
+        ([record(2), record(2, size=6)], ValueError, "with head_dim 6, and heads 0 to 2 of 3 with"),
+    ],
+)
+def test_what_is_no_corpus_is_refused(records: Any, error: type[Exception], say: str) -> None:
+    with pytest.raises(error, match=say):
+        Corpus(records)
+
+
+def test_words_have_no_vectors() -> None:
+    layer = attention(3)
+    stack = AttentionStack("self", {0: layer}, Tokens.of(["un", "do", " it"], words=[0, 0, 1]))
+    merged = AttentionRecord({"self": stack}).merge_words()
+    with pytest.raises(ValueError, match=r"give the records of the tokens, before merge_words\(\)"):
+        Corpus([merged])
+
+
+def test_texts_without_a_stack_in_common_are_refused() -> None:
+    with pytest.raises(ValueError, match="no stack in common with queries and keys"):
+        Corpus([record(3), cross_record(2, 3)])
+
+
+def test_places_are_one_a_record() -> None:
+    with pytest.raises(ValueError, match="places has 1 entries but there are 2 records"):
+        Corpus([record(3), record(2)], places=[5])
+
+
+def test_places_that_do_not_exist_are_named() -> None:
+    made = corpus([2, 3])
+    with pytest.raises(IndexError, match="text=2: there are texts 0 to 1"):
+        made.attention("self", 0, 2)
+    with pytest.raises(IndexError, match="layer=9"):
+        made.vectors("self", 9)
+
+
+def test_only_some_layers() -> None:
+    made = corpus([2, 3], layers=3, columns={"n": [1, 2]})
+    some = made.only([2])
+    assert some.stack().layers == (2,)
+    assert torch.equal(some.vectors(None, 2).keys, made.vectors(None, 2).keys)
+    assert some.column(None, "n").queries.tolist() == [1, 1, 2, 2, 2]
+    assert made.stack().layers == (0, 1, 2)
+    with pytest.raises(IndexError, match=r"layers=\[7\]"):
+        made.only([7])
+
+
+def test_a_plain_softmax_needs_no_reservation() -> None:
+    assert corpus([3]).reservations("self", 0) == []
+
+
+@pytest.mark.parametrize(
+    ("options", "say"),
+    [
+        ({"softcap": 30.0}, "caps its logits softly at 30: moving the keys is not exact"),
+        ({"sinks": vectors(3)}, "has a sink"),
+        ({"bias": DistanceBias(vectors(3, 5), 3)}, "adds a position bias"),
+    ],
+)
+def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str) -> None:
+    [words_of_it] = corpus([3], **options).reservations("self", 0)
+    assert say in words_of_it
+
+
+def test_repr_says_how_much_there_is() -> None:
+    assert repr(corpus([2, 3])) == "<Corpus of made: 2 texts, 10 points>"
+    some = Corpus([record(3)], texts_in_all=1200)
+    assert repr(some) == "<Corpus of made: 1 of 1,200 texts, 6 points>"
+    assert repr(corpus([30], points=14)) == "<Corpus of made: 1 text, 14 of 60 points>"
+
+
+@pytest.mark.parametrize(
+    ("options", "say"),
+    [
+        ({"texts_in_all": "x"}, "texts_in_all='x' must be a whole number"),
+        ({"places": ["a", "b"]}, r"places=\['a', 'b'\] must be a list of whole numbers"),
+        ({"places": 1.5}, r"places=1\.5 must be a list of whole numbers"),
+    ],
+)
+def test_options_that_are_no_numbers_are_named(options: Any, say: str) -> None:
+    with pytest.raises(TypeError, match=say):
+        Corpus([record(2), record(3)], **options)
+
+
+@pytest.mark.parametrize("numbers", [0, "01", [True], [0.5]])
+def test_layers_and_heads_that_are_no_numbers_are_named(numbers: Any) -> None:
+    made = corpus([2, 3])
+    with pytest.raises(TypeError, match=r"heads=.* must be a list of whole numbers, such as \[0"):
+        made.vectors("self", 0, numbers)
+    with pytest.raises(TypeError, match=r"layers=.* must be a list of whole numbers"):
+        made.only(numbers)

@@ -1,0 +1,134 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from attnviz.corpus.points import Points, checked_points, checked_seed, sampled_points
+
+
+def places(points: Points) -> list[tuple[int, int, int, int]]:
+    """Text and position of each query, and of the key of the same number."""
+    columns = (points.query_text, points.query_position, points.key_text, points.key_position)
+    return list(zip(*(column.tolist() for column in columns), strict=True))
+
+
+def test_all_texts_that_fit_are_numbered_text_by_text() -> None:
+    points = sampled_points([3, 1, 2], [3, 1, 2], points=12)
+    assert places(points) == [
+        (0, 0, 0, 0),
+        (0, 1, 0, 1),
+        (0, 2, 0, 2),
+        (1, 0, 1, 0),
+        (2, 0, 2, 0),
+        (2, 1, 2, 1),
+    ]
+    assert (len(points), points.num_queries, points.num_keys) == (12, 6, 6)
+    assert (points.in_all, points.whole, points.texts) == (12, True, (0, 1, 2))
+    assert points.queries_of(2) == points.keys_of(2) == slice(4, 6)
+    for column in (points.query_text, points.query_position, points.key_text, points.key_position):
+        assert column.dtype == np.int32
+
+
+@given(
+    counts=st.lists(st.integers(1, 9), min_size=1, max_size=12),
+    most=st.integers(2, 120),
+    seed=st.integers(0, 3),
+)
+def test_whole_texts_are_taken_while_they_fit(counts: list[int], most: int, seed: int) -> None:
+    points = sampled_points(counts, counts, points=most, seed=seed)
+    assert 2 <= len(points) <= most
+    assert points.in_all == 2 * sum(counts)
+    for text in points.texts:
+        of_text = points.query_position[points.query_text == text]
+        if points.whole:
+            assert of_text.tolist() == list(range(counts[text]))
+        else:
+            assert of_text.tolist() == sorted(set(of_text.tolist()))
+            assert of_text.max() < counts[text]
+    if points.whole:
+        left_out = set(range(len(counts))) - set(points.texts)
+        room = most - len(points)
+        # None of the others would fit as well.
+        assert all(2 * counts[text] > room for text in left_out)
+    else:
+        assert len(points.texts) == 1
+        assert len(points) == 2 * (most // 2) < 2 * counts[points.texts[0]]
+
+
+def test_the_order_is_the_seeds() -> None:
+    counts = [4] * 50
+    one, again, other = (
+        sampled_points(counts, counts, points=80, seed=seed).texts for seed in (1, 1, 2)
+    )
+    assert one == again != other
+    # Each text as likely as any: 100 draws of 10 from 50 leave none out.
+    drawn = [sampled_points(counts, counts, points=80, seed=seed).texts for seed in range(100)]
+    seen = np.bincount(np.concatenate(drawn), minlength=50)
+    assert seen.sum() == 1000
+    assert seen.min() > 5
+    assert seen.max() < 40
+
+
+def test_a_text_that_is_too_long_gives_a_random_part_of_its_tokens() -> None:
+    points = sampled_points([100], [100], points=21)
+    assert (len(points), points.whole, points.in_all) == (20, False, 200)
+    assert_array_equal(points.query_position, points.key_position)
+    assert len(set(points.query_position.tolist())) == 10
+    # Not the first ten.
+    assert points.query_position.max() > 50
+
+
+def test_of_other_tokens_each_side_gives_its_share() -> None:
+    points = sampled_points([10], [90], points=50, same_tokens=False)
+    assert (points.num_queries, points.num_keys) == (5, 45)
+    lone = sampled_points([1], [900], points=2, same_tokens=False)
+    assert (lone.num_queries, lone.num_keys) == (1, 1)
+
+
+def test_queries_and_keys_of_other_tokens_have_numbers_of_their_own() -> None:
+    points = sampled_points([2, 1], [1, 3], points=100, same_tokens=False)
+    assert points.query_text.tolist() == [0, 0, 1]
+    assert points.key_text.tolist() == [0, 1, 1, 1]
+    assert points.key_position.tolist() == [0, 0, 1, 2]
+
+
+def test_texts_without_tokens_are_passed_over() -> None:
+    assert sampled_points([0, 2], [0, 2], points=4).texts == (1,)
+    with pytest.raises(ValueError, match="the texts have no tokens at all"):
+        sampled_points([0], [0], points=4)
+
+
+@pytest.mark.parametrize(
+    ("points", "error", "words"),
+    [
+        (0, ValueError, "points=0 leaves no room for a query and a key; give at least 2"),
+        (1, ValueError, "points=1 leaves no room"),
+        (-5, ValueError, "points=-5"),
+        (True, TypeError, "points=True must be a whole number"),
+        (1e4, TypeError, r"points=10000\.0 must be a whole number"),
+        ("10", TypeError, "points='10' must be a whole number"),
+        (None, TypeError, "points=None must be a whole number"),
+    ],
+)
+def test_a_number_of_points_that_is_none_is_refused(
+    points: object, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        checked_points(points)
+
+
+def test_huge_numbers_of_points_are_taken() -> None:
+    assert checked_points(10**30) == 10**30
+    assert checked_points(np.int64(7)) == 7
+    assert len(sampled_points([3], [3], points=10**30)) == 6
+
+
+def test_a_seed_that_is_none_is_refused() -> None:
+    assert checked_seed(np.int32(3)) == 3
+    with pytest.raises(ValueError, match="seed=-1 must not be negative"):
+        checked_seed(-1)
+    with pytest.raises(TypeError, match=r"seed=0\.5 must be a whole number"):
+        checked_seed(0.5)

@@ -1,0 +1,268 @@
+"""Layouts in a process of their own: results, frames, cancelling, crashes, and what is left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+
+from attnviz.embedding.jobs.job import Job, Projector
+from attnviz.embedding.projection import ProjectionSettings, project
+from attnviz.embedding.projection_cache import ProjectionCache
+from unit.clusters import clusters, purity
+
+POINTS, GROUPS = clusters(25)
+TSNE = ProjectionSettings("tsne", perplexity=10)
+# Minutes, if nobody ends it.
+MANY = clusters(2000)[0]
+LONG = ProjectionSettings("tsne", dimensions=3)
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder for temporary files, in which nothing may be left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    monkeypatch.setenv("TMPDIR", str(folder))
+    yield folder
+    assert list(folder.iterdir()) == []
+    assert processes() == []
+
+
+def processes(parent: int | None = None) -> list[psutil.Process]:
+    found = []
+    for child in psutil.Process(parent).children():
+        try:
+            if "attnviz.embedding.jobs.process" in child.cmdline():
+                found.append(child)
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def soon(true: Callable[[], Any], seconds: float = 60) -> Any:
+    """Wait until something holds, and give it."""
+    end = time.monotonic() + seconds
+    while not (value := true()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
+    return value
+
+
+def is_gone(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() == psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return True
+
+
+def running(projector: Projector) -> tuple[Job, psutil.Process]:
+    job = projector.start(MANY, LONG)
+    soon(lambda: job.latest() is not None)
+    assert job.state == "running"
+    (process,) = processes()
+    return job, process
+
+
+def test_the_process_gives_what_project_gives() -> None:
+    job = Projector(ProjectionCache(None)).start(POINTS, TSNE)
+    assert job.wait(90) == "done"
+    assert job.problem is None
+    frame = job.latest()
+    assert frame is not None
+    assert (frame.final, frame.done, frame.of, frame.words) == (True, 750, 750, "t-SNE")
+    assert np.array_equal(frame.coordinates, project(POINTS, TSNE, progress=False))
+
+
+@pytest.mark.slow
+def test_umap_in_a_process() -> None:
+    job = Projector(ProjectionCache(None)).start(POINTS, ProjectionSettings("umap"))
+    assert job.wait(90) == "done", job.problem
+    frame = job.latest()
+    assert frame is not None
+    assert purity(frame.coordinates, GROUPS) > 0.99
+
+
+def test_principal_components_need_no_process() -> None:
+    job = Projector(ProjectionCache(None)).start(POINTS, ProjectionSettings("pca"))
+    assert processes() == []
+    assert job.state == job.wait() == "done"
+    frame = job.latest()
+    assert frame is not None
+    assert frame.coordinates.shape == (100, 2)
+
+
+def test_frames_come_while_it_runs() -> None:
+    projector = Projector(ProjectionCache(None))
+    job = projector.start(MANY, LONG)
+    first = soon(job.latest)
+    assert first.coordinates.shape == (8000, 3)
+    assert not first.final
+    later = soon(lambda: (frame := job.latest()) and frame.done > first.done and frame)
+    assert later.words == f"t-SNE, iteration {later.done} of 750"
+    job.cancel()
+
+
+def test_cancel_ends_the_process() -> None:
+    job, process = running(Projector(ProjectionCache(None)))
+    before = time.monotonic()
+    job.cancel()
+    # A moment, on a machine that does other things too.
+    assert time.monotonic() - before < 5
+    assert is_gone(process)
+    assert job.state == job.wait(0) == "cancelled"
+    assert job.problem is None
+    frame = job.latest()
+    assert frame is not None
+    assert not frame.final
+    job.cancel()
+    assert job.state == "cancelled"
+
+
+def test_a_new_one_ends_the_old_and_the_same_goes_on() -> None:
+    projector = Projector(ProjectionCache(None))
+    job, process = running(projector)
+    assert projector.start(MANY.copy(), LONG) is job
+    assert processes() == [process]
+    other = projector.start(POINTS, TSNE)
+    assert is_gone(process)
+    assert job.state == "cancelled"
+    assert other.wait(90) == "done"
+    other.cancel()
+    assert other.state == "done"
+
+
+def test_a_process_that_is_killed_is_told_of() -> None:
+    job, process = running(Projector(ProjectionCache(None)))
+    process.kill()
+    assert job.wait(10) == "failed"
+    assert job.problem is not None
+    assert "ended by the signal SIGKILL, as happens where memory runs out" in job.problem
+
+
+def test_an_error_in_the_process_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tmp_path / "broken" / "openTSNE"
+    broken.mkdir(parents=True)
+    (broken / "__init__.py").write_text('raise RuntimeError("broken by hand")', encoding="utf-8")
+    monkeypatch.syspath_prepend(str(broken.parent))
+    job = Projector(ProjectionCache(None)).start(POINTS, TSNE)
+    assert job.wait(60) == "failed"
+    assert job.problem == "RuntimeError: broken by hand"
+
+
+def test_a_process_that_cannot_even_begin_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    (broken / "numpy.py").write_text('raise RuntimeError("no numpy")', encoding="utf-8")
+    monkeypatch.syspath_prepend(str(broken))
+    job = Projector(ProjectionCache(None)).start(POINTS, TSNE)
+    assert job.wait(60) == "failed"
+    assert job.problem is not None
+    assert "ended with code 1 (RuntimeError: no numpy)" in job.problem
+    # It did run; it did not find what it needs.
+    assert "process that lays the points out stopped" in job.problem
+
+
+def test_what_cannot_be_laid_out_is_refused_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    projector = Projector(ProjectionCache(None))
+    with pytest.raises(ValueError, match="points: 1 of 3 are not finite"):
+        projector.start(np.array([[1, 2], [3, np.nan], [4, 5]]), TSNE)
+    with pytest.raises(ValueError, match="all 9 have the same direction"):
+        projector.start(np.ones((9, 2)), TSNE)
+    with pytest.raises(TypeError, match="array of numbers"):
+        projector.start("points", TSNE)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="settings must be"):
+        projector.start(POINTS, "tsne")  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "openTSNE", None)
+    with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
+        projector.start(POINTS, TSNE)
+
+
+def test_a_process_that_cannot_be_started_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "executable", "/nowhere/python")
+    with pytest.raises(FileNotFoundError, match="/nowhere/python"):
+        Projector(ProjectionCache(None)).start(POINTS, TSNE)
+
+
+def test_a_known_result_is_there_at_once(tmp_path: Path) -> None:
+    cache = ProjectionCache(tmp_path / "cache")
+    first = Projector(cache).start(POINTS, TSNE)
+    assert first.wait(90) == "done"
+    again = Projector(cache).start(POINTS, TSNE)
+    assert again.state == "done"
+    assert processes() == []
+    frames = [job.latest() for job in (first, again)]
+    assert frames[0] is not None
+    assert frames[1] is not None
+    assert np.array_equal(frames[0].coordinates, frames[1].coordinates)
+    assert frames[0].words == frames[1].words
+    projector = Projector(cache)
+    other = projector.start(POINTS, ProjectionSettings("tsne", perplexity=11))
+    assert other.state == "running"
+    projector.close()
+    # What is damaged is computed again, and kept again.
+    (file,) = (tmp_path / "cache").iterdir()
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-5])
+    mended = Projector(cache).start(POINTS, TSNE)
+    assert mended.state == "running"
+    assert mended.wait(90) == "done"
+    assert file.read_bytes() == whole
+
+
+def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way", encoding="utf-8")
+    projector = Projector(ProjectionCache(tmp_path / "file" / "cache"))
+    with pytest.warns(UserWarning, match="not kept for the next time"):
+        job = projector.start(POINTS, TSNE)
+    assert job.wait(90) == "done"
+
+
+PARENT = """
+import sys, time
+import numpy as np
+from attnviz.embedding.projection import ProjectionSettings
+from attnviz.embedding.jobs.job import Projector
+from attnviz.embedding.projection_cache import ProjectionCache
+
+points = np.random.default_rng(0).normal(size=(8000, 16))
+job = Projector(ProjectionCache(None)).start(points, ProjectionSettings("tsne", dimensions=3))
+while job.latest() is None:
+    assert job.state == "running", job.problem
+    time.sleep(0.02)
+print("begun", flush=True)
+exec(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("end", ["killed", "returns", "raises", "interrupted"])
+def test_when_its_parent_ends_nothing_is_left(end: str, temporary: Path) -> None:
+    last = {"returns": "", "raises": "raise SystemExit(3)"}.get(end, "time.sleep(600)")
+    with subprocess.Popen(
+        [sys.executable, "-c", PARENT, last], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"begun\n"
+        # Where it ends by itself it may be gone already.
+        found = processes(parent.pid) if end in ("killed", "interrupted") else []
+        if end == "killed":
+            os.kill(parent.pid, signal.SIGKILL)
+        elif end == "interrupted":
+            os.kill(parent.pid, signal.SIGINT)
+        assert len(found) == (1 if end in ("killed", "interrupted") else 0)
+        parent.wait(30)
+    soon(lambda: all(map(is_gone, found)), 20)
+    soon(lambda: not list(temporary.iterdir()), 20)

@@ -1,0 +1,55 @@
+"""What a view is told of a corpus: how much of it is shown, and what its points do not say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.server.description import describe_points
+from attnviz.record.masks import DistanceBias
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from unit.made_corpora import attention, corpus, record
+from unit.records import vectors, words
+
+
+@pytest.mark.parametrize(
+    ("made", "left_out", "stopped"),
+    [
+        (corpus([4, 6]), 0, False),
+        # All that could be read is there: nothing was drawn by chance.
+        (Corpus([record(4), record(6)], texts_in_all=5, left_out=3), 3, False),
+        # Reading ended before the last two.
+        (Corpus([record(4), record(6)], texts_in_all=5, left_out=1), 1, True),
+        (Corpus([record(4), record(6)], texts_in_all=5), 0, True),
+        # One of two texts that were read fits.
+        (corpus([4, 6], points=12), 0, True),
+        # A part of the only one.
+        (corpus([40], points=12), 0, True),
+    ],
+    ids=["all", "all that fit", "some", "of many", "one of two", "part of one"],
+)
+def test_why_texts_have_no_points_is_told(made: Corpus, left_out: int, stopped: bool) -> None:
+    told = describe_points(made, "self")
+    assert (told["left_out"], told["stopped"]) == (left_out, stopped)
+
+
+def test_what_holds_only_of_moved_keys_is_told_apart() -> None:
+    options: list[dict[str, Any]] = [
+        {},
+        {"softcap": 30.0},
+        {"sinks": vectors(3)},
+        {"bias": DistanceBias(vectors(3, 5), 3)},
+        {"softcap": 30.0, "bias": DistanceBias(vectors(3, 5), 3)},
+    ]
+    layers = {layer: attention(4, **each) for layer, each in enumerate(options)}
+    stack = AttentionStack("self", layers, Tokens.of(words(4)))
+    told = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["reservations"]
+    by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in told}
+    assert by_start == {
+        "This layer caps its ": ("moving", [1, 4]),
+        "Each head of this la": ("moving", [2]),
+        "This layer adds a po": ("bias", [3, 4]),
+    }

@@ -1,0 +1,132 @@
+"""Projections that are waited for in one thread while another asks for others."""
+
+from __future__ import annotations
+
+import importlib.util
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.embedding.projection import ProjectionSettings, project
+from attnviz.embedding.server.running import RunningProjections, Work
+
+pytestmark = pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+
+SETTINGS = ProjectionSettings("tsne", perplexity=20)
+Points = Callable[[], NDArray[np.float32]]
+
+
+def head(seed: int, count: int = 200) -> Points:
+    return lambda: np.random.default_rng(seed).normal(size=(count, 8)).astype(np.float32)
+
+
+@pytest.fixture
+def running(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setenv("ATTNVIZ_CACHE", "")
+    made = RunningProjections()
+    yield made
+    made.close()
+
+
+class Waiter(threading.Thread):
+    """Waits for a projection, and keeps what came of it."""
+
+    def __init__(self, running: RunningProjections, key: str, points: Points) -> None:
+        super().__init__(daemon=True)
+        self.found: tuple[NDArray[np.float32], Work] | None = None
+        self.error: RuntimeError | None = None
+        self._asked = (running, key, points)
+        self.start()
+        deadline = time.monotonic() + 60
+        while running.under_way(key) is None and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert running.ask(key, points, SETTINGS)[1].state == "running"
+
+    def run(self) -> None:
+        running, key, points = self._asked
+        try:
+            self.found = running.wait(key, points, SETTINGS)
+        except RuntimeError as error:
+            self.error = error
+
+
+def state(running: RunningProjections, key: str) -> str | None:
+    found = running.under_way(key)
+    return None if found is None else found[1].state
+
+
+def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
+    running: RunningProjections,
+) -> None:
+    waiter = Waiter(running, "saved", head(1))
+    deadline = time.monotonic() + 120
+    while waiter.is_alive() and time.monotonic() < deadline:
+        other = running.ask("shown", head(2), SETTINGS)[1]
+        assert other.state in {"running", "done"}
+        time.sleep(0.05)
+    assert waiter.error is None
+    assert waiter.found is not None
+    coordinates, work = waiter.found
+    assert work.state == "done"
+    # Its own points, not those that the other thread asked for.
+    assert_array_equal(coordinates, project(head(1)(), SETTINGS, progress=False))
+
+
+def test_the_same_one_is_shared_with_whoever_waits_for_it(running: RunningProjections) -> None:
+    def once() -> NDArray[np.float32]:
+        raise AssertionError("begun a second time")
+
+    waiter = Waiter(running, "saved", head(1, 800))
+    running.ask("shown", head(2, 800), SETTINGS)
+    # Back at the first: it is under way, and the second is left.
+    assert running.ask("saved", once, SETTINGS)[1].state == "running"
+    assert state(running, "shown") is None
+    running.cancel("saved")
+    waiter.join(60)
+    assert isinstance(waiter.error, RuntimeError)
+    assert "method='tsne' was cancelled before its end; ask again" in str(waiter.error)
+
+
+def test_a_cancelled_one_says_so(running: RunningProjections) -> None:
+    assert running.ask("head", head(1), SETTINGS)[1].state == "running"
+    running.cancel("head")
+    work = running.ask("head", head(1), SETTINGS)[1]
+    assert work.state == "cancelled"
+    assert work.words.startswith("Cancelled.")
+
+
+def test_a_view_that_closes_ends_also_what_is_waited_for(running: RunningProjections) -> None:
+    waiter = Waiter(running, "saved", head(1, 800))
+    running.ask("shown", head(2, 800), SETTINGS)
+    running.close()
+    waiter.join(60)
+    assert "was cancelled" in str(waiter.error)
+    assert state(running, "shown") == "cancelled"
+
+
+def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: RunningProjections) -> None:
+    def full() -> NDArray[np.float32]:
+        raise MemoryError("no room")
+
+    with pytest.raises(MemoryError, match="no room"):
+        running.ask("head", full, SETTINGS)
+    assert running.ask("head", head(1), SETTINGS)[1].state == "running"
+
+
+def test_what_cannot_be_laid_out_is_a_word(running: RunningProjections) -> None:
+    def nowhere() -> NDArray[np.float32]:
+        return np.full((50, 3), np.nan, np.float32)
+
+    work = running.ask("head", nowhere, SETTINGS)[1]
+    assert work.state == "failed"
+    assert "finite" in work.words
+    with pytest.raises(RuntimeError, match="finite"):
+        running.wait("head", nowhere, SETTINGS)

@@ -1,0 +1,496 @@
+"""What a view may ask of a corpus, and what it hears."""
+
+from __future__ import annotations
+
+import base64
+import importlib.util
+import json
+import time
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.server.description import is_punctuation
+from attnviz.embedding.server.plot import coded
+from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.server.server import CorpusServer
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.cache import KeptAnswers
+from attnviz.server.limits import MAX_REPLY_BYTES
+from attnviz.server.server import RecordServer, Reply
+from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
+from unit.made_corpora import attention, corpus, record
+from unit.records import HOSTILE, image_record, vectors, words
+
+Floats = NDArray[np.float64]
+
+HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 1}
+PLOT: dict[str, Any] = HEAD | PROJECTING | {"way": WAY}
+NEEDS_TSNE = pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+
+
+def whole(server: CorpusServer, name: str, arguments: Mapping[str, Any]) -> Reply:
+    """An answer of all its parts."""
+    first = server.reply(name, arguments)
+    assert first.data is not None
+    pieces = [first.data]
+    for part in range(1, first.header["parts"]):
+        following = server.reply(name, dict(arguments) | {"part": part})
+        assert following.data is not None
+        pieces.append(following.data)
+    assert all(len(piece) <= MAX_REPLY_BYTES for piece in pieces)
+    return Reply(first.header, b"".join(pieces))
+
+
+def points_of(server: CorpusServer, stack: str = "self") -> dict[str, Any]:
+    reply = whole(server, "corpus", {"stack": stack})
+    assert reply.data is not None
+    found: dict[str, Any] = json.loads(zlib.decompress(reply.data))
+    return found
+
+
+def coordinates_of(reply: Reply) -> Floats:
+    header = reply.header
+    assert reply.data is not None
+    codes = np.frombuffer(reply.data, "<u2").reshape(header["count"], header["dimensions"])
+    found: Floats = np.array(header["low"]) + codes / 65535 * header["size"]
+    return found
+
+
+def assert_like(header: Mapping[str, Any], expected: Mapping[str, Any]) -> None:
+    """The same entries; numbers as exact as float32 is."""
+    assert set(header) == set(expected)
+    for name, value in expected.items():
+        if isinstance(value, float) or (isinstance(value, list) and name != "heads"):
+            assert_allclose(header[name], value, rtol=2e-6, atol=2e-6, err_msg=name)
+        else:
+            assert header[name] == value, name
+
+
+@pytest.mark.parametrize("name", ["overview", "projection", "norms", "aggregate", "lines"])
+def test_answers_are_those_of_the_fixture(name: str) -> None:
+    server = CorpusServer(fixture_corpus())
+    for case in fixture()["live"][name]:
+        reply = server.reply(name, case["arguments"])
+        assert_like(reply.header, case["header"])
+        if "data" not in case:
+            assert reply.data is None
+            continue
+        expected, found = base64.b64decode(case["data"]), reply.data
+        assert found is not None
+        if name == "aggregate":
+            assert_allclose(np.frombuffer(found, "<f4"), np.frombuffer(expected, "<f4"), atol=1e-6)
+            continue
+        kind = np.uint8 if name == "overview" else np.dtype("<u2")
+        codes, theirs = (np.frombuffer(each, kind).astype(int) for each in (found, expected))
+        # What lies on the edge between two codes may fall on either side.
+        assert_allclose(codes, theirs, atol=1)
+
+
+def test_the_points_of_the_fixture() -> None:
+    found, expected = points_of(CorpusServer(fixture_corpus())), fixture()["corpus"]
+    assert found | {"names": []} == expected | {"names": []}
+
+
+def test_a_corpus_is_described_without_tokens() -> None:
+    header = CorpusServer(corpus([4, 6])).reply("describe", {}).header
+    [stack] = header["stacks"]
+    assert header["model"] == "made"
+    assert stack["layers"] == [0, 1]
+    assert stack["heads_per_layer"] == [3, 3]
+    assert stack["query_tokens"] == {"text": [], "special": [], "sequence": []}
+    assert stack["key_tokens"] is None
+    assert stack["causal"] is True
+
+
+def test_a_text_is_asked_for_by_its_number() -> None:
+    made = corpus([4, 6])
+    server, own = CorpusServer(made), RecordServer(made.records[1])
+    described = server.reply("describe", {"text": 1}).header
+    assert described == own.reply("describe", {}).header
+    assert len(described["stacks"][0]["query_tokens"]["text"]) == 6
+    block = {"stack": "self", "layer": 1, "heads": [2], "rows": [0, 6], "columns": [0, 6]}
+    block |= {"precision": "float32"}
+    reply = server.reply("block", block | {"text": 1})
+    assert reply == own.reply("block", block)
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "message"),
+    [
+        ("describe", {"text": 2}, "the corpus has texts 0 to 1"),
+        ("describe", {"text": -1}, "the corpus has texts 0 to 1"),
+        ("block", {}, "of a corpus; of one of its texts say which, text="),
+        ("corpus", {"stack": "cross"}, "this corpus has 'self'"),
+        ("overview", {"stack": "self", "layers": [], "way": WAY}, "layers is empty"),
+        ("overview", {"stack": "self", "layers": [7], "way": WAY}, "layer"),
+        ("projection", PLOT | {"head": 3}, "heads 0"),
+        ("projection", PLOT | {"dimensions": 4}, "dimensions=4 must be 2 or 3"),
+        ("projection", PLOT | {"method": "mds"}, 'must be "pca", "tsne" or "umap"'),
+        ("projection", PLOT | {"way": WAY | {"scaling": "most"}}, "scaling='most'"),
+        ("projection", PLOT | {"part": 1}, "of 1 parts was asked for"),
+        ("lines", HEAD | {"point": 20}, "points 0 to 19"),
+        ("lines", HEAD | {"point": -1}, "points 0 to 19"),
+        ("aggregate", HEAD | {"size": 0}, "size=0 must lie between 1 and 256"),
+        ("aggregate", HEAD | {"size": 1000}, "size=1000 must lie between 1 and 256"),
+        ("page", {"part": 0, "state": {}}, "no HTML export"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(name: str, arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises((ValueError, IndexError, KeyError)) as caught:
+        CorpusServer(corpus([4, 6])).reply(name, arguments)
+    assert message in str(caught.value)
+
+
+def test_the_overview_is_the_upper_byte_of_the_plots() -> None:
+    server = CorpusServer(corpus([30, 20]))
+    overview = server.reply("overview", {"stack": "self", "layers": [1, 0], "way": WAY})
+    assert overview.data is not None
+    assert overview.header["points"] == 100
+    assert overview.header["stride"] == 1
+    small = np.frombuffer(overview.data, np.uint8).reshape(6, 100, 2)
+    for place, told in enumerate(overview.header["heads"]):
+        place_of_head = {"layer": told["layer"], "head": told["head"]}
+        plot = server.reply("projection", PLOT | place_of_head)
+        assert plot.data is not None
+        codes = np.frombuffer(plot.data, "<u2").reshape(100, 2)
+        assert_array_equal(small[place], codes >> 8)
+    assert [told["layer"] for told in overview.header["heads"]] == [1, 1, 1, 0, 0, 0]
+
+
+def test_points_on_the_overview_are_no_more_than_can_be_seen() -> None:
+    made = corpus([60] * 101, points=20_000, layers=1, heads=2, size=4)
+    server = CorpusServer(made)
+    count = len(made.points())
+    assert count > 10_000
+    arguments = {"stack": "self", "layers": [0], "way": WAY}
+    reply = server.reply("overview", arguments)
+    assert reply.data is not None
+    assert reply.header["stride"] == 2
+    assert reply.header["points"] == -(-count // 2)
+    plot = server.reply("projection", PLOT | {"head": 0})
+    assert plot.data is not None
+    codes = np.frombuffer(plot.data, "<u2").reshape(-1, 2)
+    small = np.frombuffer(reply.data, np.uint8).reshape(2, -1, 2)
+    assert_array_equal(small[0], codes[::2] >> 8)
+
+
+def test_large_plots_go_out_in_parts() -> None:
+    made = corpus([500] * 180, points=180_000, layers=1, heads=1, size=2)
+    server = CorpusServer(made)
+    reply = whole(server, "projection", PLOT | {"head": 0, "dimensions": 3})
+    assert reply.header["parts"] == 2
+    assert reply.data is not None
+    assert len(reply.data) == 6 * 180_000
+    assert whole(server, "norms", HEAD | {"head": 0}).header["parts"] == 1
+    # Positions, texts and tokens of all of them.
+    assert len(points_of(server)["queries"]["text"]) == 90_000
+
+
+def test_coordinates_lie_in_the_square_that_is_told() -> None:
+    plane = np.array([[0.0, 5.0], [4.0, 7.0], [1.0, 6.0]], np.float32)
+    low, size, codes = coded(plane)
+    assert (low, size) == ([0.0, 4.0], 4.0)
+    assert_allclose(np.array(low) + codes / 65535 * size, plane, atol=4 / 65535)
+    # All points at one place: in the middle of nothing.
+    low, size, codes = coded(np.ones((3, 2), np.float32))
+    assert (low, size) == ([1.0, 1.0], 0.0)
+    low, size, codes = coded(np.full((3, 2), np.nan, np.float32))
+    assert (low, size, codes.max()) == ([0.0, 0.0], 0.0, 0)
+
+
+def test_lines_are_the_weights_of_the_text() -> None:
+    made = corpus([70, 80])
+    server, points = CorpusServer(made), made.points()
+    row = made.records[1].stack().weights(layer=0, head=1, rows=slice(75, 76))[0]
+    query = 70 + 75
+    header = server.reply("lines", HEAD | {"point": query}).header
+    assert len(header["points"]) == 64
+    # Those that a causal query may attend to.
+    assert header["of"] == 76
+    assert_allclose(header["weights"], np.sort(row)[::-1][:64], rtol=1e-6)
+    assert_allclose(header["covered"], np.sort(row)[::-1][:64].sum(), rtol=1e-6)
+    for point, weight in zip(header["points"], header["weights"], strict=True):
+        key = point - points.num_queries
+        assert points.key_text[key] == 1
+        assert row[points.key_position[key]] == pytest.approx(weight)
+    # The first key of a causal text gets weight from all queries, most from the first.
+    column = made.records[0].stack().weights(layer=0, head=1)[:, 0]
+    header = server.reply("lines", HEAD | {"point": points.num_queries}).header
+    assert header["points"][0] == column.argmax()
+    assert_allclose(header["weights"], np.sort(column)[::-1][:64], rtol=1e-6)
+    assert header["of"] == 70
+
+
+def test_of_sampled_keys_lines_say_what_they_cover() -> None:
+    made = Corpus([record(50)], points=20)
+    points = made.points()
+    assert not points.whole
+    server = CorpusServer(made)
+    query = points.num_queries - 1
+    header = server.reply("lines", HEAD | {"point": query}).header
+    row = (
+        made.records[0]
+        .stack()
+        .weights(
+            layer=0, head=1, rows=slice(*(int(points.query_position[query]) + at for at in (0, 1)))
+        )[0]
+    )
+    sampled = row[points.key_position]
+    assert header["covered"] == pytest.approx(sampled.sum(), rel=1e-5)
+    assert header["covered"] < 0.95
+    own = int(points.query_position[query])
+    assert header["of"] == (points.key_position <= own).sum()
+
+
+def test_the_mean_by_position_is_that_of_all_texts() -> None:
+    made = corpus([5, 7, 7])
+    reply = CorpusServer(made).reply("aggregate", HEAD | {"size": 32})
+    assert reply.data is not None
+    found = np.frombuffer(reply.data, "<f4").reshape(7, 7)
+    for query in range(7):
+        for key in range(7):
+            weights = [
+                each.stack().weights(layer=0, head=1)[query, key]
+                for each in made.records
+                if max(query, key) < len(each.stack().query_tokens)
+            ]
+            expected = np.mean(weights) if key <= query else -1.0
+            assert found[query, key] == pytest.approx(expected, rel=1e-5)
+    header = reply.header
+    assert header["query_edges"] == list(range(8))
+    assert (header["texts"], header["of_texts"], header["queries"]) == (3, 3, 19)
+
+
+def test_of_long_texts_the_mean_is_of_some_queries() -> None:
+    made = corpus([3000], layers=1, heads=2, size=4)
+    header = CorpusServer(made).reply("aggregate", HEAD | {"size": 8}).header
+    assert header["of_queries"] == 3000
+    assert header["queries"] == (1 << 22) // 3000
+
+
+def test_norms_are_those_of_the_model() -> None:
+    made = corpus([6, 4])
+    reply = CorpusServer(made).reply("norms", HEAD)
+    assert reply.data is not None
+    low, high = reply.header["low"], reply.header["high"]
+    found = low + np.frombuffer(reply.data, "<u2") / 65535 * (high - low)
+    expected = []
+    for side in ("queries", "keys"):
+        for each in made.records:
+            stack_vectors = getattr(each.stack(), side)(layer=0, head=1)
+            expected.append(np.linalg.norm(stack_vectors, axis=1))
+    assert_allclose(found, np.concatenate(expected), atol=(high - low) / 65535)
+
+
+def translator_record(queries: int, keys: int) -> AttentionRecord:
+    """A decoder's own attention, and its attention to an encoder's tokens."""
+    own, others = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
+    cross = {layer: attention(queries, num_keys=keys, mask=None, seed=layer) for layer in (0, 1)}
+    stacks = {
+        "decoder": AttentionStack("decoder", {0: attention(queries, seed=5)}, own),
+        "cross": AttentionStack("cross", cross, own, others),
+    }
+    return AttentionRecord(stacks)
+
+
+def test_keys_that_are_other_tokens_have_their_own() -> None:
+    made = Corpus([translator_record(3, 5), translator_record(2, 4)])
+    server = CorpusServer(made)
+    own, cross = points_of(server, "decoder"), points_of(server, "cross")
+    assert own["keys"] is None
+    assert cross["keys"]["position"] == [0, 1, 2, 3, 4, 0, 1, 2, 3]
+    shown = [cross["vocabulary"][token] for token in cross["keys"]["token"]]
+    assert shown == ["e0", "e1", "e2", "e3", "e4", "e0", "e1", "e2", "e3"]
+    assert cross["frequency"][cross["vocabulary"].index("d2")] == 1
+    described = {each["name"]: each for each in server.reply("describe", {}).header["stacks"]}
+    assert described["cross"]["key_tokens"] == {"text": [], "special": [], "sequence": []}
+    plot = server.reply("projection", PLOT | {"stack": "cross", "layer": 1})
+    assert plot.header["count"] == 5 + 9
+
+
+def test_patches_are_called_by_their_places() -> None:
+    given = image_record()
+    tokens = given.stack().query_tokens
+    stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
+    made = Corpus([AttentionRecord({"self": stack}, images=given.images)] * 2)
+    found = points_of(CorpusServer(made))
+    [grid] = tokens.grids
+    names = [found["vocabulary"][token] for token in found["queries"]["token"]]
+    assert names[grid.start] == "patch 0,0"
+    assert names[grid.start + grid.columns] == "patch 1,0"
+    assert found["images"] == 2
+    assert found["grid"] == {"start": 1, "rows": 6, "columns": 8}
+    place = {"image": 0, "start": 1, "rows": 6, "columns": 8}
+    assert found["grids"] == [{"text": text, "side": "both", **place} for text in (0, 1)]
+
+
+def test_hostile_tokens_are_data() -> None:
+    record = AttentionRecord.from_qk(
+        [vectors(1, len(HOSTILE), 4)], [vectors(1, len(HOSTILE), 4, seed=1)], list(HOSTILE)
+    )
+    found = points_of(CorpusServer(Corpus([record])))
+    shown = [found["vocabulary"][token] for token in found["queries"]["token"]]
+    assert shown == list(record.stack().query_tokens.text)
+
+
+@pytest.mark.parametrize(
+    ("entry", "punctuation"),
+    [
+        (",", True),
+        ("·(", True),
+        ("##...", True),
+        ("„", True),
+        ("$", True),
+        ("·", False),
+        ("", False),
+        ("a.", False),
+        ("[SEP]", False),
+        ("⏎", False),
+    ],
+)
+def test_what_is_punctuation(entry: str, punctuation: bool) -> None:
+    assert is_punctuation(entry) is punctuation
+
+
+def broken_corpus() -> Corpus:
+    """NaN in the queries of head 1, equal keys in head 2."""
+    records = []
+    for seed in range(2):
+        queries, keys = vectors(3, 12, 4, seed=seed), vectors(3, 12, 4, seed=seed + 5)
+        queries[1, 3, 2] = torch.nan
+        keys[2] = 1.0
+        names = Tokens.of(words(12))
+        stack = AttentionStack("self", {0: QueryKeyAttention(queries, keys, 0.5)}, names)
+        records.append(AttentionRecord({"self": stack}))
+    return Corpus(records)
+
+
+def test_a_head_that_is_no_number_harms_no_other() -> None:
+    server = CorpusServer(broken_corpus())
+    overview = server.reply("overview", {"stack": "self", "layers": [0], "way": WAY})
+    problems = [each["problem"] for each in overview.header["heads"]]
+    assert problems[0] is None
+    assert problems[1] is not None
+    assert "not finite numbers" in problems[1]
+    assert problems[2] == "all keys are the same"
+    assert overview.data is not None
+    small = np.frombuffer(overview.data, np.uint8).reshape(3, 48, 2)
+    assert small[1].max() == 0
+    assert len(np.unique(small[0])) > 10
+    plot = server.reply("projection", PLOT)
+    assert (plot.header["size"], plot.header["explained"]) == (0.0, None)
+    json.dumps(plot.header, allow_nan=False)
+    norms = server.reply("norms", HEAD)
+    json.dumps(norms.header, allow_nan=False)
+    trust = server.reply("trust", PLOT | {"heads": [0, 1, 2]})
+    json.dumps(trust.header, allow_nan=False)
+    assert trust.header["heads"][0]["plot"]["allowed"] < 0
+    broken = trust.header["heads"][1]
+    assert broken is None or broken["plot"]["allowed"] is None
+    for name, more in (("lines", {"point": 3}), ("aggregate", {"size": 8})):
+        with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN"):
+            server.reply(name, HEAD | more)
+
+
+def test_a_text_of_one_token() -> None:
+    server = CorpusServer(Corpus([record(1), record(1, seed=1)]))
+    for head in range(3):
+        plot = server.reply("projection", PLOT | {"head": head})
+        assert np.isfinite(coordinates_of(plot)).all()
+    assert server.reply("lines", HEAD | {"point": 0}).header["weights"] == [1.0]
+    trust = server.reply("trust", PLOT | {"heads": [0]}).header["heads"][0]
+    json.dumps(trust, allow_nan=False)
+    assert trust["recall_allowed"] is None
+
+
+def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = corpus([40, 30])
+    server = CorpusServer(made)
+    arguments = PLOT | {"heads": [2, 0]}
+    first = server.reply("trust", arguments).header["heads"]
+    assert [each["head"] for each in first] == [2, 0]
+    monkeypatch.setattr("attnviz.embedding.server.plots.measure_trust", None)
+    assert server.reply("trust", arguments).header["heads"] == first
+    assert all(figure == round(figure, 4) for figure in first[0]["placed"].values())
+
+
+def test_what_was_computed_is_kept_within_a_bound() -> None:
+    kept: KeptAnswers[bytes] = KeptAnswers(10, len)
+    kept["a"], kept["b"] = b"12345", b"12345"
+    assert kept.get("a") == b"12345"
+    kept["c"] = b"1"
+    # The one that was not asked for lately is gone.
+    assert (kept.get("a"), kept.get("b"), kept.get("c")) == (b"12345", None, b"1")
+    kept["d"] = bytes(20)
+    assert kept.get("d") == bytes(20)
+    assert kept.get("c") is None
+    made = corpus([40, 30])
+    small = EmbeddingAnswers(made, kept_bytes=1)
+    arguments = {"stack": "self", "layers": [0, 1], "way": WAY}
+    assert small.overview(arguments) == EmbeddingAnswers(made).overview(arguments)
+
+
+def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
+    monkeypatch.setattr("attnviz.embedding.server.running.missing_package", lambda _: words)
+    server = CorpusServer(corpus([10, 12]))
+    reply = server.reply("projection", PLOT | {"method": "tsne"})
+    assert reply.header["work"] == {"state": "failed", "done": 0, "of": 0, "words": words}
+    # Over the points of the principal components.
+    assert_allclose(coordinates_of(reply), coordinates_of(server.reply("projection", PLOT)))
+    assert server.reply("trust", PLOT | {"method": "tsne", "heads": [1]}).header["heads"] == [None]
+
+
+@NEEDS_TSNE
+def test_a_projection_runs_beside_and_is_kept(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    server = CorpusServer(corpus([40, 60]))
+    arguments = PLOT | {"method": "tsne", "perplexity": 10}
+    reply = server.reply("projection", arguments)
+    assert reply.header["work"]["state"] == "running"
+    deadline = time.monotonic() + 120
+    while reply.header["work"]["state"] == "running" and time.monotonic() < deadline:
+        time.sleep(0.1)
+        reply = server.reply("projection", arguments)
+    assert reply.header["work"]["state"] == "done"
+    assert reply.header["explained"] is None
+    again = server.reply("projection", arguments)
+    assert again.data == reply.data
+    [trust] = server.reply("trust", arguments | {"heads": [1]}).header["heads"]
+    assert trust["plot"]["allowed"] is not None
+
+
+@NEEDS_TSNE
+def test_what_was_cancelled_begins_anew_on_demand_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    server = CorpusServer(corpus([400, 300]))
+    arguments = PLOT | {"method": "tsne"}
+    assert server.reply("projection", arguments).header["work"]["state"] == "running"
+    server.reply("cancel", arguments | {"head": 2})
+    assert server.reply("projection", arguments).header["work"]["state"] == "running"
+    server.reply("cancel", arguments)
+    for _ in range(2):
+        assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
+    restarted = server.reply("projection", arguments | {"restart": True})
+    assert restarted.header["work"]["state"] == "running"
+    # Another head pushes it off; asked for again it begins anew by itself.
+    other = arguments | {"head": 0}
+    assert server.reply("projection", other).header["work"]["state"] == "running"
+    assert server.reply("projection", arguments).header["work"]["state"] == "running"
+    server.reply("cancel", arguments)

@@ -1,0 +1,309 @@
+"""What an exported page of an embedding view carries: the same as a kernel would answer."""
+
+from __future__ import annotations
+
+import base64
+import html
+import importlib.util
+import json
+import re
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.page import make_embedding_page
+from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.server.server import CorpusServer
+from attnviz.embedding.view import EmbeddingView
+from attnviz.record.record import AttentionRecord, AttentionStack
+from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
+from unit.made_corpora import attention, corpus, record
+from unit.records import HOSTILE, image_record, vectors
+
+NEEDS_TSNE = pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+
+
+def data_of(page: str) -> dict[str, Any]:
+    [text] = re.findall(r'<script type="application/json" id="attnviz-data">(.*?)</script>', page)
+    found: dict[str, Any] = json.loads(text)
+    return found
+
+
+def embedding_of(page: str) -> dict[str, Any]:
+    found: dict[str, Any] = data_of(page)["embedding"]
+    return found
+
+
+def bytes_of(packed: str) -> NDArray[np.uint8]:
+    return np.frombuffer(zlib.decompress(base64.b64decode(packed)), np.uint8)
+
+
+def codes_of(layer: dict[str, Any], count: int) -> NDArray[np.int64]:
+    """[head][point][axis]."""
+    planes = bytes_of(layer["points"]).reshape(4, -1, count).astype(np.int64)
+    return np.stack([256 * planes[0] + planes[2], 256 * planes[1] + planes[3]], axis=-1)
+
+
+def test_the_page_of_the_fixture() -> None:
+    expected = fixture()["page"]
+    [theirs] = expected["stacks"]
+    page = embedding_of(EmbeddingView(fixture_corpus()).to_html(top_keys=expected["top_keys"]))
+    [stack] = page["stacks"]
+    assert set(page) == set(expected)
+    assert (page["way"], page["top_keys"]) == (expected["way"], expected["top_keys"])
+    assert (stack["stack"], stack["count"]) == ("self", theirs["count"])
+    corpora = [json.loads(bytes_of(each["corpus"]).tobytes()) for each in (stack, theirs)]
+    assert corpora[0] | {"names": []} == corpora[1] | {"names": []}
+    for ours, layer in zip(stack["layers"], theirs["layers"], strict=True):
+        assert set(ours) == set(layer)
+        assert ours["layer"] == layer["layer"]
+        for head, told in zip(ours["heads"], layer["heads"], strict=True):
+            assert (head["head"], head["problem"]) == (told["head"], None)
+            for name in ("low", "size", "explained", "factor"):
+                assert_allclose(head[name], told[name], rtol=2e-6, atol=2e-6)
+        # What lies on the edge between two codes may fall on either side.
+        assert_allclose(codes_of(ours, stack["count"]), codes_of(layer, stack["count"]), atol=1)
+        for name in ("low", "high"):
+            assert_allclose(ours["norms"][name], layer["norms"][name], rtol=1e-6)
+        for one, other in (
+            (ours["norms"]["data"], layer["norms"]["data"]),
+            (ours["aggregate"]["data"], layer["aggregate"]["data"]),
+            (ours["keys"], layer["keys"]),
+        ):
+            assert_allclose(bytes_of(one).astype(int), bytes_of(other).astype(int), atol=1)
+        means = {key: ours["aggregate"][key] for key in ours["aggregate"] if key != "data"}
+        for name, value in means.items():
+            assert_allclose(value, layer["aggregate"][name], rtol=1e-6)
+
+
+def test_a_page_says_what_a_kernel_would() -> None:
+    made = corpus([20, 35, 28], layers=2, heads=3)
+    view = EmbeddingView(made, scaling="none", translate=False, lift=True, layer=1)
+    page = embedding_of(view.to_html(top_keys=4))
+    server = CorpusServer(made)
+    way = {"scaling": "none", "translate": False, "lift": True}
+    assert page["way"] == way
+    assert page["top_keys_add"] is None
+    [stack] = page["stacks"]
+    answered = server.reply("corpus", {"stack": "self"})
+    assert answered.data == base64.b64decode(stack["corpus"])
+    count, points = len(made.points()), made.points()
+    for layer in stack["layers"]:
+        codes = codes_of(layer, count)
+        asked: dict[str, Any] = {"stack": "self", "layer": layer["layer"], "way": way}
+        asked |= PROJECTING
+        trust = server.reply("trust", asked | {"heads": [0, 1, 2]}).header["heads"]
+        assert layer["trust"] == trust
+        keys = bytes_of(layer["keys"]).reshape(3, 3, 4, points.num_queries).astype(int)
+        norms = bytes_of(layer["norms"]["data"]).reshape(3, count)
+        means = bytes_of(layer["aggregate"]["data"]).reshape(3, 32, 32).astype(float)
+        for place, head in enumerate(layer["heads"]):
+            one = asked | {"head": head["head"]}
+            plot = server.reply("projection", one)
+            assert plot.data is not None
+            assert_array_equal(codes[place], np.frombuffer(plot.data, "<u2").reshape(-1, 2))
+            assert {name: plot.header[name] for name in head if name != "head"} == {
+                name: value for name, value in head.items() if name != "head"
+            }
+            lengths = server.reply("norms", one)
+            assert lengths.data is not None
+            assert_allclose(norms[place], np.frombuffer(lengths.data, "<u2") / 257, atol=0.5)
+            assert layer["norms"]["high"][place] == lengths.header["high"]
+            mean = server.reply("aggregate", one | {"size": 32})
+            assert mean.data is not None
+            live = np.frombuffer(mean.data, "<f4").reshape(32, 32)
+            maximum = layer["aggregate"]["maximum"][place]
+            decoded = np.where(means[place] == 0, -1.0, maximum * ((means[place] - 1) / 254) ** 2)
+            assert_array_equal(decoded < 0, live < 0)
+            assert_allclose(decoded, live, atol=maximum / 254 + 1e-6)
+            for query in (0, 19, 20, 60, points.num_queries - 1):
+                lines = server.reply("lines", one | {"point": query}).header
+                first = points.keys_of(int(points.query_text[query])).start
+                weights = (keys[0, place, :, query] / 255) ** 2
+                shown = int((keys[0, place, :, query] > 0).sum())
+                numbers = points.num_queries + first
+                numbers = numbers + keys[1, place, :, query] + 256 * keys[2, place, :, query]
+                assert numbers[:shown].tolist() == lines["points"][:shown]
+                assert_allclose(weights[:shown], lines["weights"][:shown], atol=1 / 255)
+                # What is missing is not there, or rounds to nothing.
+                assert all(weight < 1e-5 for weight in lines["weights"][shown:4])
+
+
+def test_144_heads_of_5000_points_are_less_than_6_mb() -> None:
+    sizes, added = [], []
+    for layers in (1, 2):
+        made = corpus([100] * 25, layers=layers, heads=12, size=16, points=5_000)
+        assert len(made.points()) == 5_000
+        view = EmbeddingView(made)
+        page = view.to_html()
+        sizes.append(len(page.encode()))
+        # The same arguments, none here, of both.
+        assert view.page_size() == sizes[-1]
+        said = embedding_of(page)["top_keys_add"]
+        assert said["count"] == 5
+        added.append(view.page_size(top_keys=5) - sizes[-1])
+        assert_allclose(said["bytes"], added[-1], rtol=0.1)
+    # Vectors without any order, of which each further layer takes the same.
+    first, both = sizes
+    assert first + 11 * (both - first) < 6_000_000
+    assert added[1] == pytest.approx(2 * added[0], rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_mb": 0.001}, "the view's own code takes"),
+        ({"top_keys": -1}, "top_keys=-1 must lie between 0, no lines, and 64"),
+        ({"top_keys": 65}, "top_keys=65 must lie between"),
+        ({"top_keys": True}, "top_keys must be a number of keys"),
+        ({"top_keys": 2.5}, "top_keys must be a number of keys"),
+        ({"max_mb": 0}, "max_mb=0 must lie above 0"),
+        ({"max_mb": "6"}, "max_mb must be a number of megabytes"),
+        ({"precision": "exact"}, "precision='exact' must be \"auto\": pages of this view have one"),
+        ({"precision": "float32"}, "precision='float32' must be \"auto\": pages of this view"),
+    ],
+)
+def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=re.escape(message)):
+        EmbeddingView(corpus([4, 5])).to_html(**options)
+
+
+def test_keys_are_for_pictures_that_have_lines(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("attnviz.pages.image.draw", lambda page, _: page.encode())
+    view, path = EmbeddingView(corpus([4, 5])), tmp_path / "plot.svg"
+    for place in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
+        view.enlarged = False
+        for name, value in place.items():
+            setattr(view, name, value)
+        with pytest.raises(ValueError, match=r"top_keys=2: this picture has no lines; .* token="):
+            view.save(path, top_keys=2)
+        assert view.save(path) == path
+    view.token = 2
+    view.save(path, top_keys=2)
+    assert embedding_of(path.read_text(encoding="utf-8"))["top_keys"] == 2
+    view.token = None
+    # A reader of the page chooses.
+    view.save(tmp_path / "plot.html", top_keys=2)
+    assert (tmp_path / "plot.html").exists()
+
+
+@pytest.mark.parametrize("top_keys", [0, 5])
+def test_a_page_that_is_too_large_says_what_would_fit(top_keys: int) -> None:
+    made = corpus([50] * 20, layers=4, heads=4)
+    view = EmbeddingView(made)
+    whole = view.page_size(top_keys=top_keys)
+    bare = EmbeddingView(corpus([2], layers=1, heads=1)).page_size(top_keys=0)
+    limit = (bare + (whole - bare) / 2) / 1e6
+    with pytest.raises(ValueError, match="include_layers=") as caught:
+        view.to_html(max_mb=limit, top_keys=top_keys)
+    words = str(caught.value)
+    assert ("top_keys=0" in words) is (top_keys > 0)
+    # Each of the ways out is one.
+    [fewer] = re.findall(r"points=([\d_]+)", words)
+    few = EmbeddingView(Corpus(made.records, points=int(fewer)))
+    assert len(few.to_html(max_mb=limit, top_keys=top_keys).encode()) <= limit * 1e6
+    [larger] = re.findall(r"max_mb=(\d+\.?\d*)", words)
+    assert view.to_html(max_mb=float(larger), top_keys=top_keys)
+
+
+def test_hostile_tokens_stay_data() -> None:
+    texts = AttentionRecord.from_qk(
+        [vectors(1, len(HOSTILE), 4)],
+        [vectors(1, len(HOSTILE), 4, seed=1)],
+        list(HOSTILE),
+        model="</title><script>alert(1)</script>",
+    )
+    view = EmbeddingView(
+        Corpus([texts], columns={"<script>x": ["<img src=x>"]}), search="</script>"
+    )
+    page = view.to_html()
+    assert page.count("<script") == page.count("</script>") == 3
+    assert "<img" not in page
+    assert html.escape("</title><script>alert(1)</script>") in page
+    data = data_of(page)
+    assert data["state"]["search"] == "</script>"
+    said = json.loads(bytes_of(data["embedding"]["stacks"][0]["corpus"]).tobytes())
+    shown = [said["vocabulary"][token] for token in said["queries"]["token"]]
+    assert shown == list(texts.stack().query_tokens.text)
+
+
+def test_pictures_of_the_texts_with_points_come_along() -> None:
+    given = image_record()
+    tokens = given.stack().query_tokens
+    stack = AttentionStack("self", {0: attention(len(tokens))}, tokens)
+    one = AttentionRecord({"self": stack}, images=given.images)
+    # There is room for one of the two.
+    made = Corpus([one, one], points=2 * len(tokens))
+    [image] = embedding_of(EmbeddingView(made).to_html())["images"]
+    assert image["text"] == made.points().texts[0]
+    server = CorpusServer(made)
+    live = server.reply("image", {"text": image["text"], "index": image["index"]})
+    assert live.header == {"height": image["height"], "width": image["width"]}
+    assert bytes_of(image["data"]).tobytes() == live.data
+
+
+def test_heads_without_numbers_are_told_of() -> None:
+    first = record(12, layers=1)
+    queries = attention(12).queries.clone()
+    queries[1, 3, 2] = float("nan")
+    broken = attention(12)
+    object.__setattr__(broken, "queries", queries)
+    stack = AttentionStack("self", {0: broken}, first.stack().query_tokens)
+    made = Corpus([AttentionRecord({"self": stack})])
+    [layer] = embedding_of(EmbeddingView(made).to_html(top_keys=2))["stacks"][0]["layers"]
+    assert [head["problem"] is None for head in layer["heads"]] == [True, False, True]
+    assert codes_of(layer, 24)[1].max() == 0
+    assert bytes_of(layer["keys"]).reshape(3, 3, 2, 12)[0, 1].max() == 0
+    assert bytes_of(layer["keys"]).reshape(3, 3, 2, 12)[0, 2].max() > 0
+
+
+def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
+    made = corpus([20, 30])
+    view = EmbeddingView(made, dimensions=3, enlarged=True, layer=1, heads=[2])
+    [carried] = embedding_of(view.to_html())["projections"]
+    asked = {"stack": "self", "layer": 1, "head": 2, "way": WAY} | PROJECTING | {"dimensions": 3}
+    live = CorpusServer(made).reply("projection", asked)
+    assert bytes_of(carried["data"]).tobytes() == live.data
+    assert carried["header"] == live.header
+    assert (carried["layer"], carried["head"], carried["dimensions"]) == (1, 2, 3)
+    assert carried["trust"]["plot"]["allowed"] < 0
+
+
+@NEEDS_TSNE
+def test_a_page_waits_for_the_enlarged_heads_own_plot(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    made = corpus([40, 30])
+    view = EmbeddingView(made, method="tsne", perplexity=8, enlarged=True, heads=[1])
+    page = embedding_of(view.to_html())
+    [carried] = page["projections"]
+    assert carried["header"]["work"]["state"] == "done"
+    assert (carried["head"], carried["method"], carried["perplexity"]) == (1, "tsne", 8)
+    assert len(bytes_of(carried["data"])) == 4 * len(made.points())
+    assert carried["trust"] is not None
+    # Another head's is not there, and nobody waits for it while all heads are shown.
+    view.enlarged, view.heads = False, [0]
+    assert embedding_of(view.to_html())["projections"] == page["projections"]
+
+
+@NEEDS_TSNE
+def test_a_page_that_the_browser_asks_for_waits_for_nothing(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    made = corpus([300, 300])
+    state = EmbeddingView(made, enlarged=True).state | {"method": "tsne"}
+    page = data_of(make_embedding_page(EmbeddingAnswers(made), state, wait=False))
+    # Nothing of it is known yet: the page shows what it has.
+    assert (page["state"]["method"], page["embedding"]["projections"]) == ("pca", [])

@@ -1,0 +1,371 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from sklearn.decomposition import PCA
+
+from attnviz import Corpus
+from attnviz.analysis import Placing, place, principal_components, problems
+from attnviz.embedding.scaling import GRID, weighted_correlation
+from attnviz.record.masks import BandMask, PackedMask
+from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
+from unit.records import vectors
+
+Numbers = NDArray[np.float64]
+
+
+def sides(made: Corpus, layer: int, head: int, stack: str = "self") -> tuple[Numbers, Numbers]:
+    """All queries and keys of a head, from the records one by one."""
+    found = []
+    for side in ("queries", "keys"):
+        each = [
+            getattr(record.stacks[stack], side)(layer=layer, head=head) for record in made.records
+        ]
+        found.append(np.concatenate(each).astype(np.float64))
+    return found[0], found[1]
+
+
+def test_scaling_then_translation_by_hand() -> None:
+    made = corpus([4, 3, 6])
+    placed = place(made, "self", 1)
+    for head in range(3):
+        queries, keys = sides(made, 1, head)
+        c = np.sqrt(np.median(np.sqrt((queries**2).sum(1))) / np.median(np.sqrt((keys**2).sum(1))))
+        assert placed.factors[head] == pytest.approx(c, rel=1e-6)
+        assert_allclose(placed.queries[head], queries / c, atol=1e-5)
+        moved = keys * c + (queries / c).mean(0) - (keys * c).mean(0)
+        assert_allclose(placed.keys[head], moved, atol=1e-5)
+
+
+def test_scaling_alone_keeps_every_product() -> None:
+    made = corpus([5, 4])
+    for scaling in ("norms", "search", "none"):
+        placed = place(made, "self", 0, Placing(scaling, translate=False))
+        for head in range(3):
+            queries, keys = sides(made, 0, head)
+            assert_allclose(placed.queries[head] @ placed.keys[head].T, queries @ keys.T, atol=1e-4)
+
+
+def test_translation_changes_all_products_of_a_query_alike() -> None:
+    made = corpus([5, 4])
+    placed = place(made, "self", 0)
+    assert_allclose(placed.queries.mean(1), placed.keys.mean(1), atol=1e-5)
+    for head in range(3):
+        queries, keys = sides(made, 0, head)
+        change = (placed.queries[head] @ placed.keys[head].T).numpy() - queries @ keys.T
+        assert_allclose(change, change[:, :1].repeat(len(keys), 1), atol=1e-4)
+        # It did change them.
+        assert np.abs(change).max() > 0.5
+
+
+def test_nothing_is_done_where_nothing_is_asked_for() -> None:
+    made = corpus([5, 4])
+    placed = place(made, "self", 0, Placing("none", translate=False))
+    for head in range(3):
+        queries, keys = sides(made, 0, head)
+        assert_array_equal(placed.queries[head], queries.astype(np.float32))
+        assert_array_equal(placed.keys[head], keys.astype(np.float32))
+    assert placed.factors.tolist() == [1, 1, 1]
+
+
+def loop_search(
+    queries: Numbers, keys: Numbers, texts: NDArray[Any], positions: NDArray[Any], *, moved: bool
+) -> float:
+    """The factor of the grid with the best weighted correlation, by plain loops; causal."""
+    found = {}
+    for c in (0.2, 0.4, 0.8, 1, 1.25, 2.5, 5):
+        q, k = queries / c, keys * c
+        if moved:
+            k = k + q.mean(0) - k.mean(0)
+        pairs = {
+            (i, j): far
+            for i in range(len(q))
+            for j, far in enumerate(np.linalg.norm(q[i] - k, axis=1).tolist())
+            if texts[i] == texts[j] and positions[j] <= positions[i]
+        }
+        near = np.percentile(list(pairs.values()), 0.5)
+        correlations = []
+        close_pairs = [(i, j, far) for (i, j), far in pairs.items() if far < near]
+        for i in range(len(q)):
+            close = [(j, far) for row, j, far in close_pairs if row == i]
+            if len(close) < 2:
+                continue
+            far = np.array([distance for _, distance in close])
+            weights = (near - far) ** 2
+            product = np.array([queries[i] @ keys[j] for j, _ in close])
+            covariance = np.cov(far, product, aweights=weights)
+            correlations.append(covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1]))
+        if correlations:
+            found[c] = np.mean(correlations)
+    assert len(set(found.values())) > 3
+    return min(found, key=lambda c: found[c])
+
+
+@pytest.mark.parametrize("moved", [True, False])
+def test_the_search_is_that_of_plain_loops(moved: bool) -> None:
+    sizes = torch.tensor([0.3, 1.0, 4.0, 1.0])[:, None, None]
+    queries = vectors(4, 300, 4, seed=1)
+    keys = queries + 0.3 * vectors(4, 300, 4, seed=2) + 0.5
+    made = with_vectors(queries * sizes, keys / sizes, [110, 90, 100])
+    points = made.points()
+    placed = place(made, "self", 0, Placing("search", translate=moved))
+    expected = [
+        loop_search(*sides(made, 0, head), points.key_text, points.key_position, moved=moved)
+        for head in range(4)
+    ]
+    assert placed.factors.tolist() == expected
+    assert set(expected) <= set(GRID)
+    # Norms would say something else, and not one factor serves all heads.
+    assert len(set(expected)) > 1
+
+
+def test_a_search_with_too_little_to_tell_takes_the_norms() -> None:
+    made = corpus([2, 1])
+    by_norms = place(made, "self", 0).factors
+    assert place(made, "self", 0, Placing("search")).factors.tolist() == by_norms.tolist()
+
+
+def test_the_search_looks_at_keys_that_the_mask_allows_alone() -> None:
+    """Keys that no query may see are far off; they would change every percentile."""
+    queries, keys = vectors(1, 120, 4, seed=1), vectors(1, 120, 4, seed=2)
+    made = with_vectors(queries, keys, [60, 60])
+    flags = torch.ones(3, 60, 60, dtype=torch.bool).tril()
+    for each in made.records:
+        attention = each.stack().attention(0)
+        object.__setattr__(attention, "mask", PackedMask.pack(flags))
+    by_bits = place(made, "self", 0, Placing("search")).factors
+    for each in made.records:
+        object.__setattr__(each.stack().attention(0), "mask", BandMask(None, 0))
+    assert place(made, "self", 0, Placing("search")).factors.tolist() == by_bits.tolist()
+
+
+@given(
+    seed=st.integers(0, 50),
+    spread=st.sampled_from([0.01, 1.0, 100.0]),
+    scaling=st.sampled_from(["norms", "none"]),
+    translate=st.booleans(),
+)
+def test_lifted_keys_are_ordered_by_distance_as_by_product(
+    seed: int, spread: float, scaling: Any, translate: bool
+) -> None:
+    made = with_vectors(
+        vectors(1, 12, 5, seed=seed) + 0.5, spread * vectors(1, 12, 5, seed=seed + 100) - 1, [5, 7]
+    )
+    queries, keys = sides(made, 0, 0)
+    products = queries @ keys.T
+    placed = place(made, "self", 0, Placing(scaling, translate=translate, lift=True))
+    assert placed.keys.shape == (1, 12, 6)
+    assert not placed.queries[..., -1].any()
+    lengths = torch.linalg.vector_norm(placed.keys[0].double(), dim=1)
+    assert_allclose(lengths, lengths.max(), rtol=1e-5)
+    both = placed.queries[0].double().numpy(), placed.keys[0].double().numpy()
+    far = np.array([np.linalg.norm(query - both[1], axis=1) for query in both[0]])
+    # float32 holds the lift to a few parts in 10 million of the squared lengths.
+    enough = 1e-5 * (far**2).max()
+    for query in range(12):
+        apart = products[query, :, None] - products[query]
+        clear = apart > enough
+        assert (far[query, :, None] < far[query])[clear].all()
+        assert clear.sum() > 30
+
+
+def test_without_the_lift_the_orders_differ() -> None:
+    made = with_vectors(vectors(1, 12, 5) + 0.5, 3 * vectors(1, 12, 5, seed=1) - 1, [12])
+    queries, keys = sides(made, 0, 0)
+    placed = place(made, "self", 0)
+    far = torch.cdist(placed.queries[0], placed.keys[0]).numpy()
+    assert (np.argsort(-(queries @ keys.T), axis=1) != np.argsort(far, axis=1)).any()
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("lift", [False, True])
+def test_principal_components_are_scikit_learns(dimensions: int, lift: bool) -> None:
+    made = corpus([14, 9, 17], layers=1, heads=5)
+    placed = place(made, "self", 0, Placing(lift=lift))
+    plots = principal_components(placed, dimensions)
+    assert plots.coordinates.shape == (5, 80, dimensions)
+    assert plots.coordinates.dtype == torch.float32
+    for head in range(5):
+        pooled = torch.cat([placed.queries[head], placed.keys[head]]).double().numpy()
+        theirs = PCA(dimensions, svd_solver="full").fit(pooled)
+        # Signs too: theirs and ours are those of the largest entry.
+        assert_allclose(plots.coordinates[head], theirs.transform(pooled), atol=2e-4)
+        assert_allclose(plots.explained[head], theirs.explained_variance_ratio_, atol=1e-5)
+
+
+def test_the_same_points_give_the_same_plot_whichever_heads_are_beside() -> None:
+    made = corpus([14, 9], heads=5)
+    alone = principal_components(place(made, "self", 1, heads=[3])).coordinates[0]
+    among = principal_components(place(made, "self", 1)).coordinates[3]
+    assert_allclose(alone, among, atol=1e-4)
+
+
+def test_a_head_of_fewer_dimensions_gets_zeros() -> None:
+    made = with_vectors(vectors(2, 6, 1), vectors(2, 6, 1, seed=1), [6])
+    plots = principal_components(place(made, None, 0), 3)
+    assert not plots.coordinates[..., 1:].any()
+    assert_allclose(plots.explained, [[1, 0, 0]] * 2)
+    assert plots.coordinates[..., 0].std() > 0
+
+
+def test_large_and_small_numbers_are_placed_alike() -> None:
+    queries, keys = vectors(1, 20, 4), vectors(1, 20, 4, seed=1)
+    plots = [
+        principal_components(place(with_vectors(queries * by, keys * by, [20]), None, 0))
+        for by in (1.0, 1e15, 1e-15)
+    ]
+    for by, plot in zip((1e15, 1e-15), plots[1:], strict=True):
+        assert_allclose(plot.coordinates / by, plots[0].coordinates, rtol=1e-3, atol=1e-4)
+        assert_allclose(plot.explained, plots[0].explained, atol=1e-5)
+
+
+def broken(side: str, value: float) -> Corpus:
+    """Three heads, the second of which has one number that is none."""
+    both = {"queries": vectors(3, 9, 4), "keys": vectors(3, 9, 4, seed=1)}
+    both[side][1, 5, 2] = value
+    return with_vectors(both["queries"], both["keys"], [4, 5])
+
+
+@pytest.mark.parametrize("side", ["queries", "keys"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 3e38])
+@pytest.mark.parametrize("scaling", ["norms", "search", "none"])
+@pytest.mark.parametrize("lift", [False, True])
+def test_a_head_with_numbers_that_are_none_harms_no_other(
+    side: str, value: float, scaling: Any, lift: bool
+) -> None:
+    placed = place(broken(side, value), None, 0, Placing(scaling, lift=lift))
+    assert problems(placed) == [
+        None,
+        "queries or keys are not finite numbers, or too large to measure distances",
+        None,
+    ]
+    assert np.isnan(placed.factors).tolist() == [False, True, False]
+    plots = principal_components(placed)
+    whole = principal_components(place(broken(side, 1.0), None, 0, Placing(scaling, lift=lift)))
+    assert plots.coordinates[1].isnan().all()
+    assert np.isnan(plots.explained[1]).all()
+    for head in (0, 2):
+        assert_allclose(plots.coordinates[head], whole.coordinates[head], atol=1e-4)
+
+
+@pytest.mark.parametrize("lift", [False, True])
+@pytest.mark.parametrize("value", [0.0, 0.1, 1e10])
+def test_points_that_are_all_the_same(value: float, lift: bool) -> None:
+    made = with_vectors(torch.full((1, 7, 4), value), torch.full((1, 7, 4), value / 3), [3, 4])
+    placed = place(made, None, 0, Placing(lift=lift))
+    plots = principal_components(placed)
+    if not lift:
+        assert problems(placed) == ["all points are the same"]
+    assert torch.isfinite(plots.coordinates).all()
+    assert np.isfinite(plots.explained).all()
+
+
+def test_points_that_are_all_the_same_lie_at_the_middle() -> None:
+    made = with_vectors(torch.full((1, 7, 4), 0.1), torch.full((1, 7, 4), 0.7), [3, 4])
+    plots = principal_components(place(made, None, 0))
+    assert not plots.coordinates.any()
+    assert not plots.explained.any()
+
+
+def test_keys_that_are_all_the_same() -> None:
+    made = with_vectors(vectors(1, 7, 4), vectors(1, 1, 4, seed=3).repeat(1, 7, 1), [3, 4])
+    for translate in (True, False):
+        assert problems(place(made, None, 0, Placing(translate=translate))) == [
+            "all keys are the same"
+        ]
+
+
+def test_one_text_of_one_token() -> None:
+    placed = place(corpus([1]), None, 0)
+    assert problems(placed) == ["all points are the same"] * 3
+    assert not principal_components(placed, 3).coordinates.any()
+
+
+def test_texts_of_one_token() -> None:
+    placed = place(corpus([1] * 30), None, 0)
+    assert problems(placed) == [None] * 3
+    assert principal_components(placed).coordinates.std() > 0
+
+
+def test_grouped_kept_and_cross_attending_heads() -> None:
+    grouped = corpus([6, 5], heads=6, key_heads=2)
+    for made, stack, layer in (
+        (grouped, "self", 1),
+        (Corpus([kept_record(6), kept_record(5, seed=9)]), "self", 3),
+        (Corpus([cross_record(6, 3), cross_record(2, 8, seed=9)]), "cross", 0),
+    ):
+        placed = place(made, stack, layer, Placing("none"))
+        for number, head in enumerate(made.stack(stack).kept_heads(layer)):
+            queries, keys = sides(made, layer, head, stack)
+            assert_allclose(placed.queries[number], queries, atol=1e-5)
+            assert_allclose(placed.keys[number], keys + queries.mean(0) - keys.mean(0), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "say"),
+    [
+        (
+            {"scaling": "best"},
+            ValueError,
+            "scaling='best' must be one of 'norms', 's",
+        ),
+        ({"translate": 1}, TypeError, "translate=1 must be True or False"),
+        ({"lift": None}, TypeError, "lift=None must be True or False"),
+    ],
+)
+def test_a_way_of_placing_that_is_none_is_refused(
+    options: dict[str, Any], error: type[Exception], say: str
+) -> None:
+    with pytest.raises(error, match=say):
+        Placing(**options)
+
+
+def test_dimensions_that_are_none_are_refused() -> None:
+    placed = place(corpus([3]), None, 0)
+    with pytest.raises(ValueError, match="dimensions=0 must be at least 1"):
+        principal_components(placed, 0)
+    with pytest.raises(TypeError, match="dimensions='2' must be a whole number"):
+        principal_components(placed, "2")  # type: ignore[arg-type]
+
+
+def test_nearer_keys_weigh_more() -> None:
+    rows = np.array([3, 3, 3, 7, 5, 5, 5, 5])
+    random = np.random.default_rng(0)
+    distances, products = random.random(8), random.normal(size=8)
+    products[4:] = 1.0
+    covariance = np.cov(distances[:3], products[:3], aweights=(1.2 - distances[:3]) ** 2)
+    expected = covariance[0, 1] / np.sqrt(covariance[0, 0] * covariance[1, 1])
+    # Query 7 has one key, and those of query 5 have all the same product.
+    assert weighted_correlation(rows, distances, products, 1.2) == pytest.approx(expected)
+    assert np.isnan(weighted_correlation(rows[3:4], distances[3:4], products[3:4], 1.2))
+
+
+def test_vectors_too_large_to_measure_distances_are_said_to_be() -> None:
+    made = with_vectors(torch.full((1, 3, 2), 1e30), torch.full((1, 3, 2), -1e30), [3])
+    [problem] = problems(place(made, None, 0, Placing("none", translate=False)))
+    assert problem is not None
+    assert problem.endswith("or too large to measure distances")
+
+
+def test_with_the_lift_nothing_is_searched(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The order of a query's keys by distance is exact at every factor."""
+    monkeypatch.setattr("attnviz.embedding.placement.factors_by_search", None)
+    made = corpus([9, 5], layers=1)
+    searched, by_norms = (
+        place(made, None, 0, Placing(scaling, lift=True)) for scaling in ("search", "norms")
+    )
+    assert_array_equal(searched.factors, by_norms.factors)
+    assert torch.equal(searched.keys, by_norms.keys)
+
+
+def test_what_is_no_placing_is_refused() -> None:
+    placing: Any = "norms"
+    with pytest.raises(TypeError, match=r"placing='norms' must be a Placing, such as Placing\("):
+        place(corpus([3]), None, 0, placing)

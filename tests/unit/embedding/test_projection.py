@@ -1,0 +1,339 @@
+"""t-SNE and UMAP of points whose neighbourhoods are known."""
+
+from __future__ import annotations
+
+import doctest
+import re
+import signal
+import subprocess
+import sys
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from sklearn.manifold import TSNE, trustworthiness
+from tqdm.auto import tqdm
+
+from attnviz.embedding import projection, projection_space
+from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project
+from attnviz.embedding.projection_space import space_of
+from unit.clusters import clusters, purity
+
+POINTS, GROUPS = clusters(25)
+
+
+def settings(method: Method = "tsne", **given: Any) -> ProjectionSettings:
+    return ProjectionSettings(method, **{"perplexity": 10, "neighbors": 10, **given})
+
+
+def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
+    frames: list[Frame] = []
+    result = project(points, how, frame=frames.append, progress=False)
+    assert np.array_equal(frames[-1].coordinates, result)
+    return frames
+
+
+@pytest.mark.parametrize("module", [projection, projection_space])
+def test_examples(module: Any) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("method", get_args(Method))
+def test_neighbours_stay_together(method: Method, dimensions: int, metric: Any) -> None:
+    how = settings(method, dimensions=dimensions, metric=metric)
+    coordinates = project(POINTS, how, progress=False)
+    assert coordinates.shape == (100, dimensions)
+    assert coordinates.dtype == np.float32
+    assert np.isfinite(coordinates).all()
+    # Each group is a tenth of what lies between them; principal components show three directions.
+    assert purity(coordinates, GROUPS) > (0.95 if method == "pca" else 0.99)
+    # By chance a quarter of the nearest points would be of the group.
+    shuffled = np.random.default_rng(0).permutation(GROUPS)
+    assert purity(coordinates, shuffled) < 0.5
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+def test_tsne_is_as_faithful_as_that_of_scikit_learn(dimensions: int) -> None:
+    """Points without groups, whose neighbourhoods are harder to keep."""
+    points = np.random.default_rng(1).normal(size=(200, 5)).astype(np.float32)
+    ours = project(points, settings(dimensions=dimensions, metric="euclidean"), progress=False)
+    theirs = TSNE(dimensions, perplexity=10, init="pca", random_state=0).fit_transform(points)
+    kept = [trustworthiness(points, each, n_neighbors=10) for each in (ours, theirs)]
+    assert kept[0] > kept[1] - 0.02
+    assert kept[1] > 0.85
+
+
+def test_points_in_the_same_direction_are_near_by_cosine_and_far_by_distance() -> None:
+    generator = np.random.default_rng(0)
+    directions = generator.normal(size=(30, 8))
+    # A short and a long one in each direction.
+    points = np.concatenate([directions, directions * 50]).astype(np.float32)
+    pairs = np.tile(np.arange(30), 2)
+    plots = {
+        metric: project(points, settings(metric=metric, perplexity=3), progress=False)
+        for metric in ("cosine", "euclidean")
+    }
+    assert purity(plots["cosine"], pairs) > 0.9
+    assert purity(plots["euclidean"], pairs) < 0.2
+
+
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_neighbours_are_the_nearest_there_are(metric: Any) -> None:
+    points = np.random.default_rng(2).normal(size=(60, 7)).astype(np.float32)
+    points[3] = 0
+    exact = points.astype(float)
+    if metric == "cosine":
+        lengths = np.sqrt((exact**2).sum(axis=1))
+        lengths[3] = 1
+        apart = 1 - exact @ exact.T / np.outer(lengths, lengths)
+    else:
+        # Brought to a largest entry of 1, as is said.
+        apart = np.sqrt(((exact[:, None] - exact[None]) ** 2).sum(axis=-1)) / np.abs(exact).max()
+    np.fill_diagonal(apart, np.inf)
+    indices, distances = space_of(points, metric).neighbours(5, threads=1)
+    assert np.allclose(distances, np.sort(apart, axis=1)[:, :5], atol=1e-6)
+    assert np.allclose(np.take_along_axis(apart, indices, axis=1), distances, atol=1e-6)
+
+
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_the_same_seed_gives_the_same_and_another_one_another(method: Method) -> None:
+    first, again = (project(POINTS, settings(method), progress=False) for _ in range(2))
+    other = project(POINTS, settings(method, seed=1), progress=False)
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+
+
+def test_as_many_threads_as_there_are_give_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    plots = []
+    for threads in ("1", "3"):
+        monkeypatch.setenv("OMP_NUM_THREADS", threads)
+        plots.append(project(POINTS, settings(), progress=False))
+    assert np.array_equal(plots[0], plots[1])
+
+
+def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(projection, "_INTERPOLATED", 50)
+    # It pays off with thousands of points; with a hundred it takes its time.
+    monkeypatch.setattr(projection, "_EARLY", 50)
+    monkeypatch.setattr(projection, "_LATE", 100)
+    assert purity(project(POINTS, settings(), progress=False), GROUPS) > 0.99
+
+
+def test_frames_of_tsne_move_on_to_the_result() -> None:
+    frames = frames_of(POINTS, settings())
+    assert [frame.done for frame in frames] == [0, *range(10, 751, 10), 750]
+    assert {frame.of for frame in frames} == {750}
+    assert [frame.final for frame in frames] == [False] * 76 + [True]
+    assert frames[0].words == "t-SNE starts from the principal components"
+    assert frames[3].words == "t-SNE, iteration 30 of 750"
+    assert frames[-1].words == "t-SNE"
+    assert not np.array_equal(frames[30].coordinates, frames[60].coordinates)
+
+
+def test_frames_of_umap_count_its_epochs() -> None:
+    frames = frames_of(clusters(150)[0], settings("umap"))
+    done = [frame.done for frame in frames]
+    assert done == sorted(done)
+    assert {frame.of for frame in frames} == {500}
+    assert len(frames) > 2
+    for frame in frames[1:-1]:
+        assert frame.words.startswith(f"UMAP, epoch {frame.done} of 500; until the last")
+        assert np.array_equal(frame.coordinates, frames[0].coordinates)
+    assert frames[-1].final
+
+
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_a_frame_that_returns_false_is_the_last(method: Method) -> None:
+    frames: list[Frame] = []
+
+    def stop(frame: Frame) -> bool:
+        frames.append(frame)
+        return len(frames) < 2
+
+    result = project(clusters(150)[0], settings(method), frame=stop, progress=False)
+    assert len(frames) == 2
+    assert not frames[1].final
+    assert np.array_equal(result, frames[1].coordinates)
+
+
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+def test_an_interrupt_goes_through_and_leaves_nothing(method: Method) -> None:
+    def interrupt(frame: Frame) -> None:
+        if frame.done:
+            signal.raise_signal(signal.SIGINT)
+
+    points = clusters(150)[0]
+    with pytest.raises(KeyboardInterrupt):
+        project(points, settings(method), frame=interrupt, progress=False)
+    assert not getattr(tqdm, "_instances", ())
+    assert purity(project(POINTS, settings(method), progress=False), GROUPS) > 0.99
+
+
+def test_a_bar_shows_how_far_it_is(capfd: pytest.CaptureFixture[str]) -> None:
+    project(POINTS, settings())
+    assert re.search(r"t-SNE: 100%.*750/750", capfd.readouterr().err)
+    project(POINTS, settings("umap"))
+    assert re.search(r"UMAP: 100%.*500/500", capfd.readouterr().err)
+    project(POINTS, settings(), progress=False)
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("dimensions", [2, 3])
+@pytest.mark.parametrize("method", ["tsne", "umap"])
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 8])
+def test_few_points(count: int, method: Method, dimensions: int) -> None:
+    points = POINTS[:count]
+    final = frames_of(points, ProjectionSettings(method, dimensions=dimensions))[-1]
+    assert final.coordinates.shape == (count, dimensions)
+    assert np.isfinite(final.coordinates).all()
+    if count < 5:
+        assert final.words.startswith("PCA. Fewer than 5 points have no neighbourhoods for ")
+        assert np.array_equal(
+            final.coordinates,
+            project(points, ProjectionSettings("pca", dimensions=dimensions), progress=False),
+        )
+    elif method == "tsne":
+        assert f"A perplexity of 50 needs 151 points: with {count} it is" in final.words
+    else:
+        assert f"with {count} points there are {count - 1} neighbours" in final.words.lower()
+
+
+def test_a_perplexity_that_fits_is_kept() -> None:
+    assert frames_of(POINTS, settings(perplexity=33))[-1].words == "t-SNE"
+    lowered = frames_of(POINTS, settings(perplexity=34))[-1].words
+    assert lowered == "t-SNE. A perplexity of 34 needs 103 points: with 100 it is 33"
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_points_that_are_the_same_share_their_place_or_nearly(method: Method) -> None:
+    """As keys of the same token are, before any position is added."""
+    points = np.repeat(POINTS[:: len(POINTS) // 5], 20, axis=0)
+    groups = np.repeat(np.arange(len(points) // 20), 20)
+    coordinates = project(points, settings(method), progress=False)
+    assert np.isfinite(coordinates).all()
+    assert purity(coordinates, groups) > 0.99
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_points_that_are_all_the_same_have_no_layout(method: Method) -> None:
+    same = np.ones((20, 3), np.float32)
+    with pytest.raises(ValueError, match="all 20 are the same, so there is nothing to lay out"):
+        project(same, settings(method, metric="euclidean"))
+    longer = same * np.arange(1, 21, dtype=np.float32)[:, None]
+    with pytest.raises(ValueError, match="all 20 have the same direction"):
+        project(longer, settings(method))
+    with pytest.raises(ValueError, match="all 20 have the same direction"):
+        project(np.zeros((20, 3), np.float32), settings(method))
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+def test_a_point_without_length_is_told_of(method: Method) -> None:
+    points = POINTS.copy()
+    points[[4, 7]] = 0
+    final = frames_of(points, settings(method))[-1]
+    assert np.isfinite(final.coordinates).all()
+    assert "2 of 100 vectors have no length and so no direction" in final.words
+    euclidean = frames_of(points, settings(method, metric="euclidean"))[-1]
+    assert "length" not in euclidean.words
+
+
+@pytest.mark.parametrize("factor", [1e-30, 1e30])
+@pytest.mark.parametrize("metric", ["cosine", "euclidean"])
+def test_size_does_not_matter(factor: float, metric: Any) -> None:
+    how = settings(metric=metric)
+    assert purity(project(POINTS * np.float32(factor), how, progress=False), GROUPS) > 0.99
+
+
+def test_fewer_dimensions_than_the_plot_has() -> None:
+    line = np.linspace(0, 1, 40, dtype=np.float32)[:, None]
+    for method in get_args(Method):
+        how = settings(method, dimensions=3, metric="euclidean", perplexity=5)
+        assert np.isfinite(project(line, how, progress=False)).all()
+
+
+def test_principal_components_are_those_of_the_singular_values() -> None:
+    how = ProjectionSettings("pca", dimensions=3, metric="euclidean")
+    centred = POINTS.astype(float) - POINTS.mean(axis=0, dtype=float)
+    left, values, _ = np.linalg.svd(centred, full_matrices=False)
+    expected = left[:, :3] * values[:3] / np.abs(POINTS).max()
+    given = project(POINTS, how, progress=False)
+    assert np.allclose(np.abs(given), np.abs(expected), atol=1e-4)
+
+
+@pytest.mark.parametrize("method", get_args(Method))
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_what_is_not_finite_is_refused(method: Method, value: float) -> None:
+    points = POINTS.copy()
+    points[5:8, 2] = value
+    with pytest.raises(ValueError, match="points: 3 of 100 are not finite numbers"):
+        project(points, settings(method))
+
+
+@pytest.mark.parametrize(
+    ("points", "kind", "words"),
+    [
+        (np.zeros(5), ValueError, r"shape \(points, dimensions\).*got \(5,\)"),
+        (np.zeros((0, 3)), ValueError, r"at least one of each; got \(0, 3\)"),
+        (np.zeros((3, 0)), ValueError, r"at least one of each; got \(3, 0\)"),
+        ([[1.0], [1.0, 2.0]], ValueError, "rows of the same length"),
+        (np.zeros((3, 2), complex), TypeError, "array of numbers.*complex128"),
+        ([["a", "b"]], TypeError, "array of numbers"),
+        (None, TypeError, "got NoneType"),
+        (np.full((3, 2), 1e300), ValueError, "3 of 3 are not finite"),
+    ],
+)
+def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        project(points, settings())
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "words"),
+    [
+        ({"method": "isomap"}, ValueError, "method must be one of 'pca', 'tsne', 'umap'; got 'iso"),
+        ({"metric": "dot"}, ValueError, "metric must be one of 'cosine', 'euclidean'"),
+        ({"dimensions": 4}, ValueError, "dimensions must be one of 2, 3; got 4"),
+        ({"dimensions": True}, ValueError, "got True"),
+        ({"perplexity": 1}, ValueError, "perplexity must be 2 or more; got 1"),
+        ({"perplexity": 2.5}, TypeError, r"perplexity must be a whole number; got 2.5 \(float\)"),
+        ({"neighbors": 0}, ValueError, "neighbors must be 2 or more"),
+        ({"seed": -1}, ValueError, "seed must be from 0 to 4294967295; got -1"),
+        ({"seed": "1"}, TypeError, "seed must be a whole number"),
+        ({"seed": True}, TypeError, "seed must be a whole number; got True"),
+    ],
+)
+def test_what_are_no_settings(given: dict[str, Any], kind: type[Exception], words: str) -> None:
+    with pytest.raises(kind, match=words):
+        ProjectionSettings(**{"method": "tsne", **given})
+
+
+def test_settings_take_the_numbers_of_numpy() -> None:
+    given = ProjectionSettings("tsne", dimensions=np.int64(3), seed=np.uint8(7))  # type: ignore[arg-type]
+    assert given == ProjectionSettings("tsne", dimensions=3, seed=7)
+    assert type(given.seed) is int
+
+
+def test_settings_that_are_none() -> None:
+    with pytest.raises(TypeError, match="settings must be ProjectionSettings; got dict"):
+        project(POINTS, {"method": "tsne"})  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("method", "package"), [("tsne", "openTSNE"), ("umap", "umap")])
+def test_a_package_that_is_not_installed(
+    method: Method, package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ImportError, match=rf"{package}: pip install 'attnviz\[embedding\]'"):
+        project(POINTS, settings(method))
+    # The principal components need none.
+    assert project(POINTS, settings("pca")).shape == (100, 2)
+
+
+def test_nothing_is_loaded_before_it_is_needed() -> None:
+    code = "import sys, attnviz.embedding.jobs.process; print(*sys.modules)"
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert {"openTSNE", "umap", "sklearn", "numba", "torch", "transformers"} & set(loaded) == set()

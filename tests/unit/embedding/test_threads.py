@@ -1,0 +1,57 @@
+"""Many short operations: each in one thread, and what torch was told before holds after."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from attnviz.embedding.threads import one_thread, side_by_side
+
+
+@pytest.fixture(autouse=True)
+def three_threads() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(3)
+    yield
+    torch.set_num_threads(before)
+
+
+def test_each_is_made_in_one_thread_and_in_order() -> None:
+    together = threading.Barrier(2, timeout=20)
+
+    def make(number: int) -> tuple[int, int]:
+        if number < 2:
+            # Passes only where two are at work at once.
+            together.wait()
+        return number, torch.get_num_threads()
+
+    assert side_by_side(make, 7) == [(number, 1) for number in range(7)]
+    assert torch.get_num_threads() == 3
+    # Threads that come later go by what was said last, in whichever thread that was.
+    found: list[int] = []
+    later = threading.Thread(target=lambda: found.append(torch.get_num_threads()))
+    later.start()
+    later.join()
+    assert found == [3]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_what_goes_wrong_is_told_and_leaves_no_trace(count: int) -> None:
+    def fail(number: int) -> int:
+        raise ValueError(f"number {number}")
+
+    with pytest.raises(ValueError, match="number 0"):
+        side_by_side(fail, count)
+    assert torch.get_num_threads() == 3
+    with one_thread():
+        assert torch.get_num_threads() == 1
+    with pytest.raises(KeyError), one_thread():
+        raise KeyError
+    assert torch.get_num_threads() == 3
+
+
+def test_nothing_is_made_of_nothing() -> None:
+    assert side_by_side(lambda number: number, 0) == []

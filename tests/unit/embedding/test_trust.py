@@ -1,0 +1,366 @@
+from __future__ import annotations
+
+import warnings
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+from attnviz import Corpus
+from attnviz.analysis import (
+    HeadTrust,
+    Placed,
+    Placing,
+    Trust,
+    measure_trust,
+    place,
+    principal_components,
+)
+from attnviz.record.masks import BandMask, PackedMask
+from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
+from unit.records import vectors
+
+Numbers = NDArray[np.float64]
+
+
+@dataclass
+class Looped:
+    """The same figures by plain loops."""
+
+    correlations: list[float | None]
+    recalls: list[float | None]
+    chances: list[float | None]
+
+
+def correlation(one: NDArray[Any], other: NDArray[Any]) -> float:
+    return float(np.corrcoef(one, other)[0, 1])
+
+
+def mean(values: list[float]) -> float | None:
+    return float(np.mean(values)) if values else None
+
+
+def looped(
+    made: Corpus, place_in: tuple[str, int, int], placed: Placed, plot: torch.Tensor
+) -> Looped:
+    """Every query of a head, key by key; masks are asked record by record."""
+    stack, layer, place_of = place_in
+    points = made.points(stack)
+    head = placed.heads[place_of]
+    raw = made.vectors(stack, layer, [head])
+    num_queries = points.num_queries
+    spaces = [
+        (raw.queries[0], raw.keys[0]),
+        (placed.queries[place_of], placed.keys[place_of]),
+        (plot[:num_queries], plot[num_queries:]),
+    ]
+    products = (raw.queries[0].double() @ raw.keys[0].double().T).numpy()
+    own = np.zeros(products.shape, bool)
+    for i in range(num_queries):
+        for j in range(points.num_keys):
+            if points.query_text[i] == points.key_text[j]:
+                at = int(points.query_position[i]), int(points.key_position[j])
+                own[i, j] = (
+                    made.records[points.query_text[i]]
+                    .stacks[stack]
+                    .allowed(layer=layer, head=head)[at]
+                )
+    found = Looped([], [], [])
+    every = np.ones_like(own)
+    for queries, keys in spaces:
+        far = np.array(
+            [
+                [np.linalg.norm(q - k) for k in keys.double().numpy()]
+                for q in queries.double().numpy()
+            ]
+        )
+        for allowed in (own, every):
+            values = []
+            for i in range(num_queries):
+                keys_of = np.flatnonzero(allowed[i])
+                if len(np.unique(products[i, keys_of])) > 2:
+                    values.append(correlation(far[i, keys_of], products[i, keys_of]))
+            found.correlations.append(mean(values))
+    for allowed in (own, every):
+        shares, chances = [], []
+        for i in range(num_queries):
+            keys_of = np.flatnonzero(allowed[i])
+            if len(keys_of) <= 10:
+                continue
+            strongest = sorted(keys_of, key=lambda j, i=i: -products[i, j])[:10]  # type: ignore[misc]
+            nearest = sorted(keys_of, key=lambda j, i=i: far[i, j])[:10]  # type: ignore[misc]
+            shares.append(len({*strongest} & {*nearest}) / 10)
+            chances.append(10 / len(keys_of))
+        found.recalls.append(mean(shares))
+        found.chances.append(mean(chances))
+    return found
+
+
+def assert_looped(made: Corpus, stack: str, layer: int, placing: Placing) -> list[HeadTrust]:
+    placed = place(made, stack, layer, placing)
+    plots = principal_components(placed).coordinates
+    measured = measure_trust(made, stack, layer, placed, plots)
+    assert len(measured) == len(placed.heads)
+    for number, figures in enumerate(measured):
+        assert figures is not None
+        expected = looped(made, (stack, layer, number), placed, plots[number])
+        found = [
+            value
+            for each in (figures.before, figures.placed, figures.plot)
+            for value in (each.allowed, each.all_pairs)
+        ]
+        for one, other in (
+            (found, expected.correlations),
+            ([figures.recall_allowed, figures.recall_all], expected.recalls),
+            ([figures.chance_allowed, figures.chance_all], expected.chances),
+        ):
+            assert [value is None for value in one] == [value is None for value in other]
+            known = [value for value in one if value is not None]
+            assert_allclose(known, [value for value in other if value is not None], atol=1e-4)
+        assert (figures.queries, figures.of) == (made.points(stack).num_queries,) * 2
+    return [figures for figures in measured if figures is not None]
+
+
+@pytest.mark.parametrize(
+    "placing", [Placing(), Placing("none", translate=False), Placing(lift=True)], ids=str
+)
+def test_figures_are_those_of_plain_loops(placing: Placing) -> None:
+    figures = assert_looped(corpus([23, 4, 1, 15], layers=1), "self", 0, placing)
+    # They say something, and not the same for every head.
+    assert len({each.plot.allowed for each in figures}) == 3
+    assert all(each.recall_all and each.recall_all > 0.2 for each in figures)
+
+
+def test_other_masks_and_kinds_of_heads() -> None:
+    flags = torch.from_numpy(np.random.default_rng(0).random((3, 16, 16)) < 0.7)
+    flags[:, 3] = False
+    for made, stack, layer in (
+        (corpus([16, 16], layers=1, mask=PackedMask.pack(flags)), "self", 0),
+        (corpus([16, 5], layers=1, mask=BandMask(4, 4)), "self", 0),
+        (corpus([16, 5], layers=1, mask=None), "self", 0),
+        (corpus([14, 12], layers=1, heads=6, key_heads=2), "self", 0),
+        (Corpus([kept_record(14), kept_record(12, seed=9)]), "self", 3),
+        (Corpus([cross_record(14, 12), cross_record(5, 13, seed=9)]), "cross", 0),
+        (corpus([60], points=40, layers=1), "self", 0),
+    ):
+        assert_looped(made, stack, layer, Placing())
+
+
+def test_of_texts_whose_masks_differ_each_has_its_own() -> None:
+    made = corpus([16, 16], layers=1)
+    flags = torch.from_numpy(np.random.default_rng(0).random((3, 16, 16)) < 0.7)
+    object.__setattr__(made.records[1].stack().attention(0), "mask", PackedMask.pack(flags))
+    assert_looped(made, "self", 0, Placing())
+
+
+def test_more_queries_than_are_held_at_once() -> None:
+    assert_looped(corpus([40, 30, 50], layers=1, heads=1), "self", 0, Placing())
+
+
+def test_a_plot_in_as_many_dimensions_as_there_are_is_as_good_as_the_placing() -> None:
+    made = corpus([20, 15], layers=1)
+    placed = place(made, None, 0)
+    [figures, *_] = measure_trust(
+        made, None, 0, placed, principal_components(placed, 8).coordinates
+    )
+    assert figures is not None
+    assert_allclose(astuple(figures.plot), astuple(figures.placed), atol=1e-4)
+
+
+def test_the_lift_finds_every_strongest_key_where_the_plot_leaves_nothing_out() -> None:
+    made = corpus([20, 15], layers=1)
+    placed = place(made, None, 0, Placing(lift=True))
+    for figures in measure_trust(
+        made, None, 0, placed, principal_components(placed, 9).coordinates
+    ):
+        assert figures is not None
+        assert figures.recall_all == pytest.approx(1, abs=0.01)
+        assert figures.recall_allowed == pytest.approx(1, abs=0.01)
+        assert figures.placed.allowed is not None
+        # -2 q . k is what differs in the squared distance, of which the root is nearly straight.
+        assert figures.placed.allowed < -0.95
+
+
+def test_keys_at_one_place_are_equally_near() -> None:
+    """Twenty texts are the same: which of the twenty copies counts is nobody's to say."""
+    queries, keys = vectors(1, 12, 4), vectors(1, 12, 4, seed=1)
+    made = with_vectors(queries.repeat(1, 20, 1), keys.repeat(1, 20, 1), [12] * 20)
+    placed = place(made, None, 0, Placing(lift=True))
+    [figures] = measure_trust(made, None, 0, placed, principal_components(placed, 5).coordinates)
+    assert figures is not None
+    # As with one of each: the other copies of a key are as good as it.
+    assert figures.recall_all == pytest.approx(1)
+    assert figures.chance_all == pytest.approx(1 / 12)
+
+
+@pytest.mark.parametrize("kinds", [8, 30, 100])
+def test_places_that_are_random_for_each_kind_of_token_are_as_good_as_chance(kinds: int) -> None:
+    """Keys without positions: equal tokens have equal keys, and lie on each other."""
+    random = np.random.default_rng(kinds)
+    # About as many of each.
+    token = torch.from_numpy(np.concatenate([random.permutation(kinds) for _ in range(75)])[:600])
+    queries, keys = vectors(200, kinds, 4), vectors(200, kinds, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [60] * 10)
+    # As many plots, since equal tokens are found, or not, all at once.
+    plots = vectors(200, 2 * kinds, 2, seed=5)[:, torch.cat([token, token + kinds])]
+    found = measure_trust(made, None, 0, place(made, None, 0), plots, queries=60)
+    for name in ("all", "allowed"):
+        recalls, chances = (
+            np.array([getattr(figures, f"{figure}_{name}") for figures in found])
+            for figure in ("recall", "chance")
+        )
+        noise = recalls.std() / len(recalls) ** 0.5
+        assert noise < 0.1 * chances.mean()
+        assert recalls.mean() == pytest.approx(chances.mean(), abs=4 * noise)
+
+
+def test_ties_are_broken_at_random() -> None:
+    """Held against ties that are broken by chance, again and again."""
+    random = np.random.default_rng(2)
+    token = torch.from_numpy(random.integers(0, 9, 80))
+    queries, keys = vectors(1, 9, 4), vectors(1, 9, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [80])
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    [figures] = measure_trust(made, None, 0, placed, plots)
+    assert figures is not None
+    raw = made.vectors(None, 0)
+    products = np.round((raw.queries[0] @ raw.keys[0].T).double().numpy(), 4)
+    far = np.round(torch.cdist(plots[0, :80], plots[0, 80:]).double().numpy(), 4)
+
+    def first(values: Numbers) -> NDArray[np.int64]:
+        shuffled = random.permutation(len(values))
+        return shuffled[np.argsort(values[shuffled], kind="stable")[:10]]
+
+    def overlap(one: Numbers, other: Numbers) -> int:
+        return len({*first(one).tolist()} & {*first(other).tolist()})
+
+    shares = [
+        np.mean([overlap(-products[query], far[query]) for _ in range(200)])
+        / np.mean([overlap(-products[query], -products[query]) for _ in range(200)])
+        for query in range(80)
+    ]
+    assert figures.recall_all == pytest.approx(np.mean(shares), abs=0.02)
+
+
+def test_two_keys_that_differ_say_nothing_whatever_their_places() -> None:
+    """Two points are on a line."""
+    texts = corpus([2] * 20, layers=1)
+    placed = place(texts, None, 0)
+    plots = principal_components(placed).coordinates
+    for figures in measure_trust(texts, None, 0, placed, plots):
+        assert figures is not None
+        assert figures.before.allowed is figures.placed.allowed is figures.plot.allowed is None
+        assert figures.plot.all_pairs is not None
+    token = torch.tensor([0, 1] * 10)
+    queries, keys = vectors(1, 2, 4), vectors(1, 2, 4, seed=1)
+    made = with_vectors(queries[:, token], keys[:, token], [20])
+    placed = place(made, None, 0)
+    [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    assert figures is not None
+    assert figures.before == figures.plot == Trust(None, None)
+
+
+def test_some_queries_estimate_what_all_say() -> None:
+    made = corpus([50] * 20, layers=1, heads=2)
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    for whole, part in zip(
+        measure_trust(made, None, 0, placed, plots, queries=10**9),
+        measure_trust(made, None, 0, placed, plots, queries=200, seed=3),
+        strict=True,
+    ):
+        assert whole is not None
+        assert part is not None
+        assert (whole.queries, part.queries, part.of) == (1000, 200, 1000)
+        assert_allclose(astuple(part.plot), astuple(whole.plot), atol=0.05)
+        assert part.recall_allowed == pytest.approx(whole.recall_allowed, abs=0.05)
+
+
+def test_the_same_seed_measures_the_same() -> None:
+    made = corpus([30, 20], layers=1, heads=1)
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    first, again, other = (
+        measure_trust(made, None, 0, placed, plots, queries=20, seed=seed) for seed in (1, 1, 2)
+    )
+    assert first == again != other
+
+
+def test_texts_of_one_token_say_nothing_of_their_own() -> None:
+    made = corpus([1] * 30, layers=1)
+    placed = place(made, None, 0)
+    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    assert figures is not None
+    assert figures.placed.allowed is None
+    assert figures.recall_allowed is None
+    assert figures.chance_allowed is None
+    assert figures.placed.all_pairs is not None
+    assert figures.chance_all == pytest.approx(1 / 3)
+
+
+def test_fewer_than_eleven_keys_have_no_recall() -> None:
+    made = corpus([10], layers=1)
+    placed = place(made, None, 0)
+    [figures, *_] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    assert figures is not None
+    assert figures.recall_all is figures.chance_all is None
+
+
+def test_queries_that_tell_no_keys_apart_are_left_out() -> None:
+    """Zeros as queries: all products are the same."""
+    queries, keys = vectors(1, 40, 4), vectors(1, 40, 4, seed=1)
+    queries[:, ::2] = 0
+    made = with_vectors(queries, keys, [40])
+    placed = place(made, None, 0, Placing("none", translate=False))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        [figures] = measure_trust(made, None, 0, placed, principal_components(placed).coordinates)
+    far = torch.cdist(queries[0, 1::2], keys[0]).numpy()
+    own = [correlation(far[i], (queries[0, 2 * i + 1] @ keys[0].T).numpy()) for i in range(20)]
+    assert figures is not None
+    assert figures.before.all_pairs == pytest.approx(np.mean(own), abs=1e-4)
+
+
+def test_a_head_with_a_problem_has_no_figures() -> None:
+    queries, keys = vectors(4, 14, 4), vectors(4, 14, 4, seed=1)
+    queries[1, 3, 2] = float("nan")
+    keys[2] = keys[2, :1]
+    made = with_vectors(queries, keys, [14])
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    plots[3, 0] = float("inf")
+    found = measure_trust(made, None, 0, placed, plots)
+    assert [figures is None for figures in found] == [False, True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("queries", "error", "say"),
+    [
+        (0, ValueError, "queries=0 must be at least 1"),
+        (True, TypeError, "queries=True must be a whole number"),
+        (0.5, TypeError, r"queries=0\.5 must be a whole number"),
+    ],
+)
+def test_a_number_of_queries_that_is_none_is_refused(
+    queries: Any, error: type[Exception], say: str
+) -> None:
+    made = corpus([3])
+    placed = place(made, None, 0)
+    with pytest.raises(error, match=say):
+        measure_trust(
+            made, None, 0, placed, principal_components(placed).coordinates, queries=queries
+        )
+
+
+def test_coordinates_of_other_points_are_refused() -> None:
+    made = corpus([3])
+    placed = place(made, None, 0)
+    plots = principal_components(placed).coordinates
+    for other in (plots[:, :-1], plots[:1], plots[0]):
+        with pytest.raises(ValueError, match=r"coordinates must be .* here \(3, 6, 2\) or 3; got"):
+            measure_trust(made, None, 0, placed, other)

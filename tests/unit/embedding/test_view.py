@@ -1,0 +1,316 @@
+"""What an embedding view takes, keeps and refuses."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from typing import Any
+
+import ipywidgets
+import numpy as np
+import pytest
+import traitlets
+
+from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.view import COLORINGS, EmbeddingView
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.views.head import HeadView
+from unit.made_corpora import attention, corpus, cross_record, kept_record, record
+from unit.records import given_record, words
+
+MISSING = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
+
+
+def two_stacks(queries: int, keys: int) -> AttentionRecord:
+    own, others = Tokens.of(words(queries, "d")), Tokens.of(words(keys, "e"))
+    cross = {layer: attention(queries, num_keys=keys, mask=None, heads=2) for layer in (1, 2)}
+    stacks = {
+        "decoder": AttentionStack("decoder", {0: attention(queries), 1: attention(queries)}, own),
+        "cross": AttentionStack("cross", cross, own, others),
+    }
+    return AttentionRecord(stacks)
+
+
+def test_a_corpus_or_records_are_taken() -> None:
+    made = corpus([4, 6])
+    assert EmbeddingView(made).corpus is made
+    view = EmbeddingView(list(made.records))
+    assert view.corpus.records == made.records
+    assert view.record is made.records[0]
+    assert "Corpus" in repr(view)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ([], "records is empty"),
+        ("a text", "records must be a list of AttentionRecord"),
+        (record(4), r"got one record: put it in \[\]"),
+        (["a text"], r"records\[0\] must be an AttentionRecord; got str"),
+        ([record(4), given_record()], "a corpus is of one model"),
+        ([given_record()], "weights alone"),
+        (None, "records must be a list"),
+        (3, "records must be a list"),
+    ],
+)
+def test_what_is_no_corpus_is_refused(given: Any, message: str) -> None:
+    with pytest.raises((TypeError, ValueError), match=message):
+        EmbeddingView(given)
+
+
+def test_one_text_is_enough() -> None:
+    view = EmbeddingView([record(1)])
+    assert view.trust()[0]["plot_allowed"] is None
+
+
+@pytest.mark.parametrize(
+    ("traits", "message"),
+    [
+        ({"text": 2}, "text=2: the corpus has texts 0 to 1"),
+        ({"text": -1}, "text=-1: the corpus has texts 0 to 1"),
+        ({"token": 4}, "token=4: stack 'self' has queries 0 to 3"),
+        ({"text": 1, "token": 6}, "token=6: stack 'self' has queries 0 to 5"),
+        ({"text": 1, "key": 6}, "key=6: stack 'self' has keys 0 to 5"),
+        ({"stack": "cross"}, "this corpus has 'self'"),
+        ({"layer": 2}, "layer=2: stack 'self' has layers 0"),
+        ({"heads": [3]}, "has heads 0 to 2"),
+        ({"color": "entropy"}, "color='entropy' must be one of 'type', 'position'"),
+        ({"selected": [3, 20]}, "there is no point 20; stack 'self' has points 0 to 19"),
+        ({"selected": [-1]}, "there is no point -1"),
+        ({"dimensions": 4}, "dimensions=4 must be from 2 to 3"),
+        ({"perplexity": 1}, "perplexity=1 must be 2 or more"),
+        ({"neighbors": 0}, "neighbors=0 must be 2 or more"),
+        ({"seed": -1}, "seed=-1 must be from 0"),
+        ({"seed": 2**32}, "must be from 0"),
+        ({"method": "mds"}, "mds"),
+        ({"scaling": "most"}, "most"),
+        ({"points": 500}, "500"),
+        ({"selected": "all"}, "selected"),
+    ],
+)
+def test_what_the_corpus_does_not_have_is_refused(traits: dict[str, Any], message: str) -> None:
+    with pytest.raises(traitlets.TraitError, match=re.escape(message)):
+        EmbeddingView(corpus([4, 6]), **traits)
+
+
+def test_an_unknown_trait_is_named() -> None:
+    with pytest.raises(TypeError, match="EmbeddingView has no argument 'colour'; it takes"):
+        EmbeddingView(corpus([4, 6]), colour="text")
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("scores", {"mine": np.zeros((2, 3))}),
+        ("order", "previous token"),
+        ("least_score", 0.5),
+        ("pair", "a-b"),
+        ("prediction", 0),
+        ("as_query", True),
+    ],
+)
+def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"EmbeddingView shows nothing of {name}=; it takes ") as no:
+        EmbeddingView(corpus([4, 6]), **{name: value})
+    offered = str(no.value).split("it takes ")[1].split(", ")
+    assert offered[0] == "include_layers"
+    assert not {"scores", "order", "least_score", "pair", "prediction", "as_query"} & set(offered)
+    # All that it takes it has.
+    assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)
+    assert all(hasattr(EmbeddingView, each) for each in offered[1:])
+
+
+def test_a_column_is_a_colour() -> None:
+    made = corpus([4, 6], columns={"kind": ["a", "b"]})
+    view = EmbeddingView(made, color="kind")
+    for color in COLORINGS:
+        view.color = color
+    with pytest.raises(traitlets.TraitError, match="'text', 'kind'; columns of your own"):
+        view.color = "sort"
+    assert view.color == "text"
+
+
+def test_a_place_belongs_to_its_text() -> None:
+    view = EmbeddingView(corpus([4, 9, 6]), text=1, token=8, key=5)
+    assert view.record is view.corpus.records[1]
+    view.text = 2
+    assert (view.token, view.key) == (None, 5)
+    view.text = 0
+    assert view.key is None
+    with view.hold_trait_notifications():
+        view.token, view.text = 7, 1
+    assert (view.text, view.token) == (1, 7)
+    # Back to the first, where there is no such token.
+    view.text = None
+    assert view.record is view.corpus.records[0]
+    assert view.token is None
+
+
+def test_the_browser_may_set_text_and_token_at_once() -> None:
+    view = EmbeddingView(corpus([4, 9]))
+    view.set_state({"token": 8, "text": 1, "key": None})
+    assert (view.text, view.token) == (1, 8)
+
+
+def test_another_stack_has_other_points() -> None:
+    view = EmbeddingView([two_stacks(3, 8), two_stacks(4, 5)], selected=[1, 2], text=1, key=3)
+    view.stack = "cross"
+    assert (view.layer, view.selected, view.key) == (1, [], 3)
+    view.selected = [0, 19]
+    assert [each["kind"] for each in view.selection()] == ["query", "key"]
+    assert view.selection()[1]["token"] == "e4"
+    view.text = 0
+    view.key = 7
+    view.stack = "decoder"
+    assert view.key is None
+
+
+def test_the_lasso_is_told_as_tokens() -> None:
+    view = EmbeddingView(corpus([4, 6]))
+    view.set_trait("selected", np.array([13, 5, 0, 5]))
+    assert view.selected == [0, 5, 13]
+    assert view.selection() == [
+        {"point": 0, "kind": "query", "text": 0, "position": 0, "token": "t0"},
+        {"point": 5, "kind": "query", "text": 1, "position": 1, "token": "t1"},
+        {"point": 13, "kind": "key", "text": 0, "position": 3, "token": "t3"},
+    ]
+    assert EmbeddingView(corpus([4, 6])).selection() == []
+
+
+def test_trust_is_told_as_a_table() -> None:
+    view = EmbeddingView(corpus([30, 40]), dimensions=3)
+    rows = view.trust()
+    assert [(row["layer"], row["head"]) for row in rows] == [
+        (layer, head) for layer in (0, 1) for head in range(3)
+    ]
+    assert all(row["plot_allowed"] < 0 for row in rows)
+    assert all(row["problem"] is None for row in rows)
+    assert all(not isinstance(value, dict) for value in rows[0].values())
+    assert {"before_allowed", "placed_all_pairs", "recall_allowed", "chance_all"} <= set(rows[0])
+
+
+def test_some_layers_are_offered() -> None:
+    made = corpus([4, 6])
+    view = EmbeddingView(made, include_layers=[1])
+    assert view.layer == 1
+    assert view.record.stack().layers == (1,)
+    # The same points: another picture of the same texts.
+    assert view.corpus.points() is made.points()
+    assert {row["layer"] for row in view.trust()} == {1}
+    with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
+        EmbeddingView(made, include_layers=[7])
+    with pytest.raises(TypeError, match="include_layers must be"):
+        EmbeddingView(made, include_layers=1)  # type: ignore[arg-type]
+
+
+def test_kept_heads_have_the_models_numbers() -> None:
+    made = Corpus([kept_record(6), kept_record(5, seed=1)])
+    kept = made.stack().kept_heads(made.stack().layers[0])
+    view = EmbeddingView(made, heads=[kept[-1]])
+    assert view.heads == [kept[-1]]
+    assert [row["head"] for row in view.trust()][: len(kept)] == list(kept)
+
+
+def test_a_method_without_its_package_is_an_import_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(method: str) -> str | None:
+        return MISSING if method == "tsne" else None
+
+    monkeypatch.setattr("attnviz.embedding.view.missing_package", missing)
+    made = corpus([4, 6])
+    with pytest.raises(ImportError, match=r"method='tsne': .*attnviz\[embedding\]"):
+        EmbeddingView(made, method="tsne")
+    view = EmbeddingView(made)
+    with pytest.raises(ImportError, match=r"attnviz\[embedding\]"):
+        view.method = "tsne"
+    assert view.method == "pca"
+    # A reader's choice is kept: the picture says what is missing.
+    view.set_state({"method": "tsne"})
+    assert view.method == "tsne"
+
+
+def test_it_is_linked_with_views_of_its_texts() -> None:
+    made = corpus([6, 6])
+    view, other = EmbeddingView(made, text=1), HeadView(made.records[1])
+    for name in ("layer", "heads", "token"):
+        traitlets.link((view, name), (other, name))
+    view.layer, view.heads, other.token = 1, [2, 0], 5
+    assert (other.layer, other.heads, view.token) == (1, [2, 0], 5)
+    link = ipywidgets.jslink((view, "layer"), (other, "layer"))
+    assert link.source == (view, "layer")
+    link.unlink()
+
+
+def test_the_browser_asks_and_is_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[dict[str, Any], list[bytes]]] = []
+    view = EmbeddingView(corpus([4, 6]))
+    monkeypatch.setattr(view, "send", lambda message, buffers: sent.append((message, buffers)))
+    way = {"scaling": "norms", "translate": True, "lift": False}
+    requests = [
+        ("overview", {"stack": "self", "layers": [0], "way": way}),
+        ("describe", {"text": 1}),
+        ("lines", {"stack": "self", "layer": 0, "head": 0, "point": 99}),
+        ("page", {"part": 0, "state": {"layer": 1}}),
+    ]
+    for number, (name, arguments) in enumerate(requests):
+        message = {"attnviz": "request", "id": str(number), "name": name, "arguments": arguments}
+        view._receive_message(view, message, [])
+    overview, described, lines, page = sent
+    assert len(overview[1][0]) == 3 * 20 * 2
+    assert len(described[0]["header"]["stacks"][0]["query_tokens"]["text"]) == 6
+    assert "points 0 to 19" in lines[0]["message"]
+    assert page[0]["header"] == {"parts": 1, "name": "embedding-view.html"}
+    assert b'"layer": 1' in page[1][0]
+
+
+def test_an_interrupt_is_told_and_leaves_the_view(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[dict[str, Any]] = []
+    view = EmbeddingView(corpus([4, 6]))
+    monkeypatch.setattr(view, "send", lambda message, **_: sent.append(message))
+
+    def interrupted(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    way = {"scaling": "norms", "translate": True, "lift": False}
+    arguments = {"stack": "self", "layers": [0], "way": way}
+    message = {"attnviz": "request", "id": "1", "name": "overview", "arguments": arguments}
+    with monkeypatch.context() as patched:
+        patched.setattr("attnviz.embedding.server.plots.principal_components", interrupted)
+        view._receive_message(view, message, [])
+    view._receive_message(view, message, [])
+    assert "interrupted" in sent[0]["message"]
+    assert sent[1]["attnviz"] == "reply"
+
+
+def test_cross_attention_alone() -> None:
+    view = EmbeddingView([cross_record(3, 5), cross_record(4, 6, seed=3)], token=2, key=4)
+    assert view.stack == "cross"
+    with pytest.raises(traitlets.TraitError, match="has queries 0 to 2"):
+        view.token = 3
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+def test_methods_that_are_installed_are_taken() -> None:
+    view = EmbeddingView(corpus([4, 6]), method="tsne", perplexity=np.int64(20))
+    assert (view.method, view.perplexity, type(view.perplexity)) == ("tsne", 20, int)
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("openTSNE") is None, reason="openTSNE is not installed"
+)
+def test_a_view_that_is_closed_ends_what_runs_for_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
+    view = EmbeddingView(corpus([400, 300]))
+    answers = view._answers()
+    way = {"scaling": "norms", "translate": True, "lift": False}
+    asked = {"stack": "self", "layer": 0, "head": 0, "way": way, "method": "tsne", "dimensions": 2}
+    asked |= {"perplexity": 50, "neighbors": 15, "seed": 0}
+    header, _ = answers.projection(asked)
+    assert header["work"]["state"] == "running"
+    view.close()
+    header, _ = answers.projection(asked)
+    assert header["work"]["state"] == "cancelled"

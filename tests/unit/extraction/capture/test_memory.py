@@ -1,0 +1,306 @@
+"""What is free, what keeping takes, and arguments that would make it fit, each of them tried."""
+
+from __future__ import annotations
+
+import doctest
+import errno
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.extraction import options as keeping
+from attnviz.extraction.capture import memory
+from attnviz.extraction.capture import predicted_heads as foresight
+from attnviz.extraction.capture.estimate import LayerSize, needed_memory
+from attnviz.extraction.capture.memory import free_memory, in_words
+from attnviz.extraction.capture.memory_check import check_disk, check_memory, free_disk
+from attnviz.extraction.options import Keeping, read_keeping
+
+CPU = torch.device("cpu")
+CUDA = torch.device("cuda", 0)
+
+
+@pytest.mark.parametrize("module", [foresight, keeping, memory])
+def test_examples(module: Any) -> None:
+    assert doctest.testmod(module).failed == 0
+
+
+def files(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    return root
+
+
+SYSTEM = {"proc/meminfo": "MemTotal: 64000 kB\nMemFree: 10 kB\nMemAvailable:   8000 kB\n"}
+
+
+def test_what_the_system_could_give_is_free(tmp_path: Path) -> None:
+    assert free_memory(CPU, files(tmp_path, SYSTEM)) == 8000 * 1024
+
+
+@pytest.mark.parametrize(
+    ("group", "expected"),
+    [
+        # A container of its own: it sees its group as the top.
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "5000000\n",
+                "sys/fs/cgroup/memory.current": "3000000\n",
+                "sys/fs/cgroup/memory.stat": "anon 100\ninactive_file 500000\n",
+            },
+            2_500_000,
+        ),
+        # Bound by a group around it.
+        (
+            {
+                "proc/self/cgroup": "0::/user/job\n",
+                "sys/fs/cgroup/user/job/memory.max": "max\n",
+                "sys/fs/cgroup/user/job/memory.current": "10\n",
+                "sys/fs/cgroup/user/memory.max": "1000\n",
+                "sys/fs/cgroup/user/memory.current": "900\n",
+            },
+            100,
+        ),
+        # The path is the host's, and not to be seen from inside.
+        (
+            {
+                "proc/self/cgroup": "0::/host/path\n",
+                "sys/fs/cgroup/memory.max": "1000\n",
+                "sys/fs/cgroup/memory.current": "1\n",
+            },
+            999,
+        ),
+        # Version 1, without a limit there, then with one.
+        (
+            {
+                "proc/self/cgroup": "9:name=systemd:/\n4:cpu,memory:/box\n0::/\n",
+                "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "9223372036854771712\n",
+                "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "5\n",
+            },
+            8000 * 1024,
+        ),
+        (
+            {
+                "proc/self/cgroup": "4:memory:/box\n",
+                "sys/fs/cgroup/memory/box/memory.limit_in_bytes": "700\n",
+                "sys/fs/cgroup/memory/box/memory.usage_in_bytes": "500\n",
+                "sys/fs/cgroup/memory/box/memory.stat": "total_inactive_file 50\n",
+            },
+            250,
+        ),
+        # More used than allowed.
+        (
+            {
+                "proc/self/cgroup": "0::/\n",
+                "sys/fs/cgroup/memory.max": "10\n",
+                "sys/fs/cgroup/memory.current": "20\n",
+            },
+            0,
+        ),
+        ({"proc/self/cgroup": "0::/\n"}, 8000 * 1024),
+    ],
+)
+def test_a_container_may_take_less(group: dict[str, str], expected: int, tmp_path: Path) -> None:
+    assert free_memory(CPU, files(tmp_path, SYSTEM | group)) == expected
+
+
+def test_where_nobody_tells_nothing_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(_: str) -> int:
+        raise ValueError("unrecognized configuration name")
+
+    monkeypatch.setattr("os.sysconf", unknown, raising=False)
+    assert free_memory(CPU, tmp_path) is None
+    assert free_memory(torch.device("mps"), tmp_path) is None
+    monkeypatch.setattr("os.sysconf", lambda _: 100, raising=False)
+    assert free_memory(CPU, tmp_path) == 10_000
+
+
+def test_of_this_machine_something_is_known() -> None:
+    found = free_memory(CPU)
+    assert found is None or 0 < found < 10**15
+
+
+def test_of_a_cuda_device_what_torch_holds_unused_is_free_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (100, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: 50)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 20)
+    assert free_memory(CUDA) == 130
+
+
+def test_bytes_are_said_in_words() -> None:
+    words = [in_words(count) for count in (0, 999, 1000, 34_359_738_368, 9_960_000, 10**15)]
+    assert words == ["0 bytes", "999 bytes", "1.0 kB", "34 GB", "10.0 MB", "1000 TB"]
+
+
+def layers(
+    count: int = 32,
+    tokens: int = 131_072,
+    *,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device = CPU,
+) -> list[LayerSize]:
+    """Of a model as Llama 3 8B: 32 heads that share 8 key heads of 128 dimensions."""
+    return [
+        LayerSize(number, 32, 8, 128, ((tokens, tokens),), dtype, device) for number in range(count)
+    ]
+
+
+def test_bytes_are_those_of_queries_and_keys() -> None:
+    # (32 + 8) heads x 128 dimensions x 1000 tokens x 4 bytes, in each layer.
+    assert needed_memory(layers(2, 1000), Keeping()) == {CPU: 2 * 40 * 128 * 1000 * 4}
+    half = Keeping(dtype=torch.float16)
+    assert needed_memory(layers(2, 1000), half) == {CPU: 2 * 40 * 128 * 1000 * 2}
+    # Heads 0 and 1 share a key head, head 31 has another.
+    some = Keeping(layers=(1,), heads=(0, 1, 31))
+    assert needed_memory(layers(2, 1000), some) == {CPU: (3 + 2) * 128 * 1000 * 4}
+    placed = Keeping(device=CUDA)
+    assert needed_memory(layers(1, 1000), placed) == {CUDA: 40 * 128 * 1000 * 4}
+
+
+def error_of(sizes: list[LayerSize], wanted: Keeping, free: dict[torch.device, Any]) -> str:
+    with pytest.raises(MemoryError) as raised:
+        check_memory(sizes, wanted, free.get, lambda _: 0)
+    return str(raised.value)
+
+
+def test_the_error_says_how_much_and_what_would_fit() -> None:
+    said = error_of(layers(), Keeping(CPU), {CPU: 60 * 10**9})
+    assert said == (
+        "inputs: keeping the queries and keys of 32 layers for 131,072 tokens takes 86 GB on cpu, "
+        'and 60 GB are free; dtype="bfloat16", layers=range(22) or a text of up to 91,552 tokens '
+        "would fit"
+    )
+    # 40 heads x 128 dimensions x 4 bytes x 32 layers a token.
+    assert 60 * 10**9 // (40 * 128 * 4 * 32) == 91_552
+
+
+@pytest.mark.parametrize(("lacking", "named"), [(0, True), (1, False), (None, False)])
+def test_the_disk_is_named_where_it_has_room(lacking: int | None, named: bool) -> None:
+    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    free = None if lacking is None else needed - lacking
+    with pytest.raises(MemoryError) as raised:
+        check_memory(layers(), Keeping(CPU), {CPU: 60 * 10**9}.get, lambda _: free)
+    said = 'a text of up to 91,552 tokens or spool="folder" (on disk) would fit'
+    assert str(raised.value).endswith(said) == named
+
+
+def test_a_disk_that_is_too_small_is_told_with_what_would_fit(tmp_path: Path) -> None:
+    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: needed)
+    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: None)
+    with pytest.raises(OSError, match="spool: the queries and keys") as raised:
+        check_disk(layers(), Keeping(CPU), tmp_path, lambda _: 60 * 10**9)
+    assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
+    assert raised.value.strerror == (
+        "spool: the queries and keys of 32 layers for 131,072 tokens take 86 GB, and 60 GB are "
+        'free on that disk; dtype="bfloat16", layers=range(22) or a text of up to 91,552 tokens '
+        "would fit"
+    )
+
+
+def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
+    free = free_disk(tmp_path)
+    assert free is not None
+    assert free > 0
+    # Also of one that is yet to be made; the disk is in use meanwhile.
+    later = free_disk(tmp_path / "no" / "such")
+    assert later is not None
+    assert abs(later - free) < 10**9
+
+
+def test_nothing_is_said_where_it_fits_or_nobody_knows() -> None:
+    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    check_memory(layers(), Keeping(CPU), {CPU: needed}.get)
+    check_memory(layers(), Keeping(CPU), {CPU: None}.get)
+    check_memory([], Keeping(CPU), {CPU: 0}.get)
+
+
+def test_where_nothing_helps_alone_two_arguments_are_named() -> None:
+    # One layer in float32 is 2.7 GB.
+    said = error_of(layers(), Keeping(CPU), {CPU: 2 * 10**9})
+    assert 'layers=[0] with dtype="bfloat16"' in said
+    assert "a text of up to 3,051 tokens" in said
+    # Nothing at all would fit.
+    assert error_of(layers(), Keeping(CPU), {CPU: 0}).endswith("and 0 bytes are free")
+
+
+def test_another_device_is_named_where_it_has_room() -> None:
+    room = {CUDA: 10**9, CPU: 10**12}
+    said = error_of(layers(device=CUDA), Keeping(None), room)
+    assert 'device="cpu"' in said
+    assert "on cuda:0, and 1.0 GB are free" in said
+    assert 'device="cpu"' not in error_of(layers(), Keeping(CPU), {CPU: 10**9})
+
+
+def test_layers_on_several_devices_are_counted_where_they_are() -> None:
+    other = torch.device("cuda", 1)
+    mixed = layers(4, 1000, device=CUDA) + [
+        replace(layer, number=layer.number + 4, device=other)  # type: ignore[operator]
+        for layer in layers(4, 1000, device=CUDA)
+    ]
+    each = needed_memory(mixed, Keeping())
+    assert each[CUDA] == each[other]
+    check_memory(mixed, Keeping(), dict.fromkeys((CUDA, other), each[CUDA]).get)
+    said = error_of(mixed, Keeping(), {CUDA: each[CUDA], other: each[CUDA] - 1, CPU: None})
+    assert "on cuda:1" in said
+    assert "layers=range(7)" in said
+
+
+def test_heads_by_layer_are_cut_with_their_layers() -> None:
+    wanted = Keeping(CPU, None, (0, 2, 5), {0: (1,), 2: (3,), 5: (1, 2)})
+    needed = needed_memory(layers(6, 1000), wanted)[CPU]
+    said = error_of(layers(6, 1000), wanted, {CPU: needed - 1})
+    assert "heads={0: [1], 2: [3]}" in said
+
+
+def test_of_two_texts_the_share_is_named_that_would_fit() -> None:
+    cross = [LayerSize(0, 4, 4, 16, ((100, 1000),), torch.float32, CPU)]
+    needed = needed_memory(cross, Keeping(CPU))[CPU]
+    assert "50% of the text" in error_of(cross, Keeping(CPU, torch.bfloat16), {CPU: needed // 4})
+
+
+@given(
+    st.integers(1, 40),
+    st.integers(1, 5000),
+    st.integers(1, 200),
+    st.sampled_from([torch.float32, torch.bfloat16]),
+    st.one_of(st.none(), st.just((0, 1, 5, 31))),
+)
+def test_all_that_is_named_fits(
+    count: int, tokens: int, share: int, dtype: torch.dtype, heads: tuple[int, ...] | None
+) -> None:
+    sizes, wanted = layers(count, tokens, dtype=dtype), Keeping(CPU, heads=heads)
+    needed = needed_memory(sizes, wanted)[CPU]
+    free = needed * share // 201
+    said = error_of(sizes, wanted, {CPU: free})
+    offered = said.partition("; ")[2].removesuffix(" would fit")
+    for way in filter(None, re.split(r", (?=dtype|layers|a text)| or ", offered)):
+        text = re.fullmatch(r"a text of up to ([\d,]+) tokens", way)
+        if text:
+            longest = int(text[1].replace(",", ""))
+            assert needed_memory(layers(count, longest, dtype=dtype), wanted)[CPU] <= free
+            longer = layers(count, longest + 1, dtype=dtype)
+            assert needed_memory(longer, wanted)[CPU] > free
+            continue
+        arguments: dict[str, Any] = eval(  # noqa: S307 - the words of the error are the test
+            f"dict({way.replace(' with ', ', ')})", {"range": range, "dict": dict}
+        )
+        narrowed = read_keeping(heads=heads, **arguments)
+        assert needed_memory(sizes, narrowed)[CPU] <= free
+        if "layers" in arguments and len(narrowed.layers or ()) < count:
+            more = [*(narrowed.layers or ()), len(narrowed.layers or ())]
+            wider = read_keeping(heads=heads, **arguments | {"layers": more})
+            assert needed_memory(sizes, wider)[CPU] > free

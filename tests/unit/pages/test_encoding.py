@@ -1,0 +1,318 @@
+"""In which form a page carries its weights, how large it is, and whether it says so truly."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.pages import encoding as choice
+from attnviz.pages import limits
+from attnviz.pages.sparse import decode_sparse
+from attnviz.pages.vectors import carried_vectors
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.views.head import HeadView
+from attnviz.views.neuron import NeuronView
+from unit.long_records import long_record
+from unit.records import captured_record, encoder_decoder_record, given_record, words
+
+MB = 1_000_000
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+def shown(block: dict[str, Any]) -> NDArray[np.float64]:
+    """The weights of a layer, as a reader of the page gets them."""
+    data = zlib.decompress(base64.b64decode(block["data"]))
+    if block["encoding"] == "strongest-keys":
+        return decode_sparse(block, data).dense()
+    heads, rows, columns = block["shape"]
+    weights = np.zeros((heads, rows, columns))
+    codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
+    held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
+    weights[:, held] = block["maximum"] * (codes / 255) ** 2
+    return weights
+
+
+def sharp(layers: int, heads: int, tokens: int, *, causal: bool = True) -> av.AttentionRecord:
+    """Weights with a sink and a neighbourhood, as language models have them."""
+    generator = torch.Generator().manual_seed(0)
+    position = torch.arange(tokens)
+    ahead = (position - position[:, None]).float()
+    given = []
+    for _ in range(layers):
+        logits = 2 * torch.randn((heads, tokens, tokens), generator=generator) - ahead.abs() / 8
+        logits[..., 0] += 4
+        if causal:
+            logits = logits.masked_fill(ahead > 0, -torch.inf)
+        given.append(torch.softmax(logits, dim=-1))
+    return av.AttentionRecord.from_weights(given, words(tokens))
+
+
+def of_vectors(layers: int, heads: int, tokens: int, head_dim: int) -> av.AttentionRecord:
+    generator = torch.Generator().manual_seed(0)
+    sides = torch.randn((2, layers, heads, tokens, head_dim), generator=generator)
+    return av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(tokens), causal=True)
+
+
+def alike(layers: int, heads: int, tokens: int, *, causal: bool) -> av.AttentionRecord:
+    """A record of any size: all of its layers are one and the same."""
+    side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
+    attention = QueryKeyAttention(side, side, 1.0, BandMask(None, 0) if causal else None)
+    layer = dict.fromkeys(range(layers), attention)
+    return av.AttentionRecord({"self": AttentionStack("self", layer, Tokens.of(words(tokens)))})
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most", "causal"),
+    [(64, 0.4, True), (64, 0.4, False), (256, 4.0, True), (256, 4.0, False), (512, 6.0, True)],
+)
+def test_pages_of_twelve_layers_of_twelve_heads_are_small(
+    tokens: int,
+    most: float,
+    causal: bool,
+) -> None:
+    record = sharp(12, 12, tokens, causal=causal)
+    page = HeadView(record).to_html()
+    assert len(page.encode()) <= most * MB * (1 if causal else 2)
+    carried = data_of(page)["carried"]
+    assert carried["covered"] >= 0.95
+    assert carried["error"] <= 0.01
+    if tokens <= 256:
+        assert carried["form"] == "all"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "most"),
+    [(64, 6.0), (256, 6.0), (1024, 10.0), (4096, 40.0), (131_072, 40.0)],
+)
+def test_the_limit_grows_with_the_text(tokens: int, most: float) -> None:
+    causal = limits.default_limit(alike(12, 12, tokens, causal=True), {"self"})
+    ahead = limits.default_limit(alike(12, 12, tokens, causal=False), set())
+    assert 6 * MB <= causal <= most * MB
+    assert causal <= ahead <= 2 * most * MB
+
+
+def test_a_long_text_is_carried_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Two of twelve layers, and so a sixth of the room that all have.
+    monkeypatch.setattr(limits, "FULL_BYTES", 300_000)
+    record = long_record(1024, layers=2, heads=12, key_heads=12)
+    page = HeadView(record).to_html()
+    assert 0.9 * 10 * MB / 6 < len(page.encode()) <= 10 * MB / 6
+    carried = data_of(page)["carried"]
+    assert carried["form"] == "strongest"
+
+
+@pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, given_record])
+@pytest.mark.parametrize("form", ["all", "strongest"])
+def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = make()
+    monkeypatch.setattr(choice, "_can_compute", lambda _: False)
+    if form == "strongest":
+        monkeypatch.setattr(choice, "_all", lambda *_: None)
+    data = data_of(HeadView(record).to_html())
+    assert data["carried"]["form"] == form
+    error = carried = total = 0.0
+    for block in data["blocks"]:
+        weights = record.stacks[block["stack"]].weights(layer=block["layer"]).astype(np.float64)
+        found = shown(block)
+        off = float(np.abs(found - weights).max())
+        assert off <= block["error"] * (1 + 1e-4) + 1e-7
+        error = max(error, off)
+        total += weights.sum()
+        if form == "strongest":
+            rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+            row = np.repeat(np.arange(len(rows.counts)), rows.counts)
+            own = weights.reshape(-1, weights.shape[-1])[row, rows.keys].sum()
+            assert block["covered"] == pytest.approx(own / weights.sum(), abs=1e-6)
+            carried += own
+    said = data["carried"]
+    if form == "strongest":
+        assert said["error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
+        assert said["covered"] == pytest.approx(carried / total, abs=1e-6)
+        assert said["covered"] >= 0.95
+    else:
+        assert (said["covered"], said["error"] >= error) == (1.0, True)
+
+
+def test_the_fewest_keys_that_cover_enough() -> None:
+    view = HeadView(sharp(4, 6, 256))
+    everything = view.to_html()
+    assert data_of(everything)["carried"]["form"] == "all"
+    # Room for all of it is more than is needed for the most of it.
+    room = len(everything.encode()) / MB - 0.01
+    page = view.to_html(max_mb=room)
+    carried = data_of(page)["carried"]
+    assert 0.95 <= carried["covered"] < 0.955
+    assert len(page.encode()) < 0.7 * len(everything.encode())
+
+
+def test_as_much_as_fits_where_that_is_less() -> None:
+    view = HeadView(sharp(4, 6, 256))
+    shares = []
+    for room in (0.16, 0.22):
+        page = view.to_html(max_mb=room)
+        assert 0.9 * room * MB < len(page.encode()) <= room * MB
+        carried = data_of(page)["carried"]
+        assert carried["form"] == "strongest"
+        shares.append(carried["covered"])
+        for block in data_of(page)["blocks"]:
+            rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+            # Two of every query, however weak they are.
+            assert (rows.counts >= np.minimum(2, np.arange(256) + 1)[np.arange(1536) % 256]).all()
+    assert 0.5 < shares[0] < shares[1] < 0.95
+
+
+def test_queries_and_keys_where_they_are_smaller() -> None:
+    record = of_vectors(2, 6, 512, 2)
+    data = data_of(HeadView(record).to_html(max_mb=0.3))
+    assert data["carried"]["form"] == "vectors"
+    assert data["blocks"] == []
+    assert data["carried"]["covered"] == 1.0
+    # All vectors take less than 4 MB, and are carried as they are.
+    assert data["carried"]["error"] == 0.0
+    assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]
+    # With many dimensions they are not.
+    data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
+    assert data["carried"]["form"] == "strongest"
+
+
+def test_exact_means_every_weight() -> None:
+    view = HeadView(sharp(4, 6, 256))
+    assert view.to_html(precision="exact") == view.to_html()
+    size = len(view.to_html().encode())
+    with pytest.raises(ValueError, match=r'"exact".*too large \(max_mb=0\.2\): allow more'):
+        view.to_html(precision="exact", max_mb=0.2)
+    room = size / MB + 0.001
+    assert len(view.to_html(precision="exact", max_mb=room).encode()) == size
+
+
+def test_exact_carries_queries_and_keys_where_they_are_smaller() -> None:
+    data = data_of(HeadView(of_vectors(2, 6, 512, 2)).to_html(precision="exact"))
+    assert (data["carried"]["form"], data["carried"]["error"]) == ("vectors", 0.0)
+    data = data_of(HeadView(of_vectors(2, 6, 64, 64)).to_html(precision="exact"))
+    assert data["carried"]["form"] == "all"
+
+
+def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 100)
+    record = of_vectors(1, 2, 16, 8)
+    kinds = {
+        precision: {
+            layer["encoding"]
+            for layer in data_of(NeuronView(record).to_html(precision=precision))["vectors"][
+                "layers"
+            ]
+        }
+        for precision in ("auto", "exact")
+    }
+    assert kinds == {"auto": {"float16"}, "exact": {"float32"}}
+    assert carried_vectors(record.stacks.values(), exact=True)["layers"][0]["error"] == 0.0
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"precision": "full"}, ValueError, r"precision='full' must be \"auto\".* or \"exact\""),
+        ({"max_mb": 0}, ValueError, "max_mb=0 must lie above 0 and be at most 400"),
+        ({"max_mb": float("nan")}, ValueError, "max_mb=nan must lie above 0"),
+        ({"max_mb": 401}, ValueError, "max_mb=401 must lie above 0 and be at most 400"),
+        ({"max_mb": "2"}, TypeError, "max_mb must be a number of megabytes, such as 10; got '2'"),
+        ({"max_mb": True}, TypeError, "max_mb must be a number"),
+    ],
+)
+def test_options_that_make_no_sense(
+    options: dict[str, Any], error: type[Exception], message: str, tmp_path: Path
+) -> None:
+    view = HeadView(given_record())
+    with pytest.raises(error, match=message):
+        view.to_html(**options)
+    with pytest.raises(error, match=message):
+        view.save(tmp_path / "x.html", **options)
+    with pytest.raises(error, match=message):
+        view.snapshot(**options)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_minutes_of_computing_are_refused_at_once() -> None:
+    view = HeadView(alike(12, 12, 16_384, causal=True))
+    message = r"from 38,654,705,664 weights, .* include_layers=\[...\], up to 1 of 12, or take a sh"
+    with pytest.raises(ValueError, match=message):
+        view.to_html()
+    view = HeadView(alike(1, 32, 32_768, causal=True))
+    with pytest.raises(ValueError, match=r": keep up to 4 of one layer's heads with extract\("):
+        view.to_html()
+    view = HeadView(alike(1, 4, 131_072, causal=True))
+    with pytest.raises(ValueError, match=r"\(at most 5,000,000,000\): take a shorter text\. Views"):
+        view.to_html()
+    with pytest.raises(ValueError, match='"exact": a page with all 68,719,476,736 weights would'):
+        view.to_html(precision="exact")
+
+
+def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Scores are made of short texts alone.
+    monkeypatch.setattr("attnviz.pages.html._MAX_SCORED_WEIGHTS", 0)
+    monkeypatch.setattr(limits, "FULL_BYTES", 200_000)
+    largest = 0
+    weights = QueryKeyAttention.weights
+
+    def counted(self: QueryKeyAttention, head: int, rows: slice, columns: slice) -> Any:
+        nonlocal largest
+        found = weights(self, head, rows, columns)
+        largest = max(largest, found.size)
+        return found
+
+    monkeypatch.setattr(QueryKeyAttention, "weights", counted)
+    record = long_record(3000, heads=2)
+    data = data_of(HeadView(record).to_html())
+    assert data["carried"]["form"] == "strongest"
+    assert 0 < largest <= 1 << 22
+    assert data["maps"][0]["shape"] == [2, 32, 32]
+
+
+def test_an_interrupt_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    record = given_record((2, 2), 6)
+    reached = []
+
+    def tiles(stack: AttentionStack, layer: int, head: int) -> Iterator[Any]:
+        reached.append((layer, head))
+        if len(reached) > 2:
+            raise KeyboardInterrupt
+        yield slice(0, 6), stack.weights(layer=layer, head=head)
+
+    monkeypatch.setattr(choice, "_all", lambda *_: None)
+    monkeypatch.setattr(choice, "weight_tiles", tiles)
+    with pytest.raises(KeyboardInterrupt):
+        HeadView(record).save(tmp_path / "x.html")
+    assert reached == [(0, 0), (0, 1), (1, 0)]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    queries = torch.zeros(2, 3, 4)
+    queries[1, 2] = torch.nan
+    layer = {0: QueryKeyAttention(queries, torch.zeros(2, 3, 4), 1.0)}
+    stack = AttentionStack("self", layer, Tokens.of(words(3)))
+    record = av.AttentionRecord({"self": stack})
+    for forms in ({}, {"_all": lambda *_: None, "_can_compute": lambda _: False}):
+        for name, value in forms.items():
+            monkeypatch.setattr(choice, name, value)
+        with pytest.raises(ValueError, match=r"layer 0, head 1: some weights are NaN or infinite"):
+            HeadView(record).to_html()

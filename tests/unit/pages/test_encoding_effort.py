@@ -1,0 +1,251 @@
+"""How much is computed for a page: nothing large in vain, and all of it under a bar."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import zlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.pages import encoding as choice
+from attnviz.pages import html, passes, vectors
+from attnviz.pages.estimate import size_of_whole
+from attnviz.pages.whole import STRATEGIES, packed
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.views.head import HeadView
+from attnviz.views.neuron import NeuronView
+from unit.long_records import long_record
+from unit.records import words
+
+
+def record_of(weights: torch.Tensor) -> av.AttentionRecord:
+    """(layers, heads, tokens, tokens), not normalized."""
+    weights = weights / weights.sum(dim=-1, keepdim=True)
+    return av.AttentionRecord.from_weights(list(weights), words(weights.shape[-1]))
+
+
+def drawn(*shape: int) -> torch.Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(0)).mul(2).exp()
+
+
+def noise() -> av.AttentionRecord:
+    return record_of(drawn(2, 3, 600, 600))
+
+
+def causal() -> av.AttentionRecord:
+    return record_of(drawn(1, 2, 1500, 1500).tril())
+
+
+def heads_of_all_sharpness() -> av.AttentionRecord:
+    return record_of(drawn(6, 8, 400, 400) ** torch.linspace(0, 4, 48).reshape(6, 8, 1, 1))
+
+
+def windows() -> av.AttentionRecord:
+    return record_of(drawn(1, 2, 1500, 1500).tril().triu(-30))
+
+
+def rows_that_repeat() -> av.AttentionRecord:
+    return record_of(drawn(1, 2, 1, 1500).expand(-1, -1, 1500, -1))
+
+
+def evenly() -> av.AttentionRecord:
+    return record_of(torch.ones(1, 2, 1500, 1500))
+
+
+def data_of(page: str) -> Any:
+    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    return json.loads(found[1])
+
+
+@pytest.mark.parametrize(
+    "make", [noise, causal, heads_of_all_sharpness, windows, rows_that_repeat, evenly]
+)
+def test_the_size_is_estimated_well_enough(make: Callable[[], av.AttentionRecord]) -> None:
+    record = make()
+    blocks = data_of(HeadView(record).to_html(precision="exact"))["blocks"]
+    size = sum(len(base64.b64decode(each["data"])) for each in blocks)
+    # What is not tried is at least this far from fitting, and what is taken to fit, from not.
+    assert size / choice._NEAR < size_of_whole(record).size < size * choice._NEAR
+
+
+@pytest.fixture
+def packed_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Numbers of strategies, by layers that were packed whole."""
+    monkeypatch.setattr(choice, "_TRIED_WEIGHTS", 0)
+    found: list[int] = []
+
+    def counted(data: bytes, strategies: Any = STRATEGIES) -> str:
+        if len(data) > 100_000:
+            found.append(len(strategies))
+        return packed(data, strategies)
+
+    monkeypatch.setattr("attnviz.pages.encoding.packed", counted)
+    return found
+
+
+def test_nothing_is_packed_in_vain(packed_layers: list[int]) -> None:
+    record = heads_of_all_sharpness()
+    size = len(HeadView(record).to_html(precision="exact").encode())
+    packed_layers.clear()
+    data = data_of(HeadView(record).to_html(max_mb=size / 2e6))
+    assert data["carried"]["form"] == "strongest"
+    assert packed_layers == []
+    # Once, where there is room enough.
+    assert data_of(HeadView(record).to_html(max_mb=2 * size / 1e6))["carried"]["form"] == "all"
+    assert packed_layers == [1] * 6
+
+
+def test_the_true_size_decides_where_it_is_near(packed_layers: list[int]) -> None:
+    record = heads_of_all_sharpness()
+    page = HeadView(record).to_html(max_mb=400)
+    size = len(page.encode())
+    packed_layers.clear()
+    for room in (1.0, 1.2):
+        assert HeadView(record).to_html(max_mb=room * size / 1e6) == page
+    assert packed_layers == [2] * 12
+    data = data_of(HeadView(record).to_html(max_mb=(size - 2000) / 1e6))
+    assert data["carried"]["form"] == "strongest"
+
+
+def test_an_estimate_that_is_wrong_loses_nothing(
+    packed_layers: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    record = heads_of_all_sharpness()
+    page = HeadView(record).to_html(max_mb=400)
+    about = size_of_whole(record)
+    wrong = type(about)(1.0, zlib.Z_HUFFMAN_ONLY)
+    monkeypatch.setattr(choice, "size_of_whole", lambda _: wrong)
+    # In the wrong strategy it does not fit, and is then packed in the others.
+    assert HeadView(record).to_html(max_mb=len(page.encode()) / 1e6) == page
+
+
+class Bar:
+    """What a bar is told."""
+
+    def __init__(self, record: av.AttentionRecord) -> None:
+        self.wanted = passes.progress(record, "").total
+        self.done = 0.0
+
+    def update(self, rows: float) -> None:
+        self.done += rows
+
+    def __enter__(self) -> Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+
+@pytest.mark.parametrize("form", ["all", "vectors", "strongest"])
+def test_bars_show_every_row(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bars = []
+
+    def progress(record: av.AttentionRecord, _: str) -> Bar:
+        bars.append(Bar(record))
+        return bars[-1]
+
+    monkeypatch.setattr(choice, "progress", progress)
+    if form == "all":
+        view, room = HeadView(noise()), None
+    else:
+        dim = 2 if form == "vectors" else 64
+        sides = torch.randn(2, 2, 6, 512, dim, generator=torch.Generator().manual_seed(0))
+        record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512), causal=True)
+        view, room = HeadView(record), 0.5
+    assert data_of(view.to_html(max_mb=room))["carried"]["form"] == form
+    assert bars[-1].wanted == (2 * 3 * 600 if form == "all" else 2 * 6 * 512)
+    assert bars[-1].done == bars[-1].wanted
+
+
+def test_rounding_is_measured_on_some_queries_of_a_long_text(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(html, "MAX_MEASURED", 2 * 3 * 500 * 500 - 1)
+    monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
+    record = long_record(500, layers=2, heads=3, key_heads=1, head_dim=16)
+    rows: list[int] = []
+    logits = QueryKeyAttention.logits
+
+    def counted(self: QueryKeyAttention, head: int, which: Any, columns: Any = None) -> Any:
+        if self.queries.dtype == torch.float16 and isinstance(which, torch.Tensor):
+            rows.extend(which.tolist())
+        return logits(self, head, which, columns)
+
+    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    data = data_of(NeuronView(record).to_html())["vectors"]
+    looked_at = sorted(set(rows))
+    assert len(looked_at) == 64
+    assert max(np.diff(looked_at)) < 2 * 500 / 64 + 1
+    for number, layer in enumerate(data["layers"]):
+        assert layer["measured"] == 64
+        assert_errors(record, number, layer, looked_at)
+    # On all of them where they are few, and then no more is said.
+    monkeypatch.undo()
+    monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
+    for number, layer in enumerate(data_of(NeuronView(record).to_html())["vectors"]["layers"]):
+        assert "measured" not in layer
+        assert_errors(record, number, layer, range(500))
+
+
+def assert_errors(
+    record: av.AttentionRecord, number: int, layer: dict[str, Any], queries: Any
+) -> None:
+    """By hand, in float64."""
+    attention = record.stacks["self"].attention(number)
+    assert isinstance(attention, QueryKeyAttention)
+    sides: list[NDArray[np.floating[Any]]] = [attention.queries.numpy(), attention.keys.numpy()]
+    found = []
+    for q, k in (sides, [each.astype(np.float16) for each in sides]):
+        logits = np.einsum("hqd,kd->hqk", q.astype(np.float64), k[0].astype(np.float64)) / 4
+        logits = np.where(np.tril(np.ones((500, 500), bool)), logits, -np.inf)[:, list(queries)]
+        powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+        found.append((logits, powers / powers.sum(axis=-1, keepdims=True)))
+    allowed = np.isfinite(found[0][0])
+    logit_error = np.abs(found[0][0][allowed] - found[1][0][allowed]).max()
+    assert logit_error > 1e-4
+    assert layer["logit_error"] == pytest.approx(logit_error, rel=1e-2)
+    assert layer["error"] == pytest.approx(np.abs(found[0][1] - found[1][1]).max(), rel=1e-2)
+
+
+def test_computing_of_a_long_neuron_page_grows_with_its_text_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    computed = 0
+    logits = QueryKeyAttention.logits
+
+    def counted(self: QueryKeyAttention, head: int, rows: Any, columns: Any = None) -> Any:
+        nonlocal computed
+        found = logits(self, head, rows, columns)
+        computed += found.numel()
+        return found
+
+    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    tokens = 131_072
+    record = long_record(tokens, heads=1, key_heads=1, head_dim=16)
+    data = data_of(NeuronView(record).to_html())
+    assert data["vectors"]["layers"][0]["encoding"] == "float16"
+    assert data["vectors"]["layers"][0]["measured"] == 64
+    # Quadratic would be 131,072 for each token.
+    assert computed < 2000 * tokens
+
+
+def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch) -> None:
+    # They go over all weights anyway, and say that this is the largest error.
+    monkeypatch.setattr(html, "MAX_MEASURED", 0)
+    monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
+    monkeypatch.setattr(choice, "_whole", lambda *_: None)
+    generator = torch.Generator().manual_seed(0)
+    sides = torch.randn(2, 1, 2, 512, 2, generator=generator)
+    record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512))
+    data = data_of(HeadView(record).to_html())
+    assert data["carried"]["form"] == "vectors"
+    assert data["carried"]["error"] > 0
+    assert "measured" not in data["vectors"]["layers"][0]

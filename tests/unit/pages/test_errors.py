@@ -1,0 +1,154 @@
+"""Pages that cannot be made: they are refused early, and what the refusal advises works."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.pages import html, vectors
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.views.base import AttentionView
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from attnviz.views.neuron import NeuronView
+from unit.long_records import long_record
+from unit.records import captured_record, given_record, words
+
+
+def refused(view: AttentionView, **options: Any) -> str:
+    with pytest.raises(ValueError, match=r"max_mb|precision|a page") as said:
+        view.to_html(**options)
+    return str(said.value)
+
+
+def alike(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
+    """A record of any size: all of its layers are one and the same."""
+    side = torch.zeros(1, 1, 1).expand(heads, tokens, 1)
+    layer = dict.fromkeys(range(layers), QueryKeyAttention(side, side, 1.0, BandMask(None, 0)))
+    return av.AttentionRecord({"self": AttentionStack("self", layer, Tokens.of(words(tokens)))})
+
+
+def noise(layers: int, heads: int, tokens: int) -> av.AttentionRecord:
+    generator = torch.Generator().manual_seed(0)
+    logits = 3 * torch.randn((layers, heads, tokens, tokens), generator=generator)
+    return av.AttentionRecord.from_weights(list(logits.softmax(dim=-1)), words(tokens))
+
+
+@pytest.fixture
+def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: Any, **__: Any) -> None:
+        raise AssertionError("something was computed before the refusal")
+
+    for name in ("describe", "_carried_scores", "_carried_maps", "carried_weights"):
+        monkeypatch.setattr(html, name, never)
+    monkeypatch.setattr(vectors, "_measured", never)
+
+
+@pytest.mark.parametrize("view", [HeadView, MatrixView, NeuronView])
+@pytest.mark.parametrize("max_mb", [1e-9, 0.001, 0.04])
+@pytest.mark.usefixtures("_no_computing")
+def test_no_record_fits_where_the_code_does_not(
+    view: Callable[[av.AttentionRecord], AttentionView], max_mb: float
+) -> None:
+    said = refused(view(captured_record()), max_mb=max_mb)
+    assert re.search(r"has no room for any record: the view's own code takes 0\.0\d+ MB", said)
+    # Nothing that would not help.
+    assert said.endswith("of every page; allow more")
+
+
+@pytest.mark.parametrize("max_mb", [0.1, 0.14])
+def test_what_strongest_keys_need_is_what_they_need(max_mb: float) -> None:
+    view = HeadView(noise(4, 6, 256))
+    said = refused(view, max_mb=max_mb)
+    needed = re.search(rf"at most {max_mb} MB .* alone ([\d.]+) MB; allow max_mb=\1, or ", said)
+    assert needed is not None
+    size = float(needed[1])
+    assert size > max_mb
+    assert "include_layers" in said
+    made = len(view.to_html(max_mb=size).encode())
+    # Four digits are what is added.
+    assert size * 1e6 - 100 < made <= size * 1e6
+    assert len(view.to_html(max_mb=made / 1e6).encode()) == made
+    refused(view, max_mb=(made - 1) / 1e6)
+
+
+def test_a_page_that_has_no_room_for_its_tokens() -> None:
+    view = HeadView(noise(1, 2, 256))
+    bare = re.search(r"takes ([\d.]+) MB", refused(view, max_mb=0.001))
+    assert bare is not None
+    said = refused(view, max_mb=float(bare[1]) + 0.001)
+    assert re.search(r"without any weights it takes [\d.]+ MB already; allow more", said)
+    # There is but one layer.
+    assert "include_layers" not in said
+
+
+def test_ways_to_exact_pages_exist() -> None:
+    said = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
+    assert said.endswith("(at most 200,000,000): take a shorter text")
+    said = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
+    assert said.endswith('or let the page carry the strongest with precision="auto"')
+    assert "include_layers" not in said
+    said = refused(HeadView(alike(12, 1, 8192)), precision="exact")
+    assert "include_layers=[...], up to 2 of 12, or take a shorter text, or let" in said
+    said = refused(HeadView(alike(1, 12, 8192)), precision="exact")
+    assert "keep up to 2 of one layer's heads with extract(..., heads=...), or take" in said
+
+
+def test_layers_of_all_stacks_count_together() -> None:
+    # One number stands for a layer of either stack.
+    sides = torch.zeros(1, 1, 1).expand(4, 8192, 1)
+    layers = dict.fromkeys(range(6), QueryKeyAttention(sides, sides, 1.0))
+    tokens = Tokens.of(words(8192))
+    stacks = {name: AttentionStack(name, layers, tokens) for name in ("encoder", "decoder")}
+    # 5,000 million are 9.3 times what the four heads of two stacks have in a layer.
+    many = {
+        name: AttentionStack(name, dict.fromkeys(range(12), layers[0]), tokens) for name in stacks
+    }
+    said = refused(HeadView(av.AttentionRecord(many)))
+    assert "include_layers=[...], up to 9 of 12" in said
+
+
+@pytest.mark.usefixtures("_no_computing")
+def test_queries_and_keys_that_do_not_fit_are_refused_before_computing() -> None:
+    view = NeuronView(long_record(8192, layers=2, heads=2, key_heads=2, head_dim=32))
+    said = refused(view, max_mb=1)
+    assert "the queries and keys of all layers: they take more than 0.9" in said
+    assert "which is what max_mb=1 leaves beside the view's own code; allow more, or choose" in said
+
+
+def test_no_more_is_deflated_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    pieces = []
+    take = vectors._Arrays._take
+
+    def counted(self: vectors._Arrays, parts: list[bytes], part: bytes) -> None:
+        pieces.append(len(part))
+        take(self, parts, part)
+
+    monkeypatch.setattr(vectors._Arrays, "_take", counted)
+    record = long_record(16_384, layers=4, heads=2, key_heads=2, head_dim=64)
+    with pytest.raises(OverflowError):
+        vectors.carried_vectors(record.stacks.values(), max_bytes=400_000)
+    assert 300_000 < sum(pieces) < 300_000 + 2 * vectors._PIECE
+
+
+def test_a_neuron_page_that_is_a_little_too_large() -> None:
+    view = NeuronView(captured_record())
+    size = len(view.to_html().encode())
+    said = refused(view, max_mb=(size - 10) / 1e6)
+    found = re.search(r"the page has ([\d.]+) MB, more than max_mb=([\d.]+); allow more, or", said)
+    assert found is not None
+    assert float(found[1]) > float(found[2])
+    assert len(view.to_html(max_mb=float(found[1])).encode()) == size
+
+
+def test_small_limits_are_limits() -> None:
+    # Far below a byte is not "no limit".
+    assert "max_mb=" in refused(HeadView(given_record()), max_mb=1e-9)

@@ -1,0 +1,321 @@
+"""The exported page: offline, inert, and with everything in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import zlib
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+import attnviz.pages.encoding
+import attnviz.pages.html
+import attnviz.pages.limits
+from attnviz.pages.bundles import bundle
+from attnviz.pages.notebook import strongest_weights_table
+from attnviz.record.attention import GivenWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import Encoded, decode
+from attnviz.server.description import describe
+from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
+from unit.records import (
+    HOSTILE,
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    image_record,
+    shares,
+)
+
+
+class Page(HTMLParser):
+    """A page as a browser divides it: tags with their attributes, and the text inside scripts."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.scripts: list[str] = []
+        self.title = ""
+        self._inside = ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+        if tag == "script":
+            self.scripts.append("")
+
+    def handle_endtag(self, _tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._inside == "script":
+            self.scripts[-1] += data
+        elif self._inside == "title":
+            self.title += data
+
+    @property
+    def policy(self) -> dict[str, str]:
+        """The Content-Security-Policy, a rule a kind."""
+        [text] = [
+            attributes["content"] or ""
+            for tag, attributes in self.tags
+            if tag == "meta" and attributes.get("http-equiv") == "Content-Security-Policy"
+        ]
+        rules = (rule.strip().partition(" ") for rule in text.split(";"))
+        return {kind: rest for kind, _, rest in rules}
+
+    @property
+    def data(self) -> Any:
+        return json.loads(self.scripts[0])
+
+
+TAGS = [
+    "html",
+    "head",
+    "meta",
+    "meta",
+    "meta",
+    "meta",
+    "title",
+    "style",
+    "body",
+    "div",
+    "noscript",
+    "script",
+    "script",
+    "script",
+]
+
+
+def hostile_record() -> AttentionRecord:
+    count = len(HOSTILE)
+    layer = {0: GivenWeights(torch.from_numpy(shares(2, count, count)))}
+    # Not through Tokens.of, which makes them visible: as if somebody had gone round it.
+    raw = [text for text in HOSTILE if text != "\ud800"]
+    tokens = Tokens((*raw, "a"), (False,) * count, (0,) * count)
+    stack = AttentionStack("</script><script>alert(2)</script>", layer, tokens)
+    return AttentionRecord(
+        {stack.name: stack},
+        model="</title><script>alert(3)</script>\"'<!--",
+        notes=["</script><img src=x onerror=alert(4)>"],
+    )
+
+
+@pytest.mark.parametrize("make", [given_record, captured_record, hostile_record])
+def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
+    page = Page(HeadView(make()).to_html())
+    assert [tag for tag, _ in page.tags] == TAGS
+    for tag, attributes in page.tags:
+        assert not [name for name in attributes if name.startswith("on")], tag
+        assert not {"src", "href", "action"} & set(attributes), tag
+    kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
+    assert kinds == ["application/json", "text/plain", "module"]
+
+
+def test_hostile_text_comes_through_as_it_is() -> None:
+    record = hostile_record()
+    page = Page(HeadView(record).to_html())
+    assert page.data["description"] == describe(record)
+    assert page.title == f"{record.model} · head view · attnviz"
+    # "<" begins nothing inside the data.
+    assert "<" not in page.scripts[0]
+
+
+def test_tokens_from_outside_are_visible_and_inert() -> None:
+    count = len(HOSTILE)
+    record = AttentionRecord.from_weights([shares(1, count, count)], list(HOSTILE))
+    text = HeadView(record).to_html()
+    text.encode()
+    page = Page(text)
+    assert [tag for tag, _ in page.tags] == TAGS
+    shown = page.data["description"]["stacks"][0]["query_tokens"]["text"]
+    assert shown[0] == "</script><script>alert(1)</script>"
+    assert shown[HOSTILE.index("\x00")] == "‹U+0000›"
+    assert not {"\u202e", "\x00"} & set("".join(shown))
+
+
+def test_only_the_loader_may_run_and_nothing_may_be_fetched() -> None:
+    page = Page(HeadView(given_record()).to_html())
+    loader = page.scripts[2]
+    digest = base64.b64encode(hashlib.sha256(loader.encode()).digest()).decode()
+    assert page.policy == {
+        "default-src": "'none'",
+        "script-src": f"'sha256-{digest}' blob:",
+        "style-src": "'unsafe-inline'",
+        "img-src": "data: blob:",
+        "base-uri": "'none'",
+        "form-action": "'none'",
+    }
+    # The policy comes before anything that it must hold for.
+    assert [tag for tag, _ in page.tags].index("meta") < 4
+    text = HeadView(given_record()).to_html()
+    assert text.index("Content-Security-Policy") < text.index("<style>")
+    assert text.index("Content-Security-Policy") < text.index("<script")
+
+
+def test_the_page_names_no_address() -> None:
+    text = HeadView(given_record()).to_html()
+    addresses = set(re.findall(r"(?:https?|wss?)://[\w.-]+[^\s\"'`)]*", text))
+    # Names of XML's kinds of elements, which are never fetched.
+    assert {address for address in addresses if "www.w3.org/" not in address} == set()
+    assert "//cdn" not in text
+    assert "sourceMappingURL" not in text
+
+
+def test_the_page_carries_the_bundle_of_its_view() -> None:
+    page = Page(HeadView(given_record()).to_html())
+    assert unpacked(page.scripts[1]).decode() == bundle("head", "page")
+
+
+def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
+    code = 'const a = "</script><script>alert(1)</script><!--", b = "</SCRIPT >";'
+    monkeypatch.setattr(attnviz.pages.html, "bundle", lambda *_: code)
+    page = Page(attnviz.pages.html.make_page(given_record(), "head", {}))
+    assert [tag for tag, _ in page.tags] == TAGS
+    assert unpacked(page.scripts[1]).decode() == code
+
+
+def unpacked(text: str) -> bytes:
+    return zlib.decompress(base64.b64decode(text))
+
+
+def carried(piece: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """The weights of a piece, whichever keys its rows are carried for."""
+    heads, rows, columns = piece["shape"]
+    data = unpacked(piece["data"])
+    held = np.tri(rows, columns, piece.get("reach", columns), dtype=np.bool_)
+    codes = np.zeros((heads, rows, columns), np.uint8)
+    codes[:, held] = np.frombuffer(data, np.uint8).reshape(heads, -1)
+    return decode(
+        Encoded(
+            (heads, rows, columns),
+            piece["encoding"],
+            piece["maximum"],
+            piece["error"],
+            codes.tobytes(),
+        )
+    )
+
+
+@pytest.mark.parametrize("make", [captured_record, encoder_decoder_record])
+def test_the_page_carries_every_layer(make: Any) -> None:
+    record = make()
+    view = HeadView(record, token=1, theme="dark")
+    data = Page(view.to_html()).data
+    assert (data["format"], data["view"]) == (2, "head")
+    assert data["state"] == view.state
+    assert data["description"] == describe(record)
+    places = [(name, layer) for name, stack in record.stacks.items() for layer in stack.layers]
+    assert [(piece["stack"], piece["layer"]) for piece in data["blocks"]] == places
+    # So few weights are pooled to maps where the page is opened.
+    assert data["maps"] == []
+    assert data["carried"]["form"] == "all"
+    for piece in data["blocks"]:
+        weights = record.stacks[piece["stack"]].weights(layer=piece["layer"])
+        assert_allclose(carried(piece), weights, atol=piece["error"] * (1 + 1e-5))
+        assert piece["error"] == pytest.approx(0.0039, abs=1e-4)
+
+
+def test_the_page_carries_images() -> None:
+    record = image_record()
+    data = Page(MatrixView(record).to_html()).data
+    assert data["description"]["images"] == [{"height": 96, "width": 128}]
+    [image] = data["images"]
+    assert (image["height"], image["width"]) == (96, 128)
+    assert zlib.decompress(base64.b64decode(image["data"])) == record.images[0].tobytes()
+    assert "images" not in Page(HeadView(given_record()).to_html()).data
+
+
+def test_maps_of_long_texts_are_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(attnviz.pages.encoding, "_POOLED_WEIGHTS", 0)
+    record = given_record((2,), 70)
+    [piece] = Page(HeadView(record).to_html()).data["maps"]
+    assert piece["shape"] == [2, 32, 32]
+    whole = record.stacks["self"].weights(layer=0)
+    corner = whole[:, : 70 // 32, : 70 // 32].max(axis=(1, 2))
+    assert_allclose(carried(piece)[:, 0, 0], corner, atol=piece["error"])
+
+
+def test_chosen_layers_alone_are_carried() -> None:
+    data = Page(HeadView(captured_record(), include_layers=[3, 7]).to_html()).data
+    assert [piece["layer"] for piece in data["blocks"]] == [3, 7]
+    assert data["description"]["stacks"][0]["layers"] == [3, 7]
+
+
+def test_a_record_that_is_too_large_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    view = HeadView(given_record((2, 3)))
+    monkeypatch.setattr(attnviz.pages.limits, "MAX_WEIGHTS", 5 * 25)
+    view.to_html(precision="exact")
+    monkeypatch.setattr(attnviz.pages.limits, "MAX_WEIGHTS", 5 * 25 - 1)
+    message = r"all 125 weights would be too large \(at most 124\): choose layers with include_la"
+    with pytest.raises(ValueError, match=message):
+        view.to_html(precision="exact")
+
+
+def test_weights_that_are_nan_make_no_page() -> None:
+    layer = {0: GivenWeights(torch.full((1, 2, 2), torch.nan))}
+    stack = AttentionStack("self", layer, Tokens.of(["a", "b"]))
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        HeadView(AttentionRecord({"self": stack})).to_html()
+
+
+@pytest.mark.parametrize("theme", ["auto", "light", "dark"])
+def test_the_ground_follows_the_theme(theme: str) -> None:
+    text = HeadView(given_record(), theme=theme).to_html()
+    scheme = {"auto": "light dark", "light": "light", "dark": "dark"}[theme]
+    assert f"color-scheme: {scheme};" in text
+    assert ("prefers-color-scheme" in text.partition("</style>")[0]) == (theme == "auto")
+
+
+def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
+    view = HeadView(given_record())
+    path = view.save(tmp_path / "x.HTML")
+    assert path.read_text(encoding="utf-8") == view.to_html()
+    with pytest.raises(ValueError, match=r"must end in \.html, \.svg or \.png"):
+        view.save(tmp_path / "x.pdf")
+    with pytest.raises(TypeError, match="path must be the path of a file"):
+        view.save(None)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="path='' is no name of a file"):
+        view.save("")
+    with pytest.raises(OSError, match="cannot write path="):
+        view.save(tmp_path / "none" / "x.html")
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_the_table_of_the_strongest_weights() -> None:
+    weights = np.array([[[0.7, 0.3], [0.05, 0.95]], [[0.5, 0.5], [1.0, 0.0]]], np.float32)
+    record = AttentionRecord.from_weights([weights], ["<b>", "x"], model="a<b")
+    state = HeadView(record).state
+    table = strongest_weights_table(record, state)
+    parsed = Page(table)
+    assert {tag for tag, _ in parsed.tags} == {
+        "table",
+        "caption",
+        "thead",
+        "tbody",
+        "tr",
+        "th",
+        "td",
+    }
+    rows = re.findall(r"<tr><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td><td>(.*?)</td></tr>", table)
+    assert len(rows) == 8
+    assert rows[:3] == [
+        ("1", "x", "&lt;b&gt;", "1.000"),
+        ("0", "x", "x", "0.950"),
+        ("0", "&lt;b&gt;", "&lt;b&gt;", "0.700"),
+    ]
+    assert "a&lt;b: the 8 strongest weights of layer 0 (self)" in table
+    one = strongest_weights_table(record, state | {"heads": [1], "token": 1})
+    assert re.findall(r"<td>([^<]*)</td></tr>", one) == ["1.000", "0.000"]

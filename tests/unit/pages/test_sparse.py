@@ -1,0 +1,124 @@
+"""Strongest keys, held against a fixture written without attnviz and against plain loops."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.pages.sparse import SparseRows, decode_sparse, encode_sparse
+from attnviz.pages.strongest import LEAST_KEYS, joined, kept_rows, sparse_rows
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "sparse.json"
+CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+
+
+def same(one: SparseRows, other: SparseRows) -> None:
+    for name in one.__dataclass_fields__:
+        assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
+
+
+@each_case
+def test_reads_what_the_fixture_says(case: dict[str, Any]) -> None:
+    rows = decode_sparse(case["header"], base64.b64decode(case["data"]))
+    expected = np.zeros(case["header"]["shape"])
+    for head, row, column, weight in case["cells"]:
+        expected[head, row, column] = weight
+    assert_allclose(rows.dense(), expected, rtol=1e-12)
+
+
+@each_case
+def test_writes_what_the_fixture_says(case: dict[str, Any]) -> None:
+    header, data = encode_sparse(decode_sparse(case["header"], base64.b64decode(case["data"])))
+    assert (header, data) == (case["header"], base64.b64decode(case["data"]))
+    assert json.loads(json.dumps(header)) == case["header"]
+
+
+@st.composite
+def attention(draw: st.DrawFn) -> NDArray[np.float32]:
+    """Weights of a layer: rows that sum to one, or to nothing; causal, banded or whole."""
+    heads, rows, columns = (draw(st.integers(1, most)) for most in (3, 7, 150))
+    generator = np.random.default_rng(draw(st.integers(0, 10_000)))
+    weights = generator.random((heads, rows, columns)) ** draw(st.integers(1, 30))
+    weights[generator.random(weights.shape) < draw(st.floats(0, 1))] = 0
+    if draw(st.booleans()):
+        weights *= np.tri(rows, columns, draw(st.integers(0, 3)))
+    sums = weights.sum(axis=2, keepdims=True)
+    shares: NDArray[np.float32] = (weights / np.where(sums > 0, sums, 1)).astype(np.float32)
+    return shares
+
+
+@settings(max_examples=150, deadline=None)
+@given(attention(), st.floats(0, 0.5), st.floats(0.001, 1000))
+def test_what_is_carried_is_what_is_said(
+    weights: NDArray[np.float32], threshold: float, maximum: float
+) -> None:
+    scaled = weights * np.float32(maximum)
+    kept = joined([kept_rows(head, threshold * maximum) for head in scaled])
+    rows, error = sparse_rows(kept, scaled.shape, maximum)
+    back = decode_sparse(*encode_sparse(rows))
+    same(rows, back)
+    dense = back.dense()
+    # The error is that of what a reader puts together, and it is reached.
+    assert np.abs(dense - scaled).max() == pytest.approx(error, rel=1e-4, abs=1e-6 * maximum)
+    # Rows sum up to what they did, but for the last byte of the rest.
+    off = np.abs(dense.sum(axis=2) - scaled.sum(axis=2, dtype=np.float64))
+    assert off.max() <= 0.0125 * maximum
+    # Nothing where there can be nothing: before the first key with weight and after the last.
+    some = scaled > 0
+    before = np.maximum.accumulate(some, axis=2)
+    after = np.maximum.accumulate(some[:, :, ::-1], axis=2)[:, :, ::-1]
+    assert (dense[~(before & after)] == 0).all()
+
+
+@settings(max_examples=100, deadline=None)
+@given(attention(), st.floats(0, 0.5))
+def test_the_strongest_are_kept_and_no_others(
+    weights: NDArray[np.float32], threshold: float
+) -> None:
+    for head in weights:
+        kept = kept_rows(head, threshold)
+        starts = np.cumsum(kept.counts) - kept.counts
+        for row, line in enumerate(head):
+            keys = kept.keys[starts[row] : starts[row] + kept.counts[row]]
+            # By a plain sort; of equal weights the first keys.
+            order = sorted(range(len(line)), key=lambda key: (-line[key], key))
+            wanted = {key for key in order if line[key] >= threshold and line[key] > 0}
+            wanted |= {key for key in order[:LEAST_KEYS] if line[key] > 0}
+            assert keys.tolist() == sorted(wanted)
+            assert kept.sums[row] == pytest.approx(float(line.sum(dtype=np.float64)))
+
+
+@settings(max_examples=60, deadline=None)
+@given(attention(), st.floats(0, 0.3), st.floats(0, 1))
+def test_a_threshold_raised_later_is_as_one_from_the_start(
+    weights: NDArray[np.float32], threshold: float, part: float
+) -> None:
+    lower = joined([kept_rows(head, threshold * part) for head in weights])
+    once = joined([kept_rows(head, threshold) for head in weights])
+    raised = lower.raised(threshold)
+    for name in once.__dataclass_fields__:
+        assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)
+
+
+def test_bytes_that_are_no_rows() -> None:
+    header, data = CASES[0]["header"], base64.b64decode(CASES[0]["data"])
+    with pytest.raises(ValueError, match="encoding 'zip' is unknown"):
+        decode_sparse(header | {"encoding": "zip"}, data)
+    with pytest.raises(ValueError, match="bytes do not hold runs"):
+        decode_sparse(header, data[:-1])
+    with pytest.raises(ValueError, match="do not hold rows of"):
+        decode_sparse(header | {"shape": [1, 4, 4]}, data)
+    cut = header | {"runs": [1, 1, 1, 1, 1, 1]}
+    with pytest.raises(ValueError, match="the last number is cut off"):
+        decode_sparse(cut, b"\x80\0\0\0\0\0")

@@ -1,0 +1,177 @@
+"""Linformer's keys (Wang et al. 2020): named by the tokens that they are made of."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from torch import nn
+
+from attnviz.record.given.projected_keys import ProjectedKeys
+from attnviz.record.record import AttentionRecord, load
+from attnviz.record.tokens import Tokens
+from unit.records import vectors, words
+
+TEXT = ["the", " cat", " sat", " on", " the", " mat", "."]
+
+
+def linformer(queries: torch.Tensor, projected: torch.Tensor) -> torch.Tensor:
+    """Softmax(Q (E K)^T / sqrt(d)), equation 7 of the paper, of keys that are projected already."""
+    scores = queries.double() @ projected.double().transpose(-1, -2)
+    return torch.softmax(scores / queries.shape[-1] ** 0.5, dim=-1)
+
+
+def convolved(keys: torch.Tensor, kernel: int, stride: int, padding: int) -> torch.Tensor:
+    """Keys (heads, n, d) through a convolution over the tokens, all dimensions alike."""
+    layer = nn.Conv1d(1, 1, kernel, stride=stride, padding=padding, bias=False)
+    heads, tokens, dims = keys.shape
+    columns = keys.permute(0, 2, 1).reshape(heads * dims, 1, tokens)
+    with torch.no_grad():
+        # No weight of 0 hides that a token is read.
+        layer.weight.uniform_(0.5, 1.5, generator=torch.Generator().manual_seed(1))
+        out: torch.Tensor = layer(columns)
+    return out.reshape(heads, dims, -1).permute(0, 2, 1)
+
+
+def tokens_that_matter(kernel: int, stride: int, padding: int, count: int) -> list[list[int]]:
+    """For each key of a convolution, the tokens that change it when they change."""
+    tokens = torch.eye(count)[:, :, None]
+    # One token after another is 1 and all others 0: keys that are not 0 read it.
+    read = convolved(tokens, kernel, stride, padding)[:, :, 0] != 0
+    return [torch.nonzero(read[:, key]).flatten().tolist() for key in range(read.shape[1])]
+
+
+def places(label: str) -> list[int]:
+    found = re.search(r"\((\d+)(?:–(\d+))?\)$", label)
+    assert found is not None, label
+    first = int(found[1])
+    return list(range(first, int(found[2] or first) + 1))
+
+
+def test_a_convolution_names_groups_of_tokens() -> None:
+    queries, keys = vectors(2, 7, 4), vectors(2, 7, 4, seed=1)
+    projected = convolved(keys, 3, 2, 1)
+    weights = linformer(queries, projected)
+    assert weights.shape == (2, 7, 4)
+    record = AttentionRecord.from_weights(
+        [weights], TEXT, key_tokens=ProjectedKeys(kernel=3, stride=2, padding=1)
+    )
+    stack = record.stack()
+    assert stack.key_tokens.text == (
+        "the … ·cat (0–1)",
+        "·cat … ·on (1–3)",
+        "·on … ·mat (3–5)",
+        "·mat … . (5–6)",
+    )
+    assert_allclose(stack.weights(layer=0), weights, atol=1e-6)
+    assert record.notes == ()
+    # And from the vectors themselves.
+    same = AttentionRecord.from_qk(
+        [queries], [projected], TEXT, key_tokens=ProjectedKeys(kernel=3, stride=2, padding=1)
+    )
+    assert same.stack().key_tokens == stack.key_tokens
+    assert_allclose(same.stack().weights(layer=0), weights, atol=1e-6)
+
+
+@settings(max_examples=80)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 3), st.integers(1, 12))
+def test_groups_are_the_tokens_that_change_a_key(
+    kernel: int, stride: int, padding: int, count: int
+) -> None:
+    # As torch has it: padding is at most half of the kernel.
+    assume(2 * padding <= kernel <= count + 2 * padding)
+    wanted = tokens_that_matter(kernel, stride, padding, count)
+    assume(all(wanted))
+    tokens = Tokens.of(words(count))
+    named = ProjectedKeys(kernel, stride, padding).tokens(tokens, len(wanted))
+    assert [places(label) for label in named] == wanted
+
+
+def test_pooling_that_rounds_up_ends_with_a_smaller_group() -> None:
+    pooled = nn.AvgPool1d(3, ceil_mode=True)(vectors(1, 1, 7))
+    named = ProjectedKeys(kernel=3).tokens(Tokens.of(TEXT), pooled.shape[2])
+    assert list(named) == ["the … ·sat (0–2)", "·on … ·mat (3–5)", ". (6)"]
+
+
+def test_a_dense_projection_is_numbered_and_noted(tmp_path: Path) -> None:
+    queries, keys = vectors(2, 7, 4), vectors(2, 7, 4, seed=1)
+    projection = vectors(3, 7, seed=2)
+    weights = linformer(queries, projection @ keys)
+    record = AttentionRecord.from_weights([weights], TEXT, key_tokens=ProjectedKeys())
+    assert list(record.stack().key_tokens) == ["projection 0", "projection 1", "projection 2"]
+    (note,) = record.notes
+    assert "3 keys are mixtures of all tokens by a dense projection" in note
+    assert "no column can be read token by token" in note
+    again = load(record.save(tmp_path / "x.safetensors"))
+    assert again.notes == record.notes
+    assert again.stack().key_tokens == record.stack().key_tokens
+    vectors_too = AttentionRecord.from_qk(
+        [queries], [projection @ keys], TEXT, key_tokens=ProjectedKeys()
+    )
+    assert vectors_too.notes == record.notes
+    assert_allclose(vectors_too.stack().weights(layer=0), weights, atol=1e-6)
+
+
+def test_groups_come_back_from_a_file_as_they_were(tmp_path: Path) -> None:
+    weights = linformer(vectors(1, 7, 4), vectors(1, 4, 4))
+    record = AttentionRecord.from_weights([weights], TEXT, key_tokens=ProjectedKeys(kernel=2))
+    # The last group is one that the padding of pooling filled up.
+    assert record.stack().key_tokens[3] == ". (6)"
+    again = load(record.save(tmp_path / "x.safetensors"))
+    assert again.stack().key_tokens == record.stack().key_tokens
+
+
+def test_groups_belong_to_the_text_that_their_tokens_are_of() -> None:
+    tokens = Tokens.of(
+        ["[CLS]", "a", "b", "c", "d", "e"],
+        special=[True] + [False] * 5,
+        sequence=[None, 0, 0, 0, 1, 1],
+    )
+    assert ProjectedKeys(kernel=2).tokens(tokens, 3).sequence == (0, 0, 1)
+    assert ProjectedKeys(kernel=3).tokens(tokens, 2).sequence == (0, None)
+    assert ProjectedKeys().tokens(tokens, 2).sequence == (None, None)
+
+
+def test_queries_are_merged_into_words_and_groups_stay() -> None:
+    weights = linformer(vectors(1, 4, 4), vectors(1, 2, 4))
+    record = AttentionRecord.from_weights(
+        [weights], ["un", "do", "Ġit", "Ġall"], key_tokens=ProjectedKeys(kernel=2)
+    )
+    merged = record.merge_words().stack()
+    assert list(merged.query_tokens) == ["undo", "·it", "·all"]
+    assert merged.key_tokens.text == record.stack().key_tokens.text
+    expected = np.stack([weights[0, :2].mean(0), weights[0, 2], weights[0, 3]])
+    assert_allclose(merged.weights(layer=0, head=0), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"kernel": 0}, "kernel=0 must be at least 1"),
+        ({"kernel": 2, "stride": 0}, "stride=0 must be at least 1"),
+        ({"kernel": 2, "padding": -1}, "padding=-1 must be at least 0"),
+        ({"stride": 2}, "stride= and padding= are a convolution's: give kernel= too"),
+        ({"padding": 1}, "stride= and padding= are a convolution's"),
+    ],
+)
+def test_projections_that_are_none(options: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ProjectedKeys(**options)
+
+
+@pytest.mark.parametrize("keys", [ProjectedKeys(kernel=2), ProjectedKeys(kernel=7, stride=3)])
+def test_groups_that_are_not_as_many_as_the_keys(keys: ProjectedKeys) -> None:
+    weights = [linformer(vectors(1, 7, 4), vectors(1, 6, 4))]
+    with pytest.raises(
+        ValueError,
+        match=rf"key_tokens=ProjectedKeys\(kernel={keys.kernel}, .*makes [13] keys of 7 tokens, "
+        r"but there are 6; .*\(Linformer's: kernel=2 alone\), or ProjectedKeys\(\)",
+    ):
+        AttentionRecord.from_weights(weights, TEXT, key_tokens=keys)

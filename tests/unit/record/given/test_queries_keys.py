@@ -1,0 +1,423 @@
+"""Queries and keys from anywhere: the weights of a softmax by hand, and every fault by its name."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DenseBias, PackedMask
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import Tokens
+from attnviz.server.description import describe
+from unit.records import vectors, words
+
+Q = [vectors(4, 5, 8, seed=layer) for layer in range(3)]
+K = [vectors(2, 5, 8, seed=layer + 10) for layer in range(3)]
+TOKENS = words(5)
+
+
+def made(queries: Any = Q, keys: Any = K, tokens: Any = TOKENS, **options: Any) -> AttentionRecord:
+    return AttentionRecord.from_qk(queries, keys, tokens, **options)
+
+
+def by_hand(
+    queries: torch.Tensor,
+    keys: torch.Tensor,
+    *,
+    scale: float | None = None,
+    allowed: NDArray[np.bool_] | None = None,
+    bias: Any = 0.0,
+    softcap: float | None = None,
+    sinks: torch.Tensor | None = None,
+) -> NDArray[np.float64]:
+    """A softmax in float64, head by head, with numpy alone."""
+    q, k = (each.double().numpy() for each in (queries, keys))
+    k = np.repeat(k, len(q) // len(k), axis=0)
+    logits = np.einsum("hid,hjd->hij", q, k) * (q.shape[-1] ** -0.5 if scale is None else scale)
+    if softcap is not None:
+        logits = softcap * np.tanh(logits / softcap)
+    logits = logits + np.asarray(bias, np.float64)
+    if allowed is not None:
+        logits = np.where(allowed, logits, -np.inf)
+    if sinks is not None:
+        column = sinks.double().numpy()[:, None, None].repeat(logits.shape[1], axis=1)
+        logits = np.concatenate([logits, column], axis=2)
+    highest = logits.max(-1, keepdims=True)
+    powers = np.exp(logits - np.where(np.isfinite(highest), highest, 0))
+    sums = powers.sum(-1, keepdims=True)
+    weights: NDArray[np.float64] = powers / np.where(sums > 0, sums, 1)
+    return weights[..., : k.shape[1]]
+
+
+def kept(record: AttentionRecord, layer: int = 0) -> QueryKeyAttention:
+    attention = record.stack().attention(layer)
+    assert isinstance(attention, QueryKeyAttention)
+    return attention
+
+
+@pytest.mark.parametrize(
+    ("queries", "keys"),
+    [
+        pytest.param(Q, K, id="list of tensors"),
+        pytest.param(tuple(q[None] for q in Q), tuple(k[None] for k in K), id="batches of one"),
+        pytest.param(torch.stack(Q), torch.stack(K), id="one tensor"),
+        pytest.param(torch.stack(Q)[:, None], torch.stack(K)[:, None], id="one, with a batch"),
+        pytest.param([q.numpy() for q in Q], [k.numpy() for k in K], id="arrays"),
+        pytest.param(torch.stack(Q).numpy(), torch.stack(K).numpy(), id="one array"),
+        pytest.param([q.tolist() for q in Q], [k.tolist() for k in K], id="nested lists"),
+        pytest.param([q.requires_grad_() for q in torch.stack(Q).clone()], K, id="with gradients"),
+        pytest.param([q.mT.contiguous().mT for q in Q], K, id="columns first"),
+    ],
+)
+def test_every_shape_and_kind_is_taken(queries: Any, keys: Any) -> None:
+    stack = made(queries, keys).stack()
+    assert stack.layers == (0, 1, 2)
+    assert stack.heads_per_layer == (4, 4, 4)
+    for layer in range(3):
+        expected = by_hand(Q[layer].detach(), K[layer])
+        assert_allclose(stack.weights(layer=layer), expected, atol=1e-6)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_weights_are_a_softmax_in_double_precision(data: st.DataObject) -> None:
+    key_heads, group = data.draw(st.integers(1, 3)), data.draw(st.integers(1, 3))
+    num_keys, dims = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 5))
+    num_queries = data.draw(st.integers(1, num_keys))
+    heads, seed = key_heads * group, data.draw(st.integers(0, 99))
+    q = vectors(heads, num_queries, dims, seed=seed)
+    k = vectors(key_heads, num_keys, dims, seed=seed + 1)
+    causal, window = data.draw(st.booleans()), data.draw(st.none() | st.integers(1, 8))
+    ahead = np.arange(num_keys) - (np.arange(num_queries)[:, None] + num_keys - num_queries)
+    allowed = np.ones((heads, num_queries, num_keys), bool)
+    if causal:
+        allowed &= ahead <= 0
+    if window is not None:
+        allowed &= np.abs(ahead) < window
+    options: dict[str, Any] = {"causal": causal, "window": window}
+    flags = torch.rand(data.draw(st.sampled_from([1, heads])), num_queries, num_keys) < 0.7
+    kind = data.draw(st.sampled_from(["none", "bool", "added"]))
+    if kind == "bool":
+        options["mask"] = flags
+    elif kind == "added":
+        options["mask"] = torch.zeros(flags.shape).masked_fill(~flags, -torch.inf)
+    if kind != "none":
+        allowed &= flags.numpy()
+    bias = data.draw(st.sampled_from([None, vectors(heads, num_queries, num_keys, seed=seed + 2)]))
+    scale = data.draw(st.none() | st.floats(0.1, 2))
+    softcap = data.draw(st.none() | st.floats(1, 5))
+    sinks = data.draw(st.sampled_from([None, vectors(heads, seed=seed + 3)]))
+    record = made([q], [k], None, bias=bias, scale=scale, softcap=softcap, sinks=sinks, **options)
+    expected = by_hand(
+        q,
+        k,
+        scale=scale,
+        allowed=allowed,
+        bias=0.0 if bias is None else bias.numpy(),
+        softcap=softcap,
+        sinks=sinks,
+    )
+    assert_allclose(record.stack().weights(layer=0), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("kind", ["full", "causal", "bool", "added"])
+def test_weights_are_those_of_torchs_own_attention(dtype: torch.dtype, kind: str) -> None:
+    q, k = vectors(4, 6, 16).to(dtype), vectors(2, 6, 16, seed=1).to(dtype)
+    flags = torch.rand(4, 6, 6, generator=torch.Generator().manual_seed(2)) < 0.6
+    flags[..., 0] = True
+    options: dict[str, Any] = {}
+    for_torch: dict[str, Any] = {}
+    if kind == "causal":
+        options, for_torch = {"causal": True}, {"is_causal": True}
+    elif kind == "bool":
+        options, for_torch = {"mask": flags}, {"attn_mask": flags}
+    elif kind == "added":
+        added = vectors(4, 6, 6, seed=3).masked_fill(~flags, -torch.inf)
+        options, for_torch = {"mask": added}, {"attn_mask": added}
+    # Values that are the identity give the weights back.
+    identity = torch.eye(6).expand(2, 6, 6)
+    wanted = torch.nn.functional.scaled_dot_product_attention(
+        q.float(), k.float(), identity, enable_gqa=True, **for_torch
+    )
+    record = made([q], [k], None, **options)
+    assert_allclose(record.stack().weights(layer=0), wanted, atol=2e-6)
+    assert kept(record).queries.dtype == dtype
+
+
+def test_nothing_is_copied() -> None:
+    batch = torch.stack(Q)[:, None].to(torch.bfloat16)
+    record = made(list(batch), [k.numpy() for k in K])
+    for layer in range(3):
+        assert kept(record, layer).queries.data_ptr() == batch[layer].data_ptr()
+        assert kept(record, layer).keys.data_ptr() == K[layer].data_ptr()
+    whole = made(batch, torch.stack(K))
+    assert kept(whole, 2).queries.data_ptr() == batch[2].data_ptr()
+
+
+def test_without_tokens_places_are_shown() -> None:
+    same = made(tokens=None).stack()
+    assert same.key_tokens is same.query_tokens
+    assert list(same.query_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
+    fewer = [q[:, :2] for q in Q]
+    cross = made(fewer, K, None, stack="cross").stack()
+    assert (cross.name, list(cross.query_tokens)) == ("cross", ["[0]", "[1]"])
+    assert list(cross.key_tokens) == ["[0]", "[1]", "[2]", "[3]", "[4]"]
+    # The queries of causal attention are the last of the keys, and are called so.
+    assert list(made(fewer, K, None, causal=True).stack().query_tokens) == ["[3]", "[4]"]
+    assert made(tokens=None, sentence_b_start=2).tokens.sequence == (0, 0, 1, 1, 1)
+
+
+def test_tokens_are_read_as_those_of_weights() -> None:
+    assert list(made(tokens=["Ġthe", "Ġcat", "s", "a", "t"]).tokens)[:2] == ["·the", "·cat"]
+    own = Tokens.of(TOKENS, special=[True] + [False] * 4)
+    assert made(tokens=own, sentence_b_start=2).tokens.sequence == (None, 0, 1, 1, 1)
+    cross = made([q[:, :3] for q in Q], K, words(3), key_tokens=TOKENS).stack()
+    assert (len(cross.query_tokens), list(cross.key_tokens)) == (3, TOKENS)
+
+
+def test_layers_may_have_numbers_and_settings_of_their_own() -> None:
+    flags = torch.ones(5, 5, dtype=torch.bool).tril()
+    bias = vectors(4, 1, 5, seed=7)
+    sinks = vectors(3, 4, seed=8)
+    record = made(
+        layers=[3, 7, 11],
+        scale=[0.5, 1.0, 2.0],
+        window=[None, 2, None],
+        mask=[flags, None, flags[None, None]],
+        bias=[None, None, bias],
+        softcap=[None, 3.0, None],
+        sinks=sinks,
+    )
+    stack = record.stack()
+    assert stack.layers == (3, 7, 11)
+    ahead = np.arange(5) - np.arange(5)[:, None]
+    settings_of: list[dict[str, Any]] = [
+        {"scale": 0.5, "allowed": ahead <= 0},
+        {"scale": 1.0, "allowed": np.abs(ahead) < 2, "softcap": 3.0},
+        {"scale": 2.0, "allowed": ahead <= 0, "bias": bias.numpy()},
+    ]
+    for position, number in enumerate(stack.layers):
+        expected = by_hand(Q[position], K[position], sinks=sinks[position], **settings_of[position])
+        assert_allclose(stack.weights(layer=number), expected, atol=2e-6)
+    one_for_all = made(sinks=sinks[0], scale=0.5).stack()
+    assert_allclose(
+        one_for_all.weights(layer=2), by_hand(Q[2], K[2], scale=0.5, sinks=sinks[0]), atol=2e-6
+    )
+
+
+def test_masks_are_kept_in_their_smallest_form() -> None:
+    assert kept(made(causal=True)).mask == BandMask(None, 0)
+    assert kept(made(causal=True, window=3)).mask == BandMask(2, 0)
+    assert kept(made(window=3)).mask == BandMask(2, 2)
+    flags = torch.ones(5, 5, dtype=torch.bool).tril()
+    assert kept(made(mask=flags)).mask == BandMask(None, 0)
+    added = torch.zeros(1, 1, 5, 5, dtype=torch.float16).masked_fill(~flags, -65504.0)
+    assert kept(made(mask=added)).mask == BandMask(None, 0)
+    assert kept(made(mask=added)).bias is None
+    assert kept(made(mask=flags | True)).mask is None
+    assert kept(made(mask=flags.numpy())).mask == BandMask(None, 0)
+    other = made(mask=flags.flip(0), bias=vectors(4, 1, 5))
+    assert isinstance(kept(other).mask, PackedMask)
+    assert isinstance(kept(other).bias, DenseBias)
+    # One mask and one bias for all layers are kept, and saved, once.
+    assert kept(other, 0).mask is kept(other, 2).mask
+    assert kept(other, 0).bias is kept(other, 2).bias
+
+
+class LargestTensor(TorchDispatchMode):
+    """Notes the most entries that any operation gave."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.entries = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for each in out if isinstance(out, (list, tuple)) else [out]:
+            if isinstance(each, torch.Tensor):
+                self.entries = max(self.entries, each.numel())
+        return out
+
+
+def test_131072_tokens_make_nothing_with_an_entry_for_every_pair() -> None:
+    length, heads, dims = 131_072, 2, 4
+    q, k = vectors(heads, length, dims), vectors(1, length, dims, seed=1)
+    with LargestTensor() as largest:
+        record = made([q, q], [k, k], None, causal=True, window=[None, 4096])
+        description = describe(record)
+        tracemalloc.start()
+        last = slice(length - 1, length)
+        rows = {
+            (layer, head): record.stack().weights(layer=layer, head=head, rows=last)
+            for layer in (0, 1)
+            for head in range(heads)
+        }
+    _, most_of_python = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    # Nothing is larger than the vectors themselves.
+    assert largest.entries <= heads * length * dims
+    # Nor do numpy and Python hold more than a dozen rows of float32.
+    assert most_of_python < 12 * 4 * length
+    assert len(description["stacks"][0]["query_tokens"]["text"]) == length
+    positions = np.arange(length)
+    for (layer, head), row in rows.items():
+        allowed = positions > length - 1 - 4096 if layer else positions >= 0
+        expected = by_hand(q[head : head + 1, -1:], k, allowed=allowed)
+        assert_allclose(row, expected[0], atol=1e-7)
+        assert row.sum() == pytest.approx(1, abs=1e-4)
+
+
+def with_value(value: float) -> list[torch.Tensor]:
+    """Three layers of queries; in layer 1, head 2, query 3, dimension 4 stands the value."""
+    layers = [q.clone() for q in Q]
+    layers[1][2, 3, 4] = value
+    return layers
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"queries": with_value(np.nan)},
+            r"queries\[1\] is NaN at head 2, query 3, head_dim 4",
+        ),
+        ({"queries": with_value(-np.inf)}, r"queries\[1\] is infinite at head 2, query 3"),
+        (
+            {"keys": [K[0], K[1], K[2] * np.inf]},
+            r"keys\[2\] is infinite at key head 0, key 0, head_dim 0",
+        ),
+        (
+            {"queries": [torch.stack([q] * 3) for q in Q]},
+            r"queries\[0\] has shape \(3, 4, 5, 8\), a batch of 3 examples; .*give the queries of "
+            r"one, for example \[layer\[i : i \+ 1\] for layer in queries\]",
+        ),
+        (
+            {"queries": Q[0]},
+            r"queries is one array of shape \(4, 5, 8\); give \(layers, heads, queries, head_dim\) "
+            r".*one layer, heads 4, queries 5, head_dim 8: give queries\[None\]",
+        ),
+        (
+            {"keys": [k[0] for k in K]},
+            r"keys\[0\] has shape \(5, 8\); it must be \(key heads, keys, head_dim\) or .*Two axes "
+            r"are those of one head, keys 5, head_dim 8, which is layer\[None\]; or they hold the "
+            r"heads side by side, which is layer.reshape\(tokens, heads, head_dim\)",
+        ),
+        ({"queries": torch.zeros(2, 1, 1, 4, 5, 8)}, r"queries is one array of shape \(2, 1, 1, 4"),
+        (
+            {"keys": [k.repeat(1, 1, 2) for k in K]},
+            r"queries\[0\] has heads 4, queries 5, head_dim 8, keys\[0\] has key heads 2, keys 5, "
+            "head_dim 16: head_dim must be the same",
+        ),
+        (
+            {"keys": [torch.cat([k, k[:1]]) for k in K]},
+            r"queries\[0\] has heads 4, .* keys\[0\] has key heads 3, keys 5, head_dim 8: heads "
+            "must be a multiple of key heads",
+        ),
+        (
+            {"queries": [Q[0], Q[1], Q[2][:, :4]]},
+            "layer 2 has queries 4 and keys 5, but layer 0 queries 5 and keys 5: the layers of a "
+            "record attend over the same tokens",
+        ),
+        ({"keys": K[:2]}, "queries has 3 layers but keys has 2; give both of each layer"),
+        ({"queries": []}, "queries is empty; give one array"),
+        ({"keys": torch.zeros(0, 2, 5, 8)}, "keys is empty"),
+        ({"queries": [Q[0][:0]]}, r"queries\[0\] has shape \(0, 5, 8\): it holds no numbers"),
+        ({"queries": [Q[0][:, :0]]}, r"queries\[0\] has shape \(4, 0, 8\): it holds no numbers"),
+        (
+            {"tokens": words(4)},
+            r"tokens has 4 tokens, but queries\[0\] has heads 4, queries 5, head_dim 8; the axes "
+            r"seem to be \(queries, heads, head_dim\): give layer.swapaxes\(-3, -2\)",
+        ),
+        ({"tokens": words(6)}, r"tokens has 6 tokens, but queries\[0\] has heads 4, queries 5"),
+        (
+            {"key_tokens": words(6)},
+            r"key_tokens has 6 tokens, but keys\[0\] has key heads 2, keys 5, head_dim 8",
+        ),
+        ({"layers": [0, 1]}, "must number each of the 3 layers of queries once"),
+        ({"sentence_b_start": 5}, "sentence_b_start=5 must lie between 1 and 4"),
+        ({"scale": np.nan}, "scale=nan must be a finite number"),
+        ({"scale": [1.0, 2.0]}, "scale is a list of 2 for 3 layers; give one a layer"),
+        ({"softcap": 0.0}, r"softcap=0.0 must be above 0"),
+        ({"window": 0}, "window=0 must be a whole number of at least 1"),
+        ({"window": True}, "window=True must be a whole number"),
+        ({"window": 2.5}, "window=2.5 must be a whole number"),
+        (
+            {"keys": [k[:, :3] for k in K], "causal": True, "key_tokens": words(3)},
+            "causal=True takes the queries for the last of the keys, but there are 5 queries and 3",
+        ),
+        (
+            {"mask": torch.ones(5, 4, dtype=torch.bool)},
+            r"mask has shape \(5, 4\); it must be \(queries, keys\) or \(heads, queries, keys\), "
+            "with heads 4, queries 5, keys 5",
+        ),
+        ({"mask": torch.ones(2, 5, 5, dtype=torch.bool)}, r"mask has shape \(2, 5, 5\)"),
+        ({"mask": torch.ones(3, 4, 5, 5, dtype=torch.bool)}, r"mask has shape \(3, 4, 5, 5\)"),
+        ({"mask": [torch.ones(5, 5).bool()] * 2}, "mask is a list of 2 for 3 layers"),
+        ({"mask": [None, torch.ones(1, 5).bool(), None]}, r"mask\[1\] has shape \(1, 5\)"),
+        ({"mask": torch.full((5, 5), np.nan)}, "mask holds NaN or plus infinity; it is added"),
+        ({"mask": torch.full((5, 5), np.inf)}, "mask holds NaN or plus infinity"),
+        ({"bias": torch.ones(4, 5, 3)}, r"bias has shape \(4, 5, 3\); it must be"),
+        ({"bias": torch.full((5, 5), -np.inf)}, "bias holds NaN or infinity; .*said by mask="),
+        ({"sinks": torch.ones(3)}, r"sinks has shape \(3,\); it must be \(heads,\) with heads 4"),
+        ({"sinks": torch.ones(2, 4)}, "sinks is a list of 2 for 3 layers"),
+        ({"sinks": [0.5, 0.5, 0.5]}, r"sinks\[0\] has shape \(\); it must be \(heads,\)"),
+        ({"sinks": torch.full((4,), np.nan)}, "sinks is NaN at head 0"),
+    ],
+)
+def test_numbers_and_shapes_that_are_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        made(**change)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            {"queries": [q.double() for q in Q]},
+            r"queries\[0\] is float64, and weights are computed in float32: give float32, float16, "
+            r"bfloat16, for example queries.float\(\)",
+        ),
+        ({"keys": torch.stack(K).numpy().astype("f8")}, "keys is float64"),
+        ({"keys": [k.to(torch.int8) for k in K]}, r"keys\[0\] is int8"),
+        ({"keys": [k.to(torch.complex64) for k in K]}, r"keys\[0\] is complex64"),
+        ({"queries": 7}, "queries must be a sequence with one array a layer; got int"),
+        ({"queries": {0: Q[0]}}, "queries must be a sequence with one array a layer; got dict"),
+        ({"keys": [None, *K[1:]]}, r"keys\[0\] is no array of numbers"),
+        ({"keys": ["x", *K[1:]]}, r"keys\[0\] is no array of numbers"),
+        ({"causal": torch.ones(5, 5)}, "causal must be True or False, got Tensor; a mask is given"),
+        ({"mask": torch.ones(5, 5, dtype=torch.int64)}, "mask is int64, which may mean either"),
+        ({"mask": np.ones((5, 5), np.uint8)}, "mask is uint8, which may mean either"),
+        ({"mask": "causal"}, "mask is no array of numbers"),
+        ({"bias": "alibi"}, "bias is no array of numbers"),
+        (
+            {"queries": [q[:, :3] for q in Q], "tokens": words(3)},
+            "key_tokens is missing: there are 3 queries and 5 keys",
+        ),
+        ({"tokens": "abcde"}, "tokens must be a sequence of strings"),
+    ],
+)
+def test_what_is_no_array_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        made(**change)
+
+
+def test_the_record_carries_what_records_carry() -> None:
+    image = np.zeros((4, 6, 3), np.uint8)
+    record = made(model="mine", images=[image])
+    assert record.model == "mine"
+    assert len(record.images) == 1
+    assert record.stack().has_vectors
+    assert (
+        repr(record) == "<AttentionRecord of mine: <self: layers 0 to 2, 4 heads each, 5 tokens>>"
+    )

@@ -1,0 +1,422 @@
+"""Weights from anywhere: every shape that is taken, and every fault by its name and place."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import Tokens
+from unit.records import shares, words
+
+LAYERS = [shares(2, 4, 4, seed=layer) for layer in range(3)]
+TOKENS = words(4)
+
+
+def taken(attentions: Any, **options: Any) -> AttentionRecord:
+    return AttentionRecord.from_weights(attentions, TOKENS, **options)
+
+
+@pytest.mark.parametrize(
+    "attentions",
+    [
+        pytest.param(LAYERS, id="list of arrays"),
+        pytest.param(tuple(torch.from_numpy(a)[None] for a in LAYERS), id="outputs.attentions"),
+        pytest.param(torch.from_numpy(np.stack(LAYERS)), id="one tensor"),
+        pytest.param(np.stack(LAYERS)[:, None], id="one array with a batch of one"),
+        pytest.param([a.tolist() for a in LAYERS], id="nested lists"),
+        pytest.param([list(a) for a in LAYERS], id="lists of arrays"),
+        pytest.param([a.astype(np.float64) for a in LAYERS], id="float64"),
+        pytest.param([a.astype(">f4") for a in LAYERS], id="big endian"),
+        pytest.param([a[:, ::-1, ::-1].copy()[:, ::-1, ::-1] for a in LAYERS], id="reversed view"),
+        pytest.param([np.asfortranarray(a) for a in LAYERS], id="columns first"),
+        pytest.param(
+            [torch.from_numpy(a).requires_grad_() for a in LAYERS], id="awaiting gradients"
+        ),
+    ],
+)
+def test_every_shape_and_kind_is_taken(attentions: Any) -> None:
+    stack = taken(attentions).stacks["self"]
+    assert stack.layers == (0, 1, 2)
+    assert stack.heads_per_layer == (2, 2, 2)
+    for layer, expected in enumerate(LAYERS):
+        assert_allclose(stack.weights(layer=layer), expected, rtol=1e-6)
+
+
+def test_arrays_that_may_not_be_written_are_taken_in_silence() -> None:
+    locked = LAYERS[0].copy()
+    locked.flags.writeable = False
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        record = taken([locked])
+    assert_array_equal(record.stacks["self"].weights(layer=0), locked)
+
+
+def test_half_precision_is_kept_and_its_rounding_forgiven() -> None:
+    for dtype in (torch.float16, torch.bfloat16):
+        weights = torch.softmax(3 * torch.randn(1, 2, 300, 300), -1).to(dtype)
+        for given in (weights, weights.float(), weights.float().numpy()):
+            AttentionRecord.from_weights([given], words(300))
+
+
+def test_hard_attention_in_whole_numbers_is_taken() -> None:
+    for dtype in (np.int64, np.bool_, np.uint8):
+        record = taken([np.eye(4, dtype=dtype)[None]])
+        assert_array_equal(record.stacks["self"].weights(layer=0, head=0), np.eye(4))
+
+
+def test_layers_may_have_different_numbers_of_heads() -> None:
+    record = taken([shares(1, 4, 4), shares(7, 4, 4), shares(3, 4, 4)])
+    assert record.stacks["self"].heads_per_layer == (1, 7, 3)
+
+
+def test_layers_may_have_numbers_of_their_own() -> None:
+    for numbers in ([3, 7, 11], np.array([3, 7, 11]), range(3, 12, 4)):
+        record = taken(LAYERS, layers=numbers)
+        assert record.stacks["self"].layers == (3, 7, 11)
+        assert {type(number) for number in record.stacks["self"].layers} == {int}
+        assert_array_equal(record.stacks["self"].weights(layer=7), LAYERS[1])
+
+
+def test_queries_and_keys_may_differ() -> None:
+    weights = shares(2, 3, 5)
+    record = AttentionRecord.from_weights([weights], words(3, "q"), key_tokens=words(5, "k"))
+    stack = record.stacks["self"]
+    assert list(stack.query_tokens) == ["q0", "q1", "q2"]
+    assert stack.key_tokens[4] == "k4"
+    assert_array_equal(stack.weights(layer=0), weights)
+
+
+def test_a_query_that_attends_to_nothing_is_taken() -> None:
+    weights = LAYERS[0].copy()
+    weights[1, 2] = 0
+    taken([weights])
+
+
+def test_weights_of_any_sum_are_taken_on_request() -> None:
+    record = taken([LAYERS[0] * 3], normalized=False)
+    stack = record.stacks["self"]
+    assert not stack.normalized
+    assert stack.maximum == pytest.approx(3 * LAYERS[0].max())
+    assert taken([LAYERS[0] * 0], normalized=False).stacks["self"].maximum == 0
+
+
+def test_an_encoder_decoder_gives_three_stacks() -> None:
+    record = AttentionRecord.from_weights(
+        encoder_attentions=[shares(3, 6, 6)] * 2,
+        decoder_attentions=[shares(2, 4, 4)] * 3,
+        cross_attentions=[shares(1, 4, 6), shares(5, 4, 6), shares(2, 4, 6), shares(2, 4, 6)],
+        encoder_tokens=words(6, "e"),
+        decoder_tokens=words(4, "d"),
+    )
+    assert list(record.stacks) == ["encoder", "decoder", "cross"]
+    assert [stack.num_layers for stack in record.stacks.values()] == [2, 3, 4]
+    cross = record.stacks["cross"]
+    assert cross.heads_per_layer == (1, 5, 2, 2)
+    assert (cross.query_tokens[0], cross.key_tokens[0]) == ("d0", "e0")
+
+
+@pytest.mark.parametrize(
+    ("options", "stacks"),
+    [
+        ({"encoder_attentions": [shares(1, 6, 6)], "encoder_tokens": words(6)}, ["encoder"]),
+        ({"decoder_attentions": [shares(1, 4, 4)], "decoder_tokens": words(4)}, ["decoder"]),
+        (
+            {
+                "cross_attentions": [shares(1, 4, 6)],
+                "encoder_tokens": words(6),
+                "decoder_tokens": words(4),
+            },
+            ["cross"],
+        ),
+    ],
+)
+def test_any_of_the_three_may_stand_alone(options: dict[str, Any], stacks: list[str]) -> None:
+    assert list(AttentionRecord.from_weights(**options).stacks) == stacks
+
+
+def test_a_pair_of_texts_is_told_apart() -> None:
+    assert taken(LAYERS, sentence_b_start=3).tokens.sequence == (0, 0, 0, 1)
+    tokens = Tokens.of(["[CLS]", "a", "b", "[SEP]"], special=[True, False, False, True])
+    record = AttentionRecord.from_weights(LAYERS, tokens, sentence_b_start=2)
+    assert record.tokens.sequence == (None, 0, 1, None)
+
+
+def with_value(value: float) -> list[Any]:
+    """Three layers; in layer 1, head 1, query 2, key 3 stands the value."""
+    layers = [layer.copy() for layer in LAYERS]
+    layers[1][1, 2, 3] = value
+    return layers
+
+
+PLACE = r"attentions\[1\], head 1"
+
+
+@pytest.mark.parametrize(
+    ("attentions", "message"),
+    [
+        (with_value(np.nan), rf"{PLACE}: the weight at query 2, key 3 is NaN"),
+        (with_value(np.inf), rf"{PLACE}: the weight at query 2, key 3 is infinite"),
+        (with_value(-np.inf), rf"{PLACE}: the weight at query 2, key 3 is infinite"),
+        (
+            with_value(-0.25),
+            rf"{PLACE}: the weight at query 2, key 3 is negative; .*before the softmax",
+        ),
+        (
+            with_value(7.0),
+            rf"{PLACE}: the weights of query 2 sum to 7\.\d+, not to 1; .* normalized=False",
+        ),
+        ([LAYERS[0], None], r"attentions\[1\] is None: .*attn_implementation=\"eager\""),
+        ([], "attentions is empty; give one array"),
+        ((), "attentions is empty"),
+        (np.zeros((0, 2, 4, 4)), "attentions is empty"),
+        (
+            [np.stack([LAYERS[0]] * 3)],
+            r"attentions\[0\] has shape \(3, 2, 4, 4\), a batch of 3 examples; .*"
+            r"\[layer\[i : i \+ 1\] for layer in attentions\]",
+        ),
+        ([LAYERS[0][0]], r"attentions\[0\] has shape \(4, 4\); it must be \(heads, queries, keys"),
+        (LAYERS[0], r"attentions is one array of shape \(2, 4, 4\); give \(layers, heads"),
+        (np.zeros((1,) * 6), r"attentions is one array of shape \(1, 1, 1, 1, 1, 1\)"),
+        ([LAYERS[0], np.zeros((0, 4, 4))], r"attentions\[1\] has shape \(0, 4, 4\): it holds no"),
+        ([shares(2, 3, 4)], "layer 0: the attention has 3 queries but query_tokens has 4 tokens"),
+        ([shares(2, 4, 5)], "layer 0: the attention has 5 keys but key_tokens has 4 tokens"),
+        ([LAYERS[0], shares(2, 5, 5)], "layer 1: the attention has 5 queries"),
+        # model.generate(...).attentions: a tuple of layers for every step.
+        ([tuple(a[None] for a in LAYERS)] * 2, r"attentions\[0\] has shape \(3, 1, 2, 4, 4\)"),
+    ],
+)
+def test_values_and_shapes_that_are_refused(attentions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        taken(attentions)
+
+
+def test_what_is_still_refused_where_any_sum_is_taken() -> None:
+    for value, word in [(np.nan, "NaN"), (np.inf, "infinite"), (-1.0, "negative")]:
+        with pytest.raises(ValueError, match=f"query 2, key 3 is {word}"):
+            taken(with_value(value), normalized=False)
+
+
+def test_a_slip_of_a_hundredth_is_no_rounding() -> None:
+    with pytest.raises(ValueError, match=r"sum to 0\.99, not to 1"):
+        taken([LAYERS[0] * np.float32(0.99)])
+
+
+@pytest.mark.parametrize(
+    ("attentions", "message"),
+    [
+        (7, "attentions must be a sequence with one array a layer; got int"),
+        ("the cat", "attentions must be a sequence with one array a layer; got str"),
+        (iter(LAYERS), "attentions must be a sequence with one array a layer; got list_iterator"),
+        (["the cat"], r"attentions\[0\] is no array of numbers"),
+        ([[[["a", "b"], ["c", "d"]]]], r"attentions\[0\] is no array of numbers"),
+        ([[[[1.0], [0.5, 0.5]]]], r"attentions\[0\] is no array of numbers"),
+        ([{"head": 1}], r"attentions\[0\] is no array of numbers"),
+        ([LAYERS[0] + 0j], r"attentions\[0\] is no array of numbers \(.*complex"),
+        ([torch.from_numpy(LAYERS[0]) + 0j], r"attentions\[0\] is no array of numbers \(.*complex"),
+        ({0: LAYERS[0]}, "attentions must be a sequence with one array a layer; got dict"),
+        (None, r"attentions is missing; give a model's outputs.attentions"),
+    ],
+)
+def test_what_is_no_array_is_refused(attentions: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        taken(attentions)
+
+
+@pytest.mark.parametrize(
+    ("tokens", "kind", "message"),
+    [
+        (None, TypeError, "tokens is missing: the tokens of stack 'self', one a query"),
+        ("abcd", TypeError, r"tokens must be a sequence of strings, .*got one string \('abcd'\)"),
+        ([1, 2, 3, 4], TypeError, r"tokens\[0\] is a int"),
+        (np.arange(4), TypeError, r"tokens\[0\] is a int64"),
+        (torch.arange(4), TypeError, r"tokens\[0\] is a Tensor"),
+        (7, TypeError, "tokens must be a sequence of strings, .*got int"),
+        ({"a": 1}, TypeError, "tokens must be a sequence of strings, .*got dict"),
+        (words(3), ValueError, "the attention has 4 queries but query_tokens has 3 tokens"),
+        ([], ValueError, "the attention has 4 queries but query_tokens has 0 tokens"),
+        (
+            [TOKENS, TOKENS],
+            ValueError,
+            r"tokens holds 2 lists of tokens; .*give tokens\[i\] with the weights of example i",
+        ),
+        ([TOKENS], ValueError, r"tokens holds 1 lists? of tokens; .*give tokens\[i\]"),
+    ],
+)
+def test_tokens_that_are_refused(tokens: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        AttentionRecord.from_weights(LAYERS, tokens)
+
+
+def test_the_token_list_that_is_wrong_is_named() -> None:
+    options: Any = {"decoder_attentions": LAYERS, "decoder_tokens": ["a", "b", "c", 4]}
+    with pytest.raises(TypeError, match=r"decoder_tokens\[3\] is a int"):
+        AttentionRecord.from_weights(**options)
+    with pytest.raises(TypeError, match="key_tokens must be a sequence of strings"):
+        AttentionRecord.from_weights(LAYERS, TOKENS, key_tokens="abcd")
+
+
+def test_an_array_of_strings_is_a_list_of_tokens() -> None:
+    strings: Any = np.array(TOKENS)
+    assert AttentionRecord.from_weights(LAYERS, strings).tokens == Tokens.of(TOKENS)
+
+
+@pytest.mark.parametrize("start", [0, -1, 4, 99])
+def test_a_second_text_begins_inside(start: int) -> None:
+    with pytest.raises(ValueError, match=rf"sentence_b_start={start} must lie between 1 and 3"):
+        taken(LAYERS, sentence_b_start=start)
+
+
+@pytest.mark.parametrize("numbers", [[0, 1], [0, 1, 1], [1, 2, 3, 4]])
+def test_layers_are_numbered_once_each(numbers: list[int]) -> None:
+    with pytest.raises(ValueError, match="must number each of the 3 layers of attentions once"):
+        taken(LAYERS, layers=numbers)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"encoder_attentions": LAYERS}, "encoder_tokens is missing"),
+        ({"decoder_attentions": LAYERS}, "decoder_tokens is missing"),
+        ({"cross_attentions": LAYERS, "encoder_tokens": TOKENS}, "decoder_tokens is missing"),
+        (
+            {"cross_attentions": LAYERS, "decoder_tokens": TOKENS},
+            "encoder_tokens is missing: the keys of the cross attention",
+        ),
+        (
+            {"attentions": LAYERS, "tokens": TOKENS, "cross_attentions": LAYERS},
+            "attentions= is for one kind of attention",
+        ),
+        # Nothing that was given is passed over in silence.
+        ({"attentions": LAYERS, "tokens": TOKENS, "encoder_tokens": TOKENS}, "encoder_tokens"),
+        (
+            {
+                "encoder_attentions": LAYERS,
+                "encoder_tokens": TOKENS,
+                "tokens": TOKENS,
+                "sentence_b_start": 2,
+            },
+            "tokens, sentence_b_start",
+        ),
+    ],
+)
+def test_arguments_that_are_missing_or_do_not_go_together(
+    options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(TypeError, match=message):
+        AttentionRecord.from_weights(**options)
+
+
+def test_the_argument_with_the_fault_is_named() -> None:
+    with pytest.raises(ValueError, match=r"cross_attentions\[1\], head 0: .* is NaN"):
+        AttentionRecord.from_weights(
+            cross_attentions=[shares(1, 2, 3), np.full((1, 2, 3), np.nan)],
+            decoder_tokens=words(2),
+            encoder_tokens=words(3),
+        )
+
+
+WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
+
+
+@pytest.mark.parametrize(
+    ("attentions", "message"),
+    [
+        (
+            LAYERS[0][0],
+            rf"attentions is one array of shape \(4, 4\); {WHOLE}. Two axes are those of one head, "
+            r"queries 4, keys 4: give attentions\[None, None\]",
+        ),
+        (
+            np.stack([layer[0] for layer in LAYERS]),
+            rf"attentions is one array of shape \(3, 4, 4\); {WHOLE}. Three axes are either one "
+            r"layer, heads 3, queries 4, keys 4: give attentions\[None\]; or one head a layer, "
+            r"layers 3, queries 4, keys 4: give attentions\[:, None\]",
+        ),
+        (
+            [layer[0] for layer in LAYERS],
+            r"attentions\[0\] has shape \(4, 4\); it must be .*Two axes are those of one head, "
+            r"queries 4, keys 4: where each layer has one, give \[layer\[None\] for layer in "
+            r"attentions\]; where they are the heads of one layer, \[numpy.stack\(attentions\)\]",
+        ),
+        (
+            [tuple(a[None] for a in LAYERS)] * 2,
+            r"attentions\[0\] has shape \(3, 1, 2, 4, 4\); .*Five axes are those of several "
+            r"layers, as generate\(\) returns them .*attentions\[step\]",
+        ),
+        (
+            [layer.swapaxes(1, 2) for layer in LAYERS],
+            r"attentions\[0\], head 0: the weights of query 0 sum to [\d.]+, not to 1; axis -2 "
+            r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so give "
+            r"layer.swapaxes\(-2, -1\); if that is meant, pass normalized=False",
+        ),
+        (
+            [layer.swapaxes(0, 2) for layer in LAYERS],
+            r"not to 1; axis -3 does, and seems to be the keys: .*swapaxes\(-3, -1\)",
+        ),
+        (
+            [layer.swapaxes(0, 1) for layer in LAYERS],
+            r"attentions\[0\] has shape \(4, 2, 4\), read as heads 4, queries 2, keys 4, but there "
+            r"are 4 query tokens and 4 key tokens: axes -3 and -2 seem to be the other way round, "
+            r"give layer.swapaxes\(-3, -2\)",
+        ),
+    ],
+)
+def test_other_axes_are_explained(attentions: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=f"(?s){message}"):
+        taken(attentions)
+
+
+@pytest.mark.parametrize("swap", [(-2, -1), (-3, -1), (-3, -2)])
+def test_the_way_out_of_swapped_axes_is_one(swap: tuple[int, int]) -> None:
+    swapped = [layer.swapaxes(*swap) for layer in LAYERS]
+    with pytest.raises(ValueError, match=rf"give layer.swapaxes\({swap[0]}, {swap[1]}\)"):
+        taken(swapped)
+    for given in (swapped, [torch.from_numpy(np.ascontiguousarray(each)) for each in swapped]):
+        record = taken([layer.swapaxes(*swap) for layer in given])
+        assert_array_equal(record.stack().weights(layer=0), LAYERS[0])
+
+
+def test_swapped_queries_and_keys_are_told_by_their_number() -> None:
+    layers = [np.ones((2, 5, 3), np.float32)]
+    with pytest.raises(ValueError, match=r"read as heads 2, queries 5, keys 3, but there are 3 "):
+        AttentionRecord.from_weights(
+            layers, words(3, "q"), key_tokens=words(5, "k"), normalized=False
+        )
+
+
+def test_the_ways_out_of_missing_axes_are_ones() -> None:
+    whole = np.stack([layer[0] for layer in LAYERS])
+    assert taken(LAYERS[0][0][None, None]).stack().heads_per_layer == (1,)
+    assert taken(whole[None]).stack().heads_per_layer == (3,)
+    assert taken(whole[:, None]).stack().heads_per_layer == (1, 1, 1)
+    heads = [layer[0] for layer in LAYERS]
+    assert taken([layer[None] for layer in heads]).stack().num_layers == 3
+    assert taken([np.stack(heads)]).stack().heads_per_layer == (3,)
+
+
+def test_a_record_of_weights_carries_its_images() -> None:
+    image = np.zeros((2, 2, 3), np.uint8)
+    assert len(taken(LAYERS, images=[image]).images) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "words_of_it"),
+    [
+        ({"layers": "ab"}, TypeError, "layers='ab' must be whole numbers"),
+        ({"layers": [0.5, 1]}, TypeError, "must be whole numbers"),
+        ({"layers": [-1, 0]}, ValueError, "once, from 0"),
+        ({"sentence_b_start": "x"}, TypeError, "sentence_b_start must be the place of a token"),
+        ({"model": 3}, TypeError, "model must be a text"),
+    ],
+)
+def test_arguments_of_another_kind(
+    options: dict[str, Any], error: type[Exception], words_of_it: str
+) -> None:
+    with pytest.raises(error, match=words_of_it):
+        AttentionRecord.from_weights(shares(2, 1, 3, 3), words(3), **options)

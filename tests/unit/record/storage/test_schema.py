@@ -1,0 +1,517 @@
+"""Records on disk: the same when they come back, or a plain word on what is wrong."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+import tracemalloc
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import safetensors.torch
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.images import PatchGrid
+from attnviz.record.masks import BandMask, PackedMask, compact_bias, compact_mask
+from attnviz.record.predictions import Candidate, Prediction
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.storage.safetensors_file import read_arrays, write_arrays, write_whole
+from attnviz.record.storage.spool import Spool
+from attnviz.record.tokens import Tokens
+from models.counting import LiveTensors
+from unit.records import (
+    HOSTILE,
+    assert_same,
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    shares,
+    vectors,
+    words,
+)
+
+
+@pytest.mark.parametrize("make", [given_record, captured_record, encoder_decoder_record])
+def test_records_come_back_the_same(make: Callable[[], AttentionRecord], tmp_path: Path) -> None:
+    record = make()
+    path = record.save(tmp_path / "x.safetensors")
+    assert path == tmp_path / "x.safetensors"
+    assert_same(record, load(path))
+    assert_same(record, load(str(path)))
+    # And once more, from what was loaded.
+    assert_same(record, load(load(path).save(tmp_path / "y.safetensors")))
+
+
+def test_the_dtype_is_kept(tmp_path: Path) -> None:
+    record = load(captured_record().save(tmp_path / "x.safetensors"))
+    found = [record.stacks["self"].attention(layer) for layer in (2, 7, 11)]
+    dtypes = [found.queries.dtype for found in found if isinstance(found, QueryKeyAttention)]
+    assert dtypes == [torch.float32, torch.bfloat16, torch.float16]
+
+
+@st.composite
+def records(draw: st.DrawFn) -> AttentionRecord:
+    """Records of any shape, with masks and biases of any kind."""
+    queries, keys = draw(st.integers(1, 6)), draw(st.integers(1, 6))
+    seed = draw(st.integers(0, 99))
+    layers: dict[int, Any] = {}
+    for number in draw(st.lists(st.integers(0, 99), min_size=1, max_size=3, unique=True)):
+        key_heads, group = draw(st.integers(1, 2)), draw(st.integers(1, 2))
+        heads = key_heads * group
+        if draw(st.booleans()):
+            layers[number] = GivenWeights(torch.from_numpy(shares(heads, queries, keys, seed=seed)))
+            continue
+        flags = torch.from_numpy(np.random.default_rng(seed).random((heads, queries, keys)) < 0.7)
+        causal = torch.ones(1, queries, keys, dtype=torch.bool).tril(keys - queries)
+        layers[number] = QueryKeyAttention(
+            vectors(heads, queries, 4, seed=seed),
+            vectors(key_heads, keys, 4, seed=seed + 1),
+            draw(st.floats(0.01, 10)),
+            mask=compact_mask(draw(st.sampled_from([flags, causal]))),
+            bias=compact_bias(vectors(heads, draw(st.sampled_from([1, queries])), keys, seed=seed)),
+            softcap=draw(st.none() | st.floats(1, 50)),
+            sinks=draw(st.sampled_from([None, vectors(heads)])),
+        )
+    text = st.text(st.characters(), max_size=5)
+    rows = Tokens.of(
+        draw(st.lists(text, min_size=queries, max_size=queries)),
+        special=draw(st.lists(st.booleans(), min_size=queries, max_size=queries)),
+    )
+    columns = Tokens.of(draw(st.lists(text, min_size=keys, max_size=keys)), ids=range(keys))
+    stack = AttentionStack(draw(text), layers, rows, columns)
+    return AttentionRecord({stack.name: stack}, model=draw(text), notes=draw(st.lists(text)))
+
+
+@settings(max_examples=40)
+@given(records())
+def test_any_record_comes_back_the_same(record: AttentionRecord) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        assert_same(record, load(record.save(Path(folder, "x.safetensors"))))
+
+
+def test_hostile_text_comes_back_as_it_was_shown(tmp_path: Path) -> None:
+    weights = shares(1, len(HOSTILE), len(HOSTILE))
+    record = AttentionRecord.from_weights([weights], list(HOSTILE), model=HOSTILE[0])
+    again = load(record.save(tmp_path / "x.safetensors"))
+    assert again.tokens == record.tokens
+    assert again.model == HOSTILE[0]
+
+
+def test_a_file_cannot_hide_characters_from_the_reader(tmp_path: Path) -> None:
+    path = given_record().save(tmp_path / "x.safetensors")
+    change_header(path, lambda h: h["stacks"][0]["query_tokens"].update(text=["\u202e"] * 5))
+    assert set(load(path).tokens) == {"‹U+202E›"}
+
+
+def test_what_layers_share_is_written_once(tmp_path: Path) -> None:
+    bits = torch.rand(1, 600, 600) < 0.5
+    mask, queries = PackedMask.pack(bits), vectors(1, 600, 1)
+    layers = {number: QueryKeyAttention(queries, queries, 1.0, mask=mask) for number in range(8)}
+    stack = AttentionStack("self", layers, Tokens.of(words(600)))
+    path = AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
+    with safetensors.safe_open(path, framework="pt") as file:
+        assert [name for name in file.keys() if "shared" in name] == ["shared/0"]  # noqa: SIM118
+    again = load(path).stacks["self"]
+    found = [again.attention(number) for number in range(8)]
+    assert len({id(f.mask) for f in found if isinstance(f, QueryKeyAttention)}) == 1
+
+
+def test_layers_of_one_tensor_are_written_apart(tmp_path: Path) -> None:
+    whole = torch.from_numpy(shares(3, 2, 4, 4))
+    record = AttentionRecord.from_weights(whole, words(4))
+    assert_same(record, load(record.save(tmp_path / "x.safetensors")))
+    transposed = AttentionRecord.from_weights(
+        [whole[0].transpose(0, 1).contiguous().transpose(0, 1)], words(4)
+    )
+    assert_same(transposed, load(transposed.save(tmp_path / "y.safetensors")))
+
+
+def test_the_file_is_plain_safetensors(tmp_path: Path) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    arrays = safetensors.torch.load_file(path)
+    assert arrays["self/2/queries"].shape == (4, 6, 8)
+    assert arrays["cross/0/weights"].shape == (3, 6, 2)
+
+
+def change_header(path: Path, change: Callable[[dict[str, Any]], object]) -> None:
+    """Change the header as somebody would who knows how files are written."""
+    header, arrays = read_arrays(path)
+    change(header)
+    write_arrays(path, header, arrays)
+
+
+def test_a_file_that_was_cut_is_refused_wherever_it_was_cut(tmp_path: Path) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    data = path.read_bytes()
+    cuts = {0, 1, 7, 8, 9, len(data) - 1, *range(10, len(data), 499)}
+    for cut in sorted(cuts):
+        path.write_bytes(data[:cut])
+        with pytest.raises(ValueError, match=r"path='.*x\.safetensors' is damaged or is not a sav"):
+            load(path)
+
+
+def test_a_byte_that_was_flipped_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    data = path.read_bytes()
+    for place in [*range(64), *range(64, len(data), 131), len(data) - 1]:
+        for bit in (0, 6):
+            damaged = bytearray(data)
+            damaged[place] ^= 1 << bit
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
+                load(path)
+
+
+def test_bytes_after_the_end_are_refused(tmp_path: Path) -> None:
+    path = given_record().save(tmp_path / "x.safetensors")
+    path.write_bytes(path.read_bytes() + b"\0")
+    with pytest.raises(ValueError, match="is damaged"):
+        load(path)
+
+
+HEADER_FAULTS: dict[str, Callable[[dict[str, Any]], object]] = {
+    "another format": lambda h: h.update(format=2),
+    "no format": lambda h: h.pop("format"),
+    "no stacks": lambda h: h.pop("stacks"),
+    "stacks of another type": lambda h: h.update(stacks=7),
+    "empty stacks": lambda h: h.update(stacks=[]),
+    "a stack that is no object": lambda h: h["stacks"].append("self"),
+    "no layers": lambda h: h["stacks"][0].update(layers=[]),
+    "no tokens": lambda h: h["stacks"][0].pop("query_tokens"),
+    "tokens too few": lambda h: h["stacks"][0]["query_tokens"]["text"].pop(),
+    "tokens of another type": lambda h: h["stacks"][0].update(query_tokens=["a"] * 6),
+    "text that is one string": lambda h: h["stacks"][0]["query_tokens"].update(text="abcdef"),
+    "special too few": lambda h: h["stacks"][0]["query_tokens"]["special"].pop(),
+    "sequence that is no number": lambda h: h["stacks"][0]["query_tokens"].update(
+        sequence=["a"] * 6
+    ),
+    "layer without arrays": lambda h: h["stacks"][0]["layers"][0].update(number=99),
+    "layer twice": lambda h: h["stacks"][0]["layers"].append(h["stacks"][0]["layers"][0]),
+    "stack twice": lambda h: h["stacks"].append(h["stacks"][0]),
+    "layer that is no number": lambda h: h["stacks"][0]["layers"][0].update(number="x"),
+    "endless layer": lambda h: h["stacks"][0]["layers"][0].update(number=float("inf")),
+    "layer of another kind": lambda h: h["stacks"][0]["layers"][0].update(kind="weights"),
+    "scale that is no number": lambda h: h["stacks"][0]["layers"][0].update(scale="x"),
+    "scale NaN": lambda h: h["stacks"][0]["layers"][0].update(scale=float("nan")),
+    "soft cap of zero": lambda h: h["stacks"][0]["layers"][1].update(softcap=0.0),
+    "mask that is not there": lambda h: h["stacks"][0]["layers"][0].update(mask="shared/9"),
+    "mask of another type": lambda h: h["stacks"][0]["layers"][0].update(mask=["x"]),
+    "bias for a mask": lambda h: h["stacks"][0]["layers"][0].update(mask="shared/2"),
+    "mask for a bias": lambda h: h["stacks"][0]["layers"][0].update(bias="shared/0"),
+    "shared of another type": lambda h: h.update(shared=[1]),
+    "band that is no number": lambda h: h["shared"]["shared/0"].update(after="x"),
+    "band with half a place": lambda h: h["shared"]["shared/0"].update(offset=0.5),
+    "packed mask for other keys": lambda h: h["shared"]["shared/1"].update(num_keys=16),
+    "distance for other queries": lambda h: h["shared"]["shared/2"].update(num_queries=2),
+    "another kind of mask": lambda h: h["shared"]["shared/1"].update(kind="pickle"),
+    "mask that is a bias's array": lambda h: h["shared"]["shared/2"].update(
+        kind="packed", num_keys=6
+    ),
+    "notes of another type": lambda h: h.update(notes=7),
+    "note that is no text": lambda h: h.update(notes=[{}]),
+}
+
+
+@pytest.mark.parametrize("fault", HEADER_FAULTS)
+def test_a_header_that_does_not_fit_is_refused(fault: str, tmp_path: Path) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    change_header(path, HEADER_FAULTS[fault])
+    with pytest.raises(ValueError, match=r"path='.*x\.safetensors' is damaged"):
+        load(path)
+
+
+@pytest.mark.parametrize("text", ["[]", "7", "{", "", "[" * 100_000, '{"format": 1}'])
+def test_a_header_that_is_no_object_is_refused(
+    text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.as_text", lambda _: text)
+    path = write_arrays(tmp_path / "x.safetensors", {}, {"a": torch.zeros(1)})
+    with pytest.raises(ValueError, match=r"path='.*x\.safetensors' .*damaged"):
+        load(path)
+
+
+def test_numbers_of_large_files_are_summed_when_asked_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 100)
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    for place in (start, start + 999, len(data) - 1):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        load(path)
+        with pytest.raises(ValueError, match="is damaged: it is not what was written"):
+            load(path, verify=True)
+    # Tokens, names and shapes are always held against theirs.
+    for place in range(8, start, 131):
+        damaged = bytearray(data)
+        damaged[place] ^= 1
+        path.write_bytes(damaged)
+        with pytest.raises(ValueError, match=r"path='.*x\.safetensors'"):
+            load(path)
+
+
+@pytest.mark.parametrize("change", ["none", "one"])
+def test_files_of_the_first_days_are_read(change: str, tmp_path: Path) -> None:
+    record = captured_record()
+    header, arrays = read_arrays(record.save(tmp_path / "x.safetensors"))
+    # As the first version wrote them: one checksum of everything, and the library's own writer.
+    text = json.dumps(header)
+    code = zlib.crc32(text.encode())
+    for name in sorted(arrays):
+        code = zlib.crc32(f"{name} {arrays[name].dtype} {tuple(arrays[name].shape)}".encode(), code)
+        code = zlib.crc32(arrays[name].reshape(-1).view(torch.uint8).numpy().data, code)
+    if change == "one":
+        code ^= 1
+    separate = {name: array.clone() for name, array in arrays.items()}
+    metadata = {"attnviz": text, "crc32": f"{code:08x}"}
+    safetensors.torch.save_file(separate, tmp_path / "old.safetensors", metadata)
+    if change == "one":
+        with pytest.raises(ValueError, match="is damaged: it is not what was written"):
+            load(tmp_path / "old.safetensors")
+    else:
+        assert_same(record, load(tmp_path / "old.safetensors"))
+
+
+def large(tokens: int = 65_536) -> AttentionRecord:
+    """A record of 201 MB, the four query heads of which are the model's own and no block."""
+    whole = vectors(tokens, 6, 64)
+    by_head = whole.transpose(0, 1)
+    layers = {number: QueryKeyAttention(by_head[:4], by_head[4:], 0.1) for number in (0, 1)}
+    return AttentionRecord({"self": AttentionStack("self", layers, Tokens.of(words(tokens)))})
+
+
+def in_memory(path: Path) -> int:
+    """Bytes of a mapped file, or of all files of a folder, that are in this process's memory."""
+    total, inside = 0, False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        if re.match(r"[0-9a-f]+-[0-9a-f]+ ", line):
+            inside = str(path) in line
+        elif inside and line.startswith("Rss:"):
+            total += int(line.split()[1]) * 1024
+    return total
+
+
+@pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="only Linux tells")
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_a_record_is_never_read_whole(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    if kind == "file":
+        large().save(path)
+        assert path.stat().st_size > 200e6
+    else:
+        spool = Spool(path)
+        spool.begin()
+        spool.finish(large())
+        assert sum(each.stat().st_size for each in path.iterdir()) > 200e6
+    record = load(path)
+    assert in_memory(path) < 1e6
+    stack = record.stack()
+    assert (stack.layers, stack.heads_per_layer) == ((0, 1), (4, 4))
+    stack.weights(layer=1, head=3, rows=slice(9, 10))
+    # The keys of one head, a query, and what the system reads ahead.
+    assert 65_536 * 64 * 4 <= in_memory(path) < 40e6
+
+
+def test_a_record_is_saved_a_few_megabytes_at_a_time(tmp_path: Path) -> None:
+    record = large()
+    count = LiveTensors()
+    with count:
+        record.save(tmp_path / "x")
+    # Of vectors that lie between those of other heads one head is copied at a time.
+    assert count.peak <= 2 * 65_536 * 64 * 4
+    again, count = load(tmp_path / "x"), LiveTensors()
+    tracemalloc.start()
+    with count:
+        again.save(tmp_path / "y")
+    held = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    # What lies in one piece is not copied at all; some copies are made of the header's text.
+    assert count.peak == 0
+    assert held < 20e6
+    assert (tmp_path / "x").read_bytes() == (tmp_path / "y").read_bytes()
+
+
+def test_what_has_no_place_in_a_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"x is torch\.complex64, which cannot be saved"):
+        write_arrays(tmp_path / "x", {}, {"x": torch.zeros(2, dtype=torch.complex64)})
+    with pytest.raises(ValueError, match=r"tokens and notes take 100,.* keep fewer tokens"):
+        write_arrays(tmp_path / "x", {"notes": "x" * 100_000_000}, {"x": torch.zeros(2)})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_somebody_elses_file_is_told_apart(tmp_path: Path) -> None:
+    path = tmp_path / "model.safetensors"
+    safetensors.torch.save_file({"weight": torch.zeros(2, 2)}, path)
+    with pytest.raises(ValueError, match=r"is a safetensors file, but attnviz did not write it"):
+        load(path)
+    path.write_bytes(b"\x80\x04\x95 a pickle")
+    with pytest.raises(ValueError, match="is damaged or is not a saved record"):
+        load(path)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"no file at path='.*none\.safetensors'"):
+        load(tmp_path / "none.safetensors")
+    with pytest.raises(FileNotFoundError, match=r"no record at path=.* the folder has no index"):
+        load(tmp_path)
+
+
+def test_home_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert given_record().save("~/x.safetensors") == tmp_path / "x.safetensors"
+    load("~/x.safetensors")
+
+
+@pytest.mark.parametrize("place", ["no/such/folder/x.safetensors", "file/x.safetensors", "folder"])
+def test_places_that_cannot_be_written(place: str, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("mine")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(OSError, match=f"cannot write path='.*{place}'"):
+        given_record().save(tmp_path / place)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_name_that_is_too_long(tmp_path: Path) -> None:
+    with pytest.raises(OSError, match="cannot write path="):
+        given_record().save(tmp_path / ("x" * 300))
+
+
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (None, TypeError, r"^path must be the path of a file.*got NoneType"),
+        (3, TypeError, r"^path must be the path of a file.*got int"),
+        (b"x", TypeError, r"^path must be the path of a file.*got bytes"),
+        ("", ValueError, r"^path='' is no name of a file"),
+        ("a\0b", ValueError, r"^path='a\\x00b' cannot be the name of a file.*null"),
+        ("~nosuchuser/x", ValueError, r"^path='~nosuchuser/x': no home folder is known"),
+        ("x" * 300, OSError, r"cannot (read|write) path='xxx|no file at path='xxx"),
+    ],
+)
+def test_what_no_file_can_be_called_is_named(
+    place: Any,
+    error: type[Exception],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # A record in the working directory is not what an empty name means.
+    spool = Spool(tmp_path)
+    spool.begin()
+    spool.finish(given_record())
+    monkeypatch.chdir(tmp_path)
+    before = sorted(tmp_path.iterdir())
+    with pytest.raises(error, match=said):
+        load(place)
+    with pytest.raises(error, match=said):
+        given_record().save(place)
+    assert sorted(tmp_path.iterdir()) == before
+
+
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_file_is_whole_or_as_it_was(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "x.html"
+    path.write_bytes(b"before")
+
+    def fail(self: Path, target: Path) -> None:
+        raise error
+
+    monkeypatch.setattr("pathlib.Path.replace", fail)
+    with pytest.raises(type(error)):
+        write_whole(path, b"after")
+    assert path.read_bytes() == b"before"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_file_is_replaced_and_readable_like_any_other(tmp_path: Path) -> None:
+    path = tmp_path / "x.html"
+    path.write_bytes(b"before")
+    umask = os.umask(0o022)
+    try:
+        assert write_whole(path, b"after") == path
+    finally:
+        os.umask(umask)
+    assert path.read_bytes() == b"after"
+    assert path.stat().st_mode & 0o777 == 0o644
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_relative_path_is_answered_in_full(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert write_whole("x.html", b"") == tmp_path / "x.html"
+
+
+def test_a_loaded_record_outlives_its_file(tmp_path: Path) -> None:
+    record = captured_record()
+    path = record.save(tmp_path / "x.safetensors")
+    again = load(path)
+    path.unlink()
+    assert_same(record, again)
+
+
+def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
+    class Other(GivenWeights):
+        pass
+
+    class Foreign:
+        num_heads = num_queries = num_keys = 1
+        kept_heads = (0,)
+        causal = False
+
+        def weights(self, *_: object) -> Any:
+            return np.ones((1, 1), np.float32)
+
+        def allowed(self, *_: object) -> Any:
+            return np.ones((1, 1), np.bool_)
+
+    stack = AttentionStack("self", {0: Foreign()}, Tokens.of(["a"]))
+    with pytest.raises(TypeError, match="self/0 is a Foreign, which has no saved form"):
+        AttentionRecord({"self": stack}).save(tmp_path / "x.safetensors")
+    assert not list(tmp_path.iterdir())
+    kept = AttentionStack("self", {0: Other(torch.ones(1, 1, 1))}, Tokens.of(["a"]))
+    AttentionRecord({"self": kept}).save(tmp_path / "x.safetensors")
+
+
+def test_band_masks_are_written_as_three_numbers(tmp_path: Path) -> None:
+    path = captured_record().save(tmp_path / "x.safetensors")
+    found = load(path).stacks["self"].attention(3)
+    assert isinstance(found, QueryKeyAttention)
+    assert found.mask == BandMask(None, 0)
+    assert found.softcap == 30.0
+
+
+def test_images_grids_and_predictions_come_back(tmp_path: Path) -> None:
+    image = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
+    cat, dog = Candidate("·cat", 1, 0.6), Candidate("</script>", 2, 0.25)
+    tokens = Tokens(
+        text=("[CLS]", "0,0", "0,1", "·cat"),
+        special=(True, False, False, False),
+        sequence=(None, 0, 0, 1),
+        grids=(PatchGrid(image=0, start=1, rows=1, columns=2),),
+        predictions=(Prediction(query=2, token=cat, candidates=(cat, dog), row=3),),
+    )
+    attention = GivenWeights(torch.eye(4)[None])
+    stack = AttentionStack("self", {0: attention}, tokens)
+    record = AttentionRecord({"self": stack}, images=[image])
+    again = load(record.save(tmp_path / "record.safetensors"))
+    assert again.tokens == tokens
+    assert len(again.images) == 1
+    assert np.array_equal(again.images[0], image)
+    assert np.array_equal(again.only([0]).images[0], image)

@@ -1,0 +1,399 @@
+"""Folders that become records: whole, or told from one, whatever happens while they are written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import re
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.storage.arrays_file import Blocks, write_safetensors
+from attnviz.record.storage.spool import Spool
+from attnviz.record.storage.spool_folders import SpoolFolders
+from attnviz.record.tokens import Tokens
+from unit.records import (
+    assert_same,
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    vectors,
+    words,
+)
+
+FAULT = OSError(errno.ENOSPC, "No space left on device")
+
+
+def spooled(record: AttentionRecord, folder: Path) -> AttentionRecord:
+    spool = Spool(folder)
+    spool.begin()
+    return spool.finish(record)
+
+
+def long_layers(tokens: int = 300) -> dict[int, QueryKeyAttention]:
+    return {
+        number: QueryKeyAttention(
+            vectors(4, tokens, 8, seed=number), vectors(2, tokens, 8, seed=9 + number), 0.3
+        )
+        for number in (0, 1, 5)
+    }
+
+
+def record_of(layers: dict[int, QueryKeyAttention]) -> AttentionRecord:
+    count = next(iter(layers.values())).num_queries
+    stack = AttentionStack("self", layers, Tokens.of(words(count)))
+    return AttentionRecord({"self": stack}, model="tiny", notes=["noted"])
+
+
+def names_in(folder: Path) -> list[str]:
+    return sorted(each.name for each in folder.iterdir())
+
+
+@pytest.mark.parametrize("make", [given_record, captured_record, encoder_decoder_record])
+def test_any_record_becomes_a_folder(make: Callable[[], AttentionRecord], tmp_path: Path) -> None:
+    record = make()
+    assert_same(record, spooled(record, tmp_path / "x"))
+    assert_same(record, load(tmp_path / "x"))
+    assert_same(record, load(str(tmp_path / "x"), verify=True))
+    # And from there into a file.
+    assert_same(record, load(load(tmp_path / "x").save(tmp_path / "x.safetensors")))
+
+
+def test_what_was_written_is_not_written_again(tmp_path: Path) -> None:
+    layers = long_layers()
+    spool = Spool(tmp_path / "x")
+    spool.begin()
+    for number, layer in layers.items():
+        made = spool.write(f"model.layers.{number}", {"queries": layer.queries, "keys": layer.keys})
+        assert torch.equal(made["queries"], layer.queries)
+        layers[number] = QueryKeyAttention(made["queries"], made["keys"], layer.scale)
+    before = names_in(tmp_path / "x")
+    assert "index.json" not in before
+    # A layer that was put into another order since, and one that is not kept after all.
+    order = torch.arange(299, -1, -1)
+    second = layers[1]
+    layers[1] = QueryKeyAttention(second.queries[:, order], second.keys[:, order], second.scale)
+    del layers[5]
+    expected = record_of(layers)
+    record = spool.finish(expected)
+    assert_same(expected, record)
+    # One file a layer: the first as it was written, the second anew.
+    assert names_in(tmp_path / "x") == [
+        "0000-model.layers.0.safetensors",
+        "0003-self-1.safetensors",
+        "index.json",
+    ]
+
+
+def test_the_index_says_what_is_where(tmp_path: Path) -> None:
+    record = record_of(long_layers())
+    spooled(record, tmp_path / "x")
+    index = json.loads((tmp_path / "x" / "index.json").read_text(encoding="utf-8"))
+    assert index["record"]["model"] == "tiny"
+    assert index["arrays"]["self/5/keys"] == {
+        "file": "0002-self-5.safetensors",
+        "name": "self/5/keys",
+        "dtype": "float32",
+        "shape": [2, 300, 8],
+    }
+    for name, stored in index["files"].items():
+        assert stored["bytes"] == (tmp_path / "x" / name).stat().st_size
+
+
+def test_rounded_and_shared_arrays_come_back(tmp_path: Path) -> None:
+    whole = torch.rand(3, 2, 40, 40).softmax(-1)
+    layers = {number: GivenWeights(whole[number].to(torch.float16)) for number in range(3)}
+    record = AttentionRecord({"a/b": AttentionStack("a/b", layers, Tokens.of(words(40)))})
+    again = spooled(record, tmp_path / "x")
+    assert_same(record, again)
+    found = again.stack().attention(2)
+    assert isinstance(found, GivenWeights)
+    assert found.values.dtype == torch.float16
+
+
+# What may go wrong.
+
+
+def interrupted(folder: Path, error: BaseException) -> None:
+    with SpoolFolders(folder, several=False).taken(1) as spools:
+        spools[0].write("layer", {"queries": vectors(2, 3, 4)})
+        assert len(names_in(folder)) == 2
+        raise error
+
+
+def test_an_error_or_interrupt_leaves_nothing(tmp_path: Path) -> None:
+    for error in (FAULT, KeyboardInterrupt(), RuntimeError("in the model")):
+        for there in (False, True):
+            folder = tmp_path / "x"
+            if there:
+                folder.mkdir()
+            with pytest.raises(type(error)):
+                interrupted(folder, error)
+            assert folder.exists() == there
+            if there:
+                assert names_in(folder) == []
+                folder.rmdir()
+
+
+def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None:
+    def blocks() -> Any:
+        yield torch.zeros(3, 4)
+        raise KeyboardInterrupt
+
+    spool = Spool(tmp_path / "x")
+    spool.begin()
+    with pytest.raises(KeyboardInterrupt):
+        spool.write("layer", {"queries": Blocks(torch.float32, (2, 3, 4), blocks())})
+    assert names_in(tmp_path / "x") == ["unfinished.txt"]
+    spool.discard()
+    assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("where", ["write_safetensors", "write_index"])
+def test_a_full_disk_is_told_with_ways_out(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: Any) -> None:
+        raise FAULT
+
+    monkeypatch.setattr(f"attnviz.record.storage.spool.{where}", full)
+    folders = SpoolFolders(tmp_path / "x", several=False)
+    with pytest.raises(OSError, match="No space left") as raised, folders.taken(1) as spools:
+        spools[0].finish(record_of(long_layers()))
+    assert raised.value.errno == errno.ENOSPC
+    assert re.search(
+        r"spool='.*x' cannot be written: .*what was written is removed\. Make room, .*another disk"
+        r".*layers=, heads= or dtype=\"bfloat16\"",
+        str(raised.value),
+    )
+    assert names_in(tmp_path) == []
+
+
+def test_a_part_of_a_record_is_never_taken_for_one(tmp_path: Path) -> None:
+    layer = long_layers()[0]
+    spool = Spool(tmp_path / "x")
+    spool.begin()
+    spool.write("layers.0", {"queries": layer.queries, "keys": layer.keys})
+    # As if the process were gone here: nothing is cleaned up.
+    assert spool._lock is not None
+    os.close(spool._lock)
+    with pytest.raises(
+        ValueError,
+        match=r"path='.*x' holds a part of a record: .*interrupted.* again with spool='.*x', which",
+    ):
+        load(tmp_path / "x")
+    # A half-written index is a file beside its place.
+    (tmp_path / "x" / ".index.json.abc").write_text("{")
+    record = record_of(long_layers())
+    assert_same(record, spooled(record, tmp_path / "x"))
+    assert len(names_in(tmp_path / "x")) == 4
+    assert "unfinished.txt" not in names_in(tmp_path / "x")
+
+
+def test_two_cannot_write_to_one_folder(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    first = Spool(tmp_path / "x")
+    first.begin()
+    first.write("layer", {"queries": vectors(2, 3, 4)})
+    with pytest.raises(BlockingIOError, match=r"spool='.*x': another extraction is writing there"):
+        Spool(tmp_path / "x").begin()
+    assert len(names_in(tmp_path / "x")) == 2
+    record = record_of(long_layers())
+    assert_same(record, first.finish(record))
+
+
+def test_what_lies_there_is_left_as_it_is(tmp_path: Path) -> None:
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "0000-notes.safetensors").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    spooled(record_of(long_layers()), tmp_path / "record")
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "unfinished.txt").touch()
+    (tmp_path / "part" / "thesis.tex").write_text("mine")
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")}
+    for name, error, said in (
+        (
+            "mine",
+            FileExistsError,
+            r"holds something else \(0000-notes\.safetensors\), which is lef",
+        ),
+        ("file", NotADirectoryError, r"is a file; give the name of a folder"),
+        ("record", FileExistsError, r"holds a record already: load it with attnviz\.load, delete"),
+        ("part", FileExistsError, r"holds something else \(thesis\.tex\)"),
+        ("no/such", FileNotFoundError, r"there is no folder to make it in"),
+    ):
+        with pytest.raises(error, match=f"spool='.*{name}'.*{said}"):
+            Spool(tmp_path / name).begin()
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
+
+
+def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
+    folders = SpoolFolders(tmp_path / "x", several=True)
+    record = record_of(long_layers())
+    with folders.taken(2) as spools:
+        for spool in spools:
+            assert_same(record, spool.finish(record))
+    with pytest.raises(RuntimeError), folders.taken(1):
+        raise RuntimeError
+    # What was finished stays.
+    assert names_in(tmp_path / "x") == ["0", "1"]
+    with pytest.raises(
+        ValueError, match=r"holds 2 records, in the folders 0, 1: .*load\('.*x/0'\)"
+    ):
+        load(tmp_path / "x")
+    with pytest.raises(FileExistsError, match=r"spool='.*x/0' holds a record already"):
+        SpoolFolders(tmp_path / "x", several=True).check(3)
+    for there in (tmp_path / "x" / "0", tmp_path / "part"):
+        there.mkdir(exist_ok=True)
+        (there / "unfinished.txt").touch()
+        with pytest.raises(FileExistsError, match="holds a record, or a part of one"):
+            SpoolFolders(there, several=True).check(1)
+
+
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("place", "error", "said"),
+    [
+        (True, TypeError, r"^spool must be the path of a folder.*got bool"),
+        (None, TypeError, r"^spool must be the path of a folder.*got NoneType"),
+        ("", ValueError, r"^spool='' is no name of a folder"),
+        ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
+        ("~nosuchuser/r", ValueError, r"^spool='~nosuchuser/r': no home folder .* '~nosuchuser'"),
+        ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),
+        ("nowhere", FileExistsError, r"spool='nowhere' .* it is a link to what is not there"),
+        ("circle", OSError, r"spool='circle' cannot be written: "),
+        ("file", NotADirectoryError, r"spool='file' is a file; give the name of a folder"),
+    ],
+)
+def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
+    place: Any,
+    error: type[Exception],
+    said: str,
+    several: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "nowhere").symlink_to("none")
+    (tmp_path / "circle").symlink_to("circle")
+    (tmp_path / "file").touch()
+    before = names_in(tmp_path)
+    with pytest.raises(error, match=said):
+        SpoolFolders(place, several=several).check(2)
+    with pytest.raises(error, match=said), SpoolFolders(place, several=several).taken(2):
+        pass
+    assert names_in(tmp_path) == before
+
+
+# What may have happened to a folder since.
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    spooled(record_of(long_layers()), tmp_path / "x")
+    return tmp_path / "x"
+
+
+def test_files_that_are_gone_or_cut_are_noticed(folder: Path) -> None:
+    path = folder / "0001-self-1.safetensors"
+    data = path.read_bytes()
+    path.unlink()
+    with pytest.raises(ValueError, match=r"path='.*x' is damaged \(0001-self-1\.saf.* is missing"):
+        load(folder)
+    for other in (data[:-1], data + b"\0", b""):
+        path.write_bytes(other)
+        with pytest.raises(ValueError, match=r"has [\d,]+ bytes, [\d,]+ were written"):
+            load(folder)
+
+
+def test_a_flipped_bit_is_noticed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in sorted(folder.iterdir()):
+        data = path.read_bytes()
+        for place in [*range(0, 64, 7), *range(64, len(data), 2503), len(data) - 1]:
+            damaged = bytearray(data)
+            damaged[place] ^= 4
+            path.write_bytes(damaged)
+            with pytest.raises(ValueError, match=r"path='.*x'"):
+                load(folder)
+        path.write_bytes(data)
+    load(folder)
+    # Of large arrays the numbers are summed when asked to.
+    monkeypatch.setattr("attnviz.record.storage.folder.ALWAYS_SUMMED", 1000)
+    path = folder / "0001-self-1.safetensors"
+    damaged = bytearray(path.read_bytes())
+    damaged[-1] ^= 4
+    path.write_bytes(damaged)
+    load(folder)
+    with pytest.raises(ValueError, match=r"0001-self-1\.safetensors is not what was written"):
+        load(folder, verify=True)
+
+
+def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
+    folder: Path,
+) -> None:
+    path = folder / "index.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    faults: dict[str, Callable[[dict[str, Any]], Any]] = {
+        "no name of a file": lambda c: c["files"].update({"../x/index.json": c["files"]["0"]}),
+        "is missing": lambda c: c["files"].update({"none": c["files"]["0"]}),
+        "of shape": lambda c: c["arrays"]["self/0/keys"].update(shape=[1, 600, 8]),
+        "is torch.float32": lambda c: c["arrays"]["self/0/keys"].update(dtype="float16"),
+        "nowhere": lambda c: c["arrays"]["self/0/keys"].update(file="nowhere"),
+        "other": lambda c: c["arrays"]["self/0/keys"].update(other=1),
+        "has no attribute|indices": lambda c: c.update(files=7),
+        "no object": lambda c: c.update(record=[]),
+        "do not fit": lambda c: c["record"].update(stacks=[]),
+        "layer 5|self/9": lambda c: c["record"]["stacks"][0]["layers"][0].update(number=9),
+    }
+    for said, change in faults.items():
+        changed = json.loads(json.dumps(content))
+        changed["files"]["0"] = changed["files"]["0000-self-0.safetensors"]
+        change(changed)
+        changed["files"].pop("0", None) if isinstance(changed["files"], dict) else None
+        changed.pop("crc32")
+        rest = json.dumps(changed).encode()[1:]
+        path.write_bytes(b'{"crc32":"%08x",' % zlib.crc32(rest) + rest)
+        with pytest.raises(ValueError, match=rf"path='.*x' is damaged.*({said})"):
+            load(folder)
+
+
+def test_a_folder_without_an_index_is_no_record(tmp_path: Path) -> None:
+    (tmp_path / "a.safetensors").touch()
+    with pytest.raises(FileNotFoundError, match=r"no record at path='.*': the folder has no index"):
+        load(tmp_path)
+
+
+def test_a_file_of_a_folder_names_the_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(folder.parent)
+    for name in ("index.json", "0000-self-0.safetensors"):
+        with pytest.raises(ValueError, match=f"path='x/{name}' is one of .*, load\\('x'\\)"):
+            load(f"x/{name}")
+    # Other files that lie there are what they are.
+    record = record_of(long_layers())
+    assert_same(record, load(record.save("x/0001-mine.safetensors")))
+    (folder / "index.json").rename(folder / "unfinished.txt")
+    for name in ("unfinished.txt", "0000-self-0.safetensors"):
+        with pytest.raises(ValueError, match=r"is one of .*, load\('x'\)"):
+            load(f"x/{name}")
+    (folder / "unfinished.txt").unlink()
+    # Somebody else's index.
+    (folder / "index.json").write_text("{}")
+    with pytest.raises(ValueError, match="attnviz did not write it"):
+        load("x/0000-self-0.safetensors")
+
+
+def test_blocks_of_another_size_than_was_said_are_refused(tmp_path: Path) -> None:
+    arrays = {"queries": Blocks(torch.float32, (2, 4), [torch.zeros(1, 4)])}
+    with (
+        (tmp_path / "x").open("wb") as file,
+        pytest.raises(ValueError, match="queries has 16 bytes, 32 were said"),
+    ):
+        write_safetensors(file, arrays, {})

@@ -1,0 +1,391 @@
+"""The formula, held against torch's own attention and against numbers worked by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+from torch.nn.functional import scaled_dot_product_attention
+
+import attnviz.record.attention
+import attnviz.record.softmax
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.record.softmax import blocks, normalized, tiles
+from attnviz.record.windows import WindowBias, WindowMask
+from unit.records import shares, vectors
+
+
+def whole(attention: QueryKeyAttention) -> NDArray[np.float32]:
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    return np.stack([attention.weights(h, rows, columns) for h in range(attention.num_heads)])
+
+
+def torchs_own(queries: torch.Tensor, keys: torch.Tensor, **options: Any) -> NDArray[np.float32]:
+    """torch's attention; with the unit matrix for values its output is its weights."""
+    values = torch.eye(keys.shape[1]).expand(len(keys), -1, -1)
+    output = scaled_dot_product_attention(queries[None], keys[None], values[None], **options)
+    weights: NDArray[np.float32] = output[0].numpy()
+    return weights
+
+
+def by_hand(logits: list[float], sink: float | None = None) -> list[float]:
+    powers = [math.exp(logit) for logit in logits]
+    total = sum(powers) + (0.0 if sink is None else math.exp(sink))
+    return [power / total for power in powers]
+
+
+def test_two_keys_by_hand() -> None:
+    attention = QueryKeyAttention(
+        torch.tensor([[[1.0, 0.0], [0.0, 2.0]]]), torch.tensor([[[2.0, 0.0], [1.0, 1.0]]]), 0.5
+    )
+    assert_allclose(whole(attention)[0], [by_hand([1.0, 0.5]), by_hand([0.0, 1.0])], rtol=1e-6)
+
+
+@pytest.mark.parametrize("scale", [0.125, 1.0, 0.31])
+def test_scale(scale: float) -> None:
+    queries, keys = vectors(3, 5, 16), vectors(3, 7, 16, seed=1)
+    own = torchs_own(queries, keys, scale=scale)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, scale)), own, atol=1e-6)
+
+
+@pytest.mark.parametrize(("heads", "key_heads"), [(8, 2), (6, 1), (4, 4)])
+def test_grouped_heads(heads: int, key_heads: int) -> None:
+    queries, keys = vectors(heads, 5, 8), vectors(key_heads, 5, 8, seed=1)
+    own = torchs_own(queries, keys, scale=0.35, enable_gqa=True)
+    attention = QueryKeyAttention(queries, keys, 0.35)
+    assert_allclose(whole(attention), own, atol=1e-6)
+    group = heads // key_heads
+    assert [attention.key_head(h) for h in range(heads)] == [h // group for h in range(heads)]
+
+
+def test_causal_mask() -> None:
+    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
+    own = torchs_own(queries, keys, scale=0.35, is_causal=True)
+    weights = whole(QueryKeyAttention(queries, keys, 0.35, mask=BandMask(None, 0)))
+    assert_allclose(weights, own, atol=1e-6)
+    assert_array_equal(np.triu(weights, 1), 0)
+
+
+@pytest.mark.parametrize("window", [1, 3])
+def test_sliding_window_over_a_longer_context(window: int) -> None:
+    queries, keys = vectors(2, 4, 8), vectors(2, 9, 8, seed=1)
+    flags = torch.zeros(4, 9, dtype=torch.bool)
+    for query in range(4):
+        flags[query, query + 5 - window + 1 : query + 5 + 1] = True
+    mask = BandMask(window - 1, 0, offset=5)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
+
+
+def test_a_mask_for_each_head() -> None:
+    queries, keys = vectors(3, 6, 8), vectors(3, 11, 8, seed=1)
+    flags = torch.from_numpy(np.random.default_rng(0).random((3, 6, 11)) < 0.5)
+    flags[..., 4] = True
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=flags[None])
+    mask = PackedMask.pack(flags)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, mask=mask)), own, atol=1e-6)
+
+
+def test_distance_bias_is_alibi() -> None:
+    queries, keys = vectors(2, 6, 8), vectors(2, 6, 8, seed=1)
+    slopes = torch.tensor([0.5, 0.125])
+    distance = (torch.arange(6) - torch.arange(6)[:, None]).abs()
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=-slopes[:, None, None] * distance)
+    bias = DistanceBias(-slopes[:, None] * torch.arange(-5, 6).abs(), 6)
+    assert_allclose(whole(QueryKeyAttention(queries, keys, 0.35, bias=bias)), own, atol=1e-6)
+
+
+@pytest.mark.parametrize("shape", [(2, 5, 7), (1, 5, 7), (2, 1, 7), (1, 1, 7)])
+def test_dense_bias(shape: tuple[int, int, int]) -> None:
+    queries, keys = vectors(2, 5, 8), vectors(2, 7, 8, seed=1)
+    values = vectors(*shape, seed=2)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=values.expand(2, 5, 7))
+    attention = QueryKeyAttention(queries, keys, 0.35, bias=DenseBias(values))
+    assert_allclose(whole(attention), own, atol=1e-6)
+
+
+def test_bias_and_mask_together() -> None:
+    queries, keys = vectors(2, 5, 8), vectors(2, 5, 8, seed=1)
+    values = vectors(2, 5, 5, seed=2)
+    both = values.masked_fill(~torch.ones(5, 5).tril().bool(), -torch.inf)
+    own = torchs_own(queries, keys, scale=0.35, attn_mask=both)
+    attention = QueryKeyAttention(
+        queries, keys, 0.35, mask=BandMask(None, 0), bias=DenseBias(values)
+    )
+    assert_allclose(whole(attention), own, atol=1e-6)
+
+
+def test_soft_cap_comes_before_the_bias() -> None:
+    queries, keys = torch.tensor([[[8.0]]]), torch.tensor([[[1.0], [2.0]]])
+    attention = QueryKeyAttention(
+        queries, keys, 0.5, softcap=3.0, bias=DenseBias(torch.tensor([[[0.0, 1.0]]]))
+    )
+    capped = [3 * math.tanh(4 / 3), 3 * math.tanh(8 / 3) + 1.0]
+    assert_allclose(whole(attention)[0, 0], by_hand(capped), rtol=1e-6)
+
+
+def test_sinks_take_their_share() -> None:
+    queries = torch.tensor([[[1.0]], [[1.0]]])
+    keys = torch.tensor([[[0.5], [1.5]]])
+    attention = QueryKeyAttention(queries, keys, 1.0, sinks=torch.tensor([2.0, -30.0]))
+    weights = whole(attention)[:, 0]
+    assert_allclose(weights[0], by_hand([0.5, 1.5], sink=2.0), rtol=1e-6)
+    assert weights[0].sum() < 0.5
+    assert_allclose(weights[1], by_hand([0.5, 1.5]), rtol=1e-6)
+
+
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.7, 0.1])])
+def test_a_query_that_may_see_nothing_attends_to_nothing(sinks: torch.Tensor | None) -> None:
+    flags = torch.ones(1, 4, 4, dtype=torch.bool)
+    flags[0, 2] = False
+    attention = QueryKeyAttention(
+        vectors(2, 4, 8), vectors(2, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags), sinks=sinks
+    )
+    weights = whole(attention)
+    assert_array_equal(weights[:, 2], 0)
+    if sinks is None:
+        assert_allclose(weights[:, [0, 1, 3]].sum(-1), 1, rtol=1e-6)
+
+
+def test_what_is_masked_cannot_spoil_a_row() -> None:
+    keys = vectors(1, 3, 4)
+    keys[0, 2] = torch.nan
+    attention = QueryKeyAttention(vectors(1, 3, 4, seed=1), keys, 0.5, mask=BandMask(None, 0))
+    weights = whole(attention)[0]
+    assert np.isfinite(weights[:2]).all()
+    assert np.isnan(weights[2]).all()
+
+
+def test_large_logits_do_not_overflow() -> None:
+    attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
+    assert_array_equal(whole(attention)[0, 0], [0.0, 1.0])
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+def test_other_dtypes_are_computed_in_float32(dtype: torch.dtype) -> None:
+    queries, keys = vectors(2, 5, 8).to(dtype), vectors(2, 5, 8, seed=1).to(dtype)
+    weights = whole(QueryKeyAttention(queries, keys, 0.35))
+    assert weights.dtype == np.float32
+    own = torchs_own(queries.float(), keys.float(), scale=0.35)
+    assert_allclose(weights, own, atol=1e-6)
+
+
+def test_vectors_that_await_gradients() -> None:
+    queries = vectors(1, 3, 4).requires_grad_()
+    assert whole(QueryKeyAttention(queries, queries, 0.5)).shape == (1, 3, 3)
+
+
+ATTENTIONS = {
+    "causal": {"mask": BandMask(None, 0, offset=4)},
+    "packed": {"mask": PackedMask.pack(torch.rand(4, 9, 13) < 0.5)},
+    "distance": {"bias": DistanceBias(vectors(4, 21, seed=3), 9)},
+    "dense": {"bias": DenseBias(vectors(1, 9, 13, seed=3))},
+    "capped, with sinks": {"softcap": 5.0, "sinks": vectors(4, seed=3)},
+}
+
+
+@pytest.mark.parametrize("entries", [1, 13, 40, 1 << 22])
+@pytest.mark.parametrize("kind", ATTENTIONS)
+def test_blocks_equal_slices_of_the_whole(
+    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options: Any = ATTENTIONS[kind]
+    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
+    expected = whole(attention)
+    monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", entries)
+    for rows, columns in [
+        (slice(0, 9), slice(0, 13)),
+        (slice(2, 7), slice(0, 13)),
+        (slice(3, 4), slice(5, 11)),
+        (slice(8, 9), slice(12, 13)),
+        (slice(4, 4), slice(0, 13)),
+    ]:
+        for head in range(4):
+            block = attention.weights(head, rows, columns)
+            # A product of other sizes adds in another order.
+            assert_allclose(block, expected[head, rows, columns], rtol=1e-5, atol=1e-7)
+
+
+KINDS = ATTENTIONS | {
+    "plain": {},
+    "both ways": {"mask": BandMask(None, None, offset=4)},
+    "a window": {"mask": BandMask(2, 1, offset=3)},
+    "a window that begins late": {"mask": BandMask(1, -3, offset=2)},
+    "windows": {"mask": WindowMask(torch.arange(9) // 4, torch.arange(13) // 4)},
+    "bias of windows": {
+        "bias": WindowBias(
+            vectors(4, 4, 4, 4, seed=5)[:, :1],
+            torch.arange(9) // 4,
+            torch.arange(13) // 4,
+            torch.arange(9) % 4,
+            torch.arange(13) % 4,
+        )
+    },
+    "all at once": {
+        "mask": BandMask(4, 0, offset=4),
+        "bias": DistanceBias(vectors(1, 21, seed=3), 9),
+        "softcap": 2.0,
+        "sinks": vectors(4, seed=3),
+    },
+    "chosen key heads": {"key_heads": (1, 1, 0, 1)},
+}
+
+
+def in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
+    """Logits from numpy's product, entry by entry as the formula has it."""
+    keys = attention.keys[attention.key_head(head)].double().numpy()
+    found: NDArray[np.float64] = attention.queries[head].double().numpy() @ keys.T
+    found *= attention.scale
+    if attention.softcap is not None:
+        found = np.tanh(found / attention.softcap) * attention.softcap
+    rows, columns = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    if attention.bias is not None:
+        found = found + attention.bias.added(head, rows, columns).double().numpy()
+    return np.where(attention.allowed(head, rows, columns), found, -np.inf)
+
+
+def sums_in_float64(attention: QueryKeyAttention, head: int) -> NDArray[np.float64]:
+    logits = in_float64(attention, head)
+    if attention.sinks is not None:
+        sink = attention.sinks[head].double().numpy()
+        logits = np.concatenate([logits, np.full((len(logits), 1), sink)], axis=1)
+    with np.errstate(divide="ignore"):
+        sums: NDArray[np.float64] = np.log(np.exp(logits).sum(axis=1))
+    return sums
+
+
+@pytest.mark.parametrize("entries", [1, 24, 1 << 19])
+@pytest.mark.parametrize("kind", KINDS)
+def test_logits_and_their_sums_block_by_block(
+    kind: str, entries: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", entries)
+    monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 4)
+    options: Any = KINDS[kind]
+    attention = QueryKeyAttention(vectors(4, 9, 8), vectors(2, 13, 8, seed=1), 0.35, **options)
+    scattered = torch.tensor([7, 0, 3, 3, 8])
+    for head in range(4):
+        expected, sums = in_float64(attention, head), sums_in_float64(attention, head)
+        weights = np.exp(expected - np.where(np.isneginf(sums), np.inf, sums)[:, None])
+        for rows in (slice(0, 9), slice(2, 7), slice(8, 9), scattered):
+            at = rows if isinstance(rows, slice) else rows.numpy()
+            found = attention.log_sum_exp(head, rows)
+            assert found.dtype == torch.float32
+            assert_allclose(found.numpy(), sums[at], rtol=1e-6, atol=1e-6)
+            for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
+                logits = attention.logits(head, rows, columns)
+                assert logits.dtype == torch.float32
+                assert_allclose(logits.numpy(), expected[at][:, columns], rtol=1e-5, atol=1e-6)
+                part = normalized(logits, found).numpy()
+                assert_allclose(part, weights[at][:, columns], rtol=1e-5, atol=1e-7)
+            outside = np.ones(13, bool)
+            outside[attention.reach(rows)] = False
+            assert not attention.allowed(head, slice(0, 9), slice(0, 13))[at][:, outside].any()
+        assert_allclose(attention.weights(head, slice(0, 9), slice(0, 13)), weights, atol=1e-6)
+
+
+def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+    logits = QueryKeyAttention.logits
+
+    def counted(self: Any, head: int, rows: Any, columns: Any = None) -> torch.Tensor:
+        found = logits(self, head, rows, columns)
+        seen.append(found.numel())
+        return found
+
+    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
+    monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 8)
+    options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
+    for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
+        seen.clear()
+        QueryKeyAttention(**options, mask=mask).log_sum_exp(0, slice(0, 256))
+        assert sum(seen) <= share * 256 * 256
+        # Nothing larger than a block is ever held.
+        assert max(seen) <= 64
+
+
+def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
+    flags = torch.ones(1, 4, 4, dtype=torch.bool)
+    flags[0, 2] = False
+    queries = vectors(1, 4, 8)
+    queries[0, 1, 3] = torch.nan
+    attention = QueryKeyAttention(
+        queries, vectors(1, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags)
+    )
+    sums = attention.log_sum_exp(0, slice(0, 4))
+    assert torch.isneginf(sums).tolist() == [False, False, True, False]
+    assert torch.isnan(sums).tolist() == [False, True, False, False]
+    assert normalized(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
+
+
+def test_sums_of_logits_that_overflow() -> None:
+    attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
+    sums = attention.log_sum_exp(0, slice(0, 1))
+    assert sums.tolist() == [60000.0]
+    assert normalized(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 50), st.integers(0, 300), st.integers(1, 200))
+def test_blocks_cover_the_keys_once_and_stay_small(start: int, count: int, rows: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 100)
+        found = list(blocks(slice(start, start + count), rows, torch.device("cpu")))
+    assert [key for block in found for key in range(block.start, block.stop)] == [
+        *range(start, start + count)
+    ]
+    assert all((b.stop - b.start) * rows <= 100 or b.stop - b.start == 1 for b in found)
+
+
+@settings(max_examples=100)
+@given(st.integers(0, 50), st.integers(0, 50), st.integers(1, 300))
+def test_tiles_cover_the_rows_once_and_stay_small(start: int, count: int, num_keys: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 100)
+        found = list(tiles(slice(start, start + count), num_keys))
+    assert [row for tile in found for row in range(tile.start, tile.stop)] == [
+        *range(start, start + count)
+    ]
+    assert all((t.stop - t.start) * num_keys <= 100 or t.stop - t.start == 1 for t in found)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"queries": torch.zeros(3, 4)}, r"must be \(heads, tokens, head_dim\); got \(3, 4\)"),
+        ({"keys": torch.zeros(2, 3, 5)}, "queries have head_dim 4 but keys 5"),
+        ({"keys": torch.zeros(3, 3, 4)}, "4 query heads cannot share 3 key heads"),
+        ({"keys": torch.zeros(0, 3, 4)}, "4 query heads cannot share 0 key heads"),
+        ({"sinks": torch.zeros(2)}, r"sinks must be \(4,\), a logit a head; got \(2,\)"),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(changes: dict[str, Any], message: str) -> None:
+    parts: dict[str, Any] = {"queries": torch.zeros(4, 3, 4), "keys": torch.zeros(2, 3, 4)}
+    with pytest.raises(ValueError, match=message):
+        QueryKeyAttention(**parts | changes, scale=1.0)
+
+
+def test_given_weights_are_handed_out_as_they_are() -> None:
+    values = shares(3, 4, 6)
+    attention = GivenWeights(torch.from_numpy(values))
+    assert (attention.num_heads, attention.num_queries, attention.num_keys) == (3, 4, 6)
+    block = attention.weights(2, slice(1, 3), slice(0, 5))
+    assert_array_equal(block, values[2, 1:3, :5])
+    block[:] = 0
+    assert values.all()
+
+
+def test_given_half_precision_weights_become_float32() -> None:
+    values = torch.from_numpy(shares(1, 2, 3)).bfloat16()
+    block = GivenWeights(values).weights(0, slice(0, 2), slice(0, 3))
+    assert block.dtype == np.float32
+    assert_array_equal(block, values[0].float().numpy())

@@ -1,0 +1,380 @@
+"""Attention from word to word, against sums and means by hand and by a matrix product."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.record import merged as merged_module
+from attnviz.record import softmax
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import BandMask, PackedMask
+from attnviz.record.merged import MERGED_NOTE, MergedWeights
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
+from attnviz.record.tokens import Tokens
+from attnviz.server import tiles as tiles_module
+from attnviz.server.server import RecordServer
+from unit.records import encoder_decoder_record, shares, vectors
+
+# The tokens are: the | un do ing | of | it all. Every sum can be done in the head.
+TEXT = ["the", " un", "do", "ing", " of", " it", "all"]
+STARTS = [0, 1, 4, 5]
+WEIGHTS = np.array(
+    [
+        [1.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [0.5, 0.5, 0.0, 0.0, 0.0, 0.0, 0.0],
+        [0.2, 0.4, 0.4, 0.0, 0.0, 0.0, 0.0],
+        [0.2, 0.3, 0.2, 0.3, 0.0, 0.0, 0.0],
+        [0.1, 0.2, 0.1, 0.1, 0.5, 0.0, 0.0],
+        [0.0, 0.0, 0.0, 0.5, 0.25, 0.25, 0.0],
+        [0.0, 0.5, 0.0, 0.0, 0.25, 0.0, 0.25],
+    ]
+)
+BY_HAND = np.array(
+    [
+        [1.0, 0.0, 0.0, 0.0],
+        [0.3, 0.7, 0.0, 0.0],
+        [0.1, 0.4, 0.5, 0.0],
+        [0.0, 0.5, 0.25, 0.25],
+    ]
+)
+
+
+def by_hand() -> AttentionRecord:
+    return AttentionRecord.from_weights([WEIGHTS[None]], Tokens.of(TEXT), model="m")
+
+
+def product(
+    weights: NDArray[Any], query_starts: list[int], key_starts: list[int]
+) -> NDArray[np.float64]:
+    """The same by matrices: M_q A M_k^T, with means for queries and ones for keys."""
+
+    def belongs(starts: list[int], size: int) -> NDArray[np.float64]:
+        word = np.searchsorted(starts, np.arange(size), side="right") - 1
+        flags: NDArray[np.bool_] = np.arange(len(starts))[:, None] == word
+        return flags.astype(np.float64)
+
+    rows = belongs(query_starts, weights.shape[-2])
+    columns = belongs(key_starts, weights.shape[-1])
+    merged: NDArray[np.float64] = (rows / rows.sum(1, keepdims=True)) @ weights @ columns.T
+    return merged
+
+
+def causal_stack(size: int = 7, *, offset: int = 0, queries: int | None = None) -> AttentionStack:
+    rows = size if queries is None else queries
+    attention = QueryKeyAttention(
+        vectors(2, rows, 4), vectors(1, size, 4, seed=1), 0.5, mask=BandMask(None, 0, offset)
+    )
+    tokens = Tokens.of((TEXT * size)[:size])
+    of_rows = None if queries is None else Tokens.of((TEXT * size)[size - rows : size])
+    if of_rows is None:
+        return AttentionStack("self", {3: attention}, tokens)
+    return AttentionStack("self", {3: attention}, of_rows, tokens)
+
+
+def test_keys_are_summed_and_queries_averaged_by_hand() -> None:
+    merged = by_hand().merge_words()
+    assert merged.tokens.text == ("the", "·undoing", "·of", "·itall")
+    assert_allclose(merged.stacks["self"].weights(layer=0, head=0), BY_HAND, atol=1e-7)
+    assert_allclose(product(WEIGHTS, STARTS, STARTS), BY_HAND, atol=1e-12)
+
+
+def test_everything_a_record_gives_works_on_words() -> None:
+    record = by_hand()
+    merged = record.merge_words()
+    stack = merged.stacks["self"]
+    assert (stack.layers, stack.heads_per_layer, stack.maximum) == ((0,), (1,), 1.0)
+    assert stack.queries(layer=0, head=0) is stack.keys(layer=0, head=0) is None
+    assert_allclose(merged.to_numpy()[0][0], BY_HAND, atol=1e-7)
+    assert_allclose(merged.only([0]).to_numpy()[0][0], BY_HAND, atol=1e-7)
+    assert_allclose(record.only([0]).merge_words().to_numpy()[0][0], BY_HAND, atol=1e-7)
+    table = merged.to_pandas(layer=0, head=0)
+    assert table.loc["·of", "·undoing"] == pytest.approx(0.4)
+    assert merged.tokens.ids is None
+    assert merged.model == "m"
+    assert repr(merged) == "<AttentionRecord of m: <self: layers 0, 1 head each, 4 tokens>>"
+    # The record that was given is as it was.
+    assert_allclose(record.to_numpy()[0][0], WEIGHTS, atol=1e-7)
+    assert record.notes == ()
+
+
+def test_twice_is_the_same_as_once_and_told_once() -> None:
+    once = by_hand().merge_words()
+    assert once.notes == (MERGED_NOTE,)
+    assert once.merge_words() is once
+    told = AttentionRecord(by_hand().stacks, notes=["n", MERGED_NOTE, "o"]).merge_words()
+    assert told.notes == ("n", "o", MERGED_NOTE)
+
+
+def test_weights_that_are_no_shares_are_merged_the_same_way() -> None:
+    record = AttentionRecord.from_weights([8 * WEIGHTS[None]], Tokens.of(TEXT), normalized=False)
+    stack = record.merge_words().stacks["self"]
+    assert not stack.normalized
+    assert stack.maximum == pytest.approx(8.0)
+    assert_allclose(stack.weights(layer=0, head=0), 8 * BY_HAND, atol=1e-6)
+
+
+def test_every_side_is_merged_by_its_own_tokens() -> None:
+    weights = shares(2, 3, 5)
+    record = AttentionRecord.from_weights(
+        cross_attentions=[weights],
+        encoder_attentions=[shares(1, 5, 5)],
+        decoder_tokens=["Ġa", "b", "Ġc"],
+        encoder_tokens=["d", "e", "Ġf", "Ġg", "h"],
+    )
+    merged = record.merge_words()
+    cross = merged.stacks["cross"]
+    assert cross.query_tokens.text == ("·ab", "·c")
+    assert cross.key_tokens.text == ("de", "·f", "·gh")
+    for head in range(2):
+        expected = product(weights[head], [0, 2], [0, 2, 3])
+        assert_allclose(cross.weights(layer=0, head=head), expected, atol=1e-6)
+    encoder = merged.stacks["encoder"]
+    assert encoder.key_tokens is encoder.query_tokens
+    assert len(encoder.key_tokens) == 3
+
+
+def test_a_stack_without_words_stays_beside_one_that_has_them() -> None:
+    patches = Tokens.of(["0,0", "0,1"], words=[0, 1])
+    vision = AttentionStack("vision", {0: GivenWeights(torch.full((1, 2, 2), 0.5))}, patches)
+    record = AttentionRecord({"vision": vision, "self": by_hand().stacks["self"]})
+    merged = record.merge_words()
+    assert merged.stacks["vision"] is vision
+    assert len(merged.stacks["self"].query_tokens) == 4
+    assert AttentionRecord({"vision": vision}).merge_words().notes == ()
+
+
+def test_where_nothing_tells_words_the_side_is_named() -> None:
+    with pytest.raises(ValueError, match=r"^query_tokens of stack 'encoder': nothing tells"):
+        encoder_decoder_record().merge_words()
+
+
+def test_only_the_rows_that_are_needed_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[slice, slice]] = []
+    base = GivenWeights(torch.from_numpy(WEIGHTS[None]))
+    own = GivenWeights.weights
+
+    def noted(self: GivenWeights, head: int, rows: slice, columns: slice) -> Any:
+        asked.append((rows, columns))
+        return own(self, head, rows, columns)
+
+    monkeypatch.setattr(GivenWeights, "weights", noted)
+    merged = MergedWeights(base, np.array(STARTS), np.array(STARTS))
+    block = merged.weights(0, slice(1, 2), slice(1, 3))
+    assert_allclose(block, BY_HAND[1:2, 1:3], atol=1e-7)
+    assert asked == [(slice(1, 4), slice(1, 5))]
+    assert merged.weights(0, slice(2, 2), slice(0, 4)).shape == (0, 4)
+    assert merged.weights(0, slice(0, 4), slice(4, 4)).shape == (4, 0)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> tuple[NDArray[np.float32], list[int], list[int]]:
+    queries, keys = draw(st.integers(1, 9)), draw(st.integers(1, 9))
+
+    def starts(size: int) -> list[int]:
+        return [0, *(n for n in range(1, size) if draw(st.booleans()))]
+
+    return shares(2, queries, keys, seed=draw(st.integers(0, 99))), starts(queries), starts(keys)
+
+
+@given(cases(), st.integers(1, 30))
+def test_any_words_keep_rows_and_the_mass_of_every_word(
+    case: tuple[NDArray[np.float32], list[int], list[int]], entries: int
+) -> None:
+    weights, query_starts, key_starts = case
+    merged = MergedWeights(
+        GivenWeights(torch.from_numpy(weights)), np.array(query_starts), np.array(key_starts)
+    )
+    shape = (len(query_starts), len(key_starts))
+    with pytest.MonkeyPatch.context() as patch:
+        # However small the pieces: also within a word.
+        patch.setattr(softmax, "_TILE_ENTRIES", entries)
+        found = np.stack(
+            [merged.weights(h, slice(0, shape[0]), slice(0, shape[1])) for h in (0, 1)]
+        )
+        flags = merged.allowed(1, slice(0, shape[0]), slice(0, shape[1]))
+    assert found.dtype == np.float32
+    assert_allclose(found, product(weights, query_starts, key_starts), atol=1e-6)
+    assert_allclose(found.sum(-1), 1, atol=1e-5)
+    lengths = np.diff([*query_starts, weights.shape[1]])
+    assert (lengths @ found).sum() == pytest.approx(weights.sum(), rel=1e-5)
+    assert flags.shape == shape
+    assert flags.all()
+
+
+@given(cases(), st.integers(0, 99), st.integers(1, 30))
+def test_a_word_may_attend_where_a_token_of_it_may(
+    case: tuple[NDArray[np.float32], list[int], list[int]], seed: int, entries: int
+) -> None:
+    weights, query_starts, key_starts = case
+    queries, keys = weights.shape[1:]
+    flags = np.random.default_rng(seed).random((queries, keys)) < 0.4
+    base = QueryKeyAttention(
+        vectors(1, queries, 2),
+        vectors(1, keys, 2),
+        1.0,
+        mask=PackedMask.pack(torch.from_numpy(flags[None])),
+    )
+    merged = MergedWeights(base, np.array(query_starts), np.array(key_starts))
+    rows, columns = slice(0, len(query_starts)), slice(0, len(key_starts))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(softmax, "_TILE_ENTRIES", entries)
+        allowed = merged.allowed(0, rows, columns)
+    assert_array_equal(allowed, product(flags, query_starts, key_starts) > 0)
+    assert not merged.weights(0, rows, columns)[~allowed].any()
+
+
+def test_causal_tokens_make_causal_words() -> None:
+    stack = causal_stack()
+    merged = stack.merge_words()
+    assert stack.causal
+    assert merged.causal
+    weights = merged.weights(layer=3)
+    assert not np.triu(weights, k=1).any()
+    assert (np.diagonal(weights, axis1=1, axis2=2) > 0).all()
+    assert_array_equal(merged.allowed(layer=3, head=1), np.tri(4, dtype=bool))
+    expected = product(stack.weights(layer=3), STARTS, STARTS)
+    assert_allclose(weights, expected, atol=1e-6)
+
+
+def test_causal_is_not_said_where_words_do_not_meet() -> None:
+    base = causal_stack().attention(3)
+    # The query's words are cut elsewhere than the key's: word 1 of the queries sees word 2.
+    apart = MergedWeights(base, np.array([0, 1, 6]), np.array([0, 2, 4]))
+    assert apart.weights(0, slice(1, 2), slice(2, 3)).item() > 0
+    assert not apart.causal
+    assert not MergedWeights(base, np.array([0, 1, 2]), np.array([0, 1])).causal
+    assert not MergedWeights(
+        GivenWeights(torch.from_numpy(WEIGHTS[None])), np.array(STARTS), np.array(STARTS)
+    ).causal
+
+
+def test_the_last_queries_of_a_longer_context_are_causal_as_words_too() -> None:
+    # The keys are all seven tokens, the queries the last three: " of", " it", "all".
+    stack = causal_stack(offset=4, queries=3)
+    merged = stack.merge_words()
+    assert stack.causal
+    assert merged.causal
+    assert merged.weights(layer=3).shape == (2, 2, 4)
+    assert not np.triu(merged.weights(layer=3), k=3).any()
+
+
+@pytest.mark.parametrize(
+    "starts", [[], [1], [0, 0], [0, 3, 2], [0, 7], [[0, 1]], [0.0, 1.0], [-1, 0]]
+)
+def test_starts_that_are_none_are_refused(starts: Any) -> None:
+    base = GivenWeights(torch.from_numpy(WEIGHTS[None]))
+    with pytest.raises(ValueError, match=r"key_starts must ascend from 0 to at most 6"):
+        MergedWeights(base, np.array(STARTS), np.array(starts))
+    with pytest.raises(ValueError, match="query_starts must ascend"):
+        MergedWeights(base, np.array(starts), np.array(STARTS))
+    once = MergedWeights(base, np.array(STARTS), np.array(STARTS))
+    with pytest.raises(TypeError, match="base is merged already"):
+        MergedWeights(once, np.array([0]), np.array([0]))
+
+
+def saved_records() -> list[AttentionRecord]:
+    cross = AttentionRecord.from_weights(
+        cross_attentions=[shares(2, 3, 5)] * 2,
+        decoder_tokens=["Ġa", "b", "Ġc"],
+        encoder_tokens=["d", "e", "Ġf", "Ġg", "h"],
+    )
+    causal = AttentionRecord({"self": causal_stack()}, notes=["n"])
+    return [by_hand().merge_words(), cross.merge_words(), causal.merge_words()]
+
+
+@pytest.mark.parametrize("number", range(3))
+def test_a_merged_record_comes_back_the_same(number: int, tmp_path: Path) -> None:
+    record = saved_records()[number]
+    again = load(record.save(tmp_path / "x.safetensors"))
+    assert again.notes == record.notes
+    for name, stack in record.stacks.items():
+        other = again.stacks[name]
+        assert (other.query_tokens, other.key_tokens) == (stack.query_tokens, stack.key_tokens)
+        assert (other.causal, other.layers) == (stack.causal, stack.layers)
+        for layer in stack.layers:
+            # A product's last bit depends on where in memory its factors lie, on some processors.
+            weights = stack.weights(layer=layer)
+            assert_allclose(other.weights(layer=layer), weights, rtol=0, atol=1e-6)
+    assert again.merge_words() is again
+    # And once more, from what was loaded.
+    twice = load(again.save(tmp_path / "y.safetensors"))
+    assert_allclose(twice.to_numpy()[0], record.to_numpy()[0], rtol=0, atol=1e-6)
+
+
+def test_a_merged_file_grows_with_the_text_and_not_with_its_square(tmp_path: Path) -> None:
+    sizes = []
+    for size in (700, 1400):
+        record = AttentionRecord({"self": causal_stack(size)}).merge_words()
+        sizes.append(record.save(tmp_path / "x.safetensors").stat().st_size)
+    assert sizes[1] < 2.1 * sizes[0]
+
+
+def test_the_words_of_tokens_come_back(tmp_path: Path) -> None:
+    tokens = Tokens.of(["a", "b", "c"], words=[0, 0, None])
+    record = AttentionRecord.from_weights([shares(1, 3, 3)], tokens)
+    path = record.save(tmp_path / "x.safetensors")
+    assert load(path).tokens == tokens
+    # A file from before words were known.
+    header, arrays = read_arrays(path)
+    del header["stacks"][0]["query_tokens"]["words"]
+    write_arrays(path, header, arrays)
+    assert load(path).tokens.words is None
+
+
+def test_a_divided_character_comes_back_as_it_was_shown(tmp_path: Path) -> None:
+    entries = ["Ġcaf", "Ã", "©", "s", "Ġ1/2", "ð", "ŁĲ", "¶x"]
+    record = AttentionRecord.from_weights([shares(1, 8, 8)], entries)
+    shown = ("·caf", "é 1/2", "é 2/2", "s", "·1/2", "🐶 1/3", "🐶 2/3", "🐶 3/3 x")
+    assert record.tokens.text == shown
+    again = load(record.save(tmp_path / "x.safetensors"))
+    assert again.tokens == record.tokens
+    assert again.merge_words().tokens.text == ("·cafés", "·1/2🐶x")
+
+
+FAULTS: dict[str, Any] = {
+    "no base": lambda layer: layer.pop("base"),
+    "a base that is merged": lambda layer: layer.update(base=dict(layer)),
+    "starts that are not there": lambda layer: layer.update(key_starts="shared/9"),
+    "starts that are weights": lambda layer: layer.update(query_starts="self/0/weights"),
+    "starts of another type": lambda layer: layer.update(query_starts=[0]),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_merged_layer_that_does_not_fit_is_refused(fault: str, tmp_path: Path) -> None:
+    path = by_hand().merge_words().save(tmp_path / "x.safetensors")
+    header, arrays = read_arrays(path)
+    FAULTS[fault](header["stacks"][0]["layers"][0])
+    write_arrays(path, header, arrays)
+    with pytest.raises(ValueError, match=r"x\.safetensors' is damaged"):
+        load(path)
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    failures, tried = doctest.testmod(merged_module)
+    assert failures == 0
+    assert tried >= 4
+
+
+def test_more_words_than_a_tile_can_be_made_from_in_time_are_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    server = RecordServer(AttentionRecord({"self": causal_stack(600).merge_words()}))
+    count = len(server.record.stack().query_tokens)
+    request = {"stack": "self", "layer": 3, "heads": [0], "level": 1, "row": 0, "column": 0}
+    request |= {"pooled": "mean", "precision": "uint8"}
+    monkeypatch.setattr(tiles_module, "_MOST_PAIRS_OF_WORDS", count * count - 1)
+    with pytest.raises(ValueError, match=r"query_window=.*without words=True"):
+        server.reply("tile", request)
+    assert server.reply("tile", request | {"level": 0}).data

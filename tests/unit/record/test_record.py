@@ -1,0 +1,271 @@
+"""The record: what it answers, and what it says when it cannot."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import BandMask, PackedMask
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.tokens import Tokens
+from attnviz.utils.spans import spans
+from unit.records import (
+    assert_same,
+    captioned_record,
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    shares,
+    vectors,
+    words,
+)
+
+
+def test_a_stack_says_what_it_holds() -> None:
+    record = captured_record()
+    stack = record.stacks["self"]
+    assert list(record.stacks) == ["self", "cross"]
+    assert stack.layers == (2, 3, 5, 7, 11, 12)
+    assert (stack.num_layers, stack.heads_per_layer) == (6, (4,) * 6)
+    assert stack.key_tokens is stack.query_tokens
+    assert list(record.stacks["cross"].key_tokens) == ["x", "·y"]
+
+
+def test_layers_are_in_the_order_of_their_numbers() -> None:
+    layers = {number: GivenWeights(torch.eye(2)[None]) for number in (7, 0, 3)}
+    assert AttentionStack("self", layers, Tokens.of(["a", "b"])).layers == (0, 3, 7)
+
+
+def test_weights_by_head_rows_and_columns() -> None:
+    weights = shares(3, 4, 6)
+    record = AttentionRecord.from_weights([weights], words(4), key_tokens=words(6))
+    stack = record.stacks["self"]
+    whole = stack.weights(layer=0)
+    assert_array_equal(whole, weights)
+    assert whole.dtype == np.float32
+    assert_array_equal(stack.weights(layer=0, head=2), weights[2])
+    assert_array_equal(stack.weights(layer=0, rows=slice(1, 3)), weights[:, 1:3])
+    for wanted in (slice(2, 5), slice(-2, None), slice(None, 99), slice(4, 1), slice(None)):
+        columns = stack.weights(layer=0, head=1, columns=wanted)
+        assert_array_equal(columns, weights[1][:, wanted])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "kind", "message"),
+    [
+        ({"layer": 4}, IndexError, "layer=4: stack 'self' has layers 2, 3, 5, 7, 11, 12"),
+        ({"layer": -1}, IndexError, "layer=-1: stack 'self' has layers"),
+        ({"layer": 2, "head": 4}, IndexError, "head=4: layer 2 of stack 'self' has heads 0 to 3"),
+        ({"layer": 2, "head": -1}, IndexError, "head=-1: layer 2 of stack 'self' has heads 0 to 3"),
+        ({"layer": 2, "rows": 3}, TypeError, r"rows must be a slice such as slice\(0, 64\); got 3"),
+        ({"layer": 2, "columns": [0, 1]}, TypeError, r"columns must be a slice .* got \[0, 1\]"),
+        ({"layer": 2, "rows": slice(0, 6, 2)}, ValueError, r"rows=slice\(0, 6, 2\) has a step"),
+    ],
+)
+def test_places_that_are_not_there(
+    arguments: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        captured_record().stacks["self"].weights(**arguments)
+
+
+def test_query_and_key_vectors() -> None:
+    stack = captured_record().stacks["self"]
+    queries, keys = stack.queries(layer=2, head=3), stack.keys(layer=2, head=3)
+    assert queries is not None
+    assert keys is not None
+    assert queries.dtype == np.float32
+    assert queries.shape == keys.shape == (6, 8)
+    assert_array_equal(queries, vectors(4, 6, 8, seed=8)[3].numpy())
+    # Four query heads share two key heads.
+    assert_array_equal(keys, vectors(2, 6, 8, seed=9)[1].numpy())
+    # The weights are those of these vectors.
+    logits = np.where(np.tri(6, dtype=bool), queries @ keys.T * 0.25, -np.inf)
+    powers = np.exp(logits)
+    expected = powers / powers.sum(1, keepdims=True)
+    assert_allclose(stack.weights(layer=2, head=3), expected, atol=1e-6)
+    queries[:] = 0
+    again = stack.queries(layer=2, head=3)
+    assert again is not None
+    assert again.any()
+
+
+def test_given_weights_have_no_vectors() -> None:
+    stack = given_record().stacks["self"]
+    assert stack.queries(layer=0, head=0) is None
+    assert stack.keys(layer=0, head=0) is None
+    with pytest.raises(IndexError, match="head=2"):
+        stack.queries(layer=0, head=2)
+
+
+def test_causal_where_all_masks_say_so() -> None:
+    def stack(*masks: Any) -> AttentionStack:
+        queries = vectors(1, 3, 4)
+        layers = {
+            number: QueryKeyAttention(queries, queries, 0.5, mask=mask)
+            for number, mask in enumerate(masks)
+        }
+        return AttentionStack("self", layers, Tokens.of(words(3)))
+
+    assert stack(BandMask(None, 0), BandMask(2, 0)).causal
+    assert not stack(BandMask(None, 0), None).causal
+    assert not stack(BandMask(None, 1)).causal
+    assert not stack(BandMask(1, None)).causal
+    assert not stack(PackedMask.pack(torch.ones(1, 3, 3, dtype=torch.bool))).causal
+    assert not given_record().stacks["self"].causal
+
+
+def test_the_largest_weight() -> None:
+    assert given_record().stacks["self"].maximum == 1.0
+    layers = [np.full((1, 2, 2), 0.25, np.float32), np.full((2, 2, 2), 7.5, np.float32)]
+    record = AttentionRecord.from_weights(layers, ["a", "b"], normalized=False)
+    assert record.stacks["self"].maximum == 7.5
+
+
+def test_a_stack_fits_its_tokens() -> None:
+    layers = {3: GivenWeights(torch.from_numpy(shares(1, 2, 3)))}
+    with pytest.raises(ValueError, match="stack 'x', layer 3: the attention has 3 keys but key_to"):
+        AttentionStack("x", layers, Tokens.of(["a", "b"]))
+    with pytest.raises(ValueError, match="stack 'x' has no layers"):
+        AttentionStack("x", {}, Tokens.of(["a", "b"]))
+    with pytest.raises(ValueError, match="stacks is empty"):
+        AttentionRecord({})
+
+
+def test_the_stack_of_a_record() -> None:
+    record = encoder_decoder_record()
+    assert record.stack() is record.stacks["encoder"]
+    assert record.stack("cross") is record.stacks["cross"]
+    with pytest.raises(KeyError, match="stack='self': this record has 'encoder', 'decoder', 'cro"):
+        record.stack("self")
+    with pytest.raises(TypeError):
+        record.stacks["self"] = record.stack()  # type: ignore[index]
+
+
+def test_the_tokens_of_a_record_with_one_list() -> None:
+    assert list(given_record().tokens) == words(5)
+    # Two lists that say the same are one.
+    weights = [shares(1, 2, 2)]
+    record = AttentionRecord.from_weights(weights, ["a", "b"], key_tokens=["a", "b"])
+    assert list(record.tokens) == ["a", "b"]
+
+
+def test_a_record_with_several_lists_names_them() -> None:
+    message = (
+        r'several token lists: record.stacks\["encoder"\].query_tokens and '
+        r'record.stacks\["decoder"\].query_tokens$'
+    )
+    with pytest.raises(ValueError, match=message):
+        _ = encoder_decoder_record().tokens
+
+
+def test_only_some_layers() -> None:
+    record = captured_record()
+    part = record.only([5, 2, 0, 5])
+    assert part.stacks["self"].layers == (2, 5)
+    assert part.stacks["cross"].layers == (0,)
+    assert part.stacks["self"].attention(5) is record.stacks["self"].attention(5)
+    assert part.stacks["self"].key_tokens is part.stacks["self"].query_tokens
+    assert (part.model, part.notes) == (record.model, record.notes)
+    # A stack that has none of them is left out.
+    assert list(record.only([7]).stacks) == ["self"]
+    assert record.only(iter([7])).stacks["self"].layers == (7,)
+
+
+@pytest.mark.parametrize("layers", [[4], [2, 4], []])
+def test_layers_that_are_not_there(layers: list[int]) -> None:
+    with pytest.raises(IndexError, match=r"layers=\[.*\]: this record has layers 0, 2, 3, 5, 7"):
+        captured_record().only(layers)
+
+
+def test_all_weights_as_arrays() -> None:
+    record = given_record((2, 3))
+    arrays = record.to_numpy()
+    assert [array.shape for array in arrays] == [(2, 5, 5), (3, 5, 5)]
+    assert_array_equal(arrays[1], shares(3, 5, 5, seed=1))
+    assert len(encoder_decoder_record().to_numpy("decoder")) == 3
+
+
+def test_one_head_as_a_table() -> None:
+    record = encoder_decoder_record()
+    table = record.to_pandas(layer=1, head=4, stack="cross")
+    assert_array_equal(table.to_numpy(), shares(5, 4, 6, seed=5)[4])
+    assert list(table.index) == ["d0", "d1", "d2", "d3"]
+    assert list(table.columns) == [f"e{position}" for position in range(6)]
+    assert (table.index.name, table.columns.name) == ("query", "key")
+    # Tokens that occur twice are two rows.
+    twice = AttentionRecord.from_weights([shares(1, 2, 2)], ["the", "the"])
+    assert twice.to_pandas(layer=0, head=0).shape == (2, 2)
+
+
+def test_without_pandas_the_table_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
+    # As Python marks a module that cannot be imported.
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match="to_pandas needs pandas: pip install pandas"):
+        given_record().to_pandas(layer=0, head=0)
+
+
+def pickled(record: AttentionRecord) -> AttentionRecord:
+    again: AttentionRecord = pickle.loads(pickle.dumps(record))  # noqa: S301 - of our own
+    return again
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize(
+    "make", [given_record, captured_record, encoder_decoder_record, captioned_record]
+)
+def test_records_can_be_copied_and_pickled(
+    make: Callable[[], AttentionRecord],
+    copied: Callable[[AttentionRecord], AttentionRecord],
+    tmp_path: Path,
+) -> None:
+    record = make()
+    for each in (record, load(record.save(tmp_path / "x.safetensors"))):
+        again = copied(each)
+        assert_same(each, again)
+        # One text stays one text, and is no other that reads the same.
+        for name, stack in record.stacks.items():
+            one_text = stack.key_tokens is stack.query_tokens
+            assert (again.stacks[name].key_tokens is again.stacks[name].query_tokens) == one_text
+        with pytest.raises(TypeError):
+            again.stacks["other"] = again.stack()  # type: ignore[index]
+
+
+def test_a_deep_copy_has_numbers_of_its_own() -> None:
+    record = AttentionRecord.from_weights([shares(2, 3, 3)], words(3))
+    again = copy.deepcopy(record)
+    before = record.stack().weights(layer=0)
+    changed = again.stack().attention(0)
+    assert isinstance(changed, GivenWeights)
+    changed.values.zero_()
+    assert_array_equal(record.stack().weights(layer=0), before)
+    assert not again.stack().weights(layer=0).any()
+
+
+def test_records_read_well() -> None:
+    assert repr(given_record()) == (
+        "<AttentionRecord of given: <self: layers 0, 1, 2 to 3 heads each, 5 tokens>>"
+    )
+    assert repr(encoder_decoder_record()) == (
+        "<AttentionRecord of encoder-decoder: <encoder: layers 0, 1, 3 heads each, 6 tokens>, "
+        "<decoder: layers 0 to 2, 2 heads each, 4 tokens>, "
+        "<cross: layers 0, 1, 1 to 5 heads each, 4 x 6>>"
+    )
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [([3], "3"), ([0, 1], "0, 1"), ([0, 1, 2], "0 to 2"), ([0, 4, 8], "0, 4, 8")],
+)
+def test_numbers_as_a_reader_says_them(numbers: list[int], said: str) -> None:
+    assert spans(numbers) == said

@@ -1,0 +1,243 @@
+"""Exact zeros of sparse attention: counted as the formulas of sparsemax and entmax have them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from attnviz.record.attention import GivenWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.sparsity import ZeroCount, count_zeros
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import decode, encode
+from attnviz.server.description import describe
+from unit.records import captured_record, shares, words
+
+Weights = NDArray[np.float64]
+
+
+def sparsemax(logits: Weights) -> Weights:
+    """Martins and Astudillo 2016, algorithm 1."""
+    out = np.zeros_like(logits)
+    for row in np.ndindex(logits.shape[:-1]):
+        z = np.sort(logits[row])[::-1]
+        k = np.arange(1, len(z) + 1)
+        support = 1 + k * z > np.cumsum(z)
+        size = int(k[support][-1])
+        tau = (np.cumsum(z)[size - 1] - 1) / size
+        out[row] = np.maximum(logits[row] - tau, 0)
+    return out
+
+
+def entmax15(logits: Weights) -> Weights:
+    """Peters et al. 2019, equation 12 with alpha = 1.5: its threshold found by halving."""
+    out = np.zeros_like(logits)
+    for row in np.ndindex(logits.shape[:-1]):
+        z = logits[row] / 2
+        low, high = z.max() - 1, z.max()
+        for _ in range(80):
+            tau = (low + high) / 2
+            if (np.maximum(z - tau, 0) ** 2).sum() > 1:
+                low = tau
+            else:
+                high = tau
+        out[row] = np.maximum(z - low, 0) ** 2
+    return out
+
+
+def logits(*shape: int, seed: int = 0) -> Weights:
+    return np.random.default_rng(seed).normal(size=shape, scale=1.5)
+
+
+def counts_of(
+    *layers: NDArray[np.floating], dtype: torch.dtype = torch.float32
+) -> list[tuple[ZeroCount, ...]]:
+    given = {i: GivenWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
+    return list(count_zeros(given).values())
+
+
+def record_of(*layers: NDArray[np.floating]) -> AttentionRecord:
+    tokens = words(layers[0].shape[1], "q")
+    keys = words(layers[0].shape[2], "k") if layers[0].shape[1] != layers[0].shape[2] else None
+    return AttentionRecord.from_weights(
+        [layer.astype(np.float32) for layer in layers], tokens, key_tokens=keys
+    )
+
+
+@settings(max_examples=60)
+@given(
+    st.sampled_from([sparsemax, entmax15]),
+    st.integers(1, 4),
+    st.integers(1, 9),
+    st.integers(1, 9),
+    st.integers(0, 999),
+)
+def test_zeros_of_sparse_attention_are_counted(
+    attend: Callable[[Weights], Weights], heads: int, queries: int, keys: int, seed: int
+) -> None:
+    weights = attend(logits(heads, queries, keys, seed=seed))
+    np.testing.assert_allclose(weights.sum(-1), 1, atol=1e-9)
+    # Float32 keeps every weight of the formula that is not 0.
+    (counts,) = counts_of(weights)
+    off = keys - queries
+    ahead = ~np.tri(queries, keys, off, dtype=bool)
+    causal = off >= 0 and queries > 1 and not weights[:, ahead].any()
+    pairs = int((~ahead).sum()) if causal else queries * keys
+    zeros = [int((head == 0).sum()) - (queries * keys - pairs) for head in weights]
+    same = all(np.array_equal(head != 0, weights[0] != 0) for head in weights)
+    if heads > 1 and not same:
+        assert counts == tuple(ZeroCount(each, pairs) for each in zeros)
+    else:
+        # Heads that agree, or a single one, may be masked instead: never more zeros than there are.
+        assert all(count.zeros in (0, each) for count, each in zip(counts, zeros, strict=True))
+
+
+def test_a_single_sparse_head_is_counted() -> None:
+    weights = np.array([[[0.5, 0.0, 0.5], [0.0, 1.0, 0.0], [0.2, 0.8, 0.0]]])
+    assert counts_of(weights) == [(ZeroCount(4, 9),)]
+    # One key a query is no mask, though it lies in a band and in both heads alike.
+    assert counts_of(np.eye(3)[None]) == [(ZeroCount(3, 6),)]
+    assert counts_of(np.stack([np.eye(3)[::-1]] * 2)) == [(ZeroCount(6, 9), ZeroCount(6, 9))]
+
+
+def test_keys_ahead_of_causal_attention_are_not_counted() -> None:
+    scores = logits(2, 6, 6, seed=3)
+    weights = np.zeros((2, 6, 6))
+    for query in range(6):
+        weights[:, query, : query + 1] = sparsemax(scores[:, query, : query + 1])
+    (counts,) = counts_of(weights)
+    inside = np.tri(6, dtype=bool)
+    assert [count.counted for count in counts] == [21, 21]
+    assert [count.zeros for count in counts] == [int((head[inside] == 0).sum()) for head in weights]
+    assert all(count.zeros > 0 for count in counts)
+
+
+def test_the_last_queries_of_a_longer_context_are_causal_too() -> None:
+    weights = np.zeros((2, 2, 4))
+    weights[0] = [[0.5, 0.0, 0.5, 0.0], [0.25, 0.25, 0.0, 0.5]]
+    weights[1] = [[1.0, 0.0, 0.0, 0.0], [0.25, 0.25, 0.5, 0.0]]
+    # Keys 0 to 2 are open to the first query, all four to the second.
+    assert counts_of(weights) == [(ZeroCount(2, 7), ZeroCount(3, 7))]
+
+
+def test_causality_is_a_matter_of_the_whole_stack() -> None:
+    lower = np.tril(logits(2, 4, 4) ** 2 + 0.1)
+    lower[0, 3, 1] = 0
+    lower /= lower.sum(-1, keepdims=True)
+    full = shares(2, 4, 4).astype(np.float64)
+    causal, both = counts_of(lower), counts_of(lower, full)
+    assert causal == [(ZeroCount(1, 10), ZeroCount(0, 10))]
+    assert both[0] == (ZeroCount(7, 16), ZeroCount(6, 16))
+    assert both[1] == (ZeroCount(0, 16), ZeroCount(0, 16))
+
+
+def masked(allowed: NDArray[np.bool_], heads: int = 3) -> Weights:
+    """A softmax under a mask that all heads share."""
+    size = allowed.shape[0]
+    powers = np.exp(logits(heads, size, size)) * allowed
+    sums = powers.sum(-1, keepdims=True)
+    weights: Weights = powers / np.where(sums > 0, sums, 1)
+    return weights
+
+
+POSITIONS = np.arange(8)
+DISTANCE = POSITIONS[None, :] - POSITIONS[:, None]
+MASKS = {
+    "causal": DISTANCE <= 0,
+    "causal window": (DISTANCE <= 0) & (DISTANCE > -3),
+    "window": np.abs(DISTANCE) < 3,
+    "padding": np.broadcast_to(POSITIONS < 6, (8, 8)),
+    "padding, its queries too": (POSITIONS < 6)[None, :] & (POSITIONS < 6)[:, None],
+    "documents": POSITIONS[None, :] // 4 == POSITIONS[:, None] // 4,
+    "prefix": (DISTANCE <= 0) | (POSITIONS < 3),
+    "none": np.ones((8, 8), bool),
+}
+
+
+@pytest.mark.parametrize("name", MASKS)
+def test_zeros_of_a_mask_are_not_counted(name: str) -> None:
+    weights = masked(MASKS[name])
+    for count in counts_of(weights)[0]:
+        assert count == ZeroCount(0, int(MASKS[name].sum()))
+
+
+@pytest.mark.parametrize("name", ["causal", "causal window", "window", "none"])
+def test_bands_are_known_from_a_single_head(name: str) -> None:
+    (counts,) = counts_of(masked(MASKS[name], heads=1))
+    assert counts == (ZeroCount(0, int(MASKS[name].sum())),)
+
+
+def test_layers_may_have_masks_of_their_own() -> None:
+    first, second = counts_of(masked(MASKS["causal"]), masked(MASKS["causal window"]))
+    assert {count.zeros for count in first + second} == {0}
+
+
+def test_a_query_without_any_weight_is_masked() -> None:
+    weights = np.array([[[0.0, 0.0, 0.0], [0.5, 0.0, 0.5], [0.0, 0.3, 0.7]]])
+    assert counts_of(weights) == [(ZeroCount(2, 6),)]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.float16, torch.bfloat16])
+def test_small_weights_are_no_zeros_whatever_the_precision(dtype: torch.dtype) -> None:
+    small = 1e-7 if dtype == torch.float16 else 1e-30
+    weights = np.array([[[1.0, small], [0.0, 1.0]], [[1.0, 0.0], [small, 1.0]]])
+    assert counts_of(weights, dtype=dtype) == [(ZeroCount(1, 4), ZeroCount(1, 4))]
+
+
+def test_what_is_sent_as_nothing_is_no_zero_and_what_is_zero_is_sent_as_nothing() -> None:
+    # Half a step of the byte codec is (0.5 / 255)^2: both of these arrive as 0.
+    small = 1e-6
+    weights = np.array([[[1 - small, small], [0.0, 1.0]], [[0.5, 0.5], [small, 1 - small]]])
+    record = record_of(weights)
+    sent = decode(encode(record.stack().weights(layer=0), "uint8", 1.0, of="x"))
+    assert (sent == 0).sum() == 3
+    assert describe(record)["stacks"][0]["zeros"] == [[[1, 4], [0, 4]]]
+
+
+def test_the_stack_says_what_was_counted() -> None:
+    weights = sparsemax(logits(2, 5, 5, seed=1))
+    stack = record_of(weights, shares(3, 5, 5)).stack()
+    for head in range(2):
+        found = stack.exact_zeros(layer=0, head=head)
+        assert found is not None
+        zeros = int((weights[head] == 0).sum())
+        assert (found.zeros, found.counted, found.share) == (zeros, 25, zeros / 25)
+        assert stack.exact_zeros(layer=1, head=head) == ZeroCount(0, 25)
+    assert ZeroCount(0, 0).share == 0
+    with pytest.raises(IndexError, match="head=3"):
+        stack.exact_zeros(layer=1, head=3)
+    with pytest.raises(IndexError, match="layer=7"):
+        stack.exact_zeros(layer=7, head=0)
+
+
+def test_a_softmax_has_none_to_count() -> None:
+    record = captured_record()
+    assert record.stacks["self"].exact_zeros(layer=2, head=0) is None
+    assert all("zeros" not in stack for stack in describe(record)["stacks"])
+
+
+def test_words_have_none_to_count() -> None:
+    weights = sparsemax(logits(1, 3, 3, seed=2)).astype(np.float32)
+    record = AttentionRecord.from_weights([weights], ["un", "do", "Ġit"]).merge_words()
+    assert record.stack().exact_zeros(layer=0, head=0) is None
+    assert "zeros" not in describe(record)["stacks"][0]
+
+
+def test_layers_of_both_kinds_are_described() -> None:
+    captured = captured_record().stacks["self"]
+    tokens = captured.query_tokens
+    weights = torch.from_numpy(sparsemax(logits(2, 6, 6, seed=4)))
+    layers = {2: captured.attention(2), 4: GivenWeights(weights)}
+    stack = AttentionStack("self", layers, tokens)
+    (described,) = describe(AttentionRecord({"self": stack}))["stacks"]
+    assert described["zeros"] == [
+        [[0, 0]] * 4,
+        [[int((head == 0).sum()), 36] for head in weights],
+    ]
+    assert isinstance(stack.query_tokens, Tokens)

@@ -1,0 +1,172 @@
+"""What a reader sees of a token."""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from attnviz.record.images import PatchGrid
+from attnviz.record.predictions import Candidate, Prediction
+from attnviz.record.tokens import Tokens, visible
+from unit.records import HOSTILE
+
+ZERO_WIDTH_JOINER = "\u200d"
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("cat", "cat"),
+        (" cat", "·cat"),
+        ("a b", "a·b"),
+        ("\n", "⏎"),
+        ("\t\n", "⇥⏎"),
+        ("\r", "‹U+000D›"),
+        ("\x00", "‹U+0000›"),
+        ("\x1b[31m", "‹U+001B›[31m"),
+        ("\x7f", "‹U+007F›"),
+        ("\x85", "‹U+0085›"),
+        ("\xa0", "‹U+00A0›"),
+        ("\xad", "‹U+00AD›"),
+        ("\u2028", "‹U+2028›"),
+        ("\u202ecat", "‹U+202E›cat"),
+        ("\u2066", "‹U+2066›"),
+        ("\u200b", "‹U+200B›"),
+        ("\ufeff", "‹U+FEFF›"),
+        ("\U000e0041", "‹U+E0041›"),
+        ("\ud800", "‹U+D800›"),
+        ("\ue000", "‹U+E000›"),
+        ("\uffff", "‹U+FFFF›"),
+        ("", "∅"),
+        ("</script>", "</script>"),
+        ("שלום", "שלום"),
+        ("é", "é"),
+        ("e\u0301", "e\u0301"),
+        ("字", "字"),
+        ("😀", "😀"),
+        ("\ufffd", "\ufffd"),
+        # Joiners hold a glyph together; where there is nothing to join they would be invisible.
+        ("👩‍🚀", "👩‍🚀"),
+        ("می‌خواهم", "می‌خواهم"),
+        (ZERO_WIDTH_JOINER, "‹U+200D›"),
+        ("\u200c", "‹U+200C›"),
+        (ZERO_WIDTH_JOINER * 2, "‹U+200D›‹U+200D›"),
+        (" \u200d", "·‹U+200D›"),
+        ("a\u200c", "a‹U+200C›"),
+    ],
+)
+def test_what_is_shown(text: str, shown: str) -> None:
+    assert visible(text) == shown
+
+
+@pytest.mark.parametrize("category", ["Zs", "Zl", "Zp", "Cc", "Cf", "Cs", "Co", "Cn"])
+def test_no_character_without_a_glyph_stays(category: str) -> None:
+    characters = [
+        chr(code) for code in range(0x110000) if unicodedata.category(chr(code)) == category
+    ]
+    # All of most categories, some two thousand of the private and the unassigned.
+    for character in characters[:: max(1, len(characters) // 2000)]:
+        shown = visible(character)
+        assert character not in shown
+        assert shown in {"·", "⏎", "⇥"} or shown == f"‹U+{ord(character):04X}›"
+
+
+@settings(max_examples=200)
+@given(st.characters(exclude_categories=["Z", "C"]))
+def test_characters_with_a_glyph_stay_as_they_are(character: str) -> None:
+    assert visible(character) == character
+    assert visible(f"a{character}") == f"a{character}"
+
+
+@settings(max_examples=300)
+@given(st.text(st.characters()))
+def test_what_is_visible_stays_so(text: str) -> None:
+    # A saved record's text is made visible again when it is loaded.
+    assert visible(visible(text)) == visible(text)
+
+
+@settings(max_examples=200)
+@given(st.text(st.characters(exclude_characters="\u200c\u200d"), min_size=1))
+def test_texts_are_shown_character_by_character(text: str) -> None:
+    assert visible(text) == "".join(map(visible, text))
+    assert visible(text).isprintable()
+
+
+def test_tokens_read_like_a_list_of_what_is_shown() -> None:
+    tokens = Tokens.of(["The", " cat", "\n"])
+    assert (len(tokens), list(tokens), tokens[1]) == (3, ["The", "·cat", "⏎"], "·cat")
+    assert (tokens.special, tokens.sequence, tokens.ids) == ((False,) * 3, (0, 0, 0), None)
+    assert repr(tokens) == "<3 tokens: The ·cat ⏎>"
+    assert repr(Tokens.of(["a"] * 20)).endswith("a …>")
+
+
+def test_special_tokens_belong_to_neither_text_of_a_pair() -> None:
+    tokens = Tokens.of(["[CLS]", "a", "[SEP]"], special=[True, False, True], ids=[1, 2, 3])
+    assert tokens.sequence == (None, 0, None)
+    assert tokens.ids == (1, 2, 3)
+
+
+def test_numbers_of_any_library_become_plain_ones() -> None:
+    columns: Any = {"special": np.array([0, 1]), "sequence": np.eye(2)[0], "ids": np.arange(2)}
+    tokens = Tokens.of(["a", "b"], **columns)
+    assert [type(value) for value in (*tokens.special, *tokens.sequence)] == [bool] * 2 + [int] * 2
+    assert tokens.ids is not None
+    assert [type(value) for value in tokens.ids] == [int, int]
+
+
+def test_tokens_are_equal_by_value() -> None:
+    assert Tokens.of(HOSTILE) == Tokens.of(HOSTILE)
+    assert Tokens.of(["a"]) != Tokens.of(["b"])
+
+
+@pytest.mark.parametrize(
+    ("column", "value"), [("special", [True]), ("sequence", [0, 1, 0]), ("ids", [])]
+)
+def test_columns_of_other_lengths_are_refused(column: str, value: list[int]) -> None:
+    with pytest.raises(ValueError, match=f"{column} has {len(value)} entries but text has 2"):
+        Tokens.of(["a", "b"], **{column: value})  # type: ignore[arg-type]
+
+
+def test_one_string_is_not_a_list_of_tokens() -> None:
+    with pytest.raises(TypeError, match=r"one a token; got one string \('the cat'\). Split it"):
+        Tokens.of("the cat")
+
+
+def test_ids_are_no_tokens() -> None:
+    with pytest.raises(TypeError, match=r"tokens\[1\] is a int"):
+        Tokens.of(["a", 7])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"grids": (PatchGrid(0, 1, 2, 1),)},
+        {"grids": (PatchGrid(0, 0, 1, 1), PatchGrid(0, 0, 1, 1))},
+        {"predictions": (Prediction(2, Candidate("a", 0, 1.0), (), None),)},
+        {"predictions": (Prediction(1, Candidate("a", 0, 1.0), (), 2),)},
+    ],
+)
+def test_grids_and_predictions_lie_inside_the_tokens(parts: dict[str, Any]) -> None:
+    tokens = Tokens.of(["a", "b"])
+    with pytest.raises(ValueError, match="inside the 2 tokens"):
+        replace(tokens, **parts)
+
+
+def test_a_grid_and_a_probability_are_what_they_say() -> None:
+    with pytest.raises(ValueError, match="no grid"):
+        PatchGrid(0, 0, 0, 3)
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        Candidate("a", 0, float("nan"))
+
+
+def test_patches_of_images_lie_inside_the_tokens() -> None:
+    grid = PatchGrid(image=0, start=1, rows=1, columns=2)
+    assert Tokens.of(["[CLS]", "0,0", "0,1"], grids=[grid]).grids == (grid,)
+    with pytest.raises(ValueError, match="grids must follow each other inside the 2 tokens"):
+        Tokens.of(["[CLS]", "0,0"], grids=[grid])

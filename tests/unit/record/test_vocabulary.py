@@ -1,0 +1,299 @@
+"""Display tokens: what a reader sees for each id."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+
+from attnviz import AttentionRecord
+from attnviz.extraction.tokens.display import display_tokens
+from attnviz.record.tokens import Tokens, visible
+from attnviz.record.vocabulary import _byte_of, display_text
+
+SENTENCES = ["The animal didn't cross the street.", "The cat sat on the mat.", "the dog"] * 3
+
+
+def train(model: Any, trainer: Any, pre_tokenizer: Any, decoder: Any, ending: Any = None) -> Any:
+    tokenizer = Tokenizer(model)
+    tokenizer.pre_tokenizer = pre_tokenizer
+    tokenizer.decoder = decoder
+    tokenizer.train_from_iterator(SENTENCES, trainer)
+    if ending is not None:
+        tokenizer.post_processor = ending
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def byte_level() -> Any:
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=["<|end|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    backend = train(
+        models.BPE(),
+        trainer,
+        pre_tokenizers.ByteLevel(add_prefix_space=False),
+        decoders.ByteLevel(),
+    )
+    # GPT-2's own way: one token is the end, the beginning and the unknown word.
+    tokenizer = transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, bos_token="<|end|>", eos_token="<|end|>", unk_token="<|end|>"
+    )
+    tokenizer.add_tokens(["<turn>", "two words"])
+    return tokenizer
+
+
+@pytest.fixture(scope="module")
+def metaspace() -> Any:
+    trainer = trainers.UnigramTrainer(
+        vocab_size=60,
+        special_tokens=["<pad>", "</s>", "<unk>"],
+        unk_token="<unk>",
+        show_progress=False,
+    )
+    ending = processors.TemplateProcessing(
+        single="$A </s>", pair="$A </s> $B </s>", special_tokens=[("</s>", 1)]
+    )
+    backend = train(
+        models.Unigram(), trainer, pre_tokenizers.Metaspace(), decoders.Metaspace(), ending
+    )
+    # Trained pieces with a byte for every character that none of them holds (Llama, Gemma).
+    vocabulary = sorted(backend.get_vocab(), key=backend.get_vocab().__getitem__)
+    vocabulary[3:3] = [f"<0x{byte:02X}>" for byte in range(256)]
+    backend.model = models.Unigram(
+        [(token, -float(place)) for place, token in enumerate(vocabulary)],
+        unk_id=2,
+        byte_fallback=True,
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend, pad_token="<pad>", eos_token="</s>", unk_token="<unk>"
+    )
+
+
+@pytest.fixture(scope="module")
+def word_piece() -> Any:
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=60,
+        special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+        show_progress=False,
+    )
+    ending = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B [SEP]",
+        special_tokens=[("[CLS]", 2), ("[SEP]", 3)],
+    )
+    backend = train(
+        models.WordPiece(unk_token="[UNK]"),
+        trainer,
+        pre_tokenizers.BertPreTokenizer(),
+        decoders.WordPiece(),
+        ending,
+    )
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=backend,
+        pad_token="[PAD]",
+        unk_token="[UNK]",
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+    )
+
+
+def shown(tokenizer: Any, *texts: str) -> Tokens:
+    encoded = tokenizer(*texts)
+    return display_tokens(encoded["input_ids"], tokenizer=tokenizer, encoding=encoded.encodings[0])
+
+
+def test_byte_level_tokens_show_leading_spaces(byte_level: Any) -> None:
+    tokens = shown(byte_level, "The cat sat on the mat.")
+    assert "".join(tokens) == "The·cat·sat·on·the·mat."
+    assert "·the" in tokens.text
+    assert not any(tokens.special)
+    assert set(tokens.sequence) == {0}
+
+
+@pytest.mark.parametrize("glyph", ["é", "€", "😀", "字"])
+def test_a_character_of_several_tokens_is_shown_in_each(byte_level: Any, glyph: str) -> None:
+    count = len(glyph.encode())
+    tokens = shown(byte_level, f"a{glyph}b")
+    parts = [f"{glyph} {number}/{count}" for number in range(1, count + 1)]
+    assert list(tokens) == ["a", *parts, "b"]
+
+
+def test_a_character_whose_first_byte_shares_a_token_with_text() -> None:
+    # 0xC3 0xA9 is é: " caf" ends with its first byte, the next token begins with its second.
+    assert display_text(["ĠcafÃ", "©s"], alphabet="bytes") == ["·café 1/2", "é 2/2 s"]
+    assert display_text(["ĠðŁ", "ĺĢ"], alphabet="bytes") == ["·😀 1/2", "😀 2/2"]
+
+
+def test_bytes_that_are_no_character_are_shown_by_number() -> None:
+    assert display_text(["a", "Ã", "b", "©"], alphabet="bytes") == ["a", "‹0xC3›", "b", "‹0xA9›"]
+    assert display_text(["<0xE2>", "<0x82>"], alphabet="metaspace") == ["‹0xE2›", "‹0x82›"]
+
+
+def test_a_character_is_not_joined_across_an_added_token(byte_level: Any) -> None:
+    half = byte_level.convert_tokens_to_ids(["Ã", "<|end|>", "©"])
+    tokens = display_tokens(half, tokenizer=byte_level)
+    assert list(tokens) == ["‹0xC3›", "<|end|>", "‹0xA9›"]
+    assert tokens.special == (False, True, False)
+    assert tokens.sequence == (0, None, 0)
+
+
+def test_white_space_and_control_characters_are_visible(byte_level: Any) -> None:
+    tokens = shown(byte_level, "a\n\tb\x00\u202ec")
+    text = "".join(tokens)
+    assert "⏎" in text
+    assert "⇥" in text
+    assert "‹U+0000›" in text
+    assert "‹U+202E›" in text
+    assert not any(character.isspace() for character in text.replace(" ", ""))
+
+
+def test_added_tokens_are_written_as_they_are(byte_level: Any) -> None:
+    tokens = shown(byte_level, "the<turn>two words")
+    assert list(tokens)[-2:] == ["<turn>", "two·words"]
+    # Added, yet text: only tokens that were added as special are special.
+    assert not any(tokens.special)
+
+
+def test_html_is_text(byte_level: Any) -> None:
+    tokens = shown(byte_level, "</script><img onerror>")
+    assert "".join(tokens) == "</script><img·onerror>"
+
+
+def test_metaspace_tokens_show_leading_spaces(metaspace: Any) -> None:
+    tokens = shown(metaspace, "the cat sat")
+    assert "".join(list(tokens)[:-1]) == "·the·cat·sat"
+    assert list(tokens)[-1] == "</s>"
+    assert tokens.special == (*[False] * (len(tokens) - 1), True)
+    assert tokens.sequence == (*[0] * (len(tokens) - 1), None)
+
+
+def test_byte_fallback_is_put_together(metaspace: Any) -> None:
+    tokens = shown(metaspace, "cat 字")
+    assert list(tokens)[-4:-1] == ["字 1/3", "字 2/3", "字 3/3"]
+
+
+def test_word_pieces_keep_their_marks(word_piece: Any) -> None:
+    tokens = shown(word_piece, "The animals")
+    assert tokens[0] == "[CLS]"
+    assert list(tokens)[-1] == "[SEP]"
+    assert any(text.startswith("##") for text in tokens)
+
+
+def test_pairs_are_told_apart_without_token_types(word_piece: Any) -> None:
+    tokens = shown(word_piece, "The cat", "the dog")
+    assert [
+        text for text, number in zip(tokens, tokens.sequence, strict=True) if number is None
+    ] == [
+        "[CLS]",
+        "[SEP]",
+        "[SEP]",
+    ]
+    first = tokens.sequence.index(1)
+    assert set(tokens.sequence[1 : first - 1]) == {0}
+    assert set(tokens.sequence[first:-1]) == {1}
+
+
+def test_an_unknown_word_is_text_and_a_mask_is_special(word_piece: Any) -> None:
+    tokens = shown(word_piece, "the ☃ [MASK]")
+    assert list(tokens)[-3:-1] == ["[UNK]", "[MASK]"]
+    assert tokens.special[-3:-1] == (False, True)
+
+
+def test_one_token_with_several_roles_is_special(byte_level: Any) -> None:
+    tokens = display_tokens([byte_level.eos_token_id], tokenizer=byte_level)
+    assert tokens.special == (True,)
+
+
+def test_tokens_of_the_trained_checkpoint(checkpoint_folder: Any) -> None:
+    tokenizer = transformers.AutoTokenizer.from_pretrained(checkpoint_folder)
+    tokens = shown(tokenizer, "Heteroskedasticity, café!", "No.")
+    assert list(tokens)[:4] == ["[CLS]", "het", "##eros", "##ked"]
+    assert list(tokens)[-3:] == ["no", ".", "[SEP]"]
+    assert tokens.sequence[-3:] == (1, 1, None)
+
+
+def test_ids_alone_and_ids_out_of_the_vocabulary(byte_level: Any) -> None:
+    assert display_tokens([3, 17]).text == ("#3", "#17")
+    assert display_tokens([3, 17]).ids == (3, 17)
+    assert display_tokens([100_000], tokenizer=byte_level).text == ("#100000",)
+
+
+def test_an_encoding_is_enough_without_its_tokenizer(byte_level: Any, word_piece: Any) -> None:
+    encoded = byte_level("The cat sat")
+    tokens = display_tokens(encoded["input_ids"], encoding=encoded.encodings[0])
+    assert "".join(tokens) == "The·cat·sat"
+    encoded = word_piece("The cat")
+    tokens = display_tokens(encoded["input_ids"], encoding=encoded.encodings[0])
+    assert tokens.special[0]
+    assert tokens.special[-1]
+
+
+def test_an_encoding_of_another_length_is_refused(word_piece: Any) -> None:
+    with pytest.raises(ValueError, match="encoding has 4 tokens but ids has 1"):
+        display_tokens([1], encoding=word_piece("cat mat").encodings[0])
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=40))
+def test_text_survives_any_split_into_bytes(text: str) -> None:
+    """One token a byte: glyphs, each written once, are the text again."""
+    letter_of = {byte: letter for letter, byte in _byte_of().items()}
+    data = text.encode()
+    found = display_text([letter_of[byte] for byte in data], alphabet="bytes")
+    assert len(found) == len(data)
+    place = 0
+    for glyph in text:
+        width = len(glyph.encode())
+        parts = found[place : place + width]
+        expected = visible(glyph)
+        if width == 1:
+            assert parts == [expected]
+        else:
+            assert parts == [f"{expected} {number}/{width}" for number in range(1, width + 1)]
+        place += width
+
+
+@given(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_size=30))
+def test_whole_tokens_are_their_text(text: str) -> None:
+    letter_of = {byte: letter for letter, byte in _byte_of().items()}
+    entry = "".join(letter_of[byte] for byte in text.encode())
+    assert display_text([entry], alphabet="bytes") == [visible(text)]
+
+
+@pytest.mark.parametrize(
+    ("given", "shown"),
+    [
+        (["The", "Ġcat", "ĊĊ", "<|endoftext|>"], ("The", "·cat", "⏎⏎", "<|endoftext|>")),
+        (["▁The", "▁ca", "t", "</s>"], ("·The", "·ca", "t", "</s>")),
+        (["[CLS]", "un", "##related"], ("[CLS]", "un", "##related")),
+        (["The", " cat", "\n"], ("The", "·cat", "⏎")),
+    ],
+)
+def test_weights_from_elsewhere_come_with_entries_of_a_vocabulary(
+    given: list[str], shown: tuple[str, ...]
+) -> None:
+    weights = torch.eye(len(given))[None, None, None]
+    assert AttentionRecord.from_weights(weights, given).tokens.text == shown
+    # Who wants to see the entries says so.
+    as_given = AttentionRecord.from_weights(weights, Tokens.of(given)).tokens
+    assert as_given.text == tuple(visible(entry) for entry in given)
+
+
+def test_the_second_text_begins_where_it_is_said() -> None:
+    entries = ["[CLS]", "a", "[SEP]", "b", "[SEP]"]
+    weights = torch.eye(5)[None, None, None]
+    record = AttentionRecord.from_weights(weights, entries, sentence_b_start=3)
+    assert record.tokens.sequence == (0, 0, 0, 1, 1)
+    special = [entry.startswith("[") for entry in entries]
+    tokens = Tokens.of(entries, special=special)
+    record = AttentionRecord.from_weights(weights, tokens, sentence_b_start=3)
+    assert record.tokens.sequence == (None, 0, None, 1, None)

@@ -1,0 +1,115 @@
+"""Attention within windows: one over all tokens, as each window's own softmax gives it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnviz.extraction.capture.windowed import joined, reordered
+from attnviz.pages.vectors import carried_vectors
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.masks import BandMask, DenseBias
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.tokens import Tokens
+from attnviz.record.windows import WindowBias, WindowMask
+from unit.records import vectors
+
+HEADS, WINDOWS, SIZE = 2, 3, 4
+TOKENS = WINDOWS * SIZE
+
+
+def windows(*, with_bias: bool = False, causal: bool = False) -> list[QueryKeyAttention]:
+    bias = DenseBias(vectors(HEADS, SIZE, SIZE, seed=9)) if with_bias else None
+    return [
+        QueryKeyAttention(
+            vectors(HEADS, SIZE, 8, seed=2 * window),
+            vectors(HEADS, SIZE, 8, seed=2 * window + 1),
+            scale=0.5,
+            bias=bias,
+            mask=BandMask(None, 0) if causal else None,
+        )
+        for window in range(WINDOWS)
+    ]
+
+
+def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
+    """Each window's softmax on the diagonal, nothing elsewhere."""
+    whole = np.zeros((TOKENS, TOKENS))
+    for window, part in enumerate(parts):
+        logits = part.queries[head].double().numpy() @ part.keys[head].double().numpy().T * 0.5
+        if part.bias is not None:
+            logits += part.bias.values[head].numpy()
+        if part.mask is not None:
+            logits[np.triu_indices(SIZE, 1)] = -np.inf
+        powers = np.exp(logits)
+        place = slice(window * SIZE, (window + 1) * SIZE)
+        whole[place, place] = powers / powers.sum(1, keepdims=True)
+    return whole
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
+    parts = windows(with_bias=with_bias, causal=causal)
+    attention = joined(parts, "module")
+    everything = slice(0, TOKENS), slice(0, TOKENS)
+    for head in range(HEADS):
+        expected = by_hand(parts, head)
+        found = attention.weights(head, *everything)
+        assert np.abs(found - expected).max() < 1e-6
+        part = attention.weights(head, slice(3, 6), slice(2, 9))
+        assert np.allclose(part, found[3:6, 2:9], rtol=0, atol=1e-6)
+        assert np.array_equal(attention.allowed(head, *everything), expected > 0)
+
+
+@pytest.mark.parametrize("with_bias", [False, True])
+@pytest.mark.parametrize("causal", [False, True])
+def test_another_order_is_a_permutation_of_rows_and_columns(
+    *, with_bias: bool, causal: bool
+) -> None:
+    attention = joined(windows(with_bias=with_bias, causal=causal), "module")
+    order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
+    everything = slice(0, TOKENS), slice(0, TOKENS)
+    changed = reordered(attention, order)
+    for head in range(HEADS):
+        before = attention.weights(head, *everything)
+        found = changed.weights(head, *everything)
+        assert np.abs(found - before[order][:, order]).max() < 1e-6
+
+
+def test_windows_of_which_only_weights_are_known() -> None:
+    parts = [GivenWeights(torch.full((HEADS, size, size), 1 / size)) for size in (2, 3)]
+    attention = joined(parts, "module")
+    found = attention.weights(1, slice(0, 5), slice(0, 5))
+    assert np.allclose(found.sum(1), 1)
+    assert (found[:2, 2:] == 0).all()
+    assert np.allclose(found[2:, 2:], 1 / 3)
+
+
+def record() -> AttentionRecord:
+    attention = joined(windows(with_bias=True), "module")
+    assert isinstance(attention, QueryKeyAttention)
+    tokens = Tokens.of([f"t{place}" for place in range(TOKENS)])
+    return AttentionRecord({"vision": AttentionStack("vision", {0: attention}, tokens)})
+
+
+def test_windows_are_saved_and_come_back(tmp_path: Path) -> None:
+    given = record()
+    again = load(given.save(tmp_path / "x.safetensors"))
+    attention = again.stacks["vision"].attention(0)
+    assert isinstance(attention, QueryKeyAttention)
+    assert isinstance(attention.mask, WindowMask)
+    assert isinstance(attention.bias, WindowBias)
+    found = [each.stacks["vision"].weights(layer=0) for each in (given, again)]
+    assert np.abs(found[0] - found[1]).max() < 1e-6
+
+
+def test_a_page_carries_windows_as_the_pairs_that_they_allow() -> None:
+    layer = carried_vectors(record().stacks.values())["layers"][0]
+    assert layer["mask"]["kind"] == "packed"
+    assert layer["bias"]["kind"] == "dense"
+    assert layer["bias"]["heads"] == HEADS

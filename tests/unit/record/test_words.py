@@ -1,0 +1,154 @@
+"""Words: which tokens are one, and what is shown for them."""
+
+from __future__ import annotations
+
+import doctest
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from attnviz.record import words
+from attnviz.record.tokens import Tokens, numbered_words
+from attnviz.record.vocabulary import display_text
+from attnviz.record.words import merged_tokens, word_starts, words_from_text
+
+
+def parted(tokens: Tokens) -> list[list[str]]:
+    """Texts of the tokens of each word."""
+    starts = word_starts(tokens)
+    stops = [*starts[1:], len(tokens)]
+    return [list(tokens.text[a:b]) for a, b in zip(starts, stops, strict=True)]
+
+
+def shown(entries: list[str], alphabet: Any) -> Tokens:
+    tokens = Tokens.of(entries)
+    return replace(tokens, text=tuple(display_text(entries, alphabet=alphabet)))
+
+
+@pytest.mark.parametrize(
+    ("entries", "alphabet", "expected"),
+    [
+        # GPT-2: the space before a word, line breaks apart, a space by itself with what follows.
+        (["un", "do", "Ġit", "Ċ", "Now", "Ġ", "5"], "bytes", "undo ·it ⏎ Now ·5"),
+        # sentencepiece.
+        (["▁The", "▁un", "do", "ing", "."], "metaspace", "·The ·undoing."),
+        # CLIP: the space after a word.
+        (["un", "do</w>", "it</w>"], "bytes", "undo· it·"),
+        # BERT: only the inside of a word is marked.
+        (["token", "##iz", "##ation", "works", "."], "plain", "tokenization works ."),
+        # Where spaces are written, ## is a heading.
+        (["##", "Ġtitle", "##x"], "bytes", "## ·title##x"),
+        # A character that is divided is whole again in its word.
+        (["Ġca", "f", "Ã", "©", "s", "Ġ1"], "bytes", "·cafés ·1"),
+        (["Ġ", "ð", "Ł", "Ĳ", "¶", "3"], "bytes", "·🐶3"),
+    ],
+)
+def test_words_that_the_text_tells(entries: list[str], alphabet: Any, expected: str) -> None:
+    tokens = shown(entries, alphabet)
+    assert merged_tokens(tokens, word_starts(tokens)).text == tuple(expected.split())
+
+
+def test_special_tokens_and_another_text_end_a_word() -> None:
+    tokens = Tokens.of(
+        ["[S]", "un", "do", "[E]", "it", "[E]", "a", "b", " c"],
+        special=[True, False, False, True, False, True, False, False, False],
+        sequence=[None, 0, 0, None, 0, None, 0, 1, 1],
+    )
+    assert parted(tokens) == [["[S]"], ["un", "do"], ["[E]"], ["it"], ["[E]"], ["a"], ["b"], ["·c"]]
+
+
+def test_words_that_are_given_go_before_the_text() -> None:
+    tokens = Tokens.of(["did", "n", "'t", " a", " b"], words=[0, 0, 1, 2, 2])
+    assert parted(tokens) == [["did", "n"], ["'t"], ["·a", "·b"]]
+    assert parted(replace(tokens, words=(None, None, 0, 0, 1))) == [
+        ["did"],
+        ["n"],
+        ["'t", "·a"],
+        ["·b"],
+    ]
+
+
+def test_the_same_number_in_both_texts_of_a_pair_is_two_words() -> None:
+    # As word_ids() of a fast tokenizer gives them: from 0 again in the second text.
+    given_ids = [None, 0, 0, None, 0, 1, None]
+    sequence = [None, 0, 0, None, 1, 1, None]
+    tokens = Tokens.of(
+        list("<ab>cd>"), special=[n is None for n in sequence], sequence=sequence, words=given_ids
+    )
+    assert tokens.words == (None, 0, 0, None, 1, 2, None)
+    # Without anything between them as well.
+    assert numbered_words([0, 0], [False, False], [0, 1]) == (0, 1)
+
+
+def test_a_merged_word_keeps_its_text_of_the_pair_and_loses_its_ids() -> None:
+    tokens = Tokens.of(
+        ["[S]", "un", "do", "x"],
+        special=[True, False, False, False],
+        sequence=[None, 0, 0, 1],
+        ids=[1, 2, 3, 4],
+    )
+    merged = merged_tokens(replace(tokens, words=(None, 0, 0, 1)), [0, 1, 3])
+    assert merged == Tokens(
+        ("[S]", "undo", "x"), (True, False, False), (None, 0, 1), None, (None, 0, 1)
+    )
+    assert merged_tokens(merged, word_starts(merged)) is merged
+
+
+def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
+    with pytest.raises(ValueError, match=r"^tokens: nothing tells .*Tokens\.of\(text, words=\[0"):
+        word_starts(Tokens.of(["un", "do", "it"]))
+    with pytest.raises(ValueError, match=r"^key_tokens of stack 'self': nothing"):
+        word_starts(Tokens.of(["#5", "#17"]), "key_tokens of stack 'self'")
+
+
+@pytest.mark.parametrize(
+    ("text", "special"), [(["a"], [False]), (["[S]", "a", "[E]"], [True, False, True]), ([], [])]
+)
+def test_one_token_of_a_text_is_a_word(text: list[str], special: list[bool]) -> None:
+    assert word_starts(Tokens.of(text, special=special)) == tuple(range(len(text)))
+
+
+@pytest.mark.parametrize("column", [[0], [0, 0, 1]])
+def test_words_of_another_length_are_refused(column: list[int | None]) -> None:
+    with pytest.raises(ValueError, match=f"words has {len(column)} entries"):
+        Tokens.of(["a", "b"], words=column)
+    with pytest.raises(ValueError, match=f"words has {len(column)} entries"):
+        Tokens(("a", "b"), (False, False), (0, 0), None, tuple(column))
+
+
+token_lists = st.lists(
+    st.tuples(
+        st.text(st.sampled_from("ab# \n#\u200d\u202e\x00é"), max_size=4) | st.text(max_size=4),
+        st.booleans(),
+        st.sampled_from([0, 1]),
+    ),
+    max_size=12,
+)
+
+
+@given(token_lists)
+def test_any_tokens_make_words_that_hold_all_of_them(given_tokens: list[Any]) -> None:
+    text, special, sequence = [[entry[column] for entry in given_tokens] for column in range(3)]
+    tokens = Tokens.of(text, special=special, sequence=sequence)
+    try:
+        starts = word_starts(tokens)
+    except ValueError:
+        assert words_from_text(tokens.text, tokens.special, tokens.sequence) is None
+        return
+    assert list(starts) == sorted(set(starts))
+    assert starts[:1] == ((0,) if len(tokens) else ())
+    merged = merged_tokens(tokens, starts)
+    assert sum(merged.special) == sum(special)
+    assert word_starts(merged) == tuple(range(len(merged)))
+    if not any(token.startswith("##") for token in text):
+        # Nothing that is shown is lost.
+        assert "".join(merged.text) == "".join(tokens.text)
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    failures, tried = doctest.testmod(words)
+    assert failures == 0
+    assert tried >= 5

@@ -1,0 +1,175 @@
+"""The codec's Python half, held against a fixture that was computed without it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from numpy.testing import assert_allclose, assert_array_equal
+
+from attnviz.server.codec import Encoded, Encoding, Precision, decode, encode, pool_max
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "codec.json"
+CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
+PRECISIONS: dict[Encoding, Precision] = {"uint8-sqrt": "uint8", "float32": "float32"}
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+
+
+@each_case
+def test_encodes_as_the_fixture_says(case: dict[str, Any]) -> None:
+    header = case["header"]
+    weights = np.array(case["weights"], np.float32)
+    encoded = encode(weights, PRECISIONS[header["encoding"]], header["maximum"])
+    assert encoded.data == base64.b64decode(case["data"])
+    assert encoded.header() == header | {"error": pytest.approx(header["error"], rel=1e-12)}
+    # As it crosses to the browser.
+    assert json.loads(json.dumps(encoded.header())).keys() == header.keys()
+
+
+@each_case
+def test_decodes_as_the_fixture_says(case: dict[str, Any]) -> None:
+    header = case["header"]
+    encoded = Encoded(
+        tuple(header["shape"]),
+        header["encoding"],
+        header["maximum"],
+        header["error"],
+        base64.b64decode(case["data"]),
+    )
+    values = decode(encoded)
+    assert values.dtype == np.float32
+    if header["encoding"] == "float32":
+        assert_array_equal(values, np.array(case["values"], np.float32))
+    else:
+        assert_allclose(values, case["values"], rtol=1e-6)
+
+
+def test_the_fixture_covers_what_it_must() -> None:
+    shapes = [tuple(case["header"]["shape"]) for case in CASES]
+    assert any(rows < columns for _, rows, columns in shapes)
+    assert any(rows > columns for _, rows, columns in shapes)
+    assert any(heads == 1 for heads, _, _ in shapes)
+    assert {case["header"]["encoding"] for case in CASES} == set(PRECISIONS)
+    assert {case["header"]["maximum"] for case in CASES} > {1.0}
+
+
+blocks = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)).flatmap(
+    lambda shape: arrays.arrays(np.float32, shape, elements=st.floats(0, 1, width=32))
+)
+
+
+@settings(max_examples=100)
+@given(blocks, st.floats(1e-3, 1e4))
+def test_no_weight_is_off_by_more_than_is_said(
+    weights: np.ndarray[Any, np.dtype[np.float32]], maximum: float
+) -> None:
+    scaled = weights * np.float32(maximum)
+    encoded = encode(scaled, "uint8", maximum)
+    assert len(encoded.data) == weights.size
+    off = np.abs(decode(encoded).astype(np.float64) - scaled)
+    assert off.max() <= encoded.error * (1 + 1e-5)
+    assert encoded.error == pytest.approx(0.00392 * maximum, rel=1e-3)
+
+
+@settings(max_examples=50)
+@given(blocks)
+def test_exact_rows_are_exact(weights: np.ndarray[Any, np.dtype[np.float32]]) -> None:
+    encoded = encode(weights, "float32")
+    assert (encoded.error, len(encoded.data)) == (0.0, 4 * weights.size)
+    assert_array_equal(decode(encoded), weights)
+    # Whichever way the array lies in memory.
+    turned = np.asfortranarray(weights)
+    assert encode(turned, "float32").data == encoded.data
+    assert encode(turned, "uint8").data == encode(weights, "uint8").data
+
+
+def test_the_largest_error_is_reached_between_the_highest_codes() -> None:
+    weights = np.linspace(0, 1, 1_000_001, dtype=np.float32)[None, None]
+    encoded = encode(weights, "uint8")
+    off = np.abs(decode(encoded) - weights).max()
+    assert off == pytest.approx(encoded.error, rel=1e-3)
+
+
+def test_more_weight_never_gets_a_lower_code() -> None:
+    weights = np.linspace(0, 1, 200_001, dtype=np.float32)[None, None]
+    codes = np.frombuffer(encode(weights, "uint8").data, np.uint8).astype(int)
+    assert (np.diff(codes) >= 0).all()
+    assert (codes[0], codes[-1], len(set(codes))) == (0, 255, 256)
+
+
+def test_rounding_above_the_maximum_is_no_fault() -> None:
+    weights = np.array([[[np.nextafter(np.float32(1), np.float32(2)), 1.002]]], np.float32)
+    assert encode(weights, "uint8").data == b"\xff\xff"
+
+
+def test_nothing_but_zeros() -> None:
+    encoded = encode(np.zeros((1, 2, 2), np.float32), "uint8", 0.0)
+    assert (encoded.data, encoded.error) == (bytes(4), 0.0)
+    assert_array_equal(decode(encoded), 0)
+
+
+@pytest.mark.parametrize("precision", ["uint8", "float32"])
+@pytest.mark.parametrize(
+    ("value", "message"),
+    [
+        (np.nan, r"NaN or infinite \(the first in head 1 of those asked for\)"),
+        (np.inf, r"NaN or infinite \(the first in head 1"),
+        (-0.1, "some weights are negative"),
+        (3.5, r"some weights are 3\.5, more than the 1 that can occur"),
+    ],
+)
+def test_what_would_be_drawn_wrongly_is_refused(
+    precision: Precision, value: float, message: str
+) -> None:
+    weights = np.zeros((3, 2, 2), np.float32)
+    weights[1, 0, 1] = value
+    with pytest.raises(ValueError, match=message):
+        encode(weights, precision)
+
+
+def test_an_unknown_precision_or_encoding() -> None:
+    with pytest.raises(ValueError, match="precision='float16' must be"):
+        encode(np.zeros((1, 1, 1), np.float32), "float16")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="encoding 'zip' is unknown"):
+        decode(Encoded((1, 1, 1), "zip", 1.0, 0.0, b"\0"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("encoding", "data"), [("uint8-sqrt", b"123"), ("uint8-sqrt", b""), ("float32", b"12345")]
+)
+def test_bytes_that_do_not_fit_the_shape(encoding: Encoding, data: bytes) -> None:
+    with pytest.raises(ValueError, match=r"cannot reshape|buffer size"):
+        decode(Encoded((1, 2, 2), encoding, 1.0, 0.0, data))
+
+
+def pooled_by_loop(
+    weights: np.ndarray[Any, np.dtype[np.float32]], size: int
+) -> np.ndarray[Any, np.dtype[np.float32]]:
+    heads, rows, columns = weights.shape
+    r, c = min(rows, size), min(columns, size)
+    pooled = np.zeros((heads, r, c), np.float32)
+    for head in range(heads):
+        for a in range(r):
+            for b in range(c):
+                block = weights[
+                    head,
+                    a * rows // r : (a + 1) * rows // r,
+                    b * columns // c : (b + 1) * columns // c,
+                ]
+                pooled[head, a, b] = max(block.flatten().tolist())
+    return pooled
+
+
+@settings(max_examples=60)
+@given(st.integers(1, 2), st.integers(1, 40), st.integers(1, 40), st.integers(1, 20))
+def test_pooling_equals_a_plain_loop(heads: int, rows: int, columns: int, size: int) -> None:
+    weights = np.random.default_rng(rows).random((heads, rows, columns), np.float32)
+    assert_array_equal(pool_max(weights, size), pooled_by_loop(weights, size))

@@ -1,0 +1,84 @@
+"""Small maps of long texts: a few exact queries in place of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose
+
+from attnviz.record import sampled
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.head_subset import vectors_of_head
+from attnviz.record.record import AttentionStack
+from attnviz.server.codec import decode, pool_max
+from attnviz.server.maps import encoded_maps, pooled_where_it_lies
+from attnviz.server.server import RecordServer
+from unit.long_records import long_record
+from unit.records import captured_record
+
+TOKENS, SIZE = 600, 8
+
+
+@pytest.fixture
+def _short_is_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampled, "_CELLS", TOKENS * TOKENS - 1)
+
+
+@pytest.mark.usefixtures("_short_is_long")
+def test_each_row_of_a_long_text_s_map_is_one_query_of_its_share() -> None:
+    stack = long_record(TOKENS, heads=4).stack()
+    maps, queries = encoded_maps(stack, 0, SIZE, heads=[1, 3])
+    assert (maps.shape, queries) == ((2, SIZE, SIZE), SIZE)
+    each = TOKENS // SIZE
+    attention = stack.attention(0)
+    for drawn, head in zip(decode(maps), (1, 3), strict=True):
+        q = torch.from_numpy(stack.queries(layer=0, head=head)).double()
+        k = torch.from_numpy(stack.keys(layer=0, head=head)).double()
+        logits = q @ k.T / q.shape[1] ** 0.5
+        hidden = ~torch.ones(TOKENS, TOKENS, dtype=torch.bool).tril()
+        weights = logits.masked_fill(hidden, -torch.inf).softmax(dim=1).numpy()
+        pooled = weights.reshape(TOKENS, SIZE, each).max(axis=2)
+        for row, cells in enumerate(drawn):
+            share = pooled[row * each : (row + 1) * each]
+            nearest = np.abs(share - cells).max(axis=1).min()
+            assert nearest < maps.error + 1e-6
+    assert attention.num_queries == TOKENS
+
+
+@pytest.mark.usefixtures("_short_is_long")
+def test_a_reply_says_how_many_queries_stand_for_all() -> None:
+    server = RecordServer(long_record(TOKENS))
+    request = {"stack": "self", "layer": 0, "size": SIZE}
+    assert server.reply("maps", request).header["sampled"] == SIZE
+    part = request | {"rows": [0, 100], "columns": [0, 100]}
+    assert "sampled" not in server.reply("maps", part).header
+
+
+@pytest.mark.parametrize("size", [1, 4, 64])
+@pytest.mark.parametrize("layer", captured_record().stack().layers)
+def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
+    # The code that runs on a device, tried where there may be none.
+    stack = captured_record().stack()
+    for head in range(4):
+        known = vectors_of_head(stack.attention(layer), head)
+        assert known is not None
+        for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
+            found = pooled_where_it_lies(*known, rows, columns, size)
+            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+            assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
+
+
+@pytest.mark.gpu
+def test_a_device_s_maps_leave_it_pooled() -> None:
+    record = long_record(6000, heads=2, key_heads=1, head_dim=16)
+    layer = record.stack().attention(0)
+    assert isinstance(layer, QueryKeyAttention)
+    there = replace(layer, queries=layer.queries.cuda(), keys=layer.keys.cuda())
+    stack = AttentionStack("self", {0: there}, record.stack().query_tokens)
+    maps, sampled = encoded_maps(stack, 0, 32, heads=[1])
+    assert sampled is None
+    weights = record.stack().weights(layer=0, head=1)
+    assert_allclose(decode(maps)[0], pool_max(weights[None], 32)[0], atol=maps.header()["error"])

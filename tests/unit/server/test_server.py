@@ -1,0 +1,412 @@
+"""What a view may ask of a record, and what it hears."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.analysis import patterns_of
+from attnviz.record.attention import GivenWeights, QueryKeyAttention
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import Encoded, decode
+from attnviz.server.description import describe
+from attnviz.server.images import averaged_image
+from attnviz.server.server import MAX_REPLY_BYTES, RecordServer, Reply
+from unit.records import (
+    captured_record,
+    encoder_decoder_record,
+    given_record,
+    image_record,
+    shares,
+    vectors,
+    words,
+)
+
+BLOCK = {
+    "stack": "self",
+    "layer": 1,
+    "heads": [0],
+    "rows": [0, 5],
+    "columns": [0, 5],
+    "precision": "float32",
+}
+
+
+def values_of(reply: Reply) -> NDArray[np.float32]:
+    header = reply.header
+    assert reply.data is not None
+    return decode(
+        Encoded(
+            tuple(header["shape"]),
+            header["encoding"],
+            header["maximum"],
+            header["error"],
+            reply.data,
+        )
+    )
+
+
+def test_the_description() -> None:
+    record = captured_record()
+    description = describe(record)
+    tokens = {
+        "text": ["[CLS]", "t0", "t1", "t2", "t3", "[SEP]"],
+        "special": [0, 5],
+        "sequence": [None, 0, 0, 1, 1, None],
+    }
+    patterns = [stack.pop("patterns") for stack in description["stacks"]]
+    assert patterns == [list(patterns_of(stack)) for stack in record.stacks.values()]
+    assert description == {
+        "model": "captured",
+        "notes": ["made by hand"],
+        "stacks": [
+            {
+                "name": "self",
+                "layers": [2, 3, 5, 7, 11, 12],
+                "heads_per_layer": [4] * 6,
+                "query_tokens": tokens,
+                "key_tokens": None,
+                "normalized": True,
+                "maximum": 1.0,
+                "causal": False,
+                "vectors": True,
+            },
+            {
+                "name": "cross",
+                "layers": [0],
+                "heads_per_layer": [3],
+                "query_tokens": tokens,
+                "key_tokens": {"text": ["x", "·y"], "special": [], "sequence": [0, 0]},
+                "normalized": True,
+                "maximum": 1.0,
+                "causal": False,
+                "vectors": False,
+            },
+        ],
+    }
+    reply = RecordServer(record).reply("describe", {})
+    assert reply == Reply(describe(record))
+    assert json.loads(json.dumps(reply.header)) == reply.header
+
+
+def test_a_long_text_is_described_in_parts() -> None:
+    count = 131_072
+    # Half of a pair, a quote and characters of three bytes: what JSON and UTF-8 may stumble over.
+    texts = [f"{place * 7919 % 99_991:x}" for place in range(count - 3)] + ["\ud800", '"', "日本"]
+    weights = torch.eye(1, count)[None]
+    record = AttentionRecord.from_weights(
+        cross_attentions=[weights], encoder_tokens=texts, decoder_tokens=["q"]
+    )
+    server = RecordServer(record)
+    replies = [server.reply("describe", {})]
+    while len(replies) < replies[0].header["parts"]:
+        replies.append(server.reply("describe", {"part": len(replies)}))
+    data = [reply.data or b"" for reply in replies]
+    assert max(map(len, data)) <= MAX_REPLY_BYTES
+    assert json.loads(zlib.decompress(b"".join(data))) == describe(record)
+    with pytest.raises(ValueError, match="part"):
+        server.reply("describe", {"part": len(replies)})
+
+
+def test_a_record_with_numbers_from_numpy_is_described_too() -> None:
+    numbers: Any = np.arange(2)
+    record = AttentionRecord.from_weights(
+        [shares(1, 2, 2) * 2] * 2, ["a", "b"], layers=numbers, normalized=False
+    )
+    json.dumps(describe(record), allow_nan=False)
+
+
+@settings(max_examples=60)
+@given(st.data())
+def test_blocks_are_slices_of_the_weights(data: st.DataObject) -> None:
+    record = encoder_decoder_record()
+    name = data.draw(st.sampled_from(list(record.stacks)))
+    stack = record.stacks[name]
+    layer = data.draw(st.sampled_from(stack.layers))
+    whole = stack.weights(layer=layer)
+    heads = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4))
+
+    def ends(size: int) -> list[int]:
+        start = data.draw(st.integers(0, size - 1))
+        return [start, data.draw(st.integers(start + 1, size))]
+
+    rows, columns = ends(whole.shape[1]), ends(whole.shape[2])
+    for precision in ("float32", "uint8"):
+        reply = RecordServer(record).reply(
+            "block",
+            {
+                "stack": name,
+                "layer": layer,
+                "heads": heads,
+                "rows": rows,
+                "columns": columns,
+                "precision": precision,
+            },
+        )
+        expected = whole[heads, slice(*rows), slice(*columns)]
+        assert reply.header["shape"] == list(expected.shape)
+        assert_allclose(values_of(reply), expected, atol=reply.header["error"] + 1e-7)
+        json.dumps(reply.header, allow_nan=False)
+
+
+def test_blocks_of_weights_larger_than_one_say_their_maximum() -> None:
+    weights = shares(2, 3, 3) * 40
+    record = AttentionRecord.from_weights([weights], list("abc"), normalized=False)
+    block = BLOCK | {"layer": 0, "heads": [0, 1], "rows": [0, 3], "columns": [0, 3]}
+    reply = RecordServer(record).reply("block", block | {"precision": "uint8"})
+    assert reply.header["maximum"] == pytest.approx(weights.max())
+    assert_allclose(values_of(reply), weights, atol=reply.header["error"])
+
+
+def long_record(heads: int, queries: int, keys: int) -> AttentionRecord:
+    attention = QueryKeyAttention(vectors(heads, queries, 2), vectors(1, keys, 2, seed=1), 1.0)
+    tokens = Tokens.of(["a"] * queries), Tokens.of(["b"] * keys)
+    return AttentionRecord({"self": AttentionStack("self", {1: attention}, *tokens)})
+
+
+@pytest.mark.parametrize(
+    ("precision", "columns", "fits"),
+    [
+        ("uint8", 1000, True),
+        ("uint8", 1001, False),
+        ("float32", 250, True),
+        ("float32", 251, False),
+    ],
+)
+def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool) -> None:
+    server = RecordServer(long_record(2, 500, 1100))
+    block = BLOCK | {"heads": [0, 1], "rows": [0, 500], "columns": [0, columns]}
+    if fits:
+        data = server.reply("block", block | {"precision": precision}).data
+        assert data is not None
+        assert len(data) == MAX_REPLY_BYTES
+    else:
+        with pytest.raises(ValueError, match=r"a block of 100\d000 bytes .* 1000000 are sent"):
+            server.reply("block", block | {"precision": precision})
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
+        ({"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
+        ({"heads": [0, 3]}, IndexError, "head=3: layer 1 of stack 'self' has heads 0 to 2"),
+        ({"heads": [-1]}, IndexError, "head=-1"),
+        ({"heads": []}, ValueError, "a block of 0 bytes was asked for"),
+        ({"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must lie within 0 to 5"),
+        ({"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must lie within"),
+        ({"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must lie within"),
+        ({"columns": [4, 2]}, ValueError, r"columns=\[4, 2\] must lie within"),
+        ({"columns": [0]}, ValueError, "not enough values"),
+        ({"precision": "float64"}, ValueError, "precision='float64' must be"),
+    ],
+)
+def test_blocks_that_are_not_there(
+    changes: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=message):
+        RecordServer(given_record()).reply("block", BLOCK | changes)
+
+
+def test_a_request_that_nobody_knows() -> None:
+    with pytest.raises(ValueError, match="request 'rollout' is unknown"):
+        RecordServer(given_record()).reply("rollout", {})
+
+
+def test_queries_that_are_nan_give_a_word_and_no_picture() -> None:
+    queries = vectors(2, 5, 4)
+    queries[1, 2] = torch.nan
+    attention = QueryKeyAttention(queries, vectors(2, 5, 4, seed=1), 0.5)
+    stack = AttentionStack("self", {1: attention}, Tokens.of(["a"] * 5))
+    server = RecordServer(AttentionRecord({"self": stack}))
+    server.reply("block", BLOCK)
+    with pytest.raises(
+        ValueError,
+        match=r"stack 'self', layer 1, heads 0, 1: some weights are NaN .*include_layers",
+    ):
+        server.reply("block", BLOCK | {"heads": [0, 1]})
+    with pytest.raises(ValueError, match="some weights are NaN or infinite"):
+        server.reply("maps", {"stack": "self", "layer": 1, "size": 4})
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "size"), [(5, 9, 4), (33, 70, 32), (3, 2, 8), (8, 1, 8)]
+)
+def test_maps_are_pooled_by_the_largest(rows: int, columns: int, size: int) -> None:
+    weights = shares(3, rows, columns)
+    layer = {7: GivenWeights(torch.from_numpy(weights))}
+    tokens = Tokens.of(["a"] * rows), Tokens.of(["b"] * columns)
+    record = AttentionRecord({"x": AttentionStack("x", layer, *tokens)})
+    reply = RecordServer(record).reply("maps", {"stack": "x", "layer": 7, "size": size})
+    r, c = min(rows, size), min(columns, size)
+    assert reply.header["shape"] == [3, r, c]
+    assert (reply.header["pooled"], reply.header["encoding"]) == ("max", "uint8-sqrt")
+    maps = values_of(reply)
+    for head in range(3):
+        for a in range(r):
+            for b in range(c):
+                cell = weights[
+                    head,
+                    a * rows // r : (a + 1) * rows // r,
+                    b * columns // c : (b + 1) * columns // c,
+                ]
+                assert maps[head, a, b] == pytest.approx(cell.max(), abs=reply.header["error"])
+
+
+def test_maps_of_some_heads_and_of_a_part() -> None:
+    record = given_record((3,), num_tokens=6)
+    weights = record.stacks["self"].weights(layer=0)
+    asked = {"stack": "self", "layer": 0, "size": 2, "heads": [2, 0]}
+    reply = RecordServer(record).reply("maps", asked | {"rows": [1, 5], "columns": [0, 3]})
+    expected = [
+        [
+            [weights[head, rows, columns].max() for columns in (slice(0, 1), slice(1, 3))]
+            for rows in (slice(1, 3), slice(3, 5))
+        ]
+        for head in (2, 0)
+    ]
+    np.testing.assert_allclose(values_of(reply), expected, atol=reply.header["error"])
+    with pytest.raises(ValueError, match="rows="):
+        RecordServer(record).reply("maps", asked | {"rows": [1, 9]})
+
+
+def test_scores_of_all_heads() -> None:
+    looks_back = np.eye(4, k=-1, dtype=np.float32)
+    looks_back[0, 0] = 1
+    evenly = np.tril(np.ones((4, 4), np.float32))
+    evenly /= evenly.sum(axis=1, keepdims=True)
+    record = AttentionRecord.from_weights([np.stack([looks_back, evenly])], words(4))
+    asked = {"stack": "self", "pattern": "previous token"}
+    reply = RecordServer(record).reply("scores", asked)
+    # The first query has no token before it; the others give it 1/2, 1/3 and 1/4.
+    assert reply.header["scores"][0] == pytest.approx([1.0, (1 / 2 + 1 / 3 + 1 / 4) / 3])
+    some = {"layer": 0, "heads": [1], "queries": 4}
+    for of in ({}, some):
+        with pytest.raises(ValueError, match=r"pattern='sideways': .* has 'previous token', 'next"):
+            RecordServer(record).reply("scores", asked | of | {"pattern": "sideways"})
+
+
+def test_maps_of_many_heads_stay_under_a_megabyte() -> None:
+    server = RecordServer(long_record(300, 64, 64))
+    reply = server.reply("maps", {"stack": "self", "layer": 1, "size": 32})
+    assert reply.data is not None
+    assert len(reply.data) == 300 * 32 * 32
+    with pytest.raises(ValueError, match="maps of size 64 are 1228800 bytes; ask for smaller"):
+        server.reply("maps", {"stack": "self", "layer": 1, "size": 64})
+    with pytest.raises(ValueError, match="size=0 must be at least 1"):
+        server.reply("maps", {"stack": "self", "layer": 1, "size": 0})
+
+
+class Pages:
+    """Makes pages of two and a half megabytes that differ, and counts them."""
+
+    def __init__(self) -> None:
+        self.made = 0
+
+    def __call__(self, state: Mapping[str, Any]) -> tuple[str, str]:
+        self.made += 1
+        return "head-view.html", (f"{state['token']}é" * 2_500_000)[:2_400_000]
+
+
+def test_the_parts_of_a_page_join_to_the_page() -> None:
+    pages = Pages()
+    server = RecordServer(given_record(), page=pages)
+    state = {"token": 1}
+    first = server.reply("page", {"part": 0, "state": state})
+    rest = range(1, first.header["parts"])
+    replies = [first, *(server.reply("page", {"part": i, "state": dict(state)}) for i in rest)]
+    pieces = [reply.data for reply in replies if reply.data is not None]
+    assert all(0 < len(piece) <= MAX_REPLY_BYTES for piece in pieces)
+    assert b"".join(pieces).decode() == pages(state)[1]
+    assert {json.dumps(reply.header) for reply in replies} == {
+        '{"parts": 4, "name": "head-view.html"}'
+    }
+    # Made once (and once by this test).
+    assert pages.made == 2
+
+
+def test_two_tabs_that_fetch_pages_at_once_get_their_own() -> None:
+    pages = Pages()
+    server = RecordServer(given_record(), page=pages)
+    states: list[dict[str, Any]] = [{"token": 1}, {"token": 2}]
+    fetched = [b"", b""]
+    for part in range(4):
+        for tab, state in enumerate(states):
+            fetched[tab] += server.reply("page", {"part": part, "state": state}).data or b""
+    assert [page.decode() for page in fetched] == [pages(state)[1] for state in states]
+
+
+def test_the_last_part_can_be_asked_for_again() -> None:
+    pages = Pages()
+    server = RecordServer(given_record(), page=pages)
+    state = {"token": 1}
+    for part in range(4):
+        last = server.reply("page", {"part": part, "state": state})
+    assert server.reply("page", {"part": 3, "state": state}) == last
+
+
+def test_parts_and_pages_that_are_not_there() -> None:
+    server = RecordServer(given_record(), page=lambda _: ("x.html", "é"))
+    for part in (1, -1):
+        with pytest.raises(ValueError, match=f"part {part} of a page of 1 parts was asked for"):
+            server.reply("page", {"part": part, "state": {}})
+    with pytest.raises(ValueError, match="this view has no HTML export"):
+        RecordServer(given_record()).reply("page", {"part": 0, "state": {}})
+
+
+def test_replies_of_a_page_are_bytes_of_utf_8() -> None:
+    server = RecordServer(given_record(), page=lambda _: ("x.html", "é😀"))
+    assert server.reply("page", {"part": 0, "state": {}}).data == "é😀".encode()
+    assert_array_equal(np.frombuffer("é".encode(), np.uint8), [0xC3, 0xA9])
+
+
+def test_images_are_described_and_sent_as_they_are() -> None:
+    record = image_record(rows=6, columns=8)
+    description = describe(record)
+    assert description["images"] == [{"height": 96, "width": 128}]
+    [stack] = description["stacks"]
+    assert stack["query_tokens"]["grids"] == [{"image": 0, "start": 1, "rows": 6, "columns": 8}]
+    reply = RecordServer(record).reply("image", {"index": 0})
+    assert reply.header == {"height": 96, "width": 128}
+    assert reply.data == record.images[0].tobytes()
+
+
+@pytest.mark.parametrize("index", [-1, 1])
+def test_images_that_are_not_there(index: int) -> None:
+    with pytest.raises(IndexError, match=f"image {index} was asked for; the record has 1"):
+        RecordServer(image_record()).reply("image", {"index": index})
+
+
+def test_an_image_that_is_too_large_is_averaged() -> None:
+    image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
+    # 105 bytes; by two it is 3 x 4 pixels, of which those at the end stand for fewer.
+    small = averaged_image(image, 104)
+    assert small.shape == (3, 4, 3)
+    assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
+    assert_array_equal(small[2, 3], image[4, 6])
+    assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
+    assert averaged_image(image, 36).shape == (3, 4, 3)
+    assert averaged_image(image, 35).shape == (2, 3, 3)
+    assert averaged_image(image, 3).shape == (1, 1, 3)
+    assert averaged_image(image, 105) is image
+    with pytest.raises(ValueError, match="largest=2 bytes hold no pixel"):
+        averaged_image(image, 2)
+
+
+def test_large_images_stay_under_a_megabyte() -> None:
+    image = np.full((2_000, 900, 3), (10, 20, 30), np.uint8)
+    record = AttentionRecord(given_record().stacks, images=[image])
+    reply = RecordServer(record).reply("image", {"index": 0})
+    assert reply.header == {"height": 667, "width": 300}
+    assert reply.data == bytes((10, 20, 30)) * 667 * 300

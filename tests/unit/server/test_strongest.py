@@ -1,0 +1,301 @@
+"""The strongest keys of queries and where their weight lies, against whole rows in float64."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+import attnviz as av
+import attnviz.record.softmax
+import attnviz.server.row_sums
+import attnviz.server.strongest
+from attnviz.record.attention import LayerAttention, QueryKeyAttention
+from attnviz.record.head_subset import KeptHeads
+from attnviz.record.masks import BandMask
+from attnviz.record.merged import MergedWeights
+from attnviz.record.record import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.record.windows import WindowMask
+from attnviz.server.row_sums import RowSums
+from attnviz.server.server import MAX_REPLY_BYTES, RecordServer
+from attnviz.server.strongest import Strongest, strongest_keys
+from unit.long_records import NEEDLE, long_record
+from unit.records import captured_record, given_record, vectors, words
+
+
+@pytest.fixture(autouse=True, params=["whole", "in parts"])
+def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short rows as they are, and in the way that long ones take."""
+    if request.param == "in parts":
+        monkeypatch.setattr(attnviz.server.row_sums, "_LONG", 0)
+        monkeypatch.setattr(attnviz.server.strongest, "_ENTRIES", 20)
+        monkeypatch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", 12)
+
+
+def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
+    """A head's weights by the formula, in float64, row by row and key by key."""
+    if isinstance(attention, KeptHeads):
+        return formula(attention.base, attention.place(head))
+    if isinstance(attention, MergedWeights):
+        base = formula(attention.base, head)
+        summed = np.add.reduceat(base, attention.key_starts, axis=1)
+        lengths = np.diff([*attention.query_starts, len(base)])
+        merged: NDArray[np.float64] = np.add.reduceat(summed, attention.query_starts, axis=0)
+        return merged / lengths[:, None]
+    if not isinstance(attention, QueryKeyAttention):
+        values: NDArray[np.float64] = attention.values[head].double().numpy()  # type: ignore[attr-defined]
+        return values
+    q = attention.queries[head].double()
+    logits = q @ attention.keys[attention.key_head(head)].double().T * attention.scale
+    if attention.softcap is not None:
+        logits = attention.softcap * torch.tanh(logits / attention.softcap)
+    everything = slice(0, attention.num_queries), slice(0, attention.num_keys)
+    if attention.bias is not None:
+        logits = logits + attention.bias.added(head, *everything).double()
+    powers = logits.exp()
+    if attention.mask is not None:
+        powers = powers * attention.mask.allowed(head, *everything)
+    total = powers.sum(dim=1, keepdim=True)
+    if attention.sinks is not None:
+        total = total + attention.sinks[head].double().exp()
+    weights: NDArray[np.float64] = (powers / total.clamp(min=1e-300)).numpy()
+    return weights
+
+
+def stacks() -> dict[str, AttentionStack]:
+    captured = captured_record().stack("self")
+    found = {f"captured, layer {layer}": captured.only([layer]) for layer in captured.layers}
+    queries, keys = vectors(3, 7, 8, seed=1), vectors(2, 7, 8, seed=2)
+    some = QueryKeyAttention(queries, keys, 0.4, mask=BandMask(3, 0), key_heads=(0, 0, 1))
+    kept = KeptHeads(some, kept_heads=(1, 4, 6), num_heads=8, num_key_heads=4)
+    windows = torch.tensor([0, 0, 1, 1, 2, 2, 0])
+    windowed = QueryKeyAttention(queries, keys[:1], 0.4, mask=WindowMask(windows, windows))
+    ahead = QueryKeyAttention(queries, keys[:1, :5], 0.4, mask=BandMask(None, 0, -2))
+    whole = QueryKeyAttention(queries, keys[:1], 0.4)
+    starts = np.array([0, 2, 3])
+    made: dict[str, LayerAttention] = {
+        "kept heads": kept,
+        "windows": windowed,
+        "first queries see nothing": ahead,
+        "no mask": whole,
+        "words": MergedWeights(whole, starts, starts),
+    }
+    for name, layer in made.items():
+        rows, columns = Tokens.of(words(layer.num_queries)), Tokens.of(words(layer.num_keys))
+        found[name] = AttentionStack("self", {0: layer}, rows, columns, normalized=False)
+    found["given"] = given_record((3,), 9).stack()
+    return found
+
+
+STACKS = stacks()
+
+
+def asked(stack: AttentionStack, **given: Any) -> Strongest:
+    [layer] = stack.layers
+    wanted: dict[str, Any] = {
+        "layer": layer,
+        "heads": stack.kept_heads(layer),
+        "rows": slice(0, len(stack.query_tokens)),
+        "k": 3,
+        "bin_size": 2,
+    }
+    return strongest_keys(stack, **(wanted | given))
+
+
+def matrices(stack: AttentionStack) -> NDArray[np.float64]:
+    [layer] = stack.layers
+    attention = stack.attention(layer)
+    return np.stack([formula(attention, head) for head in stack.kept_heads(layer)])
+
+
+def agrees(found: Strongest, weights: NDArray[np.float64], bin_size: int, k: int) -> None:
+    """Weights of the strongest, their places, and sums of bins."""
+    k = min(k, weights.shape[2])
+    np.testing.assert_allclose(found.weights, -np.sort(-weights, axis=2)[:, :, :k], atol=2e-6)
+    there = found.keys >= 0
+    np.testing.assert_array_equal(there, found.weights > 0)
+    at = np.take_along_axis(weights, np.maximum(found.keys, 0).astype(np.int64), axis=2)
+    np.testing.assert_allclose(found.weights, np.where(there, at, 0.0), atol=2e-6)
+    for row in found.keys.reshape(-1, k):
+        named = row[row >= 0]
+        assert len(set(named.tolist())) == len(named)
+    columns = weights.sum(axis=1)
+    for b in range(found.spread.shape[1]):
+        part = columns[:, b * bin_size : (b + 1) * bin_size].sum(axis=1)
+        np.testing.assert_allclose(found.spread[:, b], part, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", STACKS)
+@pytest.mark.parametrize("bin_size", [1, 2, 4, 64])
+def test_the_strongest_keys_and_the_spread_are_those_of_whole_rows(
+    name: str, bin_size: int
+) -> None:
+    stack = STACKS[name]
+    weights = matrices(stack)
+    agrees(asked(stack, bin_size=bin_size), weights, bin_size, 3)
+    some = asked(stack, bin_size=bin_size, rows=slice(1, 3), k=100)
+    agrees(some, weights[:, 1:3], bin_size, 100)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_heads_are_put_together_cell_by_cell(name: str) -> None:
+    weights = matrices(STACKS[name])
+    mean = asked(STACKS[name], combine="mean")
+    agrees(mean, weights.mean(axis=0, keepdims=True), 2, 3)
+    largest = asked(STACKS[name], combine="max")
+    agrees(largest, weights.max(axis=0, keepdims=True), 2, 3)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_what_is_left_out_is_none_of_the_strongest_and_said(name: str) -> None:
+    stack = STACKS[name]
+    weights = matrices(stack)
+    found = asked(stack, leave_out=["first", 1])
+    rest = weights.copy()
+    rest[:, :, :2] = 0
+    agrees(found, rest, 2, 3)
+    np.testing.assert_allclose(found.sums[..., 0], weights.sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(found.sums[..., 1], weights[:, :, :2].sum(axis=2), atol=2e-6)
+    assert not found.sums[..., 2].any()
+
+
+def test_a_pair_takes_the_queries_and_keys_of_its_texts() -> None:
+    stack = captured_record().stack("self").only([2])
+    weights = matrices(stack)
+    found = asked(stack, pair="b-a", leave_out=["special"], bin_size=1)
+    first_text = np.zeros_like(weights)
+    first_text[:, :, 1:3] = weights[:, :, 1:3]
+    np.testing.assert_allclose(found.weights[:, :, 0], first_text.max(axis=2), atol=2e-6)
+    np.testing.assert_allclose(found.spread, first_text[:, 3:5].sum(axis=1), atol=2e-6)
+    np.testing.assert_allclose(found.sums[..., 1], weights[:, :, [0, 5]].sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(found.sums[..., 2], weights[:, :, 3:5].sum(axis=2), atol=2e-6)
+
+
+@pytest.mark.parametrize("name", STACKS)
+def test_strips_and_window_add_up_to_the_rows_weight(name: str) -> None:
+    stack = STACKS[name]
+    [layer] = stack.layers
+    sums = RowSums()
+    window = slice(2, 4)
+    for head, found in zip(
+        stack.kept_heads(layer), zip(*_parts(asked(stack, row_sums=sums)), strict=True), strict=True
+    ):
+        block = sums.block(
+            stack,
+            layer=layer,
+            head=head,
+            rows=slice(0, len(stack.query_tokens)),
+            columns=slice(window.start, min(window.stop, len(stack.key_tokens))),
+        )
+        totals, spread = found
+        outside = spread.sum() - spread[1]
+        np.testing.assert_allclose(outside + block.sum(), totals.sum(), atol=2e-5)
+
+
+def _parts(found: Strongest) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+    return found.sums[..., 0], found.spread
+
+
+def test_sums_that_are_kept_give_the_same_blocks_and_are_bounded() -> None:
+    stack = long_record(300, heads=3, key_heads=1).stack()
+    sums = RowSums(kept_bytes=2 * 4 * 300)
+    for head in (0, 1, 2, 1):
+        block = sums.block(stack, layer=0, head=head, rows=slice(200, 220), columns=slice(190, 215))
+        by_hand = formula(stack.attention(0), head)[200:220, 190:215]
+        np.testing.assert_allclose(block, by_hand, atol=2e-6)
+    assert sums.num_bytes <= 2 * 4 * 300
+
+
+def test_one_far_key_is_found() -> None:
+    tokens = 5000
+    record = long_record(tokens)
+    query, key = (int(share * tokens) for share in NEEDLE)
+    found = strongest_keys(
+        record.stack(), layer=0, heads=[3], rows=slice(query - 1, query + 1), k=1, bin_size=8
+    )
+    assert found.keys[0, 1, 0] == key
+    assert found.weights[0, 1, 0] > 0.9
+    assert found.keys[0, 0, 0] != key
+
+
+def test_the_reply_says_how_to_read_it() -> None:
+    server = RecordServer(captured_record())
+    request = {
+        "stack": "self",
+        "layer": 2,
+        "heads": [0, 3],
+        "rows": [1, 5],
+        "k": 2,
+        "bin_size": 4,
+        "combine": "separate",
+        "leave_out": [],
+        "pair": "all",
+    }
+    reply = server.reply("strongest", request)
+    assert reply.header == {"shape": [2, 4, 2, 2]}
+    assert reply.data is not None
+    expected = asked(
+        captured_record().stack("self").only([2]),
+        heads=[0, 3],
+        rows=slice(1, 5),
+        k=2,
+        bin_size=4,
+    )
+    assert np.frombuffer(reply.data, "<i4", 16).tolist() == expected.keys.ravel().tolist()
+    numbers = np.frombuffer(reply.data, "<f4")[16:]
+    np.testing.assert_array_equal(numbers[:16], expected.weights.ravel())
+    np.testing.assert_array_equal(numbers[16:40], expected.sums.ravel())
+    np.testing.assert_array_equal(numbers[40:], expected.spread.ravel())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words_of_it"),
+    [
+        ({"k": 0}, "k=0 must be at least 1"),
+        ({"bin_size": 0}, "bin_size=0"),
+        ({"heads": []}, "heads is empty"),
+        ({"combine": "sum"}, "combine='sum'"),
+        ({"pair": "a-c"}, "pair='a-c'"),
+        ({"leave_out": [6]}, "leave_out=6 must be"),
+        ({"leave_out": ["last"]}, "leave_out='last' must be"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(wrong: dict[str, Any], words_of_it: str) -> None:
+    with pytest.raises(ValueError, match=words_of_it):
+        asked(captured_record().stack("self").only([2]), **wrong)
+
+
+def test_an_unknown_head_is_named() -> None:
+    with pytest.raises(IndexError, match="head=9"):
+        asked(captured_record().stack("self").only([2]), heads=[9])
+
+
+def test_nan_is_an_error() -> None:
+    broken = torch.full((1, 3, 4), torch.nan)
+    stack = AttentionStack(
+        "self", {0: QueryKeyAttention(broken, broken, 1.0)}, Tokens.of(list("abc"))
+    )
+    with pytest.raises(ValueError, match="NaN or infinite"):
+        asked(stack, heads=[0])
+
+
+def test_an_answer_that_is_too_large_says_what_to_do() -> None:
+    weights = torch.full((1, 1, 500, 300), 1 / 300)
+    record = av.AttentionRecord.from_weights(weights, words(500), key_tokens=words(300))
+    request = {
+        "stack": record.stack().name,
+        "layer": 0,
+        "heads": [0],
+        "rows": [0, 500],
+        "k": 300,
+        "bin_size": 1,
+        "combine": "separate",
+        "leave_out": [],
+        "pair": "all",
+    }
+    with pytest.raises(ValueError, match=f"{MAX_REPLY_BYTES} are sent at once, so ask for fewer"):
+        RecordServer(record).reply("strongest", request)

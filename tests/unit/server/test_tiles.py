@@ -1,0 +1,144 @@
+"""Tiles of a matrix, against cells that were worked out weight by weight."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import attnviz.record.softmax
+import attnviz.server.tiles
+from attnviz.record.attention import GivenWeights
+from attnviz.record.record import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.codec import decode
+from attnviz.server.tiles import TILE, encoded_tile
+from unit.records import captured_record, given_record, words
+
+FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "tiles.json").read_text())
+
+
+def stack_of(weights: Any) -> AttentionStack:
+    import torch
+
+    values = np.asarray(weights, np.float32)
+    layer = GivenWeights(torch.from_numpy(values))
+    _, rows, columns = values.shape
+    return AttentionStack(
+        "self",
+        {0: layer},
+        Tokens.of(words(rows)),
+        Tokens.of(words(columns, "k")),
+        normalized=False,
+    )
+
+
+def tile(stack: AttentionStack, **request: Any) -> Any:
+    asked: dict[str, Any] = {
+        "layer": 0,
+        "heads": [0],
+        "level": 0,
+        "pooled": "mean",
+        "precision": "float32",
+    }
+    place = request.pop("row", 0), request.pop("column", 0)
+    return decode(encoded_tile(stack, place=place, **(asked | request)))[0]
+
+
+@pytest.mark.parametrize("each", FIXTURE["cases"], ids=lambda each: json.dumps(each["request"]))
+def test_cells_are_the_mean_or_the_maximum_of_their_weights(each: Any) -> None:
+    codes = np.array(FIXTURE["codes"][each["record"]], np.float64)
+    stack = stack_of((codes / 255) ** 2)
+    np.testing.assert_allclose(tile(stack, **each["request"]), each["cells"], atol=2e-7)
+    coarse = tile(stack, **each["request"], precision="uint8")
+    np.testing.assert_allclose(coarse, each["cells"], atol=0.004 * stack.maximum)
+
+
+def test_the_last_cells_stand_for_fewer_weights() -> None:
+    weights = [[[1.0, 3.0, 5.0], [1.0, 3.0, 7.0], [2.0, 4.0, 9.0]]]
+    stack = stack_of(weights)
+    # Four, two, two and one.
+    np.testing.assert_array_equal(tile(stack, level=1), [[2, 6], [3, 9]])
+    np.testing.assert_array_equal(tile(stack, level=1, pooled="max"), [[3, 7], [4, 9]])
+    # One cell for all nine.
+    np.testing.assert_allclose(tile(stack, level=5), [[35 / 9]], rtol=1e-6)
+
+
+def test_heads_are_averaged_before_the_maximum_is_taken() -> None:
+    stack = stack_of([[[1.0, 0.0]], [[0.0, 0.5]]])
+    # The heads' mean is 0.5 and 0.25; the mean of their maxima would be 0.75.
+    np.testing.assert_array_equal(tile(stack, heads=[0, 1], level=1, pooled="max"), [[0.5]])
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_tiles_lie_side_by_side_and_cover_all(data: st.DataObject) -> None:
+    rows, columns = data.draw(st.integers(1, 23)), data.draw(st.integers(1, 23))
+    level = data.draw(st.integers(0, 5))
+    pooled = data.draw(st.sampled_from(["mean", "max"]))
+    heads = data.draw(st.lists(st.integers(0, 2), min_size=1, max_size=3, unique=True))
+    seed = data.draw(st.integers(0, 99))
+    weights = np.random.default_rng(seed).random((3, rows, columns)).astype(np.float32)
+    stack = stack_of(weights)
+    whole: Any = np.mean(weights[heads], axis=0, dtype=np.float64)
+    each = 2**level
+    pool = np.mean if pooled == "mean" else np.max
+    expected = [
+        [pool(whole[y : y + each, x : x + each]) for x in range(0, columns, each)]
+        for y in range(0, rows, each)
+    ]
+    with pytest.MonkeyPatch.context() as patch:
+        # Small tiles from small pieces: the same at every size.
+        patch.setattr(attnviz.server.tiles, "TILE", 4)
+        patch.setattr(attnviz.record.softmax, "_TILE_ENTRIES", data.draw(st.integers(1, 60)))
+        span = 4 * each
+        found = [
+            [
+                tile(stack, row=row, column=column, level=level, heads=heads, pooled=pooled)
+                for column in range(-(-columns // span))
+            ]
+            for row in range(-(-rows // span))
+        ]
+    assert all(max(part.shape) <= 4 for line in found for part in line)
+    np.testing.assert_allclose(np.block(found), expected, atol=1e-6)
+
+
+def test_a_model_s_tiles_are_pieces_of_its_weights() -> None:
+    stack = captured_record().stacks["self"]
+    for layer in stack.layers:
+        whole = stack.weights(layer=layer)
+        np.testing.assert_array_equal(tile(stack, layer=layer, heads=[1]), whole[1])
+        # All weights of the mean are as many as there are, at every level.
+        mean = tile(stack, layer=layer, heads=[0, 1, 2, 3], level=9)
+        np.testing.assert_allclose(mean, [[whole.mean(dtype=np.float64)]], rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("request_", "error", "message"),
+    [
+        ({"heads": []}, ValueError, "heads is empty"),
+        ({"heads": [9]}, IndexError, "head 9|heads 0 to"),
+        ({"layer": 7}, IndexError, "layer"),
+        ({"level": -1}, ValueError, "level=-1 must lie between 0 and 24"),
+        ({"level": 25}, ValueError, "level=25"),
+        ({"row": 1}, ValueError, "row=1: at level 0 there are 1 tiles"),
+        ({"column": -1}, ValueError, "column=-1"),
+        ({"pooled": "median"}, ValueError, "pooled='median'"),
+        ({"precision": "uint4"}, ValueError, "precision='uint4'"),
+    ],
+)
+def test_what_is_not_there_is_refused(request_: Any, error: Any, message: str) -> None:
+    with pytest.raises(error, match=message):
+        tile(given_record().stack(), **request_)
+
+
+def test_a_tile_fits_into_a_reply() -> None:
+    stack = stack_of(np.zeros((1, TILE + 1, TILE + 1), np.float32))
+    assert tile(stack).shape == (TILE, TILE)
+    assert tile(stack, row=1, column=1).shape == (1, 1)
+    assert 4 * TILE * TILE < 1_000_000

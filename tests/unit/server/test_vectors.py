@@ -1,0 +1,297 @@
+"""Queries, keys and what makes weights of them: the answer to a view, and what a page carries."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnviz.pages import vectors as carried
+from attnviz.pages.html import make_page
+from attnviz.pages.vectors import carried_vectors
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import BandMask, DistanceBias, compact_bias, compact_mask
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.server import MAX_REPLY_BYTES, RecordServer
+from unit.records import given_record, vectors, words
+
+# Written by a script that knows nothing of attnviz; the TypeScript tests read the same file.
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "vectors.json"
+CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
+each_case = pytest.mark.parametrize("case", CASES, ids=[case["name"] for case in CASES])
+
+
+def inflated(text: str, kind: str = "<f4") -> NDArray[Any]:
+    return np.frombuffer(zlib.decompress(base64.b64decode(text)), kind).copy()
+
+
+def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
+    """The case's layer, from its dense mask and bias."""
+    layer = case["layer"]
+
+    def side(name: str, heads: int, tokens: int) -> torch.Tensor:
+        flat = inflated(case["arrays"][layer[name]])
+        return torch.from_numpy(flat.reshape(heads, tokens, layer["head_dim"]))
+
+    allowed, bias = case["allowed"], case["bias"]
+    return QueryKeyAttention(
+        side("queries", layer["num_heads"], layer["num_queries"]),
+        side("keys", layer["num_key_heads"], layer["num_keys"]),
+        layer["scale"],
+        None if allowed is None else compact_mask(torch.tensor(allowed)),
+        None if bias is None else compact_bias(torch.tensor(bias)),
+        layer["softcap"],
+        None if layer["sinks"] is None else torch.tensor(layer["sinks"]),
+    )
+
+
+def record_of(attention: QueryKeyAttention, layer: int = 3) -> AttentionRecord:
+    queries = Tokens.of(words(attention.num_queries))
+    same = attention.num_queries == attention.num_keys
+    keys = None if same else Tokens.of(words(attention.num_keys, "k"))
+    return AttentionRecord({"self": AttentionStack("self", {layer: attention}, queries, keys)})
+
+
+def asked(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A reply's header and its parts by name."""
+    reply = RecordServer(record).reply("vectors", {"stack": "self", **arguments})
+    assert reply.data is not None
+    assert len(reply.data) <= MAX_REPLY_BYTES
+    json.dumps(reply.header, allow_nan=False)
+    floats = np.frombuffer(reply.data, "<f4")
+    parts = {}
+    for part in reply.header["parts"]:
+        size = int(np.prod(part["shape"]))
+        parts[part["name"]] = floats[:size].reshape(part["shape"]).astype(np.float64)
+        floats = floats[size:]
+    assert not len(floats)
+    return reply.header, parts
+
+
+@each_case
+def test_weights_are_those_of_other_attentions(case: dict[str, Any]) -> None:
+    record = record_of(layer_of(case))
+    for row in case["rows"]:
+        header, parts = asked(
+            record,
+            layer=3,
+            head=row["head"],
+            token=row["token"],
+            keys=[0, case["layer"]["num_keys"]],
+        )
+        logits = [-np.inf if logit is None else logit for logit in row["logits"]]
+        np.testing.assert_allclose(parts["logits"], logits, atol=1e-4)
+        np.testing.assert_array_equal(parts["allowed"], np.isfinite(logits))
+        np.testing.assert_allclose(parts["weights"], row["weights"], atol=2e-6)
+        if row["sink_weight"] is None:
+            assert header["sink"] is None
+        else:
+            assert header["sink"]["weight"] == pytest.approx(row["sink_weight"], abs=1e-5)
+        assert header["num_allowed"] == np.isfinite(logits).sum()
+        assert header["weight_in_range"] == pytest.approx(sum(row["weights"]), abs=1e-5)
+
+
+@each_case
+def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]) -> None:
+    record = record_of(layer_of(case))
+    for row in case["rows"]:
+        # Not all keys: what the row shares counts the others too.
+        header, parts = asked(
+            record,
+            layer=3,
+            head=row["head"],
+            token=row["token"],
+            keys=[1, case["layer"]["num_keys"]],
+        )
+        sums = (parts["query"] * parts["keys"] * header["scale"]).sum(1)
+        cap = header["softcap"]
+        logits = (sums if cap is None else cap * np.tanh(sums / cap)) + parts["bias"]
+        seen = parts["allowed"] == 1
+        np.testing.assert_allclose(logits[seen], parts["logits"][seen], atol=1e-4)
+        assert (parts["weights"][~seen] == 0).all()
+        if seen.any():
+            weights = np.exp(logits[seen] - header["log_sum_exp"])
+            np.testing.assert_allclose(weights, parts["weights"][seen], atol=1e-5)
+
+
+@each_case
+def test_a_page_carries_the_smallest_form(case: dict[str, Any]) -> None:
+    data = carried_vectors(record_of(layer_of(case)).stacks.values())
+    (layer,) = data["layers"]
+    expected = case["layer"]
+    fields = ["queries", "keys", "mask", "bias"]
+    assert {name: value for name, value in layer.items() if name not in fields} == {
+        name: pytest.approx(value) if isinstance(value, float) else value
+        for name, value in expected.items()
+        if name not in fields
+    }
+    for name in fields[:2]:
+        found = inflated(data["arrays"][layer[name]])
+        np.testing.assert_array_equal(found, inflated(case["arrays"][expected[name]]))
+    for name, array, kind in (("mask", "bits", "u1"), ("bias", "values", "<f4")):
+        found, wanted = layer[name], expected[name]
+        assert (found is None) == (wanted is None)
+        if wanted is None:
+            continue
+        assert {k: v for k, v in found.items() if k != array} == {
+            k: v for k, v in wanted.items() if k != array
+        }
+        if array in wanted:
+            np.testing.assert_array_equal(
+                inflated(data["arrays"][found[array]], kind),
+                inflated(case["arrays"][wanted[array]], kind),
+            )
+
+
+def random_layer(
+    heads: int = 2, tokens: int = 40, head_dim: int = 16, dtype: torch.dtype = torch.float32
+) -> QueryKeyAttention:
+    queries = 3 * vectors(heads, tokens, head_dim, seed=1)
+    keys = 3 * vectors(heads, tokens, head_dim, seed=2)
+    return QueryKeyAttention(
+        queries.to(dtype), keys.to(dtype), head_dim**-0.5, mask=BandMask(None, 0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("dtype", "encoding"),
+    [
+        (torch.float32, "float32"),
+        (torch.float16, "float16"),
+        (torch.bfloat16, "bfloat16"),
+    ],
+)
+def test_short_texts_and_half_precision_are_carried_as_they_are(
+    dtype: torch.dtype, encoding: str
+) -> None:
+    attention = random_layer(dtype=dtype)
+    data = carried_vectors(record_of(attention).stacks.values())
+    (layer,) = data["layers"]
+    assert (layer["encoding"], layer["error"], layer["logit_error"]) == (encoding, 0.0, 0.0)
+    found = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
+    bits = torch.int32 if dtype == torch.float32 else torch.int16
+    own = attention.keys.view(bits).numpy().ravel()
+    np.testing.assert_array_equal(found.view(own.dtype), own)
+
+
+def test_what_rounding_does_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
+    attention = random_layer()
+    data = carried_vectors(record_of(attention).stacks.values())
+    (layer,) = data["layers"]
+    assert layer["encoding"] == "float16"
+    q, k = (
+        inflated(data["arrays"][layer[name]], "<f2").astype(np.float64).reshape(2, 40, 16)
+        for name in ("queries", "keys")
+    )
+    logits = np.einsum("hqd,hkd->hqk", q, k) / 4
+    own = np.einsum("hqd,hkd->hqk", attention.queries.double(), attention.keys.double()) / 4
+    allowed = np.tril(np.ones((40, 40), bool))
+    logit_error = np.abs(logits - own)[:, allowed].max()
+    assert layer["logit_error"] == pytest.approx(logit_error, abs=2e-5)
+    assert logit_error > 1e-3
+    powers = [np.where(allowed, np.exp(each), 0) for each in (logits, own)]
+    rounded, exact = (each / each.sum(-1, keepdims=True) for each in powers)
+    assert layer["error"] == pytest.approx(np.abs(rounded - exact).max(), abs=1e-5)
+
+
+def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
+    attention = random_layer()
+    attention.keys[0, 3, 2] = 1e5
+    (layer,) = carried_vectors(record_of(attention).stacks.values())["layers"]
+    assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
+
+
+def test_what_layers_share_is_carried_once() -> None:
+    bias = DistanceBias(vectors(2, 79), 40)
+    layers = {
+        number: QueryKeyAttention(
+            vectors(2, 40, 4, seed=number), vectors(2, 40, 4, seed=9 + number), 0.5, bias=bias
+        )
+        for number in range(3)
+    }
+    stack = AttentionStack("self", layers, Tokens.of(words(40)))
+    data = carried_vectors([stack])
+    assert len(data["arrays"]) == 3 * 2 + 1
+    assert len({layer["bias"]["values"] for layer in data["layers"]}) == 1
+
+
+def test_a_page_that_is_too_large_says_how_to_make_it_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carried, "MAX_VECTOR_BYTES", 1000)
+    record = record_of(random_layer())
+    with pytest.raises(ValueError, match=r"10,240 bytes.*1,000.*include_layers"):
+        carried_vectors(record.stacks.values())
+
+
+def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
+    record = record_of(random_layer(tokens=5))
+    assert '"vectors": {"layers"' not in make_page(record, "head", {})
+    page = make_page(record, "neuron", {}, carries={"vectors"})
+    assert '"vectors": {"layers"' in page
+    assert '"blocks": []' in page
+    assert carried_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "words_of_it"),
+    [
+        ({"layer": 4}, IndexError, "layers 3"),
+        ({"head": 2}, IndexError, "heads 0 to 1"),
+        ({"head": -1}, IndexError, "heads 0 to 1"),
+        ({"token": 40}, IndexError, "tokens 0 to 39"),
+        ({"keys": [0, 41]}, ValueError, "within 0 to 40"),
+        ({"keys": [3, 3]}, ValueError, "within 0 to 40"),
+        ({"stack": "cross"}, KeyError, "self"),
+    ],
+)
+def test_what_is_not_there_is_refused(
+    arguments: dict[str, Any], error: type[Exception], words_of_it: str
+) -> None:
+    server = RecordServer(record_of(random_layer()))
+    request = {"stack": "self", "layer": 3, "head": 0, "token": 0, "keys": [0, 40]}
+    with pytest.raises(error, match=words_of_it):
+        server.reply("vectors", request | arguments)
+
+
+def test_more_than_a_reply_holds_is_refused() -> None:
+    attention = QueryKeyAttention(vectors(1, 4, 256), vectors(1, 1000, 256), 0.1)
+    record = record_of(attention)
+    with pytest.raises(ValueError, match=r"1000 keys.*1000000 are sent at once"):
+        asked(record, layer=3, head=0, token=0, keys=[0, 1000])
+    _, parts = asked(record, layer=3, head=0, token=0, keys=[0, 900])
+    assert parts["keys"].shape == (900, 256)
+
+
+def test_weights_alone_are_no_vectors() -> None:
+    request = {"stack": "self", "layer": 0, "head": 0, "token": 0, "keys": [0, 1]}
+    with pytest.raises(ValueError, match=r"made from weights, or its tokens are merged"):
+        RecordServer(given_record()).reply("vectors", request)
+
+
+def test_numbers_that_are_none_are_named() -> None:
+    attention = random_layer()
+    attention.queries[1, 5, 0] = torch.nan
+    record = record_of(attention)
+    with pytest.raises(ValueError, match=r"layer 3, head 1, query 5.*NaN"):
+        asked(record, layer=3, head=1, token=5, keys=[0, 40])
+
+
+def test_the_strongest_keys_of_the_whole_row_are_named() -> None:
+    record = record_of(random_layer())
+    row = record.stack().weights(layer=3, head=1, rows=slice(39, 40))[0]
+    header, _ = asked(record, layer=3, head=1, token=39, keys=[0, 2])
+    expected = sorted(range(40), key=lambda key: -row[key])[:5]
+    assert [key for key, _ in header["strongest"]] == expected
+    # The first query of a causal model has one key only.
+    header, _ = asked(record, layer=3, head=1, token=0, keys=[0, 2])
+    assert header["strongest"] == [[0, 1.0]]

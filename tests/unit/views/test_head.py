@@ -1,0 +1,430 @@
+"""The head view's state: what it takes, what it refuses and what it moves along."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+from traitlets import TraitError
+
+import attnviz.pages.bundles
+from attnviz.record.record import AttentionRecord
+from attnviz.views.head import HeadView
+from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
+
+STATE = {
+    "stack",
+    "layer",
+    "heads",
+    "token",
+    "key",
+    "prediction",
+    "as_query",
+    "combine",
+    "top_k",
+    "threshold",
+    "leave_out",
+    "renormalize",
+    "pair",
+    "query_window",
+    "key_window",
+    "orientation",
+    "order",
+    "least_score",
+    "scores",
+    "theme",
+}
+
+
+def test_the_state_is_what_the_browser_shares_and_nothing_of_the_widgets_own() -> None:
+    view = HeadView(given_record())
+    assert set(view.state_names()) == set(HeadView.state_names()) == STATE
+    assert set(view.state) == STATE
+    assert json.loads(json.dumps(view.state)) == view.state
+    assert set(view.get_state()) >= STATE
+
+
+def test_what_is_shown_first() -> None:
+    view = HeadView(given_record((2, 3)))
+    assert view.state == {
+        "stack": "self",
+        "layer": 0,
+        "heads": [0, 1],
+        "token": None,
+        "key": None,
+        "prediction": None,
+        "as_query": False,
+        "combine": "separate",
+        "top_k": None,
+        "threshold": 0.0,
+        "leave_out": [],
+        "renormalize": False,
+        "pair": "all",
+        "query_window": None,
+        "key_window": None,
+        "orientation": "vertical",
+        "order": "number",
+        "least_score": None,
+        "scores": {},
+        "theme": "auto",
+    }
+    assert HeadView(captured_record()).layer == 2
+    assert HeadView(encoder_decoder_record(), stack="cross", layer=1).heads == []
+
+
+@pytest.mark.parametrize(("num_heads", "chosen"), [(1, [0]), (4, [0, 1, 2, 3]), (5, []), (64, [])])
+def test_up_to_four_heads_are_chosen(num_heads: int, chosen: list[int]) -> None:
+    assert HeadView(given_record((num_heads,))).heads == chosen
+
+
+@pytest.mark.parametrize(("num_tokens", "top_k"), [(2, None), (32, None), (33, 3)])
+def test_long_texts_show_three_lines_a_query(num_tokens: int, top_k: int | None) -> None:
+    assert HeadView(given_record((1,), num_tokens)).top_k == top_k
+
+
+def test_everything_can_be_said_at_once() -> None:
+    chosen: dict[str, Any] = {
+        "stack": "cross",
+        "layer": 1,
+        "heads": [4, 0],
+        "token": 3,
+        "key": 5,
+        "prediction": None,
+        "as_query": True,
+        "combine": "max",
+        "top_k": 7,
+        "threshold": 0.25,
+        "leave_out": ["special", "first", 2],
+        "renormalize": True,
+        "pair": "all",
+        "query_window": [0, 2],
+        "key_window": [1, 6],
+        "orientation": "horizontal",
+        "order": "mine",
+        "least_score": 0.5,
+        "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
+        "theme": "dark",
+    }
+    view = HeadView(encoder_decoder_record(), **chosen)
+    assert view.state == chosen
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("stack", "self", "stack='self': this record has 'encoder', 'decoder', 'cross'"),
+        ("stack", 7, "stack.*7"),
+        ("layer", 2, "layer=2: stack 'encoder' has layers 0, 1"),
+        ("layer", -1, "layer=-1: stack 'encoder' has layers 0, 1"),
+        ("layer", "0", "expected an int"),
+        ("heads", [3], r"heads=\[3\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+        ("heads", [0, -1], r"heads=\[0, -1\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+        ("heads", 1, "expected a list"),
+        ("heads", ["0"], "int"),
+        ("token", 6, "token=6: stack 'encoder' has queries 0 to 5"),
+        ("token", -1, "token=-1: stack 'encoder' has queries 0 to 5"),
+        ("token", "t0", "int"),
+        ("key", 6, "key=6: stack 'encoder' has keys 0 to 5"),
+        ("combine", "sum", "any of"),
+        ("top_k", 0, "should not be less than 1"),
+        ("top_k", 1.5, "int"),
+        ("threshold", 1.5, "must lie between 0 and 1"),
+        ("threshold", -0.1, "should not be less than 0"),
+        ("threshold", "half", "float"),
+        ("threshold", math.nan, "threshold=nan must be a finite number"),
+        ("least_score", math.nan, "least_score=nan must be a finite number; None sets no limit"),
+        ("least_score", -math.inf, "least_score=-inf must be a finite number"),
+        ("leave_out", ["last"], "leave_out"),
+        ("leave_out", [-1], "leave_out"),
+        ("renormalize", "yes", "boolean"),
+        ("pair", "b", "any of"),
+        ("query_window", [0, 7], r"query_window=\[0, 7\] must be \[start, stop\] within the 6"),
+        ("query_window", [3, 3], r"query_window=\[3, 3\] must be"),
+        ("key_window", [4, 2], r"key_window=\[4, 2\] must be"),
+        ("key_window", [1], "length 2"),
+        ("orientation", "diagonal", "any of"),
+        ("theme", "blue", "any of"),
+    ],
+)
+def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str) -> None:
+    view = HeadView(encoder_decoder_record())
+    before = view.state
+    with pytest.raises(traitlets.TraitError, match=message):
+        setattr(view, name, value)
+    assert view.state == before
+    with pytest.raises(traitlets.TraitError, match=message):
+        HeadView(encoder_decoder_record(), **{name: value})
+
+
+def test_an_unknown_keyword_is_named_with_those_that_there_are() -> None:
+    with pytest.raises(TypeError, match=r"HeadView has no argument 'head'; it takes include_layer"):
+        HeadView(given_record(), head=1)
+    with pytest.raises(TypeError, match="no argument '_esm'"):
+        HeadView(given_record(), _esm="alert(1)")
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        (lambda: [given_record()] * 3, r"a list of 3 records, and a view shows one: give record"),
+        (lambda: (given_record(),), "a list of 1 records"),
+        (lambda: [shares(1, 2, 2)], r"must be an AttentionRecord, got list; attnviz.extract"),
+        (lambda: None, "must be an AttentionRecord, got NoneType"),
+        (lambda: "the cat", "must be an AttentionRecord, got str"),
+    ],
+)
+def test_a_view_shows_one_record(record: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        HeadView(record())
+
+
+def test_heads_keep_the_order_of_choice_and_stand_once() -> None:
+    view = HeadView(encoder_decoder_record())
+    view.heads = [2, 0, 2]
+    assert view.heads == [2, 0]
+    view.heads = []
+    assert view.heads == []
+
+
+def test_a_layer_with_fewer_heads_clips_them_with_a_word() -> None:
+    view = HeadView(given_record((3, 2)), heads=[2, 1])
+    with pytest.warns(UserWarning, match=r"layer 1 has 2 heads: of heads=\[2, 1\] only \[1\] stay"):
+        view.layer = 1
+    assert view.heads == [1]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        view.layer = 0
+    assert view.heads == [1]
+
+
+def test_another_stack_moves_what_it_does_not_have() -> None:
+    view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1], token=3, key=3)
+    view.query_window = [1, 4]
+    view.stack = "encoder"
+    # The nearest layer there is; tokens and windows that still exist stay.
+    assert (view.layer, view.heads, view.token, view.key) == (1, [1], 3, 3)
+    assert view.query_window == [1, 4]
+    view.token, view.query_window, view.key_window = 5, [2, 6], [0, 6]
+    before = view.state
+    view.layer = 0
+    view.heads = [2]
+    with pytest.warns(UserWarning, match=r"layer 0 has 1 heads: of heads=\[2\] only \[\] stay"):
+        view.stack = "cross"
+    assert view.state == before | {
+        "stack": "cross",
+        "layer": 0,
+        "heads": [],
+        "token": None,
+        "query_window": None,
+        "key_window": [0, 6],
+    }
+
+
+def test_keys_are_left_out_where_there_are_such_keys() -> None:
+    view = HeadView(encoder_decoder_record(), heads=[0], leave_out=["first", 5, 2])
+    with pytest.raises(traitlets.TraitError, match=r"leave_out=\[6\]: stack 'encoder' has keys 0"):
+        view.leave_out = [6]
+    view.stack = "decoder"
+    assert view.leave_out == ["first", 2]
+
+
+def test_a_pair_is_shown_where_there_is_one() -> None:
+    view = HeadView(captured_record(), heads=[0], pair="a-b")
+    view.stack = "cross"
+    assert view.pair == "all"
+    with pytest.raises(traitlets.TraitError, match="pair='b-a': the tokens of stack 'cross'"):
+        view.pair = "b-a"
+
+
+def test_the_browser_sets_several_traits_at_once() -> None:
+    view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1, 0])
+    changes: list[str] = []
+    view.observe(lambda change: changes.append(change["name"]), ["stack", "layer", "heads"])
+    # As ipywidgets does it, none of which fits the old stack.
+    view.set_state({"stack": "cross", "layer": 1, "heads": [4, 2], "key": 5, "key_window": [4, 6]})
+    assert (view.stack, view.layer, view.heads, view.key) == ("cross", 1, [4, 2], 5)
+    assert sorted(changes) == ["heads", "layer", "stack"]
+
+
+def test_the_browser_may_leave_the_layer_to_python() -> None:
+    view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1])
+    view.set_state({"stack": "cross", "heads": [4]})
+    assert (view.stack, view.layer, view.heads) == ("cross", 1, [4])
+
+
+def test_a_state_that_does_not_fit_changes_nothing() -> None:
+    view = HeadView(encoder_decoder_record(), stack="decoder", layer=2, heads=[1])
+    before = view.state
+    for state in (
+        {"stack": "encoder", "layer": 9},
+        {"stack": "nowhere", "layer": 0},
+        {"layer": 0, "heads": [0, 7]},
+        {"token": 99, "theme": "dark"},
+    ):
+        with pytest.raises(traitlets.TraitError):
+            view.set_state(state)
+        assert view.state == before
+
+
+def test_layers_can_be_chosen() -> None:
+    view = HeadView(captured_record(), include_layers=[5, 11])
+    assert view.record.stacks["self"].layers == (5, 11)
+    assert list(view.record.stacks) == ["self"]
+    assert view.layer == 5
+    with pytest.raises(traitlets.TraitError, match="layer=2: stack 'self' has layers 5, 11"):
+        view.layer = 2
+    with pytest.raises(traitlets.TraitError, match="layer=2"):
+        HeadView(captured_record(), include_layers=[5, 11], layer=2)
+    with pytest.raises(IndexError, match=r"layers=\[4\]: this record has layers 0, 2, 3"):
+        HeadView(captured_record(), include_layers=[4])
+    with pytest.raises(TypeError, match=r"include_layers must be .*; got 4"):
+        HeadView(captured_record(), include_layers=4)  # type: ignore[arg-type]
+
+
+def test_any_number_of_views_keep_to_themselves() -> None:
+    record = given_record()
+    one, other = HeadView(record), HeadView(record)
+    one.layer = 1
+    assert other.layer == 0
+    assert one.model_id != other.model_id
+
+
+def test_requests_of_the_browser_reach_the_record(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[tuple[dict[str, Any], Any]] = []
+    view = HeadView(given_record(), layer=1)
+    monkeypatch.setattr(view, "send", lambda content, buffers=None: sent.append((content, buffers)))
+    message = {"attnviz": "request", "id": "a1", "name": "describe", "arguments": {}}
+    # As ipywidgets hands a custom message on.
+    view._handle_custom_msg(message, [])
+    [(reply, buffers)] = sent
+    assert reply["attnviz"] == "reply"
+    assert reply["header"]["model"] == "given"
+    assert buffers == []
+
+
+def test_a_page_that_the_browser_asks_for_has_the_browsers_state() -> None:
+    view = HeadView(given_record(), token=1)
+    state = view.state | {"token": 4, "unknown": "ignored"}
+    reply = view._channel._server.reply("page", {"part": 0, "state": state})
+    assert reply.header["name"] == "head-view.html"
+    view.token = 4
+    page = b"".join(
+        view._channel._server.reply("page", {"part": part, "state": state}).data or b""
+        for part in range(reply.header["parts"])
+    )
+    assert page.decode() == view.to_html()
+
+
+def test_a_front_end_that_is_not_built_says_how_to(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Any
+) -> None:
+    monkeypatch.setattr(attnviz.pages.bundles, "_FOLDER", tmp_path)
+    with pytest.raises(FileNotFoundError, match="the front-end of the head view is not built"):
+        HeadView(given_record())
+
+
+def test_a_view_reads_well() -> None:
+    record = AttentionRecord.from_weights([shares(1, 2, 2)], words(2), model="m")
+    assert repr(HeadView(record)) == (
+        "<HeadView of <AttentionRecord of m: <self: layers 0, 1 head each, 2 tokens>>>"
+    )
+
+
+def test_a_threshold_may_exceed_one_where_weights_do() -> None:
+    record = AttentionRecord.from_weights(
+        [np.full((1, 2, 2), 3.0, np.float32)], ["a", "b"], normalized=False
+    )
+    assert HeadView(record, threshold=2.5).threshold == 2.5
+
+
+@pytest.mark.parametrize("heads", [range(2), (0, 1), np.array([0, 1])])
+def test_heads_may_be_any_sequence_of_numbers(heads: Any) -> None:
+    assert HeadView(given_record(), heads=heads).heads == [0, 1]
+
+
+def test_a_place_may_be_numpys_number() -> None:
+    view = HeadView(given_record(), layer=np.int64(1), heads=[np.int64(2)], token=np.argmax([0, 1]))
+    assert json.dumps([view.layer, view.heads, view.token]) == "[1, [2], 1]"
+
+
+@pytest.mark.parametrize("heads", [np.array([0.5]), [1.5], "01", 3])
+def test_heads_that_are_no_whole_numbers_are_refused(heads: Any) -> None:
+    with pytest.raises(TraitError, match="heads"):
+        HeadView(given_record(), heads=heads)
+
+
+def test_heads_that_nobody_chose_follow_the_stack_without_a_word() -> None:
+    record = AttentionRecord.from_weights(
+        encoder_attentions=[np.full((4, 3, 3), 1 / 3, np.float32)],
+        decoder_attentions=[np.full((2, 2, 2), 0.5, np.float32)],
+        encoder_tokens=["a", "b", "c"],
+        decoder_tokens=["x", "y"],
+    )
+    view = HeadView(record)
+    view.stack = "decoder"
+    assert view.heads == [0, 1]
+    view.stack = "encoder"
+    assert view.heads == [0, 1, 2, 3]
+
+
+def test_the_word_on_heads_that_are_lost_points_to_who_changed_the_layer() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross", layer=1, heads=[4])
+    with pytest.warns(UserWarning, match="layer 0 has 1 heads") as caught:
+        view.layer = 0
+    assert caught[0].filename == __file__
+
+
+def test_scores_are_taken_as_arrays_and_order_the_heads() -> None:
+    view = HeadView(encoder_decoder_record(), stack="cross", scores=[[0.5], [1, 2, 3, np.nan, 5]])
+    assert view.order == "score"
+    assert view.scores == {"score": {"cross": [[0.5], [1.0, 2.0, 3.0, None, 5.0]]}}
+    view.scores = {"mine": [[1], range(5)]}
+    view.order = "mine"
+    assert view.scores["mine"]["cross"][1] == [0.0, 1.0, 2.0, 3.0, 4.0]
+
+
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ([[1.0]], "has 1 layers of 1 heads; stack 'self' has 1 layers of 3 heads"),
+        ("induction", "order='induction'"),
+        ([["a", "b", "c"]], "must be numbers"),
+        (7, "must be numbers"),
+        ({"number": [[1, 2, 3]]}, "cannot be a name"),
+        ({"mine": {"cross": [[1, 2, 3]]}}, "are for 'cross'; this record has 'self'"),
+        ({"mine": {"self": [[1, 2]]}}, "has 1 layers of 2 heads; stack 'self' has 1 layers of 3"),
+    ],
+)
+def test_scores_that_do_not_fit_are_refused(scores: Any, message: str) -> None:
+    with pytest.raises(TraitError, match=message):
+        HeadView(given_record((3,)), scores=scores)
+
+
+def test_an_order_goes_with_its_scores() -> None:
+    view = HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]], "yours": [[3, 2, 1]]})
+    view.scores = {"mine": [[1, 2, 3]]}
+    assert view.order == "mine"
+    view.scores = {}
+    assert view.order == "number"
+
+
+def test_numbers_of_numpy_are_taken() -> None:
+    scores = np.array([[0.5, 0.25, 0.75]], dtype=np.float32)
+    view = HeadView(given_record((3,)), scores=scores, least_score=scores.mean(), heads=[True])
+    view.threshold = np.float32(0.25)
+    assert json.dumps([view.least_score, view.threshold, view.heads]) == "[0.5, 0.25, [1]]"
+
+
+def test_an_order_that_is_not_there_says_which_are() -> None:
+    with pytest.raises(TraitError, match="must be one of 'number', 'mine'"):
+        HeadView(given_record((3,)), scores={"mine": [[1, 2, 3]]}, order="yours")
+
+
+def test_an_order_that_no_stack_can_show_says_which_it_can() -> None:
+    with pytest.raises(TraitError, match=r"order='induction': no stack .*it can be 'first token'"):
+        HeadView(given_record(), order="induction")

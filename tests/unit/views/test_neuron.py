@@ -1,0 +1,83 @@
+"""The neuron view's state, and which records it takes."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pytest
+from traitlets import TraitError
+
+from attnviz.record.merged import MergedWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.views.base import AttentionView
+from attnviz.views.neuron import NeuronView
+from unit.records import captured_record, given_record
+
+
+def test_the_state_is_that_of_all_views_and_the_order_of_dimensions() -> None:
+    view = NeuronView(captured_record())
+    assert set(view.state) == {*AttentionView.state_names(), "sort_dimensions"}
+    assert json.loads(json.dumps(view.state)) == view.state
+
+
+def test_what_is_shown_first() -> None:
+    view = NeuronView(captured_record())
+    assert view.heads == [0]
+    assert (view.token, view.key, view.sort_dimensions) == (None, None, True)
+
+
+def test_traits_are_checked_against_the_record() -> None:
+    record = captured_record()
+    view = NeuronView(record, heads=[1], token=0, key=1, sort_dimensions=False)
+    assert (view.heads, view.token, view.key, view.sort_dimensions) == ([1], 0, 1, False)
+    with pytest.raises(TraitError, match="heads"):
+        view.heads = [99]
+    with pytest.raises(TraitError, match="token"):
+        view.token = 999
+    with pytest.raises(TypeError, match="sort_dimensions"):
+        NeuronView(record, sorted_dimensions=True)
+
+
+def test_weights_alone_are_refused_with_the_views_that_can_show_them() -> None:
+    with pytest.raises(
+        ValueError, match=r"made from weights.*attnviz\.extract.*HeadView, ModelView and MatrixView"
+    ):
+        NeuronView(given_record())
+
+
+def test_words_are_refused_with_the_record_that_can_be_shown() -> None:
+    stack = captured_record().stack()
+    starts = np.array([0, 1, 3])
+    merged = MergedWeights(stack.attention(2), starts, starts)
+    record = AttentionRecord({"self": AttentionStack("self", {2: merged}, Tokens.of(list("abc")))})
+    with pytest.raises(ValueError, match=r"merged into words.*before merge_words\(\).*HeadView"):
+        NeuronView(record)
+
+
+def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
+    record = captured_record()
+    assert list(record.stacks) == ["self", "cross"]
+    view = NeuronView(record)
+    assert list(view.record.stacks) == ["self"]
+    assert (view.record.model, view.record.notes) == (record.model, record.notes)
+    with pytest.raises(TraitError, match="cross"):
+        view.stack = "cross"
+    # The record itself is as it was.
+    assert list(record.stacks) == ["self", "cross"]
+    alone = AttentionRecord({"self": record.stack("self")})
+    assert NeuronView(alone).record is alone
+
+
+def test_a_page_carries_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
+    html = NeuronView(captured_record()).to_html()
+    found = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)
+    assert found is not None
+    data = json.loads(found[1])
+    assert data["view"] == "neuron"
+    assert data["blocks"] == []
+    layers = [(each["stack"], each["layer"]) for each in data["vectors"]["layers"]]
+    assert layers == [("self", layer) for layer in (2, 3, 5, 7, 11, 12)]

@@ -1,0 +1,208 @@
+"""One call from a model, a record or weights to a picture, shown exactly once."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import types
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+import torch
+from nbclient import NotebookClient
+
+import attnviz.utils.host
+from attnviz.record.record import AttentionRecord
+from attnviz.views.head import HeadView
+from attnviz.views.recording import record_of
+from attnviz.views.show import show_head_view
+from unit.records import given_record, shares, words
+
+WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]
+
+
+@pytest.fixture
+def opened(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[str]:
+    """Addresses that were opened in a browser; temporary files go to the test's folder."""
+    addresses: list[str] = []
+    monkeypatch.setattr("webbrowser.open", addresses.append)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    return addresses
+
+
+def test_a_record_is_shown(opened: list[str]) -> None:
+    record = given_record()
+    view = show_head_view(record, layer=1, heads=[2], token=3, theme="dark")
+    assert isinstance(view, HeadView)
+    assert view.record is record
+    assert (view.layer, view.heads, view.token, view.theme) == (1, [2], 3, "dark")
+
+
+def test_a_models_own_outputs_are_shown(opened: list[str]) -> None:
+    attentions = tuple(torch.from_numpy(layer)[None] for layer in WEIGHTS)
+    view = show_head_view(attentions, tokens=words(3), sentence_b_start=2, name="mine")
+    assert view.record.stacks["self"].layers == (0, 1)
+    assert list(view.record.tokens) == words(3)
+    assert view.record.tokens.sequence == (0, 0, 1)
+    assert view.record.model == "mine"
+    assert show_head_view(torch.stack(attentions), tokens=words(3)).layer == 0
+
+
+def test_some_layers_are_shown(opened: list[str]) -> None:
+    view = show_head_view(given_record((1, 1, 1)), include_layers=[1, 2])
+    assert view.record.stacks["self"].layers == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "message"),
+    [
+        ([WEIGHTS], {}, "tokens is missing: weights alone do not say"),
+        ([WEIGHTS, "the cat"], {}, "leave out inputs"),
+        ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*leave out target"),
+        ([[]], {}, "tokens is missing"),
+        ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* give .* outputs.attentions"),
+        ([lambda: [given_record()] * 2], {}, r"a list of 2 records, .*: give records\[i\]"),
+        ([given_record, "the cat"], {}, "model is a record.*leave out inputs"),
+        ([given_record], {"tokens": words(5)}, "model is a record.*leave out tokens"),
+        ([given_record], {"include_layer": [1]}, "HeadView has no argument 'include_layer'"),
+        ([given_record], {"layers": [1]}, "model is a record.*leave out layers"),
+        ([given_record], {"keep_heads": [1]}, "model is a record.*leave out keep_heads"),
+        ([given_record], {"device": None}, "model is a record.*leave out device"),
+        ([WEIGHTS], {"tokens": words(3), "dtype": "float16"}, "weights.*leave out dtype"),
+        (["some/model"], {}, "inputs is missing: the text that the model reads"),
+        # Found before the model is even looked for.
+        (["some/model", "the cat"], {"head": 1}, "HeadView has no argument 'head'"),
+        (["some/model"], {"tokens": words(3)}, "model is a model.*leave out tokens"),
+    ],
+)
+def test_what_is_missing_or_too_much_is_said(
+    arguments: list[Any], options: dict[str, Any], message: str, opened: list[str]
+) -> None:
+    made = [argument() if callable(argument) else argument for argument in arguments]
+    with pytest.raises(TypeError, match=message):
+        show_head_view(*made, **options)
+    assert opened == []
+
+
+def test_weights_with_faults_are_told_by_place() -> None:
+    with pytest.raises(ValueError, match=r"attentions\[1\] is None"):
+        record_of([WEIGHTS[0], None], tokens=words(3))
+    with pytest.raises(ValueError, match="the attention has 3 queries but query_tokens has 2"):
+        record_of(WEIGHTS, tokens=words(2))
+    with pytest.raises(ValueError, match=r"tokens holds 2 lists of tokens"):
+        record_of(WEIGHTS, tokens=[words(3), words(3)])  # type: ignore[list-item]
+
+
+def test_a_record_of_weights_is_a_record() -> None:
+    assert isinstance(record_of(WEIGHTS, tokens=words(3)), AttentionRecord)
+
+
+def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
+    script = tmp_path / "script.py"
+    script.write_text(
+        "import attnviz as av\n"
+        "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])\n"
+        "view = av.show_head_view(record)\n"
+        "assert view.layer == 0\n"
+    )
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    # A browser that leaves a trace: nobody sits at this script's output, so it is not opened.
+    trace = tmp_path / "opened"
+    answer = subprocess.run(
+        [sys.executable, script],
+        env=os.environ | {"TMPDIR": str(folder), "BROWSER": f"touch {trace} %s", "DISPLAY": ":0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (answer.returncode, answer.stderr) == (0, "")
+    [line] = answer.stdout.splitlines()
+    path = Path(line)
+    assert path.is_relative_to(folder)
+    assert path.name == "head_view.html"
+    assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert not trace.exists()
+
+
+@pytest.mark.parametrize(
+    ("terminal", "environment", "expected"),
+    [
+        (True, {"DISPLAY": ":0"}, 1),
+        (True, {"WAYLAND_DISPLAY": "wayland-0"}, 1),
+        (True, {}, 0),
+        (True, {"DISPLAY": ":0", "SSH_CONNECTION": "1"}, 0),
+        (True, {"DISPLAY": ":0", "CI": "true"}, 0),
+        (False, {"DISPLAY": ":0"}, 0),
+    ],
+)
+def test_a_browser_opens_only_where_somebody_sees_it(
+    terminal: bool,
+    environment: dict[str, str],
+    expected: int,
+    *,
+    opened: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for name in ("DISPLAY", "WAYLAND_DISPLAY", "SSH_CONNECTION", "CI"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "platform", "linux")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal)
+    attnviz.utils.host.offer_file(Path("/some/a page.html"))
+    assert capsys.readouterr().out == "/some/a page.html\n"
+    assert opened == ["file:///some/a%20page.html"] * expected
+
+
+def test_marimo_shows_the_last_expression_itself(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], opened: list[str]
+) -> None:
+    # marimo is no dependency: this is the one function of it that is asked.
+    marimo: Any = types.ModuleType("marimo")
+    marimo.running_in_notebook = lambda: True
+    monkeypatch.setitem(sys.modules, "marimo", marimo)
+    assert isinstance(show_head_view(given_record()), HeadView)
+    assert capsys.readouterr().out == ""
+
+
+CELLS = {
+    "import attnviz as av\n"
+    "record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ['a', 'b'])": 0,
+    "av.show_head_view(record)": 1,
+    "av.show_head_view(record);": 1,
+    "view = av.show_head_view(record)": 1,
+    "view = av.show_head_view(record)\nview": 1,
+    # In a later cell it is shown like any other widget.
+    "view": 1,
+    "from IPython.display import display\ndisplay(view)": 1,
+    "display(view, view)": 2,
+    "av.HeadView(record)": 1,
+    "view = av.HeadView(record)": 0,
+    "av.show_head_view(record), None\nav.show_head_view(record)": 2,
+    "for token in (0, 1):\n    av.show_head_view(record, token=token)": 2,
+    "repr(view)": 0,
+}
+
+
+def test_a_notebook_shows_each_view_exactly_once(tmp_path: Path) -> None:
+    notebook = nbformat.v4.new_notebook(cells=[nbformat.v4.new_code_cell(cell) for cell in CELLS])
+    client = NotebookClient(
+        notebook, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
+    )
+    client.execute()
+    shown = {}
+    for cell in notebook.cells:
+        outputs = [output for output in cell.outputs if "data" in output]
+        assert all(output.output_type != "stream" for output in cell.outputs), cell.outputs
+        shown[cell.source] = sum(
+            "application/vnd.jupyter.widget-view+json" in output["data"] for output in outputs
+        )
+    assert shown == CELLS
+    # The widget's code is no output of the notebook, and each output has words of its own.
+    texts = [o["data"]["text/plain"] for c in notebook.cells for o in c.outputs if "data" in o]
+    assert texts[0] == "<HeadView of <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>>"
