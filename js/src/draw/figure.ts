@@ -3,6 +3,12 @@
 import { measureText } from "./canvas";
 import { fontOf, type Mark, type Scene, type TextMark, translate } from "./marks";
 
+/** A picture to export, with the words that a screen reader reads out. */
+export interface Figure {
+  scene: Scene;
+  title: string;
+}
+
 /** Colours of a figure's own words and rules. */
 export interface FigureColors {
   ink: string;

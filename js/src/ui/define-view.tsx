@@ -9,12 +9,12 @@ import { type ComponentType, render } from "preact";
 import { KernelChannel, type MessageModel } from "../client/kernel";
 import { PageCarrier, type PageData } from "../client/page";
 import { type Carrier, Source } from "../client/source";
+import type { Figure } from "../draw/figure";
 import controlsCss from "./controls/controls.css";
-import type { Figure } from "./exports";
 import frameCss from "./frame/frame.css";
 import walkCss from "./generated-token/cursor.css";
 import imageCss from "./image/image.css";
-import type { ImageRoom } from "./image/images";
+import type { ImageRoom } from "./image/state";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
 import { makeRecordModel, type RecordModel, type RecordState } from "./record";
 import {

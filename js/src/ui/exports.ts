@@ -3,18 +3,12 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { toPng } from "../draw/canvas";
-import type { Scene } from "../draw/marks";
+import type { Figure } from "../draw/figure";
 import { toSvg } from "../draw/svg";
 import { download, type MenuEntry } from "./controls/menu";
 import type { ViewContext } from "./define-view";
 import type { RecordState } from "./record";
 import { valuesOf } from "./state";
-
-/** A picture of what is shown, with the words that a screen reader reads out. */
-export interface Figure {
-  scene: Scene;
-  title: string;
-}
 
 /** What a view gives away. Both may have to ask for what is not in sight. */
 export interface Exports {

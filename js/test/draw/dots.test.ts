@@ -1,6 +1,7 @@
 import { describe, expect, it } from "vitest";
 import {
   atDepth,
+  DOTS_PAINTER,
   dotPaths,
   dotsIn,
   MOST_DOTS,
@@ -11,7 +12,6 @@ import {
   sourceWords,
   straight,
 } from "../../src/draw/dots";
-import { DOTS_PAINTER } from "../../src/draw/dots-painter";
 import { type DotsMark, type Mark, translate } from "../../src/draw/marks";
 import { toSvg } from "../../src/draw/svg";
 

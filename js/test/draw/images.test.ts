@@ -11,8 +11,7 @@ import {
   type StackDescription,
   type TokenList,
 } from "../../src/client/source";
-import { patchOf, shapesOf, withPatchNames } from "../../src/draw/patches";
-import { cropOf, greyOf } from "../../src/draw/pictures";
+import { cropOf, greyOf, patchOf, shapesOf, withPatchNames } from "../../src/draw/patches";
 import { HEAT_OPACITY, heatPixels } from "../../src/ui/image/marks";
 import {
   fewSeries,

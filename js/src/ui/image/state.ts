@@ -1,8 +1,27 @@
-/** Which weights lie over an image, and the loading of them. */
+/** A record's images, and which weights lie over one: what is asked for, and the loading of it. */
 
+import type { ReadonlySignal, Signal } from "@preact/signals";
+import type { RecordImage } from "../../client/requests/images";
 import type { PatchGrid, Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { Place } from "../record";
+
+/** The record's images by their number; null for those that are not asked for, or on their way. */
+export type Images = readonly (RecordImage | null)[];
+
+/** Images, and how a picture shares its width with the panel that lays weights over them. */
+export interface ImageRoom {
+  images: ReadonlySignal<Images>;
+  /** Whether all images of the tokens at this place are there. */
+  ready: ReadonlySignal<boolean>;
+  /** Whether keys are patches of an image, over which weights can lie. */
+  shown: ReadonlySignal<boolean>;
+  beside: ReadonlySignal<boolean>;
+  plotWidth: ReadonlySignal<number>;
+  panelWidth: ReadonlySignal<number>;
+  /** Whether the panel is drawn, or there is none. */
+  drawn: Signal<boolean>;
+}
 
 /** What has a heat-map of its own: a head, or several together. */
 export interface HeatSeries {

@@ -1,7 +1,8 @@
-/** The live state of the image that lies beside a picture: which weights are over it, as signals. */
+/** Images beside a picture, live as signals: their pixels, the width they take, the weights over one. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { PatchGrid } from "../../client/source";
+import type { RecordImage } from "../../client/requests/images";
+import type { PatchGrid, TokenList } from "../../client/source";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
@@ -9,7 +10,6 @@ import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
 import { assign } from "../state";
 import { type HeatSaid, heatsInWords } from "./captions";
-import { BETWEEN } from "./images";
 import { type Panel, type PanelPicture, panelMarks } from "./marks";
 import {
   type Focus,
@@ -18,10 +18,85 @@ import {
   type HeatQuestion,
   type HeatSeries,
   heatQuestion,
+  type ImageRoom,
+  type Images,
   loadHeat,
   onGrid,
   queryGridOf,
 } from "./state";
+
+/** From this width on the panel stands beside the picture. */
+const BESIDE = 760;
+const BETWEEN = 28;
+const SHARE = 0.34;
+const LEAST = 230;
+const MOST = 380;
+const MOST_BELOW = 420;
+
+function numbersOf(...lists: TokenList[]): number[] {
+  const numbers = lists.flatMap(({ grids }) => grids?.map((grid) => grid.image) ?? []);
+  return [...new Set(numbers)].sort((a, b) => a - b);
+}
+
+export function makeImageRoom<S extends RecordState>(
+  context: ViewContext<S>,
+  withPanel: boolean,
+): ImageRoom {
+  const { record, source, width } = context;
+  const wanted = computed(() => {
+    const place = record.place.value;
+    const numbers = place ? numbersOf(place.queries, place.keys) : [];
+    return numbers.length > 0 && record.description.value?.images ? numbers : null;
+  });
+  const answered = record.answer(wanted, (numbers, ended) =>
+    Promise.all(numbers.map((each) => source.image(each, ended))),
+  );
+  const images = computed<Images>(() => {
+    const all: (RecordImage | null)[] = (record.description.value?.images ?? []).map(() => null);
+    answered.value?.question.forEach((number, i) => {
+      all[number] = answered.value?.answer[i] ?? null;
+    });
+    return all;
+  });
+  const shown = computed(
+    () => withPanel && wanted.value !== null && (record.place.value?.keys.grids?.length ?? 0) > 0,
+  );
+  const beside = computed(() => shown.value && width.value >= BESIDE);
+  const panelWidth = computed(() =>
+    beside.value
+      ? Math.round(Math.max(LEAST, Math.min(MOST, width.value * SHARE)))
+      : Math.min(MOST_BELOW, width.value),
+  );
+  return {
+    images,
+    ready: computed(() => (wanted.value ?? []).every((number) => images.value[number])),
+    shown,
+    beside,
+    plotWidth: computed(() =>
+      beside.value ? width.value - panelWidth.value - BETWEEN : width.value,
+    ),
+    panelWidth,
+    drawn: signal(false),
+  };
+}
+
+/**
+ * The same context for a picture that shares its room with a panel.
+ *
+ * @param withPanel whether it may have one, where there is an image.
+ */
+export function sharingRoom<S extends RecordState>(
+  context: ViewContext<S>,
+  withPanel = true,
+): ViewContext<S> {
+  const image = makeImageRoom(context, withPanel);
+  return { ...context, width: image.plotWidth, image };
+}
+
+/** Whether images are there, and the panel that shows them is drawn. */
+export function imagesDrawn({ image }: Pick<ViewContext<RecordState>, "image">): boolean {
+  return !image || (image.ready.value && (!image.shown.value || image.drawn.value));
+}
 
 /** A patch that is pointed at, and what it is beside. */
 export interface PatchAt {

@@ -3,10 +3,11 @@
 import { effect, signal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Figure } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
-import { type Figure, useExports } from "../../ui/exports";
+import { useExports } from "../../ui/exports";
 import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
 import { RECORD_HASH } from "../../ui/record";
 import { HeadView } from "../head";

@@ -2,12 +2,19 @@
 
 import { measureText } from "../../draw/canvas";
 import { dotsIn, MOST_DOTS } from "../../draw/dots";
-import { type Box, composeFigure, rampBox, textMark, type Words } from "../../draw/figure";
+import {
+  type Box,
+  composeFigure,
+  type Figure,
+  rampBox,
+  textMark,
+  type Words,
+} from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
 import { counted } from "../../ui/captions";
 import { csvText } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
-import type { Exports, Figure } from "../../ui/exports";
+import type { Exports } from "../../ui/exports";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
 import { type Corpus, normsOf } from "./client/requests";

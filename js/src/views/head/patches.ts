@@ -2,9 +2,8 @@
 
 import type { TokenList } from "../../client/source";
 import type { Mark } from "../../draw/marks";
-import { patchOf } from "../../draw/patches";
-import { cropOf, pictureMark } from "../../draw/pictures";
-import type { Images } from "../../ui/image/images";
+import { cropOf, patchOf, pictureMark } from "../../draw/patches";
+import type { Images } from "../../ui/image/state";
 import type { Label } from "../../ui/labels";
 import type { Palette } from "../../ui/palette";
 import type { Column, Layout } from "./layout";

@@ -2,7 +2,7 @@
 
 import type { Strongest } from "../../client/requests/strongest";
 import type { TokenList } from "../../client/source";
-import type { Images } from "../../ui/image/images";
+import type { Images } from "../../ui/image/state";
 import { headColor, headTextColor, type Palette } from "../../ui/palette";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";

@@ -7,7 +7,7 @@ import type { Mark, Scene } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
-import { imagesDrawn } from "../../ui/image/images";
+import { imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { placeOf } from "../../ui/record";
 import { type Scaling, scaleEnd } from "../../ui/scale";

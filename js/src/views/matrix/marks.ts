@@ -5,7 +5,7 @@ import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { formatWeight } from "../../ui/captions";
 import { answerStart } from "../../ui/generated-token/state";
-import type { Images } from "../../ui/image/images";
+import type { Images } from "../../ui/image/state";
 import type { Palette, ThemeName } from "../../ui/palette";
 import { barsBelowMarks, barsBesideMarks } from "./bars";
 import { colorAt, oklabOf, pixelsOf, shareOf } from "./colors";

@@ -1,8 +1,7 @@
 /** Tokens of the matrix view that are patches: their pictures in the place of their texts. */
 
 import type { Mark } from "../../draw/marks";
-import { patchOf } from "../../draw/patches";
-import { cropOf, pictureMark } from "../../draw/pictures";
+import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { GAP, type Layout, middleOf, tokenStep } from "./layout";
 import type { Picture } from "./marks";
 

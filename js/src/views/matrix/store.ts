@@ -6,7 +6,7 @@ import { measureText } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import type { ViewContext } from "../../ui/define-view";
-import { imagesDrawn } from "../../ui/image/images";
+import { imagesDrawn } from "../../ui/image/store";
 import { type Scaling, scaleEnd } from "../../ui/scale";
 import { assign } from "../../ui/state";
 import { type Said, summary } from "./captions";

@@ -1,7 +1,7 @@
 /** The small plots of all heads: where each stands, how it is drawn and how faint. Pure functions. */
 
 import type { StackDescription } from "../../../client/source";
-import { DOTS_PAINTER } from "../../../draw/dots-painter";
+import { DOTS_PAINTER } from "../../../draw/dots";
 import type { DotsMark } from "../../../draw/marks";
 import { type Grid, galleryGrid, layerGrid, offeredHeads, rankedCells } from "../../model/state";
 import type { HeadTrust, OverviewHead } from "../client/requests";

@@ -1,7 +1,7 @@
 /** The marks of one head's plot: its points, and what stands out of them. Pure functions. */
 
 import { measureText } from "../../../draw/canvas";
-import { DOTS_PAINTER } from "../../../draw/dots-painter";
+import { DOTS_PAINTER } from "../../../draw/dots";
 import {
   type DotsMark,
   fontOf,
