@@ -47,6 +47,14 @@ export function formatSmall(weight: number): string {
   return weight < 0.01 ? String(Number(weight.toPrecision(2))) : formatWeight(weight);
 }
 
+/** "0.0001", never "1e-4". */
+export function plainNumber(value: number): string {
+  return Number(value.toPrecision(3)).toLocaleString("en-US", {
+    maximumFractionDigits: 12,
+    useGrouping: false,
+  });
+}
+
 /** A probability with two decimals; never 1 nor 0 where it is not quite so. */
 export function formatProbability(probability: number): string {
   return probability < 1 && probability >= 0.995 ? ">0.99" : formatWeight(probability);

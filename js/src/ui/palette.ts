@@ -94,6 +94,11 @@ export function headTextColor(palette: Palette, place: number, count: number): s
   return palette.headTexts[place] ?? palette.neutral;
 }
 
+/** The colour of pins: a warm one, which no weight has. */
+export function pinColor(palette: Palette): string {
+  return palette.heads[0] as string;
+}
+
 /** Red, green and blue, 0 to 255, of "#rrggbb". */
 export function rgbOf(color: string): [number, number, number] {
   const value = Number.parseInt(color.slice(1), 16);

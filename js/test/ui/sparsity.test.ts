@@ -1,15 +1,15 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import type { StackDescription } from "../../src/client/source";
+import { pixelsOf } from "../../src/ui/color-scales";
+import { coverage } from "../../src/ui/heat-map/captions";
+import type { Grid } from "../../src/ui/heat-map/tiles";
 import { PALETTES } from "../../src/ui/palette";
 import { zerosInWords } from "../../src/ui/sparsity";
 import { coverage as coverageOfLines } from "../../src/views/head/captions";
 import { computeLines, shownMatrices } from "../../src/views/head/lines";
-import { coverage } from "../../src/views/matrix/captions";
-import { pixelsOf } from "../../src/views/matrix/colors";
-import type { Grid } from "../../src/views/matrix/tiles";
 import { heatMark, strongestCells } from "../../src/views/model/marks";
-import { place, plan } from "../views/matrix/plans";
+import { place, viewport } from "./heat-map/viewports";
 
 type Zeros = StackDescription["zeros"];
 
@@ -88,8 +88,8 @@ describe("exact zeros in words", () => {
       fine: true,
     };
     const words = (zeros: Zeros): string => {
-      const now = plan(2, 2, {}, { ...(zeros && { zeros }) });
-      const said = { plan: now, grid, token: null, key: null, row: null, column: null };
+      const now = viewport(2, 2, {}, { ...(zeros && { zeros }) });
+      const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
       return coverage(said, { scale: "linear", end: 1, live: true });
     };
     expect(words(undefined)).not.toContain("exactly 0");

@@ -9,18 +9,18 @@ import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { RECORD_HASH } from "../../ui/record";
 import { HeadView } from "../head";
 import { HEAD_DEFAULTS, type HeadState } from "../head/state";
 import { MatrixView } from "../matrix";
 import matrixCss from "../matrix/matrix.css";
-import { MATRIX_DEFAULTS, type MatrixState } from "../matrix/state";
 import { ModelView } from "../model";
 import modelCss from "../model/model.css";
 import { MODEL_DEFAULTS, type ModelState } from "../model/state";
 import dashboardCss from "./dashboard.css";
 
-type DashboardState = HeadState & ModelState & MatrixState;
+type DashboardState = HeadState & ModelState & HeatMapState;
 
 /** From this width on the panes stand in two columns. */
 const TWO_COLUMNS = 1000;
@@ -191,7 +191,7 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
 
 const view = defineView<DashboardState>({
   name: "dashboard",
-  defaults: { ...MATRIX_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
+  defaults: { ...HEAT_MAP_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
   hash: RECORD_HASH,
   css: modelCss + matrixCss + dashboardCss,
   component: Dashboard,

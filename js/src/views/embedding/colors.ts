@@ -7,8 +7,8 @@
  */
 
 import { counted } from "../../ui/captions";
+import { mapOf } from "../../ui/color-scales";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/palette";
-import { mapOf } from "../matrix/colors";
 import type { Corpus } from "./client/requests";
 
 export interface LegendEntry {

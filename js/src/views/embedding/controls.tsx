@@ -2,10 +2,10 @@
 
 import { useMemo } from "preact/hooks";
 import { counted } from "../../ui/captions";
+import type { ColorScale } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice, Switch } from "../../ui/frame/frame";
 import { assign, valuesOf } from "../../ui/state";
-import type { ColorScale } from "../matrix/state";
 import { remarkInWords } from "./captions";
 import type { Corpus, Method, Projecting } from "./client/requests";
 import { aggregateModelOf } from "./mean/store";

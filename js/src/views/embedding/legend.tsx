@@ -1,9 +1,9 @@
 /** What colours and shapes of points mean, and of the mean weights where they are shown. */
 
 import { counted } from "../../ui/captions";
+import { colorAt } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { assign } from "../../ui/state";
-import { colorAt } from "../matrix/colors";
 import type { Coloring, LegendEntry } from "./colors";
 import { endOf, meanScaleNumbers } from "./mean/mean";
 import { aggregateModelOf } from "./mean/store";

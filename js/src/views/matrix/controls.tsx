@@ -6,17 +6,18 @@ import { counted } from "../../ui/captions";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice } from "../../ui/frame/frame";
 import { OrderControl, PairControl } from "../../ui/frame/view-frame";
+import type { HeatMapState } from "../../ui/heat-map/state";
+import type { HeatMapStore } from "../../ui/heat-map/store";
+import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";
 import { assign } from "../../ui/state";
-import { type Axis, isPooled, isWhole, type MatrixState, movedBy, type Plan } from "./state";
-import type { MatrixModel } from "./store";
 
 interface ControlProps {
-  context: ViewContext<MatrixState>;
-  model: MatrixModel;
-  plan: Plan;
+  context: ViewContext<HeatMapState>;
+  model: HeatMapStore;
+  viewport: Viewport;
 }
 
-export function MatrixControls({ context, model, plan }: ControlProps) {
+export function MatrixControls({ context, model, viewport }: ControlProps) {
   const { state } = context;
   return (
     <>
@@ -30,7 +31,7 @@ export function MatrixControls({ context, model, plan }: ControlProps) {
           ]}
           onChange={(color_scale) => assign(state, { color_scale })}
         />
-        {isPooled(plan) && (
+        {isPooled(viewport) && (
           <Choice
             label="Cells show"
             value={state.pooled.value}
@@ -43,20 +44,20 @@ export function MatrixControls({ context, model, plan }: ControlProps) {
         )}
         <PairControl context={context} />
         <OrderControl context={context} />
-        <Search model={model} plan={plan} />
+        <Search model={model} viewport={viewport} />
       </div>
       <div class="av-row av-options">
-        <Zoom model={model} plan={plan} />
+        <Zoom model={model} viewport={viewport} />
         <WindowField
           label="Queries"
-          axis={plan.rows}
-          count={plan.queries.text.length}
+          axis={viewport.rows}
+          count={viewport.queries.text.length}
           onChange={(query_window) => assign(state, { query_window })}
         />
         <WindowField
           label="Keys"
-          axis={plan.columns}
-          count={plan.keys.text.length}
+          axis={viewport.columns}
+          count={viewport.keys.text.length}
           onChange={(key_window) => assign(state, { key_window })}
         />
       </div>
@@ -64,7 +65,7 @@ export function MatrixControls({ context, model, plan }: ControlProps) {
   );
 }
 
-function Zoom({ model, plan }: { model: MatrixModel; plan: Plan }) {
+function Zoom({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) {
   return (
     <fieldset class="av-field av-zoom" aria-label="Zoom">
       <button
@@ -72,7 +73,7 @@ function Zoom({ model, plan }: { model: MatrixModel; plan: Plan }) {
         class="av-step"
         aria-label="Zoom out"
         title="Zoom out (-)"
-        disabled={isWhole(plan)}
+        disabled={isWhole(viewport)}
         onClick={() => model.zoom(false)}
       >
         −
@@ -91,7 +92,7 @@ function Zoom({ model, plan }: { model: MatrixModel; plan: Plan }) {
         type="button"
         class="av-step av-fit"
         title="Everything in sight (Home)"
-        disabled={isWhole(plan)}
+        disabled={isWhole(viewport)}
         onClick={() => model.fit()}
       >
         Fit
@@ -147,7 +148,7 @@ function WindowField(props: {
 }
 
 /** Finds tokens by their text; Enter goes to the next. */
-function Search({ model, plan }: { model: MatrixModel; plan: Plan }) {
+function Search({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) {
   const at = useSignal(-1);
   const wanted = model.search.value.toLowerCase();
   const find = (texts: readonly string[], { extent }: Axis): number[] =>
@@ -158,9 +159,9 @@ function Search({ model, plan }: { model: MatrixModel; plan: Plan }) {
             ? [index]
             : [],
         );
-  const inQueries = find(plan.queries.text, plan.rows);
+  const inQueries = find(viewport.queries.text, viewport.rows);
   const side = inQueries.length > 0 ? "query" : "key";
-  const matches = side === "query" ? inQueries : find(plan.keys.text, plan.columns);
+  const matches = side === "query" ? inQueries : find(viewport.keys.text, viewport.columns);
   const jump = (by: number): void => {
     if (matches.length === 0) return;
     at.value = (at.value + by + matches.length) % matches.length;

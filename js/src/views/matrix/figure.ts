@@ -9,11 +9,11 @@ import {
   type Words,
 } from "../../draw/figure";
 import type { Mark, Scene } from "../../draw/marks";
+import { plainNumber } from "../../ui/captions";
+import { colorAt, weightAt } from "../../ui/color-scales";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
-import { plainNumber } from "./captions";
-import { colorAt, weightAt } from "./colors";
-import { backMarks, frontMarks, type Picture } from "./marks";
-import { tokensOf } from "./state";
+import { backMarks, frontMarks, type Picture } from "../../ui/heat-map/marks";
+import { tokensOf } from "../../ui/heat-map/viewport";
 
 /** Numbers below the scale: where along it, and the weight. */
 export function scaleNumbers(
@@ -92,23 +92,23 @@ const POOLED_COLUMNS = ["query_stop", "key_stop", "pooled"];
 /** The cells in sight, one a row; where they are pooled, with the ranges that they stand for. */
 export function cellsCsv(picture: Picture): string {
   const { grid, layout, queries, keys } = picture;
-  const { plan } = layout;
-  const pooled = plan.rows.level > 0 || plan.columns.level > 0;
-  const heads = plan.heads.join(" ");
+  const { viewport } = layout;
+  const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
+  const heads = viewport.heads.join(" ");
   // Of an estimate nobody knows how far it is off; of a long text weights are small throughout.
   const error = grid.estimate ? null : roundedUp(grid.error);
   const told = (weight: number): number =>
     grid.largest === undefined ? roundedTo(weight, grid.error) : Number(weight.toPrecision(4));
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
-    const [query, queryStop] = tokensOf(plan.rows, row);
+    const [query, queryStop] = tokensOf(viewport.rows, row);
     for (let column = 0; column < grid.columns; column++) {
       const weight = grid.values[row * grid.columns + column] as number;
       if (Number.isNaN(weight)) continue;
-      const [key, keyStop] = tokensOf(plan.columns, column);
+      const [key, keyStop] = tokensOf(viewport.columns, column);
       rows.push([
-        plan.stack.name,
-        plan.layer,
+        viewport.stack.name,
+        viewport.layer,
         heads,
         query,
         queries.text[query] ?? "",
@@ -116,7 +116,7 @@ export function cellsCsv(picture: Picture): string {
         keys.text[key] ?? "",
         told(weight),
         error,
-        ...(pooled ? [queryStop, keyStop, plan.pooled] : []),
+        ...(pooled ? [queryStop, keyStop, viewport.pooled] : []),
       ]);
     }
   }

@@ -5,23 +5,22 @@
 
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
+import { colorAt } from "../../ui/color-scales";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
+import type { Picture } from "../../ui/heat-map/marks";
+import { HeatMapPlot } from "../../ui/heat-map/plot";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
+import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
+import type { Grid } from "../../ui/heat-map/tiles";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { RECORD_HASH } from "../../ui/record";
-import { coverage, sentence, subtitleOf } from "./captions";
-import { colorAt } from "./colors";
 import { MatrixControls } from "./controls";
 import { cellsCsv, figure, scaleNumbers } from "./figure";
-import { makeMatrixImage } from "./image";
-import type { Picture } from "./marks";
 import css from "./matrix.css";
-import { MatrixPlot } from "./plot";
-import { MATRIX_DEFAULTS, type MatrixState } from "./state";
-import { type MatrixModel, makeMatrixModel } from "./store";
-import type { Grid } from "./tiles";
 
 const KEYS = [
   ["↑ ↓ ← →", "move over the cells, with Shift by ten"],
@@ -45,28 +44,28 @@ function exactness(grid: Grid | undefined): number | null {
 }
 
 /** What is drawn now; an error before anything is. */
-function drawn(model: MatrixModel): Picture {
+function drawn(model: HeatMapStore): Picture {
   const picture = model.still();
   if (!picture) throw new Error("Nothing is drawn yet, so there is no picture to take.");
   return picture;
 }
 
-export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
+export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
-  const model = useMemo(() => makeMatrixModel(inner), []);
-  const panel = useMemo(() => makeMatrixImage(inner, model), []);
+  const model = useMemo(() => createHeatMapStore(inner), []);
+  const panel = useMemo(() => createHeatMapImage(inner, model), []);
   const spoken = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "matrix-view",
     figure: () => {
       const picture = drawn(model);
-      const { plan } = picture.layout;
+      const { viewport } = picture.layout;
       const said = model.said.peek();
       if (!said) throw new Error("Nothing is drawn yet, so there is no picture to take.");
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(plan, exactness(picture.grid)),
+        subtitle: subtitleOf(viewport, exactness(picture.grid)),
         sentence: sentence(said),
         coverage: coverage(said, { scale: picture.scale, end: picture.end, live: false }),
       };
@@ -79,23 +78,23 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
     csv: () => cellsCsv(drawn(model)),
     csvLabel: "Cells in sight, CSV",
   });
-  const plan = model.plan.value;
+  const viewport = model.viewport.value;
   return (
     <ViewFrame
       context={context}
       name="Matrix view"
-      subtitle={plan ? subtitleOf(plan, exactness(model.said.value?.grid)) : ""}
+      subtitle={viewport ? subtitleOf(viewport, exactness(model.said.value?.grid)) : ""}
       summary={spoken}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
       // Windows would show other tokens.
       onStack={() => ({ query_window: null, key_window: null })}
       onReveal={(query) => model.windowsAt("query", query)}
-      options={plan && <MatrixControls context={context} model={model} plan={plan} />}
+      options={viewport && <MatrixControls context={context} model={model} viewport={viewport} />}
       footer={<MatrixFooter context={context} model={model} busy={busy.value} />}
     >
       <WithImage context={inner} panel={panel}>
-        <MatrixPlot context={inner} model={model} />
+        <HeatMapPlot context={inner} model={model} />
       </WithImage>
     </ViewFrame>
   );
@@ -103,8 +102,8 @@ export function MatrixView({ context }: { context: ViewContext<MatrixState> }) {
 
 /** What is said of the picture, and its scale. */
 function MatrixFooter(props: {
-  context: ViewContext<MatrixState>;
-  model: MatrixModel;
+  context: ViewContext<HeatMapState>;
+  model: HeatMapStore;
   busy: string | null;
 }) {
   const { model } = props;
@@ -121,7 +120,7 @@ function MatrixFooter(props: {
 }
 
 /** How much of what is in sight is exact, and the way to stop or to go on. */
-function Progress({ model, done }: { model: MatrixModel; done: number }) {
+function Progress({ model, done }: { model: HeatMapStore; done: number }) {
   const going = model.going.value;
   // Of a whole that takes minutes the first tenth is watched most closely.
   const percent = (Math.floor(1000 * done) / 10).toFixed(done > 0 && done < 0.1 ? 1 : 0);
@@ -142,7 +141,7 @@ function Progress({ model, done }: { model: MatrixModel; done: number }) {
 }
 
 /** What colours mean. A click sets its end. */
-export function ColorLegend({ model, picture }: { model: MatrixModel; picture: Picture }) {
+export function ColorLegend({ model, picture }: { model: HeatMapStore; picture: Picture }) {
   const stops = Array.from({ length: 13 }, (_, i) => {
     const [red, green, blue] = colorAt(picture.theme, i / 12);
     return `rgb(${red} ${green} ${blue}) ${(100 * i) / 12}%`;
@@ -173,9 +172,9 @@ export function ColorLegend({ model, picture }: { model: MatrixModel; picture: P
   );
 }
 
-const view = defineView<MatrixState>({
+const view = defineView<HeatMapState>({
   name: "matrix",
-  defaults: MATRIX_DEFAULTS,
+  defaults: HEAT_MAP_DEFAULTS,
   hash: RECORD_HASH,
   css,
   component: MatrixView,

@@ -2,18 +2,19 @@
 
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
+import { plainNumber } from "../../ui/captions";
+import type { ColorScale } from "../../ui/color-scales";
+import { colorAt, LOG_FLOOR } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice } from "../../ui/frame/frame";
+import { coverage, sentence } from "../../ui/heat-map/captions";
+import { HeatMapPlot } from "../../ui/heat-map/plot";
+import type { HeatMapState } from "../../ui/heat-map/state";
+import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
 import { sharingRoom } from "../../ui/image/store";
 import type { Place, RecordState } from "../../ui/record";
 import { assign, type Signals } from "../../ui/state";
-import { coverage, plainNumber, sentence } from "../matrix/captions";
-import { colorAt, LOG_FLOOR } from "../matrix/colors";
-import { makeMatrixImage } from "../matrix/image";
-import { MatrixPlot } from "../matrix/plot";
-import type { ColorScale, MatrixState } from "../matrix/state";
-import { type MatrixModel, makeMatrixModel } from "../matrix/store";
 import { cellName } from "./captions";
 import type { ModelState } from "./state";
 import type { ModelModel } from "./store";
@@ -40,9 +41,9 @@ function onlyFirst(place: Place | null): Place | null {
 }
 
 /** What the matrix view's plot needs, for the opened head and the width that there is. */
-function detailContext({ context, model, drawn }: DetailProps): ViewContext<MatrixState> {
+function detailContext({ context, model, drawn }: DetailProps): ViewContext<HeatMapState> {
   const { record } = context;
-  const state: Signals<MatrixState> = {
+  const state: Signals<HeatMapState> = {
     ...context.state,
     heads: signal(context.state.heads.peek().slice(0, 1)),
   };
@@ -60,7 +61,7 @@ function detailContext({ context, model, drawn }: DetailProps): ViewContext<Matr
 }
 
 /** What the matrix and the image say, for below the grid. */
-function saidOf(matrix: MatrixModel, image: string): Said | null {
+function saidOf(matrix: HeatMapStore, image: string): Said | null {
   const said = matrix.said.value;
   return said && { sentence: sentence(said), summary: `${matrix.summary.value} ${image}`.trim() };
 }
@@ -68,8 +69,8 @@ function saidOf(matrix: MatrixModel, image: string): Said | null {
 export function Detail(props: DetailProps) {
   const { context, model, drawn } = props;
   const inner = useMemo(() => detailContext(props), []);
-  const matrix = useMemo(() => makeMatrixModel(inner), []);
-  const panel = useMemo(() => makeMatrixImage(inner, matrix), []);
+  const matrix = useMemo(() => createHeatMapStore(inner), []);
+  const panel = useMemo(() => createHeatMapImage(inner, matrix), []);
   useEffect(() => {
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
@@ -121,7 +122,7 @@ export function Detail(props: DetailProps) {
         </button>
       </header>
       <WithImage context={inner} panel={panel}>
-        <MatrixPlot context={inner} model={matrix} />
+        <HeatMapPlot context={inner} model={matrix} />
       </WithImage>
       <DetailWords context={inner} matrix={matrix} />
     </section>
@@ -129,7 +130,7 @@ export function Detail(props: DetailProps) {
 }
 
 /** What the detail leaves out, how exact it is, and what its colours mean. */
-function DetailWords(props: { context: ViewContext<MatrixState>; matrix: MatrixModel }) {
+function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;
   const said = matrix.said.value;
@@ -164,7 +165,7 @@ function DetailWords(props: { context: ViewContext<MatrixState>; matrix: MatrixM
 }
 
 function ColorLegend(props: {
-  context: ViewContext<MatrixState>;
+  context: ViewContext<HeatMapState>;
   end: number;
   scale: ColorScale;
   onToggle: () => void;

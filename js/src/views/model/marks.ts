@@ -2,8 +2,7 @@
 
 import type { Range } from "../../client/source";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
-import { type Palette, rgbOf } from "../../ui/palette";
-import { pinColor } from "../matrix/marks";
+import { type Palette, pinColor, rgbOf } from "../../ui/palette";
 import type { HeadMap } from "./maps";
 
 /** A square in the picture. */

@@ -1,19 +1,19 @@
 /** The model view's state, and which head stands where in its grid. Pure functions. */
 
 import { keptHeads, type Scores, type StackDescription } from "../../client/source";
-import { MATRIX_DEFAULTS, type MatrixState } from "../matrix/state";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 
 /** Heads that are offered: everywhere, or by layer. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;
 
 /** The traits of the model view; the names are Python's. The detail's are the matrix view's. */
-export interface ModelState extends MatrixState {
+export interface ModelState extends HeatMapState {
   thumbnails: "heat-map" | "lines";
   include_heads: IncludeHeads;
 }
 
 export const MODEL_DEFAULTS: ModelState = {
-  ...MATRIX_DEFAULTS,
+  ...HEAT_MAP_DEFAULTS,
   thumbnails: "heat-map",
   include_heads: null,
 };

@@ -4,13 +4,11 @@ import type { Range } from "../../../client/source";
 import { measureText } from "../../../draw/canvas";
 import { type Box, RAMP_WIDTH, textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import { formatSmall } from "../../../ui/captions";
+import { formatSmall, plainNumber } from "../../../ui/captions";
+import type { ColorScale } from "../../../ui/color-scales";
+import { colorAt, niceMaximum, pixelsOf, weightAt } from "../../../ui/color-scales";
+import { ticks } from "../../../ui/heat-map/layout";
 import type { Palette, ThemeName } from "../../../ui/palette";
-import { niceMaximum } from "../../../ui/scale";
-import { plainNumber } from "../../matrix/captions";
-import { colorAt, pixelsOf, weightAt } from "../../matrix/colors";
-import { ticks } from "../../matrix/layout";
-import type { ColorScale } from "../../matrix/state";
 import type { Aggregate, Corpus } from "../client/requests";
 import { several } from "../phrases";
 

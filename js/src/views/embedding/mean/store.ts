@@ -1,8 +1,8 @@
 /** The mean weight by position of the enlarged head, as signals: asked for while it is shown. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { ColorScale } from "../../../ui/color-scales";
 import type { ViewContext } from "../../../ui/define-view";
-import type { ColorScale } from "../../matrix/state";
 import { type Aggregate, aggregateOf } from "../client/requests";
 import type { AggregateSaid } from "../phrases";
 import type { EmbeddingState } from "../state";

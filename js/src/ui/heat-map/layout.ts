@@ -3,9 +3,9 @@
 import type { Range, TokenList } from "../../client/source";
 import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
-import { fitLabel, type Label, type Measure } from "../../ui/labels";
-import type { Place } from "../../ui/record";
-import { type Plan, type PlanState, planOf, type Room } from "./state";
+import { fitLabel, type Label, type Measure } from "../labels";
+import type { Place } from "../record";
+import { type Room, type Viewport, type ViewportState, viewportOf } from "./viewport";
 
 /** How labels of keys stand above their columns. */
 export type Slope = "level" | "slanted" | "upright";
@@ -22,7 +22,7 @@ export interface Labels {
 }
 
 export interface Layout {
-  plan: Plan;
+  viewport: Viewport;
   width: number;
   height: number;
   /** The cells' upper left corner and size. */
@@ -41,7 +41,7 @@ export interface Layout {
 
 export interface LayoutInput {
   place: Place;
-  state: PlanState;
+  state: ViewportState;
   width: number;
   mostHeight: number;
   ratio: number;
@@ -141,15 +141,15 @@ export function layOut(input: LayoutInput): Layout {
       width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
       height: Math.max(LEAST_CELLS, input.mostHeight),
     };
-    const plan = planOf(place, state, room, ratio);
-    const step = { rows: tokenStep(plan, "rows"), columns: tokenStep(plan, "columns") };
+    const viewport = viewportOf(place, state, room, ratio);
+    const step = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
     const fits = {
       rows: step.rows >= LEAST_LABEL_STEP,
       columns: step.columns >= LEAST_LABEL_STEP,
     };
     const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
-    const cellsWidth = plan.columns.cells * plan.columns.cell;
-    const cellsHeight = plan.rows.cells * plan.rows.cell;
+    const cellsWidth = viewport.columns.cells * viewport.columns.cell;
+    const cellsHeight = viewport.rows.cells * viewport.rows.cell;
     const pictured = (shapeOf: PatchShape | null | undefined, each: number): number =>
       shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PICTURE, each - 2)) : 0;
     const queryPicture = pictured(shapes?.query, step.rows);
@@ -176,7 +176,7 @@ export function layOut(input: LayoutInput): Layout {
     const spare = width - left - cellsWidth;
     const before = Math.max(0, Math.min(spare / 2, spare - right));
     layout = {
-      plan,
+      viewport,
       width,
       height: Math.ceil(top + cellsHeight + below + 6),
       left: Math.round(left + before),
@@ -203,15 +203,15 @@ export function layOut(input: LayoutInput): Layout {
 }
 
 /** Pixels of a token along a side. */
-export function tokenStep(plan: Plan, side: "rows" | "columns"): number {
-  const axis = plan[side];
+export function tokenStep(viewport: Viewport, side: "rows" | "columns"): number {
+  const axis = viewport[side];
   return axis.cell / 2 ** axis.level;
 }
 
 /** The middle of a token, along the picture. */
 export function middleOf(layout: Layout, side: "rows" | "columns", token: number): number {
   const start = side === "rows" ? layout.top : layout.left;
-  return start + (token - layout.plan[side].window[0] + 0.5) * tokenStep(layout.plan, side);
+  return start + (token - layout.viewport[side].window[0] + 0.5) * tokenStep(layout.viewport, side);
 }
 
 /** Positions at which numbers stand, at least `apart` pixels from each other. */
@@ -230,11 +230,11 @@ export function cellAt(
   x: number,
   y: number,
 ): { row: number | null; column: number | null } | null {
-  const { plan, left, top, cellsWidth, cellsHeight } = layout;
+  const { viewport, left, top, cellsWidth, cellsHeight } = layout;
   const inRows = y >= top && y < top + cellsHeight;
   const inColumns = x >= left && x < left + cellsWidth;
-  const row = inRows ? Math.floor((y - top) / plan.rows.cell) : null;
-  const column = inColumns ? Math.floor((x - left) / plan.columns.cell) : null;
+  const row = inRows ? Math.floor((y - top) / viewport.rows.cell) : null;
+  const column = inColumns ? Math.floor((x - left) / viewport.columns.cell) : null;
   if (row !== null && column !== null) return { row, column };
   if (row !== null && x < left && x > left - GAP - layout.queryLabels.limit) {
     return { row, column: null };

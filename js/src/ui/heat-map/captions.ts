@@ -6,37 +6,40 @@ import {
   formatSmall,
   formatWeight,
   headsInWords,
+  plainNumber,
   precision,
   quoted,
   quotedAt,
   stackName,
   tokensInWords,
-} from "../../ui/captions";
-import { roundedUp } from "../../ui/csv";
-import { predictingInWords } from "../../ui/generated-token/state";
-import { absentInWords, allInWords } from "../../ui/head-subset";
-import { pairInWords } from "../../ui/pairs";
-import { zerosInWords } from "../../ui/sparsity";
-import { LOG_FLOOR } from "./colors";
+} from "../captions";
+import { type ColorScale, LOG_FLOOR } from "../color-scales";
+import { roundedUp } from "../csv";
+import { predictingInWords } from "../generated-token/state";
+import { absentInWords, allInWords } from "../head-subset";
+import { pairInWords } from "../pairs";
+import { zerosInWords } from "../sparsity";
 import type { Line } from "./marks";
-import { type ColorScale, isPooled, isWhole, type Plan, tokensOf } from "./state";
 import type { Estimate, Grid } from "./tiles";
+import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
 /** "head 3", "mean of 12 heads", "mean of 2 of 12 heads, those kept" or "mean of heads 1, 7". */
-export function whatInWords(plan: Pick<Plan, "heads" | "chosen" | "kept" | "numHeads">): string {
-  const { heads, chosen, kept } = plan;
+export function whatInWords(
+  viewport: Pick<Viewport, "heads" | "chosen" | "kept" | "numHeads">,
+): string {
+  const { heads, chosen, kept } = viewport;
   if (heads.length === 1) return headsInWords(heads);
   return chosen.length === 0 || chosen.length === kept.length
-    ? `mean of ${allInWords(plan)}`
+    ? `mean of ${allInWords(viewport)}`
     : `mean of ${headsInWords(chosen)}`;
 }
 
 /** The stack, its tokens, which heads and the precision. */
-export function subtitleOf(plan: Plan, error: number | null): string {
-  const same = plan.stack.key_tokens === null;
-  const tokens = tokensInWords(plan.queries.text.length, plan.keys.text.length, same);
-  const exact = error === null ? [] : [precision(error, plan.stack.carried)];
-  return [stackName(plan.stack.name), tokens, whatInWords(plan), ...exact].join(" · ");
+export function subtitleOf(viewport: Viewport, error: number | null): string {
+  const same = viewport.stack.key_tokens === null;
+  const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
+  const exact = error === null ? [] : [precision(error, viewport.stack.carried)];
+  return [stackName(viewport.stack.name), tokens, whatInWords(viewport), ...exact].join(" · ");
 }
 
 /** A cell of the grid and its weight. */
@@ -63,21 +66,21 @@ export function strongestCells(grid: Grid, most: number): Strong[] {
 }
 
 /** “it”, or "queries 8 to 15". */
-export function cellInWords(plan: Plan, side: "query" | "key", cell: number): string {
-  const axis = side === "query" ? plan.rows : plan.columns;
-  const { text } = side === "query" ? plan.queries : plan.keys;
+export function cellInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
+  const axis = side === "query" ? viewport.rows : viewport.columns;
+  const { text } = side === "query" ? viewport.queries : viewport.keys;
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start === 1) return quotedAt(text, start);
   return `${side === "query" ? "queries" : "keys"} ${start} to ${stop - 1}`;
 }
 
 /** "mean of 4 × 4 weights", or "" where a cell is one weight. */
-export function pooledInWords(plan: Plan, row: number, column: number): string {
-  const [top, bottom] = tokensOf(plan.rows, row);
-  const [left, right] = tokensOf(plan.columns, column);
+export function pooledInWords(viewport: Viewport, row: number, column: number): string {
+  const [top, bottom] = tokensOf(viewport.rows, row);
+  const [left, right] = tokensOf(viewport.columns, column);
   const [high, wide] = [bottom - top, right - left];
   if (high * wide === 1) return "";
-  return `${plan.pooled === "max" ? "maximum" : "mean"} of ${high} × ${wide} weights`;
+  return `${viewport.pooled === "max" ? "maximum" : "mean"} of ${high} × ${wide} weights`;
 }
 
 /** The strongest of a pinned line, as place in its window and weight. */
@@ -91,7 +94,7 @@ function strongestOf(line: Line): { index: number; weight: number } | null {
 
 /** What the sentences need to know. */
 export interface Said {
-  plan: Plan;
+  viewport: Viewport;
   grid: Grid;
   /** Pins as they are asked for. */
   token: number | null;
@@ -104,53 +107,53 @@ export interface Said {
 /** From so many keys on nearly all weights are less than a hundredth. */
 const MANY_KEYS = 1000;
 
-function weightInWords(plan: Plan, weight: number): string {
-  return plan.keys.text.length < MANY_KEYS ? formatWeight(weight) : formatSmall(weight);
+function weightInWords(viewport: Viewport, weight: number): string {
+  return viewport.keys.text.length < MANY_KEYS ? formatWeight(weight) : formatSmall(weight);
 }
 
-function whereOf(plan: Plan): string {
-  const pair = pairInWords(plan.pair, plan.queries);
-  return `Layer ${plan.layer}, ${whatInWords(plan)}${pair === "" ? "" : `, ${pair}`}.`;
+function whereOf(viewport: Viewport): string {
+  const pair = pairInWords(viewport.pair, viewport.queries);
+  return `Layer ${viewport.layer}, ${whatInWords(viewport)}${pair === "" ? "" : `, ${pair}`}.`;
 }
 
 /** Strong weights of a picture come from cells; a pooled cell says what it is. */
 function strongInWords(said: Said, cell: Strong): string {
-  const { plan } = said;
-  const from = cellInWords(plan, "query", cell.row);
-  const to = cellInWords(plan, "key", cell.column);
-  const what = pooledInWords(plan, cell.row, cell.column);
-  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(plan, cell.weight)}`;
+  const { viewport } = said;
+  const from = cellInWords(viewport, "query", cell.row);
+  const to = cellInWords(viewport, "key", cell.column);
+  const what = pooledInWords(viewport, cell.row, cell.column);
+  return `${from} to ${to}, ${what === "" ? "" : `${what.split(" ")[0]} `}${weightInWords(viewport, cell.weight)}`;
 }
 
 /** The one sentence: where we are, and what stands out. */
 export function sentence(said: Said): string {
-  const { plan, row, column } = said;
-  const where = whereOf(plan);
+  const { viewport, row, column } = said;
+  const where = whereOf(viewport);
   const query =
     said.token === null
       ? ""
-      : quotedAt(plan.queries.text, said.token) + predictingInWords(plan, said.token);
-  const key = said.key === null ? "" : quotedAt(plan.keys.text, said.key);
+      : quotedAt(viewport.queries.text, said.token) + predictingInWords(viewport, said.token);
+  const key = said.key === null ? "" : quotedAt(viewport.keys.text, said.key);
   if (said.token !== null && said.key !== null && row?.token === said.token) {
     const at = said.key - row.window[0];
     const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
     if (weight !== null)
-      return `${where} ${query} attends to ${key}: ${weightInWords(plan, weight)}.`;
+      return `${where} ${query} attends to ${key}: ${weightInWords(viewport, weight)}.`;
   }
   if (said.token !== null && said.key === null && row?.token === said.token) {
     const best = strongestOf(row);
     if (!best) return `${where} ${query} attends to no key in sight.`;
-    return `${where} ${query} attends most to ${quotedAt(plan.keys.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
+    return `${where} ${query} attends most to ${quotedAt(viewport.keys.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
   }
   if (said.key !== null && said.token === null && column?.token === said.key) {
     const best = strongestOf(column);
     if (!best) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quotedAt(plan.queries.text, best.index)}: ${weightInWords(plan, best.weight)}.`;
+    return `${where} ${key} gets most from ${quotedAt(viewport.queries.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
   }
   if (!said.grid.fine) return `${where} Finer cells are on their way.`;
   const [best] = strongestCells(said.grid, 1);
   if (!best) return `${where} No weight is in sight.`;
-  const inSight = isWhole(plan) ? "Strongest" : "Strongest in sight";
+  const inSight = isWhole(viewport) ? "Strongest" : "Strongest in sight";
   return `${where} ${inSight}: ${strongInWords(said, best)}.`;
 }
 
@@ -158,23 +161,25 @@ const MOST_IN_SUMMARY = 5;
 
 /** Stack, layer, heads, pins and the five strongest weights, in one breath. */
 export function summary(said: Said): string {
-  const { plan, row, column, grid } = said;
-  const query = (index: number): string => quotedAt(plan.queries.text, index);
-  const key = (index: number): string => quotedAt(plan.keys.text, index);
+  const { viewport, row, column, grid } = said;
+  const query = (index: number): string => quotedAt(viewport.queries.text, index);
+  const key = (index: number): string => quotedAt(viewport.keys.text, index);
   const pinned = [
     ...(said.token === null
       ? []
       : [
-          `Query ${said.token}, ${quoted(plan.queries.text[said.token] ?? "")}${predictingInWords(plan, said.token).slice(0, -1)}.`,
+          `Query ${said.token}, ${quoted(viewport.queries.text[said.token] ?? "")}${predictingInWords(viewport, said.token).slice(0, -1)}.`,
         ]),
-    ...(said.key === null ? [] : [`Key ${said.key}, ${quoted(plan.keys.text[said.key] ?? "")}.`]),
+    ...(said.key === null
+      ? []
+      : [`Key ${said.key}, ${quoted(viewport.keys.text[said.key] ?? "")}.`]),
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
       .filter(({ weight }) => weight > 0)
       .sort((a, b) => b.weight - a.weight)
       .slice(0, MOST_IN_SUMMARY)
-      .map(({ weight, index }) => `${name(index)} ${weightInWords(plan, weight)}`);
+      .map(({ weight, index }) => `${name(index)} ${weightInWords(viewport, weight)}`);
   const named =
     row !== null
       ? ofLine(row, key)
@@ -182,16 +187,16 @@ export function summary(said: Said): string {
         ? ofLine(column, query)
         : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(said, cell));
   const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is in sight.";
-  return [`${stackName(plan.stack.name)}.`, whereOf(plan), ...pinned, strongest].join(" ");
+  return [`${stackName(viewport.stack.name)}.`, whereOf(viewport), ...pinned, strongest].join(" ");
 }
 
 /** What the weights in sight sum to, for a query on average; null where that is not known. */
-export function sumInSight(plan: Plan, grid: Grid): number | null {
-  const { rows, columns } = plan;
+export function sumInSight(viewport: Viewport, grid: Grid): number | null {
+  const { rows, columns } = viewport;
   // Rows that do not sum to one have a sum that nobody knows before all of it is in hand.
-  if (!plan.stack.normalized || (isPooled(plan) && plan.pooled === "max")) return null;
+  if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.estimate) return null;
-  const numKeys = plan.keys.text.length;
+  const numKeys = viewport.keys.text.length;
   if (columns.window[1] - columns.window[0] === numKeys) return null;
   let sum = 0;
   for (let row = 0; row < grid.rows; row++) {
@@ -205,10 +210,10 @@ export function sumInSight(plan: Plan, grid: Grid): number | null {
 }
 
 /** Queries whose whole row is in sight and holds no weight. */
-export function emptyQueries(plan: Plan, grid: Grid): number {
-  const { columns, rows } = plan;
+export function emptyQueries(viewport: Viewport, grid: Grid): number {
+  const { columns, rows } = viewport;
   if (rows.level > 0 || grid.missing > 0 || grid.estimate) return 0;
-  if (columns.window[1] - columns.window[0] < plan.keys.text.length) return 0;
+  if (columns.window[1] - columns.window[0] < viewport.keys.text.length) return 0;
   let count = 0;
   for (let row = 0; row < grid.rows; row++) {
     const cells = grid.values.subarray(row * grid.columns, (row + 1) * grid.columns);
@@ -227,14 +232,6 @@ function windowInWords(name: string, window: Range, count: number): string {
 /** Smaller shares of the maximum are sent as nothing (uint8-sqrt, `channel/codec.ts`). */
 const SMALLEST = (0.5 / 255) ** 2;
 
-/** "0.0001", never "1e-4". */
-export function plainNumber(value: number): string {
-  return Number(value.toPrecision(3)).toLocaleString("en-US", {
-    maximumFractionDigits: 12,
-    useGrouping: false,
-  });
-}
-
 /** What a cell that is drawn as nothing holds: the codec cannot tell the smallest weights from 0. */
 export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">): string {
   if (grid.error === 0) return "0";
@@ -252,48 +249,48 @@ export function coverage(
   said: Said,
   look: { scale: ColorScale; end: number; live: boolean },
 ): string {
-  const { plan, grid } = said;
-  const { rows, columns } = plan;
+  const { viewport, grid } = said;
+  const { rows, columns } = viewport;
   const parts: string[] = [];
   if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
-  const [numQueries, numKeys] = [plan.queries.text.length, plan.keys.text.length];
+  const [numQueries, numKeys] = [viewport.queries.text.length, viewport.keys.text.length];
   const inWhole = rows.window[1] - rows.window[0] === numQueries;
   const whole = inWhole && columns.window[1] - columns.window[0] === numKeys;
   if (!whole) {
     const queries = windowInWords("queries", rows.window, numQueries);
     const keys = windowInWords("keys", columns.window, numKeys);
-    const sum = sumInSight(plan, grid);
+    const sum = sumInSight(viewport, grid);
     // Not a share: rows with a sink, and masked ones, sum to less than one.
     const weight =
       sum === null ? "" : `, where a query's weights sum to ${formatWeight(sum)} on average`;
     const text = `${queries}, ${keys} in sight${weight}.`;
     parts.push(text.charAt(0).toUpperCase() + text.slice(1));
   }
-  if (isPooled(plan)) {
-    const how = plan.pooled === "max" ? "maximum" : "mean";
+  if (isPooled(viewport)) {
+    const how = viewport.pooled === "max" ? "maximum" : "mean";
     const [high, wide] = [2 ** rows.level, 2 ** columns.level];
     parts.push(`Each cell is the ${how} of ${high} × ${wide} weights.`);
     const reaches = [rows, columns].some(
       ({ window, extent }) => window[0] < extent[0] || window[1] > extent[1],
     );
-    if (reaches && plan.pair !== "all") {
+    if (reaches && viewport.pair !== "all") {
       parts.push("Cells at the border of the two sentences hold tokens of both.");
     }
   } else if (whole) {
-    const one = plan.heads.length === 1;
+    const one = viewport.heads.length === 1;
     parts.push(one ? "Each cell is one weight." : "Each cell is one query and one key.");
   }
   if (grid.values.some((weight) => weight === 0)) {
     const least = grid.error > 0 ? ` or ${nothingInWords(grid)}` : "";
-    const ahead = plan.stack.causal ? "; no query looks ahead" : "";
+    const ahead = viewport.stack.causal ? "; no query looks ahead" : "";
     parts.push(`Blank: no weight${least}${ahead}.`);
   }
-  const zeros = zerosInWords(plan);
+  const zeros = zerosInWords(viewport);
   if (zeros !== "") parts.push(zeros);
   if (look.scale === "log") {
     parts.push(`Colour follows the logarithm, from ${plainNumber(look.end * LOG_FLOOR)} on.`);
   }
-  const empty = emptyQueries(plan, grid);
+  const empty = emptyQueries(viewport, grid);
   if (empty > 0) {
     const who = empty === 1 ? "1 query has" : `${empty} queries have`;
     parts.push(`${who} no weight at all.`);
@@ -311,13 +308,13 @@ export function coverage(
     return [`${name} ${quoted(text ?? "")}${away ? ", out of sight" : exact}`];
   };
   const pinned = [
-    ...pin(said.token, "query", plan.queries.text[said.token ?? 0], rows.window, said.row),
-    ...pin(said.key, "key", plan.keys.text[said.key ?? 0], columns.window, said.column),
+    ...pin(said.token, "query", viewport.queries.text[said.token ?? 0], rows.window, said.row),
+    ...pin(said.key, "key", viewport.keys.text[said.key ?? 0], columns.window, said.column),
   ];
   if (pinned.length > 0) {
     parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);
   }
-  const absent = absentInWords(plan);
+  const absent = absentInWords(viewport);
   if (absent !== "") parts.push(absent);
   return parts.join(" ");
 }

@@ -1,29 +1,10 @@
-/** What the matrix view's state asks of a record: which part is in sight, at which detail. */
+/** Which part of a matrix is in sight, and how many weights a cell stands for. Pure functions. */
 
-import { type Pooled, TILE } from "../../client/page/tiles";
-import type { Range, TileRequest } from "../../client/source";
-import { type Pair, pairOf, pairRange } from "../../ui/pairs";
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
-
-export type ColorScale = "linear" | "log";
-
-/** The matrix view's traits; the names are Python's. */
-export interface MatrixState extends RecordState {
-  color_scale: ColorScale;
-  /** What a cell shows of its weights, where it stands for several. */
-  pooled: Pooled;
-  /** Queries and keys in sight; null for all. */
-  query_window: Range | null;
-  key_window: Range | null;
-}
-
-export const MATRIX_DEFAULTS: MatrixState = {
-  ...RECORD_DEFAULTS,
-  color_scale: "linear",
-  pooled: "mean",
-  query_window: null,
-  key_window: null,
-};
+import type { Pooled } from "../../client/page/tiles";
+import type { Range } from "../../client/source";
+import { type Pair, pairOf, pairRange } from "../pairs";
+import type { Place } from "../record";
+import type { HeatMapState } from "./state";
 
 /** Pixels that the cells may take. */
 export interface Room {
@@ -45,7 +26,7 @@ export interface Axis {
 }
 
 /** A place, and what of it is in sight. */
-export interface Plan extends Place {
+export interface Viewport extends Place {
   pair: Pair;
   rows: Axis;
   columns: Axis;
@@ -100,15 +81,15 @@ function axisOf(
   }
 }
 
-/** What of the state a plan depends on. */
-export type PlanState = Pick<MatrixState, "query_window" | "key_window" | "pair" | "pooled">;
+/** What of the state a viewport depends on. */
+export type ViewportState = Pick<HeatMapState, "query_window" | "key_window" | "pair" | "pooled">;
 
 /**
  * What of a place is in sight.
  *
  * @param ratio pixels of the screen to one of the page.
  */
-export function planOf(place: Place, state: PlanState, room: Room, ratio = 1): Plan {
+export function viewportOf(place: Place, state: ViewportState, room: Room, ratio = 1): Viewport {
   const pair = pairOf(place, state.pair);
   const queries = pairRange(place.queries, pair, "query");
   const keys = pairRange(place.keys, pair, "key");
@@ -129,83 +110,15 @@ export function planOf(place: Place, state: PlanState, room: Room, ratio = 1): P
 }
 
 /** Whether a cell stands for more than one weight. */
-export function isPooled(plan: Plan): boolean {
-  return plan.rows.level > 0 || plan.columns.level > 0;
+export function isPooled(viewport: Viewport): boolean {
+  return viewport.rows.level > 0 || viewport.columns.level > 0;
 }
 
 /** Whether all there is to see is in sight. */
-export function isWhole(plan: Plan): boolean {
-  return [plan.rows, plan.columns].every(
+export function isWhole(viewport: Viewport): boolean {
+  return [viewport.rows, viewport.columns].every(
     ({ window, extent }) => window[0] <= extent[0] && window[1] >= extent[1],
   );
-}
-
-/** Where tiles are finer along one side than its cells, at most by so many levels. */
-const MOST_FINER = 3;
-
-/** The level of the tiles that a plan is drawn from: the finer of its sides, within reason. */
-export function tileLevel(plan: Plan): number {
-  const [rows, columns] = [plan.rows.level, plan.columns.level];
-  return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MOST_FINER);
-}
-
-/** What all tiles of a picture have in common. */
-export type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "precision">;
-
-export function tileSetOf(plan: Plan): TileSet {
-  const { stack, layer, heads, pooled } = plan;
-  return { stack: stack.name, layer, heads, pooled, precision: "uint8" };
-}
-
-/** The tiles that are in sight at a level. */
-export function tilesOf(plan: Plan, level = tileLevel(plan)): TileRequest[] {
-  const set = tileSetOf(plan);
-  const span = TILE * 2 ** level;
-  const along = ({ window }: Axis): number[] => {
-    const first = Math.floor(window[0] / span);
-    const last = Math.ceil(window[1] / span);
-    return Array.from({ length: last - first }, (_, i) => first + i);
-  };
-  const columns = along(plan.columns);
-  return along(plan.rows).flatMap((row) =>
-    columns.map((column) => ({ ...set, level, row, column })),
-  );
-}
-
-/** Pairs of query and key from which on a matrix of vectors is computed by and by. */
-const LARGE = 1 << 24;
-/** Pairs that are gone through without being asked to: minutes of a processor. */
-const MOST_UNASKED = 5e10;
-
-/** Whether the kernel needs more than a moment for the whole. */
-export function isLarge({ stack, queries, keys, heads }: Place): boolean {
-  return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
-}
-
-/** Whether what is in sight is computed to the end without being asked for. */
-export function goesOn({ stack, heads, keys, rows }: Plan): boolean {
-  const pairs = (rows.window[1] - rows.window[0]) * keys.text.length * heads.length;
-  return pairs / (stack.causal ? 2 : 1) <= MOST_UNASKED;
-}
-
-/**
- * The tiles in sight, the nearest to the middle first.
- *
- * Of a large matrix one of everything comes before them: wherever the reader goes next, something
- * is in hand to be seen until what is there has come.
- */
-export function wantedTiles(plan: Plan, exact: boolean): TileRequest[] {
-  const tiles = tilesOf(plan);
-  if (!isLarge(plan)) return tiles;
-  const span = TILE * 2 ** tileLevel(plan);
-  const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
-  const [row, column] = [middle(plan.rows), middle(plan.columns)];
-  const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
-  tiles.sort((one, other) => away(one) - away(other));
-  const longest = Math.max(plan.queries.text.length, plan.keys.text.length);
-  const level = Math.ceil(Math.log2(longest / TILE));
-  const whole = { ...tileSetOf(plan), level, row: 0, column: 0, exact: false };
-  return [whole, ...tiles.map((tile) => ({ ...tile, exact }))];
 }
 
 /** The tokens that a cell stands for. */
@@ -240,12 +153,12 @@ export function movedBy(axis: Pick<Axis, "extent">, window: Range, by: number): 
 
 /** Windows one step nearer or farther, around a token of each side; null where there is none. */
 export function zoomed(
-  plan: Plan,
+  viewport: Viewport,
   room: Room,
   nearer: boolean,
   anchor: { query: number; key: number },
-): Pick<MatrixState, "query_window" | "key_window"> | null {
-  const { rows, columns } = plan;
+): Pick<HeatMapState, "query_window" | "key_window"> | null {
+  const { rows, columns } = viewport;
   const size = ([start, stop]: Range): number => stop - start;
   const [numRows, numColumns] = [size(rows.window), size(columns.window)];
   const longest = Math.max(size(rows.extent), size(columns.extent));
@@ -277,5 +190,5 @@ export function zoomed(
       key_window: aroundAnchor(columns, nextColumns, anchor.key),
     };
   }
-  return nearer || isWhole(plan) ? null : { query_window: null, key_window: null };
+  return nearer || isWhole(viewport) ? null : { query_window: null, key_window: null };
 }

@@ -1,14 +1,14 @@
-/** The marks of the matrix view: cells, labels, what is pinned and what is pointed at. */
+/** The marks of a heat map: cells, labels, bars of pinned lines, and what is pointed at. */
 
 import type { Range, TokenList } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { formatWeight } from "../../ui/captions";
-import { answerStart } from "../../ui/generated-token/state";
-import type { Images } from "../../ui/image/state";
-import type { Palette, ThemeName } from "../../ui/palette";
-import { barsBelowMarks, barsBesideMarks } from "./bars";
-import { colorAt, oklabOf, pixelsOf, shareOf } from "./colors";
+import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";
+import { formatWeight, quoted } from "../captions";
+import { type ColorScale, colorAt, oklabOf, pixelsOf, shareOf } from "../color-scales";
+import { answerStart } from "../generated-token/state";
+import type { Images } from "../image/state";
+import { type Palette, pinColor, type ThemeName } from "../palette";
 import {
   AXIS_NAME,
   GAP,
@@ -19,9 +19,8 @@ import {
   ticks,
   tokenStep,
 } from "./layout";
-import { liftedPatch, patchLabel, stripMarks } from "./patches";
-import { type Axis, type ColorScale, cellOf, tokensOf } from "./state";
 import type { Grid } from "./tiles";
+import { type Axis, cellOf, tokensOf } from "./viewport";
 
 /** A row, a column or a cell of the grid. */
 export interface CellAt {
@@ -70,6 +69,7 @@ export interface Picture {
 /** Cells that hold a number. */
 const NUMBER_CELL = 30;
 const NUMBER_SIZE = 10;
+/** Numbers are written from this weight on. */
 const LEAST_NUMBER = 0.005;
 const TICK_SIZE = 10.5;
 const TICKS_APART_ACROSS = 44;
@@ -99,7 +99,7 @@ export function backMarks(picture: Picture): Mark[] {
 /** Weights in their cells, where there is room. */
 function numberMarks(picture: Picture): Mark[] {
   const { layout, grid, theme, end, scale } = picture;
-  const { rows, columns } = layout.plan;
+  const { rows, columns } = layout.viewport;
   if (rows.level > 0 || columns.level > 0) return [];
   if (rows.cell < 20 || columns.cell < NUMBER_CELL) return [];
   const marks: Mark[] = [];
@@ -140,14 +140,14 @@ export function borders(tokens: TokenList, window: Range): number[] {
 
 function borderMarks(picture: Picture): Mark[] {
   const { layout, palette, queries, keys } = picture;
-  const { left, top, cellsWidth, cellsHeight, plan } = layout;
+  const { left, top, cellsWidth, cellsHeight, viewport } = layout;
   const stroke = palette.muted;
-  const across = borders(queries, plan.rows.window).map((at) => {
-    const y = top + (at - plan.rows.window[0]) * tokenStep(plan, "rows");
+  const across = borders(queries, viewport.rows.window).map((at) => {
+    const y = top + (at - viewport.rows.window[0]) * tokenStep(viewport, "rows");
     return { kind: "line", x0: left - 4, y0: y, x1: left + cellsWidth, y1: y, stroke } as const;
   });
-  const down = borders(keys, plan.columns.window).map((at) => {
-    const x = left + (at - plan.columns.window[0]) * tokenStep(plan, "columns");
+  const down = borders(keys, viewport.columns.window).map((at) => {
+    const x = left + (at - viewport.columns.window[0]) * tokenStep(viewport, "columns");
     return { kind: "line", x0: x, y0: top - 4, x1: x, y1: top + cellsHeight, stroke } as const;
   });
   return [...across, ...down, ...answerNames(picture)];
@@ -157,14 +157,14 @@ const NAME_SIZE = 11;
 
 /** The name of the text that the model produced, where no query looks ahead and cells are blank. */
 function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
-  const { left, top, cellsWidth, plan } = layout;
-  const { rows, columns } = plan;
+  const { left, top, cellsWidth, viewport } = layout;
+  const { rows, columns } = viewport;
   const name = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
   const [query, key] = [answerStart(queries), answerStart(keys)];
   const marks: Mark[] = [];
-  if (!plan.stack.causal || query === null || key === null) return marks;
-  const across = middleOf(layout, "rows", query) - tokenStep(plan, "rows") / 2;
-  const down = middleOf(layout, "columns", key) - tokenStep(plan, "columns") / 2;
+  if (!viewport.stack.causal || query === null || key === null) return marks;
+  const across = middleOf(layout, "rows", query) - tokenStep(viewport, "rows") / 2;
+  const down = middleOf(layout, "columns", key) - tokenStep(viewport, "columns") / 2;
   const inside = (at: number, window: Range): boolean => at > window[0] && at < window[1];
   // Only where cells ahead leave the room for it.
   if (left + cellsWidth - down < 64) return marks;
@@ -172,7 +172,7 @@ function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
     marks.push({ ...name, size: NAME_SIZE, x: down + 6, y: top + NAME_SIZE });
   }
   // In a thinner row the outline of a pin would run through it.
-  const room = tokenStep(plan, "rows") >= NAME_SIZE + 4;
+  const room = tokenStep(viewport, "rows") >= NAME_SIZE + 4;
   if (room && inside(query, rows.window) && inside(query, columns.window)) {
     const x = left + cellsWidth - 6;
     marks.push({ ...name, size: NAME_SIZE, x, y: across + NAME_SIZE, align: "end" });
@@ -185,14 +185,14 @@ export function focusOf(picture: Picture): CellAt | null {
   const { hovered, cursor, layout } = picture;
   if (hovered) return hovered;
   if (!cursor) return null;
-  const { rows, columns } = layout.plan;
+  const { rows, columns } = layout.viewport;
   return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
 }
 
 /** What lies on top: labels, pins, and what is pointed at. */
 export function frontMarks(picture: Picture): Mark[] {
   const { layout, palette, token, key } = picture;
-  const { rows, columns } = layout.plan;
+  const { rows, columns } = layout.viewport;
   const focus = focusOf(picture);
   const pinned = { row: cellOf(rows, token), column: cellOf(columns, key) };
   const marks: Mark[] = axisNames(picture);
@@ -220,11 +220,6 @@ export function frontMarks(picture: Picture): Mark[] {
   if (picture.row) marks.push(...barsBelowMarks(picture, picture.row));
   if (picture.column) marks.push(...barsBesideMarks(picture, picture.column));
   return marks;
-}
-
-/** A warm colour, which no weight has. */
-export function pinColor(palette: Palette): string {
-  return palette.heads[0] as string;
 }
 
 function axisNames({ layout, palette }: Picture): Mark[] {
@@ -262,7 +257,7 @@ function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): st
 
 function queryLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
   const { layout, palette, queries } = picture;
-  const { rows } = layout.plan;
+  const { rows } = layout.viewport;
   const labels = layout.queryLabels;
   const special = new Set(queries.special);
   const x = layout.left - GAP;
@@ -293,7 +288,7 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
   marks.push(...stripMarks(picture, "query"));
   const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
   const yOf = (cell: number): number => layout.top + (cell + 0.5) * rows.cell;
-  for (const at of ticks(rows.window, tokenStep(layout.plan, "rows"), TICKS_APART_DOWN)) {
+  for (const at of ticks(rows.window, tokenStep(layout.viewport, "rows"), TICKS_APART_DOWN)) {
     const y = middleOf(layout, "rows", at);
     marks.push({
       kind: "line",
@@ -345,7 +340,7 @@ function foundMark(picture: Picture, text: string, x: number, y: number, labels:
 
 function keyLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
   const { layout, palette, keys } = picture;
-  const { columns } = layout.plan;
+  const { columns } = layout.viewport;
   const labels = layout.keyLabels;
   const special = new Set(keys.special);
   const y = layout.top - GAP + 2;
@@ -388,7 +383,11 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     return { cell, text, x, half };
   });
   const last = named.at(-1);
-  for (const at of ticks(columns.window, tokenStep(layout.plan, "columns"), TICKS_APART_ACROSS)) {
+  for (const at of ticks(
+    columns.window,
+    tokenStep(layout.viewport, "columns"),
+    TICKS_APART_ACROSS,
+  )) {
     const x = middleOf(layout, "columns", at);
     marks.push({
       kind: "line",
@@ -429,6 +428,184 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
       align: "middle",
       ...strong(each.cell),
     });
+  }
+  return marks;
+}
+
+const LONGEST_BELOW = 30;
+const LONGEST_BESIDE = 62;
+const BAR_NUMBER_SIZE = 10.5;
+
+/** A line's weights, pooled as the cells are. */
+function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
+  const each = 2 ** axis.level;
+  return Array.from({ length: axis.cells }, (_, cell) => {
+    const start = axis.window[0] + cell * each - line.window[0];
+    const part = line.values.subarray(Math.max(0, start), Math.max(0, start + each));
+    if (pooled === "max") return part.reduce((most, value) => Math.max(most, value), 0);
+    return part.length === 0 ? 0 : part.reduce((sum, value) => sum + value, 0) / part.length;
+  });
+}
+
+/** The bars that have their number: the longest first, none too near to another. */
+function numbered(values: readonly number[], step: number, apart: number): number[] {
+  const chosen: number[] = [];
+  const order = values.map((_, i) => i).filter((i) => (values[i] as number) >= LEAST_NUMBER);
+  order.sort((a, b) => (values[b] as number) - (values[a] as number));
+  for (const i of order) {
+    if (chosen.every((other) => Math.abs(other - i) * step >= apart)) chosen.push(i);
+  }
+  return chosen;
+}
+
+function number(text: string, x: number, y: number, fill: string, align: "start" | "middle"): Mark {
+  return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
+}
+
+function barsBelowMarks(picture: Picture, line: Line): Mark[] {
+  const { layout, palette, queries } = picture;
+  const axis = layout.viewport.columns;
+  const values = pooledLine(line, axis, layout.viewport.pooled);
+  const most = Math.max(...values, 0) || 1;
+  const y = layout.top + layout.cellsHeight + GAP;
+  const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
+  const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
+  const x1 = layout.left + layout.cellsWidth;
+  const marks: Mark[] = [{ kind: "line", x0: layout.left, y0: y, x1, y1: y, stroke: palette.rule }];
+  values.forEach((value, i) => {
+    if (value <= 0) return;
+    const height = Math.max(0.75, (value / most) * LONGEST_BELOW);
+    const x = middle(i) - thick / 2;
+    marks.push({ kind: "rect", x, y, width: thick, height, fill: palette.neutral });
+  });
+  for (const i of numbered(values, axis.cell, 28)) {
+    const value = values[i] as number;
+    const end = y + (value / most) * LONGEST_BELOW + 8;
+    marks.push(number(formatWeight(value), middle(i), end, palette.ink, "middle"));
+  }
+  const title = `weight from ${quoted(queries.text[line.token] ?? "")}`;
+  marks.push({
+    kind: "text",
+    text: title,
+    x: layout.left,
+    y: y + LONGEST_BELOW + 22,
+    fill: palette.muted,
+    size: 11.5,
+    font: "text",
+  });
+  return marks;
+}
+
+function barsBesideMarks(picture: Picture, line: Line): Mark[] {
+  const { layout, palette, keys } = picture;
+  const axis = layout.viewport.rows;
+  const values = pooledLine(line, axis, layout.viewport.pooled);
+  const most = Math.max(...values, 0) || 1;
+  const x = layout.left + layout.cellsWidth + GAP;
+  const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
+  const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
+  const y1 = layout.top + layout.cellsHeight;
+  const marks: Mark[] = [{ kind: "line", x0: x, y0: layout.top, x1: x, y1, stroke: palette.rule }];
+  const lengthOf = (i: number): number => ((values[i] ?? 0) / most) * LONGEST_BESIDE;
+  values.forEach((value, i) => {
+    if (value <= 0) return;
+    const width = Math.max(0.75, lengthOf(i));
+    marks.push({
+      kind: "rect",
+      x,
+      y: middle(i) - thick / 2,
+      width,
+      height: thick,
+      fill: palette.neutral,
+    });
+  });
+  const reach = axis.cell < BAR_NUMBER_SIZE ? Math.ceil(BAR_NUMBER_SIZE / 2 / axis.cell) : 0;
+  for (const i of numbered(values, axis.cell, 12)) {
+    // Clear of the bars of its neighbours where rows are lower than a number.
+    let end = lengthOf(i);
+    for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near));
+    marks.push(
+      number(formatWeight(values[i] as number), x + end + 5, middle(i), palette.ink, "start"),
+    );
+  }
+  marks.push({
+    kind: "text",
+    text: `to ${quoted(keys.text[line.token] ?? "")}`,
+    x,
+    y: y1 + GAP + 5,
+    fill: palette.muted,
+    size: 11.5,
+    font: "text",
+  });
+  return marks;
+}
+
+type Side = "query" | "key";
+
+/** Beside low rows a picture that stands out is so large. */
+const LIFTED = 24;
+/** A strip of patches beside cells that are too small for labels. */
+const STRIP = 5;
+
+function labelsOf(layout: Layout, side: Side) {
+  return side === "query" ? layout.queryLabels : layout.keyLabels;
+}
+
+/**
+ * A patch's picture as a label, `size` along its longer side; nothing for a token of text.
+ *
+ * @param frame the colour of what stands out; null for what does not.
+ */
+function patchLabel(
+  picture: Picture,
+  side: Side,
+  token: number,
+  frame: string | null,
+  size = labelsOf(picture.layout, side).picture,
+): Mark[] | null {
+  const { layout, images, palette } = picture;
+  const patch = patchOf(side === "query" ? picture.queries : picture.keys, token);
+  const image = patch && images[patch.grid.image];
+  if (!patch || size === 0) return null;
+  const middle = middleOf(layout, side === "query" ? "rows" : "columns", token);
+  const shape = image ? shapeOf(image, patch.grid) : 1;
+  const [width, height] = [size * Math.min(1, shape), size / Math.max(1, shape)];
+  const place =
+    side === "query"
+      ? { x: layout.left - GAP - width, y: middle - height / 2, width, height }
+      : { x: middle - width / 2, y: layout.top - GAP - height, width, height };
+  const marks: Mark[] = [
+    image
+      ? pictureMark(cropOf(image, patch), place)
+      : { kind: "rect", ...place, fill: palette.raised },
+  ];
+  if (frame) marks.push({ kind: "rect", ...place, stroke: frame, strokeWidth: 1.6 });
+  return marks;
+}
+
+/** A larger one, for what stands out where labels have no room. */
+function liftedPatch(picture: Picture, side: Side, token: number, frame: string) {
+  return patchLabel(picture, side, token, frame, LIFTED);
+}
+
+/** Patches as a strip along the cells, where labels have no room. */
+function stripMarks(picture: Picture, side: Side): Mark[] {
+  const { layout, images } = picture;
+  const across = side === "key";
+  const axis = across ? layout.viewport.columns : layout.viewport.rows;
+  const tokens = across ? picture.keys : picture.queries;
+  const step = tokenStep(layout.viewport, across ? "columns" : "rows");
+  if (labelsOf(layout, side).picture === 0 || step < 2) return [];
+  const marks: Mark[] = [];
+  for (let token = axis.window[0]; token < axis.window[1]; token++) {
+    const patch = patchOf(tokens, token);
+    const image = patch && images[patch.grid.image];
+    if (!image) continue;
+    const along = (token - axis.window[0]) * step;
+    const place = across
+      ? { x: layout.left + along, y: layout.top - STRIP - 1, width: step, height: STRIP }
+      : { x: layout.left - STRIP - 1, y: layout.top + along, width: STRIP, height: step };
+    marks.push(pictureMark(cropOf(image, patch), place));
   }
   return marks;
 }

@@ -9,15 +9,15 @@ import type {
 } from "../../../src/client/source";
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
+import { coverage } from "../../../src/ui/heat-map/captions";
+import type { Picture } from "../../../src/ui/heat-map/marks";
+import { hintOf } from "../../../src/ui/heat-map/plot";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
+import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { makeRecordModel, type RecordState } from "../../../src/ui/record";
 import { assign, makeSignals, type Signals } from "../../../src/ui/state";
-import { coverage } from "../../../src/views/matrix/captions";
 import { cellsCsv, scaleNumbers } from "../../../src/views/matrix/figure";
-import type { Picture } from "../../../src/views/matrix/marks";
-import { hintOf } from "../../../src/views/matrix/plot";
-import { MATRIX_DEFAULTS, type MatrixState } from "../../../src/views/matrix/state";
-import { type MatrixModel, makeMatrixModel } from "../../../src/views/matrix/store";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
@@ -89,9 +89,9 @@ const stack: StackDescription = {
 };
 
 let kernel: Kernel;
-let state: Signals<MatrixState>;
-let model: MatrixModel;
-let context: ViewContext<MatrixState>;
+let state: Signals<HeatMapState>;
+let model: HeatMapStore;
+let context: ViewContext<HeatMapState>;
 const controller = new AbortController();
 
 async function settled(): Promise<void> {
@@ -101,7 +101,7 @@ async function settled(): Promise<void> {
 beforeEach(() => {
   vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
   kernel = new Kernel();
-  state = makeSignals<MatrixState>({ ...MATRIX_DEFAULTS, stack: "self", heads: [1] });
+  state = makeSignals<HeatMapState>({ ...HEAT_MAP_DEFAULTS, stack: "self", heads: [1] });
   const source = new Source(kernel);
   const common = state as unknown as Signals<RecordState>;
   context = {
@@ -117,7 +117,7 @@ beforeEach(() => {
     setDrawn: () => undefined,
     ended: controller.signal,
   };
-  model = makeMatrixModel(context);
+  model = createHeatMapStore(context);
 });
 
 afterEach(() => {
@@ -141,12 +141,12 @@ describe("a live matrix", () => {
     assign(state, { layer: 5 });
     expect(model.current.value).toBe(false);
     expect(drawn()).toBeCloseTo(code(90), 6);
-    expect(model.picture.value?.layout.plan.layer).toBe(0);
+    expect(model.picture.value?.layout.viewport.layer).toBe(0);
     await vi.waitFor(() => expect(kernel.waiting.length).toBeGreaterThan(0));
     for (const answer of kernel.waiting) answer();
     await settled();
     expect(drawn()).toBeCloseTo(code(95), 6);
-    expect(model.picture.value?.layout.plan.layer).toBe(5);
+    expect(model.picture.value?.layout.viewport.layer).toBe(5);
   });
 
   it("takes a pin's weights as the record has them, and says so", async () => {

@@ -5,11 +5,12 @@ import type { Range, Source, TileRequest } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import type { Mark, Scene } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
-import type { ViewContext } from "../../ui/define-view";
-import { imagesDrawn } from "../../ui/image/store";
-import { type Scaling, scaleEnd } from "../../ui/scale";
-import { assign } from "../../ui/state";
-import { type Said, summary } from "./captions";
+import { type Scaling, scaleEnd } from "../color-scales";
+import type { ViewContext } from "../define-view";
+import type { Focus } from "../image/state";
+import { type ImagePanel, imagesDrawn, makeImagePanel } from "../image/store";
+import { assign } from "../state";
+import { type Said, summary, whatInWords } from "./captions";
 import { type Layout, layOut } from "./layout";
 import {
   backMarks,
@@ -19,25 +20,32 @@ import {
   type Picture,
   type TokensAt,
 } from "./marks";
+import type { HeatMapState } from "./state";
 import {
+  composeGrid,
+  type Grid,
   goesOn,
   isLarge,
-  isPooled,
-  isWhole,
-  type MatrixState,
-  movedBy,
-  type Plan,
+  Tiles,
   tileLevel,
   tileSetOf,
   tilesOf,
   wantedTiles,
+} from "./tiles";
+import {
+  type Axis,
+  cellOf,
+  isPooled,
+  isWhole,
+  movedBy,
+  tokensOf,
+  type Viewport,
   zoomed,
-} from "./state";
-import { composeGrid, type Grid, Tiles } from "./tiles";
+} from "./viewport";
 
-export interface MatrixModel {
+export interface HeatMapStore {
   /** What the state asks for. */
-  plan: ReadonlySignal<Plan | null>;
+  viewport: ReadonlySignal<Viewport | null>;
   /** What is drawn without pins and pointer, which may still be of a moment ago. */
   ground: ReadonlySignal<Picture | null>;
   /** The same with both. */
@@ -66,7 +74,7 @@ export interface MatrixModel {
   /** Moves what is in sight by whole tokens. */
   pan: (queries: number, keys: number) => void;
   /** Windows that have a token of a side in sight; none where it is. */
-  windowsAt: (side: "query" | "key", token: number) => Partial<MatrixState>;
+  windowsAt: (side: "query" | "key", token: number) => Partial<HeatMapState>;
   /** Moves a token into sight, and the keyboard to it. */
   show: (side: "query" | "key", token: number) => void;
   /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
@@ -127,7 +135,7 @@ async function loadLine(source: Source, asked: LineQuestion, ended: AbortSignal)
   return { token, window, values: meanOf(piece.matrices), error: piece.error };
 }
 
-export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel {
+export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapStore {
   const { source, state, record } = context;
   const hovered = signal<CellAt | null>(null);
   const cursor = signal<TokensAt | null>(null);
@@ -161,20 +169,21 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       measure: measureText,
     });
   });
-  const plan = computed(() => layout.value?.plan ?? null);
+  const viewport = computed(() => layout.value?.viewport ?? null);
 
   // What the reader wants of these heads; until he says so, what takes minutes waits for him.
   const wish = signal<{ of: string; on: boolean } | null>(null);
-  const shownHeads = (now: Plan): string => JSON.stringify([now.stack.name, now.layer, now.heads]);
+  const shownHeads = (now: Viewport): string =>
+    JSON.stringify([now.stack.name, now.layer, now.heads]);
   const going = computed(() => {
-    const now = plan.value;
+    const now = viewport.value;
     if (!now) return false;
     return wish.value?.of === shownHeads(now) ? wish.value.on : goesOn(now);
   });
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
-  const tilesIn = (now: Plan): TileRequest[] =>
+  const tilesIn = (now: Viewport): TileRequest[] =>
     source.carrier.makesPages ? wantedTiles(now, going.value) : tilesOf(now);
-  const wanted = computed(() => plan.value && tilesIn(plan.value));
+  const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {
       arrivals.value++;
@@ -187,20 +196,20 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     arrivals.value;
     const next = layout.value;
     if (!next) return null;
-    const grid = composeGrid(next.plan, tiles);
+    const grid = composeGrid(next.viewport, tiles);
     const cells = grid.rows * grid.columns;
     if (grid.missing === cells) return last;
     last = { layout: next, grid };
     return last;
   });
 
-  const lineable = (now: Plan, side: "query" | "key"): boolean => {
+  const lineable = (now: Viewport, side: "query" | "key"): boolean => {
     const grid = shown.value?.grid;
     return side === "query" || !isLarge(now) || (grid?.fine === true && !grid.estimate);
   };
   const lineOf = (side: "query" | "key") => {
     const question = computed<LineQuestion | null>(() => {
-      const now = plan.value;
+      const now = viewport.value;
       const token = side === "query" ? now?.token : now?.key;
       if (!now || token === null || token === undefined) return null;
       // A key's weights take all that its queries' rows sum up to, which is known in the end.
@@ -232,7 +241,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   // Means of many weights are small but for a few, which would leave all others pale.
   const most = computed(() => {
     const now = shown.value;
-    const averaged = now && isPooled(now.layout.plan) && now.layout.plan.pooled === "mean";
+    const averaged = now && isPooled(now.layout.viewport) && now.layout.viewport.pooled === "mean";
     return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
 
@@ -247,8 +256,8 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       scale: state.color_scale.value,
       end,
       beyond: largest.value > end * 1.0001,
-      queries: now.layout.plan.queries,
-      keys: now.layout.plan.keys,
+      queries: now.layout.viewport.queries,
+      keys: now.layout.viewport.keys,
       images: context.image?.images.value ?? [],
       token: null,
       key: null,
@@ -264,11 +273,11 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   const pinned = computed<Picture | null>(() => {
     const now = ground.value;
     if (!now) return null;
-    const same = plan.value?.stack.name === now.layout.plan.stack.name;
+    const same = viewport.value?.stack.name === now.layout.viewport.stack.name;
     return {
       ...now,
-      token: same ? (plan.value?.token ?? null) : null,
-      key: same ? (plan.value?.key ?? null) : null,
+      token: same ? (viewport.value?.token ?? null) : null,
+      key: same ? (viewport.value?.key ?? null) : null,
       row: now.layout.barsBelow > 0 ? row.value : null,
       column: now.layout.barsBeside > 0 ? column.value : null,
       search: search.value.toLowerCase(),
@@ -298,11 +307,11 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
 
   const said = computed<Said | null>(() => {
     const now = shown.value;
-    const asked = plan.value;
+    const asked = viewport.value;
     if (!now || !asked) return null;
     const { token, key } = asked;
     return {
-      plan: now.layout.plan,
+      viewport: now.layout.viewport,
       grid: now.grid,
       token,
       key,
@@ -313,11 +322,11 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
 
   const current = computed(() => {
     const now = shown.value;
-    const asked = plan.value;
+    const asked = viewport.value;
     const whole = imagesDrawn(context);
     if (!now || !asked || !now.grid.fine || !whole) return false;
-    const drawn = now.layout.plan;
-    const what = (each: Plan): unknown => [
+    const drawn = now.layout.viewport;
+    const what = (each: Viewport): unknown => [
       tileSetOf(each),
       tileLevel(each),
       each.rows.window,
@@ -332,10 +341,10 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   });
 
   const middle = (window: readonly [number, number]): number => (window[0] + window[1]) / 2;
-  const windowsAt: MatrixModel["windowsAt"] = (side, token) => {
-    const now = plan.peek();
+  const windowsAt: HeatMapStore["windowsAt"] = (side, token) => {
+    const now = viewport.peek();
     if (!now || isWhole(now)) return {};
-    const around = (axis: Plan["rows"]): Range | null => {
+    const around = (axis: Viewport["rows"]): Range | null => {
       const { window } = axis;
       if (token >= window[0] && token < window[1]) return null;
       return movedBy(axis, window, token - Math.floor(middle(window)));
@@ -348,7 +357,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
   };
 
   return {
-    plan,
+    viewport,
     ground,
     picture,
     scene,
@@ -357,7 +366,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     current,
     going,
     go: (on) => {
-      const now = plan.peek();
+      const now = viewport.peek();
       if (now) wish.value = { of: shownHeads(now), on };
     },
     hovered,
@@ -368,19 +377,19 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       const now = layout.peek();
       if (!now) return;
       const around = anchor ?? {
-        query: middle(now.plan.rows.window),
-        key: middle(now.plan.columns.window),
+        query: middle(now.viewport.rows.window),
+        key: middle(now.viewport.columns.window),
       };
-      const windows = zoomed(now.plan, now.room, nearer, around);
+      const windows = zoomed(now.viewport, now.room, nearer, around);
       if (windows) assign(state, windows);
     },
     nearest: computed(() => {
       const now = layout.value;
-      return !now || zoomed(now.plan, now.room, true, { query: 0, key: 0 }) === null;
+      return !now || zoomed(now.viewport, now.room, true, { query: 0, key: 0 }) === null;
     }),
     fit: () => assign(state, { query_window: null, key_window: null }),
     pan: (queries, keys) => {
-      const now = plan.peek();
+      const now = viewport.peek();
       if (!now) return;
       assign(state, {
         query_window: movedBy(now.rows, now.rows.window, queries),
@@ -389,7 +398,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     },
     windowsAt,
     show: (side, token) => {
-      const now = plan.peek();
+      const now = viewport.peek();
       if (!now) return;
       assign(state, windowsAt(side, token));
       const both = now.stack.key_tokens === null;
@@ -399,7 +408,7 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
       };
     },
     weight: async (query, key, ended) => {
-      const now = untracked(() => plan.value);
+      const now = untracked(() => viewport.value);
       if (!now) throw new Error("Nothing is drawn yet, so there is no weight to tell.");
       const { stack, layer, heads } = now;
       const piece = await source.block(
@@ -417,4 +426,45 @@ export function makeMatrixModel(context: ViewContext<MatrixState>): MatrixModel 
     },
     still: () => pinned.peek(),
   };
+}
+
+/** The one token that a cell stands for; null where it stands for several. */
+function onlyToken(axis: Axis, cell: number | null): number | null {
+  if (cell === null) return null;
+  const [start, stop] = tokensOf(axis, cell);
+  return stop - start === 1 ? start : null;
+}
+
+/** One heat-map: of the head, or of the mean of several, as the matrix is. */
+export function createHeatMapImage(
+  context: ViewContext<HeatMapState>,
+  model: HeatMapStore,
+): ImagePanel {
+  const { record, palette } = context;
+  return makeImagePanel(context, {
+    series: computed(() => {
+      const place = record.place.value;
+      const { positive: color, ink: textColor } = palette.value;
+      if (!place) return [];
+      return [{ name: whatInWords(place), color, textColor, heads: place.heads, how: "mean" }];
+    }),
+    focus: computed<Focus>(() => {
+      const viewport = model.ground.value?.layout.viewport;
+      const [cell, cursor] = [model.hovered.value, model.cursor.value];
+      if (viewport && cell) {
+        const query = onlyToken(viewport.rows, cell.row);
+        const key = onlyToken(viewport.columns, cell.column);
+        if (query !== null || key !== null) return { query, key };
+      }
+      const { token = null, key = null } = record.place.value ?? {};
+      return cursor ?? { query: token, key };
+    }),
+    reveal: (side, token) => assign(context.state, model.windowsAt(side, token)),
+    point: (to) => {
+      const viewport = model.viewport.peek();
+      const row = viewport && to ? cellOf(viewport.rows, to.query) : null;
+      const column = viewport && to ? cellOf(viewport.columns, to.key) : null;
+      model.hovered.value = row === null && column === null ? null : { row, column };
+    },
+  });
 }

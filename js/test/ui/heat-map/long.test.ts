@@ -3,19 +3,25 @@
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
 import { type Carrier, Source, type TileRequest, type TileWork } from "../../../src/client/source";
-import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/views/matrix/captions";
+import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
+import { ticks } from "../../../src/ui/heat-map/layout";
+import type { Picture } from "../../../src/ui/heat-map/marks";
+import {
+  composeGrid,
+  goesOn,
+  Tiles,
+  tileLevel,
+  tilesOf,
+  wantedTiles,
+} from "../../../src/ui/heat-map/tiles";
 import { cellsCsv } from "../../../src/views/matrix/figure";
-import { ticks } from "../../../src/views/matrix/layout";
-import type { Picture } from "../../../src/views/matrix/marks";
-import { goesOn, tileLevel, tilesOf, wantedTiles } from "../../../src/views/matrix/state";
-import { composeGrid, Tiles } from "../../../src/views/matrix/tiles";
-import { plan } from "./plans";
+import { viewport } from "./viewports";
 
 const COUNT = 131_072;
 const LONG = { vectors: true, causal: true };
 const SLOW = 4;
 
-const long = (state = {}, more = {}) => plan(COUNT, COUNT, state, { ...LONG, ...more });
+const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG, ...more });
 
 /** A kernel that is done with a tile at the fourth time it is asked, and tells what it was asked. */
 class Kernel implements Carrier {
@@ -72,7 +78,7 @@ describe("tiles of a long matrix", () => {
     );
     expect(away).toEqual([...away].sort((one, other) => one - other));
     // Of a short text, and of one whose weights are given, all that is in sight and nothing else.
-    expect(wantedTiles(plan(300), true)).toEqual(tilesOf(plan(300)));
+    expect(wantedTiles(viewport(300), true)).toEqual(tilesOf(viewport(300)));
     expect(wantedTiles(long({}, { vectors: false }), true)).toEqual(
       tilesOf(long({}, { vectors: false })),
     );
@@ -110,7 +116,7 @@ describe("tiles of a long matrix", () => {
     expect(grid.fine).toBe(true);
     // Tiles beside each other are made from the same queries: two rows of tiles, 192 each.
     expect(grid.estimate).toEqual({ queries: 384, of: COUNT, progress: 0 });
-    const said = { plan: now, grid, token: null, key: null, row: null, column: null };
+    const said = { viewport: now, grid, token: null, key: null, row: null, column: null };
     const words = coverage(said, { scale: "linear", end: 1, live: true });
     expect(words).toContain("Estimate from 384 of 131,072 queries.");
     const inside = long({ query_window: [0, 64_000], key_window: [0, 64_000] });
@@ -203,14 +209,14 @@ describe("tiles of a long matrix", () => {
     const grid = composeGrid(moved, tiles);
     expect([grid.missing, grid.fine]).toEqual([0, false]);
     // Cells that stand in for finer ones are not what is strongest.
-    const said = { plan: moved, grid, token: null, key: null, row: null, column: null };
+    const said = { viewport: moved, grid, token: null, key: null, row: null, column: null };
     expect(sentence(said)).toBe("Layer 0, head 1. Finer cells are on their way.");
   });
 });
 
 describe("cells of a long text as a table", () => {
   it("have their small weights, and no error where they are estimates", () => {
-    const layout = { plan: plan(2) };
+    const layout = { viewport: viewport(2) };
     const grid = {
       rows: 1,
       columns: 1,
@@ -218,7 +224,7 @@ describe("cells of a long text as a table", () => {
       error: 3e-8,
       largest: 1,
     };
-    const { queries, keys } = layout.plan;
+    const { queries, keys } = layout.viewport;
     const lastOf = (more: object): string[] => {
       const picture = { layout, queries, keys, grid: { ...grid, ...more } };
       return (
@@ -239,7 +245,7 @@ describe("what is computed without being asked for", () => {
   it("is a few heads' whole matrix, and of more heads a part", () => {
     expect(goesOn(long())).toBe(true);
     const heads = { heads_per_layer: [32] };
-    const all = plan(COUNT, COUNT, {}, { ...LONG, ...heads });
+    const all = viewport(COUNT, COUNT, {}, { ...LONG, ...heads });
     const mean = { ...all, heads: Array.from({ length: 32 }, (_, head) => head) };
     expect(goesOn(mean)).toBe(false);
     expect(goesOn({ ...mean, rows: { ...mean.rows, window: [0, 4000] } })).toBe(true);

@@ -2,22 +2,23 @@
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import { formatSmall, formatWeight, quoted } from "../../ui/captions";
-import { toggleHead } from "../../ui/controls/heads";
-import { stepLayer } from "../../ui/controls/layers";
-import { roundedUp } from "../../ui/csv";
-import type { ViewContext } from "../../ui/define-view";
-import { type Hint, ScenePlot } from "../../ui/plot";
-import { assign } from "../../ui/state";
+import { formatSmall, formatWeight, quoted } from "../captions";
+import { toggleHead } from "../controls/heads";
+import { stepLayer } from "../controls/layers";
+import { roundedUp } from "../csv";
+import type { ViewContext } from "../define-view";
+import { type Hint, ScenePlot } from "../plot";
+import { assign } from "../state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
 import type { CellAt, Picture } from "./marks";
-import { cellOf, type MatrixState, movedBy, type Plan, tokensOf } from "./state";
-import type { Exact, MatrixModel } from "./store";
+import type { HeatMapState } from "./state";
+import type { Exact, HeatMapStore } from "./store";
+import { cellOf, movedBy, tokensOf, type Viewport } from "./viewport";
 
 interface PlotProps {
-  context: ViewContext<MatrixState>;
-  model: MatrixModel;
+  context: ViewContext<HeatMapState>;
+  model: HeatMapStore;
 }
 
 /** The pointer rests so long before an exact weight is asked for, in milliseconds. */
@@ -27,9 +28,9 @@ const DRAG = 4;
 /** Wheel and pinch add up to this before a step is made. */
 const WHEEL_STEP = 40;
 
-function tokensInWords(plan: Plan, side: "query" | "key", cell: number): string {
-  const axis = side === "query" ? plan.rows : plan.columns;
-  const { text } = side === "query" ? plan.queries : plan.keys;
+function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number): string {
+  const axis = side === "query" ? viewport.rows : viewport.columns;
+  const { text } = side === "query" ? viewport.queries : viewport.keys;
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start === 1) return `${quoted(text[start] ?? "")} (${start})`;
   return `${side === "query" ? "queries" : "keys"} ${start}–${stop - 1}`;
@@ -48,22 +49,22 @@ function within(error: number): string {
 
 /** What is said about the cell or the label under the pointer. */
 export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
-  const { plan } = picture.layout;
+  const { viewport } = picture.layout;
   if (at.row === null || at.column === null) {
     const side = at.row !== null ? "query" : "key";
     const cell = (at.row ?? at.column) as number;
-    const axis = side === "query" ? plan.rows : plan.columns;
-    const { text } = side === "query" ? plan.queries : plan.keys;
+    const axis = side === "query" ? viewport.rows : viewport.columns;
+    const { text } = side === "query" ? viewport.queries : viewport.keys;
     const [start, stop] = tokensOf(axis, cell);
     const title =
       stop - start === 1
         ? `${quoted(text[start] ?? "")}, ${side} ${start}`
-        : tokensInWords(plan, side, cell);
+        : tokensInWords(viewport, side, cell);
     return { title, rows: [] };
   }
-  const title = `${tokensInWords(plan, "query", at.row)} → ${tokensInWords(plan, "key", at.column)}`;
+  const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
   const value = picture.grid.values[at.row * picture.grid.columns + at.column] as number;
-  const what = pooledInWords(plan, at.row, at.column);
+  const what = pooledInWords(viewport, at.row, at.column);
   const weight = Number.isNaN(value)
     ? "on its way"
     : what === "" && exact
@@ -76,7 +77,7 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
   return { title, rows };
 }
 
-export function MatrixPlot({ context, model }: PlotProps) {
+export function HeatMapPlot({ context, model }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const exact = useSignal<(Exact & { at: string }) | null>(null);
@@ -90,7 +91,7 @@ export function MatrixPlot({ context, model }: PlotProps) {
   } | null>(null);
   const wheel = useRef(0);
   const place = useComputed(() => {
-    const drawn = model.picture.value?.layout.plan;
+    const drawn = model.picture.value?.layout.viewport;
     return model.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
   });
 
@@ -111,13 +112,13 @@ export function MatrixPlot({ context, model }: PlotProps) {
     return now && cellAt(now.layout, x, y);
   };
   const nameOf = (cell: CellAt | null): string => {
-    const plan = model.picture.peek()?.layout.plan;
+    const viewport = model.picture.peek()?.layout.viewport;
     return JSON.stringify([
       cell,
-      plan?.layer,
-      plan?.heads,
-      plan?.rows.window,
-      plan?.columns.window,
+      viewport?.layer,
+      viewport?.heads,
+      viewport?.rows.window,
+      viewport?.columns.window,
     ]);
   };
 
@@ -131,14 +132,18 @@ export function MatrixPlot({ context, model }: PlotProps) {
       if (!cell || cell.row === null || cell.column === null) return;
       const picture = model.picture.peek();
       if (!picture || picture.grid.error === 0) return;
-      const { plan } = picture.layout;
-      if (plan.rows.level > 0 || plan.columns.level > 0) return;
+      const { viewport } = picture.layout;
+      if (viewport.rows.level > 0 || viewport.columns.level > 0) return;
       const { row, column } = cell;
       timer = setTimeout(() => {
         controller = new AbortController();
         const name = nameOf(cell);
         model
-          .weight(plan.rows.window[0] + row, plan.columns.window[0] + column, controller.signal)
+          .weight(
+            viewport.rows.window[0] + row,
+            viewport.columns.window[0] + column,
+            controller.signal,
+          )
           .then((found) => {
             if (found.error === 0) exact.value = { ...found, at: name };
           })
@@ -156,13 +161,13 @@ export function MatrixPlot({ context, model }: PlotProps) {
     const layout = model.picture.peek()?.layout;
     if (!layout) return;
     const { x, y } = positionOf(event);
-    const { plan, left, top, cellsWidth, cellsHeight } = layout;
+    const { viewport, left, top, cellsWidth, cellsHeight } = layout;
     const share = (value: number): number => Math.max(0, Math.min(1, value));
     const along = (window: readonly [number, number], way: number): number =>
       window[0] + share(way) * (window[1] - window[0]);
     model.zoom(nearer, {
-      query: along(plan.rows.window, (y - top) / cellsHeight),
-      key: along(plan.columns.window, (x - left) / cellsWidth),
+      query: along(viewport.rows.window, (y - top) / cellsHeight),
+      key: along(viewport.columns.window, (x - left) / cellsWidth),
     });
   };
 
@@ -185,31 +190,37 @@ export function MatrixPlot({ context, model }: PlotProps) {
 
   const onPointerDown = (event: PointerEvent): void => {
     if (event.button !== 0 || event.pointerType === "touch") return;
-    const plan = model.plan.peek();
-    if (!plan) return;
+    const viewport = model.viewport.peek();
+    if (!viewport) return;
     const { x, y } = positionOf(event);
-    drag.current = { x, y, rows: plan.rows.window, columns: plan.columns.window, moved: false };
+    drag.current = {
+      x,
+      y,
+      rows: viewport.rows.window,
+      columns: viewport.columns.window,
+      moved: false,
+    };
   };
 
   const onPointerMove = (event: PointerEvent): void => {
     const from = drag.current;
     const position = positionOf(event);
-    const plan = model.plan.peek();
-    if (from && plan && event.buttons === 0) drag.current = null;
-    else if (from && plan) {
+    const viewport = model.viewport.peek();
+    if (from && viewport && event.buttons === 0) drag.current = null;
+    else if (from && viewport) {
       const [dx, dy] = [position.x - from.x, position.y - from.y];
       if (!from.moved && Math.hypot(dx, dy) >= DRAG) {
         from.moved = true;
         plot.current?.setPointerCapture(event.pointerId);
       }
       if (from.moved) {
-        const tokens = (by: number, axis: Plan["rows"]): number =>
+        const tokens = (by: number, axis: Viewport["rows"]): number =>
           -Math.round(by / axis.cell) * 2 ** axis.level;
         model.hovered.value = null;
         pointer.value = null;
         assign(state, {
-          query_window: movedBy(plan.rows, from.rows, tokens(dy, plan.rows)),
-          key_window: movedBy(plan.columns, from.columns, tokens(dx, plan.columns)),
+          query_window: movedBy(viewport.rows, from.rows, tokens(dy, viewport.rows)),
+          key_window: movedBy(viewport.columns, from.columns, tokens(dx, viewport.columns)),
         });
         return;
       }
@@ -226,19 +237,20 @@ export function MatrixPlot({ context, model }: PlotProps) {
 
   /** Pins what a cell stands for, or takes the pins away where they already are. */
   const pin = (cell: CellAt): void => {
-    const plan = model.picture.peek()?.layout.plan;
-    if (!plan) return;
-    const first = (axis: Plan["rows"], index: number | null): number | null =>
+    const viewport = model.picture.peek()?.layout.viewport;
+    if (!viewport) return;
+    const first = (axis: Viewport["rows"], index: number | null): number | null =>
       index === null ? null : tokensOf(axis, index)[0];
-    const query = first(plan.rows, cell.row);
-    const key = first(plan.columns, cell.column);
-    pinTokens(query, key, plan);
+    const query = first(viewport.rows, cell.row);
+    const key = first(viewport.columns, cell.column);
+    pinTokens(query, key, viewport);
   };
-  const pinTokens = (query: number | null, key: number | null, plan: Plan): void => {
-    const same = (axis: Plan["rows"], one: number | null, other: number | null): boolean =>
+  const pinTokens = (query: number | null, key: number | null, viewport: Viewport): void => {
+    const same = (axis: Viewport["rows"], one: number | null, other: number | null): boolean =>
       one === null || (other !== null && cellOf(axis, one) === cellOf(axis, other));
     const there =
-      same(plan.rows, query, state.token.peek()) && same(plan.columns, key, state.key.peek());
+      same(viewport.rows, query, state.token.peek()) &&
+      same(viewport.columns, key, state.key.peek());
     assign(state, {
       ...(query === null ? {} : { token: there ? null : query }),
       ...(key === null ? {} : { key: there ? null : key }),
@@ -261,31 +273,35 @@ export function MatrixPlot({ context, model }: PlotProps) {
   };
 
   const moveCursor = (down: number, across: number): void => {
-    const plan = model.plan.peek();
-    if (!plan) return;
+    const viewport = model.viewport.peek();
+    if (!viewport) return;
     const here = model.cursor.peek();
-    const step = (axis: Plan["rows"], from: number | null | undefined, by: number): number => {
+    const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
       const each = 2 ** axis.level;
       if (from === null || from === undefined) return axis.window[0];
       const cell = Math.floor(from / each) * each + by * each;
       return Math.max(axis.extent[0], Math.min(axis.extent[1] - 1, cell));
     };
     // The first press only shows where the keyboard is: at what is pinned, or at the corner.
-    const query = here ? step(plan.rows, here.query, down) : (plan.token ?? plan.rows.window[0]);
-    const key = here ? step(plan.columns, here.key, across) : (plan.key ?? plan.columns.window[0]);
+    const query = here
+      ? step(viewport.rows, here.query, down)
+      : (viewport.token ?? viewport.rows.window[0]);
+    const key = here
+      ? step(viewport.columns, here.key, across)
+      : (viewport.key ?? viewport.columns.window[0]);
     model.hovered.value = null;
     model.cursor.value = { query, key };
-    const follow = (axis: Plan["rows"], token: number): number => {
+    const follow = (axis: Viewport["rows"], token: number): number => {
       if (token < axis.window[0]) return token - axis.window[0];
       return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
     };
-    const [byRows, byColumns] = [follow(plan.rows, query), follow(plan.columns, key)];
+    const [byRows, byColumns] = [follow(viewport.rows, query), follow(viewport.columns, key)];
     if (byRows !== 0 || byColumns !== 0) model.pan(byRows, byColumns);
   };
 
   const handleKey = (key: string, shift: boolean): boolean => {
-    const plan = model.plan.peek();
-    if (!plan) return false;
+    const viewport = model.viewport.peek();
+    if (!viewport) return false;
     const cursor = model.cursor.peek();
     const far = shift ? 10 : 1;
     const anchor =
@@ -318,7 +334,7 @@ export function MatrixPlot({ context, model }: PlotProps) {
         return true;
       case "Enter":
       case " ":
-        if (cursor) pinTokens(cursor.query, cursor.key, plan);
+        if (cursor) pinTokens(cursor.query, cursor.key, viewport);
         return true;
       case "Escape":
         model.cursor.value = null;
@@ -326,11 +342,11 @@ export function MatrixPlot({ context, model }: PlotProps) {
         return true;
       case "PageUp":
       case "[":
-        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, -1) });
+        assign(state, { layer: stepLayer(viewport.stack.layers, viewport.layer, -1) });
         return true;
       case "PageDown":
       case "]":
-        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, 1) });
+        assign(state, { layer: stepLayer(viewport.stack.layers, viewport.layer, 1) });
         return true;
       case "n":
         assign(state, { heads: [] });
@@ -340,7 +356,7 @@ export function MatrixPlot({ context, model }: PlotProps) {
         return true;
       default: {
         const head = /^\d$/.test(key) ? Number(key) : -1;
-        if (!plan.kept.includes(head)) return false;
+        if (!viewport.kept.includes(head)) return false;
         assign(state, { heads: toggleHead(state.heads.peek(), head) });
         return true;
       }

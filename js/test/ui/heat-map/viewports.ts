@@ -1,13 +1,9 @@
 /** Plans of matrices of any size, for the tests of the matrix view. */
 
 import type { StackDescription, TokenList } from "../../../src/client/source";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
+import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
 import { placeOf } from "../../../src/ui/record";
-import {
-  MATRIX_DEFAULTS,
-  type MatrixState,
-  type Plan,
-  planOf,
-} from "../../../src/views/matrix/state";
 
 const PLAIN = new Map<number, TokenList>();
 
@@ -39,17 +35,17 @@ export function place(
     ...more,
   };
   const description = { model: "", notes: [], stacks: [stack] };
-  return placeOf(description, { ...MATRIX_DEFAULTS, heads: [1] });
+  return placeOf(description, { ...HEAT_MAP_DEFAULTS, heads: [1] });
 }
 
 export const ROOM = { width: 800, height: 640 };
 
-export function plan(
+export function viewport(
   numQueries: number,
   numKeys = numQueries,
-  state: Partial<MatrixState> = {},
+  state: Partial<HeatMapState> = {},
   more: Partial<StackDescription> = {},
   room = ROOM,
-): Plan {
-  return planOf(place(numQueries, numKeys, more), { ...MATRIX_DEFAULTS, ...state }, room);
+): Viewport {
+  return viewportOf(place(numQueries, numKeys, more), { ...HEAT_MAP_DEFAULTS, ...state }, room);
 }

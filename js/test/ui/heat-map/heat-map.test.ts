@@ -2,28 +2,25 @@
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
 import { Source, type TileRequest } from "../../../src/client/source";
-import { cellAt, layOut, ticks } from "../../../src/views/matrix/layout";
-import { borders } from "../../../src/views/matrix/marks";
+import { cellAt, layOut, ticks } from "../../../src/ui/heat-map/layout";
+import { borders } from "../../../src/ui/heat-map/marks";
+import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
+import { composeGrid, Tiles, tileLevel, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
   aroundAnchor,
   cellOf,
   LARGEST_CELL,
-  MATRIX_DEFAULTS,
-  type MatrixState,
   movedBy,
-  type Plan,
-  tileLevel,
-  tilesOf,
   tokensOf,
+  type Viewport,
   within,
   zoomed,
-} from "../../../src/views/matrix/state";
-import { composeGrid, Tiles } from "../../../src/views/matrix/tiles";
-import { place, plan, ROOM, tokens } from "./plans";
+} from "../../../src/ui/heat-map/viewport";
+import { place, ROOM, tokens, viewport } from "./viewports";
 
 describe("what is in sight", () => {
   it("is everything where nothing else is asked for, in square cells of whole pixels", () => {
-    const { rows, columns } = plan(64);
+    const { rows, columns } = viewport(64);
     expect([rows.window, columns.window]).toEqual([
       [0, 64],
       [0, 64],
@@ -32,9 +29,9 @@ describe("what is in sight", () => {
   });
 
   it("never has a cell that is larger than the largest, nor less than a pixel", () => {
-    expect(plan(1).rows.cell).toBe(LARGEST_CELL);
+    expect(viewport(1).rows.cell).toBe(LARGEST_CELL);
     for (const count of [641, 1000, 1300, 5000, 100_000]) {
-      const { rows, columns } = plan(count);
+      const { rows, columns } = viewport(count);
       expect(rows.cell).toBeGreaterThanOrEqual(1);
       expect(rows.cells * rows.cell).toBeLessThanOrEqual(ROOM.height);
       expect(columns.cells * columns.cell).toBeLessThanOrEqual(ROOM.width);
@@ -45,18 +42,18 @@ describe("what is in sight", () => {
   });
 
   it("keeps few queries to many keys thick enough to be read", () => {
-    const thin = plan(2, 900);
+    const thin = viewport(2, 900);
     expect([thin.rows.level, thin.rows.cell]).toEqual([0, 28]);
     expect(thin.columns.level).toBe(1);
     // The two queries must not be pooled with each other: tiles are as fine as the finer side.
     expect(tileLevel(thin)).toBe(0);
-    const whisper = plan(20, 1500);
+    const whisper = viewport(20, 1500);
     expect(whisper.rows.level).toBe(0);
     expect(whisper.rows.cell * 20).toBeGreaterThanOrEqual(160);
   });
 
   it("holds whole cells where they are pooled", () => {
-    const { rows } = plan(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
+    const { rows } = viewport(5000, 5000, { query_window: [1001, 4003], key_window: [1001, 4003] });
     const each = 2 ** rows.level;
     expect(each).toBeGreaterThan(1);
     expect(rows.window[0] % each).toBe(0);
@@ -69,7 +66,7 @@ describe("what is in sight", () => {
     expect(within([50, 60], [0, 10])).toEqual([0, 10]);
     expect(within(null, [3, 10])).toEqual([3, 10]);
     const sequence = [null, 0, 0, null, 1, 1, 1, null];
-    const pair = plan(8, 8, { pair: "a-b" }, { query_tokens: tokens(8, sequence) });
+    const pair = viewport(8, 8, { pair: "a-b" }, { query_tokens: tokens(8, sequence) });
     expect([pair.rows.window, pair.columns.window]).toEqual([
       [1, 3],
       [4, 7],
@@ -77,22 +74,22 @@ describe("what is in sight", () => {
   });
 
   it("asks for the tiles that it lies in, and for no others", () => {
-    const near = plan(1000, 1000, { query_window: [250, 270], key_window: [600, 620] });
+    const near = viewport(1000, 1000, { query_window: [250, 270], key_window: [600, 620] });
     expect(tilesOf(near).map(({ level, row, column }) => [level, row, column])).toEqual([
       [0, 0, 2],
       [0, 1, 2],
     ]);
     expect(tilesOf(near)[0]?.heads).toEqual([1]);
     // A text of a hundred thousand tokens, as a whole, is a handful of tiles.
-    expect(tilesOf(plan(100_000)).length).toBeLessThanOrEqual(9);
+    expect(tilesOf(viewport(100_000)).length).toBeLessThanOrEqual(9);
     const far = tilesOf(
-      plan(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
+      viewport(100_000, 100_000, { query_window: [99_990, 100_000], key_window: [0, 10] }),
     );
     expect(far.map(({ row, column }) => [row, column])).toEqual([[Math.floor(99_990 / TILE), 0]]);
   });
 
   it("knows which tokens a cell stands for, and back", () => {
-    const { rows } = plan(1001);
+    const { rows } = viewport(1001);
     expect(tokensOf(rows, 0)).toEqual([0, 2]);
     expect(tokensOf(rows, 500)).toEqual([1000, 1001]);
     expect([cellOf(rows, 0), cellOf(rows, 3), cellOf(rows, 1000), cellOf(rows, 1001)]).toEqual([
@@ -106,13 +103,13 @@ describe("what is in sight", () => {
 
 describe("zooming", () => {
   /** Windows from farthest to nearest, around a place. */
-  function steps(numQueries: number, numKeys: number): Plan[] {
-    const out = [plan(numQueries, numKeys)];
+  function steps(numQueries: number, numKeys: number): Viewport[] {
+    const out = [viewport(numQueries, numKeys)];
     for (let i = 0; i < 40; i++) {
-      const now = out.at(-1) as Plan;
+      const now = out.at(-1) as Viewport;
       const next = zoomed(now, ROOM, true, { query: numQueries * 0.7, key: numKeys * 0.3 });
       if (!next) return out;
-      out.push(plan(numQueries, numKeys, next));
+      out.push(viewport(numQueries, numKeys, next));
     }
     throw new Error("zooming in has no end");
   }
@@ -126,13 +123,13 @@ describe("zooming", () => {
     [1, 1],
   ])("comes from %i x %i to single cells, and back to all", (numQueries, numKeys) => {
     const all = steps(numQueries, numKeys);
-    const nearest = all.at(-1) as Plan;
+    const nearest = all.at(-1) as Viewport;
     const long = Math.max(numQueries, numKeys) > 100;
     const cell = Math.max(nearest.rows.cell, nearest.columns.cell);
     if (long) expect(cell).toBeGreaterThanOrEqual(28);
     for (let i = 1; i < all.length; i++) {
-      const [before, after] = [all[i - 1] as Plan, all[i] as Plan];
-      const size = ({ rows, columns }: Plan): number =>
+      const [before, after] = [all[i - 1] as Viewport, all[i] as Viewport];
+      const size = ({ rows, columns }: Viewport): number =>
         (rows.window[1] - rows.window[0]) * (columns.window[1] - columns.window[0]);
       expect(size(after)).toBeLessThan(size(before));
       // What was pointed at stays in sight.
@@ -143,7 +140,7 @@ describe("zooming", () => {
     for (let i = 0; i < 60; i++) {
       const next = zoomed(now, ROOM, false, { query: 0, key: 0 });
       if (!next) break;
-      now = plan(numQueries, numKeys, next);
+      now = viewport(numQueries, numKeys, next);
     }
     expect(now.rows.window).toEqual([0, numQueries]);
     expect(now.columns.window).toEqual([0, numKeys]);
@@ -158,7 +155,7 @@ describe("zooming", () => {
   });
 
   it("keeps the anchor where it is, and windows inside the matrix", () => {
-    const axis = plan(1000).rows;
+    const axis = viewport(1000).rows;
     expect(aroundAnchor(axis, 100, 500)).toEqual([450, 550]);
     expect(aroundAnchor(axis, 100, 0)).toEqual([0, 100]);
     expect(aroundAnchor(axis, 100, 999)).toEqual([899, 999]);
@@ -218,8 +215,8 @@ function random(rows: number, columns: number): number[][] {
   return Array.from({ length: rows }, () => Array.from({ length: columns }, next));
 }
 
-/** A grid of a plan, cell by cell from the matrix. */
-function expected({ rows, columns, pooled }: Plan, matrix: number[][]): number[] {
+/** A grid of a viewport, cell by cell from the matrix. */
+function expected({ rows, columns, pooled }: Viewport, matrix: number[][]): number[] {
   const out: number[] = [];
   for (let row = 0; row < rows.cells; row++) {
     for (let column = 0; column < columns.cells; column++) {
@@ -247,13 +244,13 @@ describe("what is drawn of the tiles in hand", () => {
       301,
       { query_window: [9, 301], key_window: [1, 301] },
     ],
-  ] as [string, number, number, Partial<MatrixState>][])(
+  ] as [string, number, number, Partial<HeatMapState>][])(
     "is %s",
     async (_name, numQueries, numKeys, state) => {
       const matrix = random(numQueries, numKeys);
       const { source } = served(matrix);
       const tiles = new Tiles(source);
-      const now = plan(numQueries, numKeys, state, {}, { width: 90, height: 70 });
+      const now = viewport(numQueries, numKeys, state, {}, { width: 90, height: 70 });
       await tiles.load(tilesOf(now), new AbortController().signal, () => undefined);
       const grid = composeGrid(now, tiles);
       expect([grid.missing, grid.fine]).toEqual([0, true]);
@@ -270,9 +267,9 @@ describe("what is drawn of the tiles in hand", () => {
     const { source, asked } = served(matrix);
     const tiles = new Tiles(source);
     const signal = new AbortController().signal;
-    const far = plan(1200);
+    const far = viewport(1200);
     await tiles.load(tilesOf(far), signal, () => undefined);
-    const near = plan(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
+    const near = viewport(1200, 1200, { query_window: [200, 300], key_window: [200, 300] });
     const before = composeGrid(near, tiles);
     expect([before.missing, before.fine]).toEqual([0, false]);
     // Cell by cell what the coarser cell says that it lies in.
@@ -292,7 +289,7 @@ describe("what is drawn of the tiles in hand", () => {
   });
 
   it("says which cells are not known", () => {
-    const grid = composeGrid(plan(300), new Tiles(served(random(2, 2)).source));
+    const grid = composeGrid(viewport(300), new Tiles(served(random(2, 2)).source));
     expect(grid.missing).toBe(300 * 300);
     expect(Number.isNaN(grid.values[5])).toBe(true);
   });
@@ -303,7 +300,7 @@ describe("the layout", () => {
   const laid = (numQueries: number, numKeys = numQueries, width = 1000, more = {}) =>
     layOut({
       place: place(numQueries, numKeys),
-      state: { ...MATRIX_DEFAULTS, ...more },
+      state: { ...HEAT_MAP_DEFAULTS, ...more },
       width,
       mostHeight: 640,
       ratio: 1,
@@ -317,7 +314,7 @@ describe("the layout", () => {
       const layout = laid(count, count, width);
       expect(layout.left).toBeGreaterThanOrEqual(0);
       expect(layout.left + layout.cellsWidth).toBeLessThanOrEqual(Math.max(width, 240));
-      expect(layout.cellsWidth).toBe(layout.plan.columns.cells * layout.plan.columns.cell);
+      expect(layout.cellsWidth).toBe(layout.viewport.columns.cells * layout.viewport.columns.cell);
     }
   });
 
@@ -335,7 +332,7 @@ describe("the layout", () => {
     const place_ = place(64);
     const both = layOut({
       place: place_,
-      state: MATRIX_DEFAULTS,
+      state: HEAT_MAP_DEFAULTS,
       width: 1000,
       mostHeight: 640,
       ratio: 1,
@@ -378,7 +375,7 @@ describe("the layout", () => {
 
 describe("a pair of long texts", () => {
   const sequence = Array.from({ length: 1801 }, (_, i) => (i < 703 ? 0 : 1));
-  const pair = plan(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
+  const pair = viewport(1801, 1801, { pair: "a-b" }, { query_tokens: tokens(1801, sequence) });
 
   it("has cells that say all tokens that they stand for, also those of the other text", () => {
     const each = 2 ** pair.rows.level;
@@ -394,7 +391,7 @@ describe("a pair of long texts", () => {
   });
 
   it("ends at its last token where every cell is one", () => {
-    const near = plan(
+    const near = viewport(
       1801,
       1801,
       { pair: "a-b", query_window: [690, 720], key_window: [690, 720] },

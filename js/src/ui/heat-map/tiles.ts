@@ -1,9 +1,78 @@
-/** The tiles in hand, and what is drawn of them: a finer tile's place is held by a coarser one. */
+/** Which tiles a viewport needs, their loading, and the grid of cells that is drawn from those loaded. */
 
 import { type Pooled, TILE } from "../../client/page/tiles";
 import { Recent } from "../../client/recent";
 import type { Piece, Source, TileRequest, TileWork } from "../../client/source";
-import { type Plan, type TileSet, tileLevel, tileSetOf } from "./state";
+import type { Place } from "../record";
+import type { Axis, Viewport } from "./viewport";
+
+/** Where tiles are finer along one side than its cells, at most by so many levels. */
+const MOST_FINER = 3;
+
+/** The level of the tiles that a viewport is drawn from: the finer of its sides, within reason. */
+export function tileLevel(viewport: Viewport): number {
+  const [rows, columns] = [viewport.rows.level, viewport.columns.level];
+  return Math.max(Math.min(rows, columns), Math.max(rows, columns) - MOST_FINER);
+}
+
+/** What all tiles of a picture have in common. */
+export type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "precision">;
+
+export function tileSetOf(viewport: Viewport): TileSet {
+  const { stack, layer, heads, pooled } = viewport;
+  return { stack: stack.name, layer, heads, pooled, precision: "uint8" };
+}
+
+/** The tiles that are in sight at a level. */
+export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRequest[] {
+  const set = tileSetOf(viewport);
+  const span = TILE * 2 ** level;
+  const along = ({ window }: Axis): number[] => {
+    const first = Math.floor(window[0] / span);
+    const last = Math.ceil(window[1] / span);
+    return Array.from({ length: last - first }, (_, i) => first + i);
+  };
+  const columns = along(viewport.columns);
+  return along(viewport.rows).flatMap((row) =>
+    columns.map((column) => ({ ...set, level, row, column })),
+  );
+}
+
+/** Pairs of query and key from which on a matrix of vectors is computed by and by. */
+const LARGE = 1 << 24;
+/** Pairs that are gone through without being asked to: minutes of a processor. */
+const MOST_UNASKED = 5e10;
+
+/** Whether the kernel needs more than a moment for the whole. */
+export function isLarge({ stack, queries, keys, heads }: Place): boolean {
+  return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
+}
+
+/** Whether what is in sight is computed to the end without being asked for. */
+export function goesOn({ stack, heads, keys, rows }: Viewport): boolean {
+  const pairs = (rows.window[1] - rows.window[0]) * keys.text.length * heads.length;
+  return pairs / (stack.causal ? 2 : 1) <= MOST_UNASKED;
+}
+
+/**
+ * The tiles in sight, the nearest to the middle first.
+ *
+ * Of a large matrix one of everything comes before them: wherever the reader goes next, something
+ * is in hand to be seen until what is there has come.
+ */
+export function wantedTiles(viewport: Viewport, exact: boolean): TileRequest[] {
+  const tiles = tilesOf(viewport);
+  if (!isLarge(viewport)) return tiles;
+  const span = TILE * 2 ** tileLevel(viewport);
+  const middle = ({ window }: Axis): number => (window[0] + window[1]) / span / 2 - 0.5;
+  const [row, column] = [middle(viewport.rows), middle(viewport.columns)];
+  const away = (tile: TileRequest): number => Math.hypot(tile.row - row, tile.column - column);
+  tiles.sort((one, other) => away(one) - away(other));
+  const longest = Math.max(viewport.queries.text.length, viewport.keys.text.length);
+  const level = Math.ceil(Math.log2(longest / TILE));
+  const whole = { ...tileSetOf(viewport), level, row: 0, column: 0, exact: false };
+  return [whole, ...tiles.map((tile) => ({ ...tile, exact }))];
+}
 
 /** Cells of what is in sight. */
 export interface Grid {
@@ -138,18 +207,18 @@ function starts(window: readonly [number, number], each: number): number[] {
   return [...out, window[1]];
 }
 
-/** What is drawn of a plan with the tiles in hand. */
-export function composeGrid(plan: Plan, tiles: Tiles): Grid {
-  const base = tileLevel(plan);
-  const set = tileSetOf(plan);
-  const rowStarts = starts(plan.rows.window, 2 ** plan.rows.level);
-  const columnStarts = starts(plan.columns.window, 2 ** plan.columns.level);
-  const [rows, columns] = [plan.rows.cells, plan.columns.cells];
+/** What is drawn of a viewport with the tiles in hand. */
+export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
+  const base = tileLevel(viewport);
+  const set = tileSetOf(viewport);
+  const rowStarts = starts(viewport.rows.window, 2 ** viewport.rows.level);
+  const columnStarts = starts(viewport.columns.window, 2 ** viewport.columns.level);
+  const [rows, columns] = [viewport.rows.cells, viewport.columns.cells];
   const grid: Grid = {
     rows,
     columns,
     values: new Float32Array(rows * columns).fill(Number.NaN),
-    maximum: plan.stack.maximum,
+    maximum: viewport.stack.maximum,
     error: 0,
     missing: 0,
     fine: true,
@@ -179,7 +248,7 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
       grid.error = Math.max(grid.error, piece.error);
       if (level > base) grid.fine = false;
       const at = { top, bottom, left, right };
-      fill(grid, at, rowStarts, columnStarts, piece, level, plan.pooled);
+      fill(grid, at, rowStarts, columnStarts, piece, level, viewport.pooled);
     }
     const [least] = work.sort((one, other) => one.progress - other.progress);
     const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
@@ -189,7 +258,7 @@ export function composeGrid(plan: Plan, tiles: Tiles): Grid {
     pairs += least?.pairs ?? 0;
   }
   if (done < pairs) {
-    const of = plan.rows.window[1] - plan.rows.window[0];
+    const of = viewport.rows.window[1] - viewport.rows.window[0];
     grid.estimate = { queries: Math.round(known), of, progress: done / pairs };
   }
   return grid;

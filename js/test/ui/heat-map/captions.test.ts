@@ -1,7 +1,5 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { PALETTES, rgbOf, type ThemeName } from "../../../src/ui/palette";
-import { niceMaximum, scaleEnd } from "../../../src/ui/scale";
 import {
   coverage,
   emptyQueries,
@@ -11,73 +9,12 @@ import {
   sumInSight,
   summary,
   whatInWords,
-} from "../../../src/views/matrix/captions";
-import {
-  colorAt,
-  colorMap,
-  LOG_FLOOR,
-  oklabOf,
-  pixelsOf,
-  shareOf,
-  weightAt,
-} from "../../../src/views/matrix/colors";
-import type { Plan } from "../../../src/views/matrix/state";
-import type { Grid } from "../../../src/views/matrix/tiles";
-import { plan } from "./plans";
+} from "../../../src/ui/heat-map/captions";
+import type { Grid } from "../../../src/ui/heat-map/tiles";
+import type { Viewport } from "../../../src/ui/heat-map/viewport";
+import { viewport } from "./viewports";
 
-describe.each(["light", "dark"] as ThemeName[])("colours in the %s theme", (theme) => {
-  it("go one way in lightness, by equal steps, from the background on", () => {
-    const map = colorMap(theme);
-    const lightness = Array.from(
-      { length: 256 },
-      (_, i) => oklabOf([...map.subarray(3 * i, 3 * i + 3)] as [number, number, number])[0],
-    );
-    const direction = theme === "light" ? -1 : 1;
-    const whole = (lightness[255] as number) - (lightness[0] as number);
-    expect(whole * direction).toBeGreaterThan(0.65);
-    lightness.forEach((value, i) => {
-      const wanted = (lightness[0] as number) + (whole * i) / 255;
-      expect(Math.abs(value - wanted)).toBeLessThan(0.006);
-    });
-    const background = oklabOf(rgbOf(PALETTES[theme].background))[0];
-    const step = Math.abs((lightness[0] as number) - background);
-    // The smallest weight is near to nothing, and not the same.
-    expect(step).toBeGreaterThan(0.02);
-    expect(step).toBeLessThan(0.08);
-  });
-
-  it("leave what is zero to the background, and mark what is not known", () => {
-    const values = Float32Array.of(0, 1e-9, 1, Number.NaN);
-    const pixels = pixelsOf(values, theme, 1, "linear", "#010203");
-    expect([...pixels.subarray(0, 4)]).toEqual([0, 0, 0, 0]);
-    expect([...pixels.subarray(4, 8)]).toEqual(colorAt(theme, 0));
-    expect([...pixels.subarray(8, 12)]).toEqual(colorAt(theme, 1));
-    expect([...pixels.subarray(12, 16)]).toEqual([1, 2, 3, 255]);
-  });
-});
-
-describe("scales", () => {
-  it("are linear, or logarithmic from a floor on", () => {
-    expect(shareOf(0.25, 1, "linear")).toBe(0.25);
-    expect(shareOf(2, 0.5, "linear")).toBe(1);
-    expect(shareOf(0, 1, "log")).toBeNull();
-    expect(shareOf(0.01, 1, "log")).toBeCloseTo(0.5, 6);
-    expect(shareOf(LOG_FLOOR / 10, 1, "log")).toBe(0);
-    expect(weightAt(0.5, 2, "linear")).toBe(1);
-    expect(weightAt(0.5, 1, "log")).toBeCloseTo(0.01, 6);
-  });
-
-  it("end at a round number where all is small, unless the whole is asked for", () => {
-    expect([0.03, 0.17, 0.21, 0.25].map(niceMaximum)).toEqual([0.05, 0.2, 0.25, 0.25]);
-    expect(scaleEnd(0.17, 1, "auto")).toBe(0.2);
-    expect(scaleEnd(0.17, 1, "whole")).toBe(1);
-    expect(scaleEnd(0.7, 1, "auto")).toBe(1);
-    expect(scaleEnd(0.7, 0.75, "largest")).toBe(0.75);
-    expect(scaleEnd(0, 5, "auto")).toBe(5);
-  });
-});
-
-function said(values: number[], now: Plan, more: Partial<Said> = {}): Said {
+function said(values: number[], now: Viewport, more: Partial<Said> = {}): Said {
   const grid: Grid = {
     rows: now.rows.cells,
     columns: now.columns.cells,
@@ -87,7 +24,7 @@ function said(values: number[], now: Plan, more: Partial<Said> = {}): Said {
     missing: 0,
     fine: true,
   };
-  return { plan: now, grid, token: null, key: null, row: null, column: null, ...more };
+  return { viewport: now, grid, token: null, key: null, row: null, column: null, ...more };
 }
 
 const look = { scale: "linear" as const, end: 1, live: true };
@@ -95,7 +32,7 @@ const look = { scale: "linear" as const, end: 1, live: true };
 const TWELVE = Array.from({ length: 12 }, (_, head) => head);
 
 describe("words", () => {
-  const small = plan(2);
+  const small = viewport(2);
 
   it("name the heads that are shown", () => {
     expect(whatInWords({ heads: [3], chosen: [3], kept: [0, 1, 2, 3], numHeads: 4 })).toBe(
@@ -151,7 +88,7 @@ describe("words", () => {
   });
 
   it("say which part is in sight and how much of the weight", () => {
-    const part = plan(4, 4, { query_window: [1, 3], key_window: [0, 2] });
+    const part = viewport(4, 4, { query_window: [1, 3], key_window: [0, 2] });
     const now = said([0.5, 0.25, 0.25, 0], part);
     expect(sumInSight(part, now.grid)).toBeCloseTo(0.5, 6);
     expect(coverage(now, look)).toBe(
@@ -163,12 +100,12 @@ describe("words", () => {
   });
 
   it("say that cells are pooled, what is masked and which rows are empty", () => {
-    const causal = plan(2, 2, {}, { causal: true });
+    const causal = viewport(2, 2, {}, { causal: true });
     expect(coverage({ ...said([1, 0, 0.5, 0.5], causal) }, look)).toContain("no query looks ahead");
     const empty = said([0, 0, 0.5, 0.5], small);
     expect(emptyQueries(small, empty.grid)).toBe(1);
     expect(coverage(empty, look)).toContain("1 query has no weight at all.");
-    const far = plan(1000);
+    const far = viewport(1000);
     const cells = far.rows.cells * far.columns.cells;
     const pooled = said(new Array(cells).fill(0.25), far);
     expect(coverage(pooled, look)).toContain("Each cell is the mean of 2 × 2 weights.");
