@@ -2,7 +2,6 @@ import { signal } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 import type { Carrier, Reply } from "../../src/client/source";
 import { Source } from "../../src/client/source";
-import { csvText, roundedTo, roundedUp } from "../../src/ui/csv";
 import { makeRecordModel, orderHeads, placeOf, RECORD_DEFAULTS } from "../../src/ui/record";
 import { makeSignals } from "../../src/ui/state";
 
@@ -20,6 +19,10 @@ describe("the order of heads", () => {
 
   it("offers no head with a lower score than asked for", () => {
     expect(orderHeads([0, 1, 2, 3], [0.2, null, 0.9, -0.2], 0).heads).toEqual([2, 0]);
+  });
+
+  it("offers a head with just the score that is asked for", () => {
+    expect(orderHeads([0, 1, 2], [0.2, 0.5, 0.49], 0.5)).toEqual({ heads: [1], scores: [0.5] });
   });
 });
 
@@ -172,23 +175,5 @@ describe("a record as a view sees it", () => {
     state.order.value = "nothing of the kind";
     await vi.waitFor(() => expect(record.order.value.scores).toBeNull());
     ended.abort();
-  });
-});
-
-describe("a table", () => {
-  it("holds no formula: what came in as data never runs", () => {
-    expect(csvText(["token"], [["=1+1"], ["+a"], ["-"], ["@x"], ["a=b"]])).toBe(
-      ["token", '"\'=1+1"', '"\'+a"', '"\'-"', '"\'@x"', '"a=b"'].join("\r\n"),
-    );
-  });
-
-  it("doubles quotes and leaves out what is not known", () => {
-    expect(csvText(["a", "b"], [['say "x"', null]])).toBe('a,b\r\n"say ""x""",');
-  });
-
-  it("gives no more digits than are exact", () => {
-    expect(roundedTo(0.123456789, 0.004)).toBe(0.1235);
-    expect(roundedTo(0.123456789, 0)).toBe(0.1234568);
-    expect(roundedUp(0.00392)).toBe(0.004);
   });
 });

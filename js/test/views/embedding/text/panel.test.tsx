@@ -295,8 +295,7 @@ describe("the head view of the text", () => {
     const held = kernel.waiting.filter(({ name }) => name === "text block");
     kernel.held = () => false;
     assign(state, { text: 2, token: 2 });
-    await later();
-    expect(kernel.aborted).toContain("text 1 block");
+    await until(() => expect(kernel.aborted).toContain("text 1 block"));
     for (const { answer } of held) answer();
     await until(() => expect(kernel.ofTexts("block")).toContain(2));
     await until(() => expect(box.querySelector(".av-text-head")?.textContent).toContain("</s>"));
@@ -312,8 +311,7 @@ describe("the head view of the text", () => {
     each.kernel.held = (name) => name === "text describe";
     await until(() => expect(each.kernel.ofTexts("describe")).toEqual([1]));
     each.controller.abort();
-    await later();
-    expect(each.kernel.aborted).toContain("text 1 describe");
+    await until(() => expect(each.kernel.aborted).toContain("text 1 describe"));
   });
 
   it("says what went wrong, and tries again", async () => {
