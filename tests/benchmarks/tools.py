@@ -121,7 +121,7 @@ _ATTNVIZ_MATRIX = {
 }
 _ATTNVIZ_GRID = {
     "drawn": "document.querySelector('[data-attnviz-drawn]') !== null",
-    "hover": """document.querySelectorAll('.av-model-cell')[i]
+    "hover": """document.querySelectorAll('.av-grid-cell')[i]
       .dispatchEvent(new PointerEvent('pointermove', { clientX: 200, clientY: 200, bubbles: true }))
     """,
     "lit": "document.querySelector('.av-hint') !== null",

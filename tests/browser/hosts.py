@@ -82,7 +82,7 @@ VIEWS = [
     HostedView(
         "ModelView",
         "model",
-        focus=".av-model-box",
+        focus=".av-grid-box",
         next_layer="ArrowDown",
         previous_layer="ArrowUp",
         # With a head open the arrows open its neighbours.

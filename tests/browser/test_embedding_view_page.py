@@ -156,7 +156,7 @@ def test_all_heads_are_drawn_with_how_far_to_trust_them(page: Page, tmp_path: Pa
     root = opened(page, view, tmp_path)
     drawn(root, "all")
     assert root.get_by_role("gridcell").count() == 6
-    rows = root.locator(".av-embedding-row canvas")
+    rows = root.locator(".av-grid-row canvas")
     assert rows.count() == 2
     for row in range(2):
         assert rows.nth(row).evaluate(INKED) > 300

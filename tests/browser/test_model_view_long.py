@@ -107,7 +107,7 @@ def test_bands_are_as_high_as_the_shares(
     opened(page, ModelView(record), tmp_path)
     colors = page.evaluate(
         """() => {
-          const canvas = document.querySelector(".av-model-row canvas");
+          const canvas = document.querySelector(".av-grid-row canvas");
           const context = canvas.getContext("2d");
           // Down the left edge of the first thumbnail, where nothing is written.
           const column = context.getImageData(1, 0, 1, canvas.height).data;

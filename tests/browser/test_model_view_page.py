@@ -97,7 +97,7 @@ def test_thumbnails_have_the_ink_of_the_weights(page: Page, tmp_path: Path) -> N
     root = opened(page, ModelView(av.AttentionRecord.from_weights(weights, list("abcd"))), tmp_path)
     pixels = page.evaluate(
         """() => {
-          const canvas = document.querySelectorAll(".av-model-row canvas")[1];
+          const canvas = document.querySelectorAll(".av-grid-row canvas")[1];
           const side = canvas.height;
           const left = canvas.width - side;
           const image = canvas.getContext("2d").getImageData(left, 0, side, side).data;
@@ -250,14 +250,14 @@ def test_many_heads_scroll_and_only_those_in_sight_are_there(page: Page, tmp_pat
     nodes = page.evaluate(count)
     assert nodes < 64 * 64 / 2
     grid = root.get_by_role("grid")
-    corner = root.locator(".av-model-corner").bounding_box()
+    corner = root.locator(".av-grid-corner").bounding_box()
     grid.evaluate("(box) => box.scrollTo(box.scrollWidth, box.scrollHeight)")
     last = cell(root, 63, 63)
     expect(last).to_be_visible()
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0")
     assert page.evaluate(count) < 1.2 * nodes
     # The labels are where they were.
-    assert root.locator(".av-model-corner").bounding_box() == corner
+    assert root.locator(".av-grid-corner").bounding_box() == corner
     box, label = last.bounding_box(), root.get_by_role("rowheader").last.bounding_box()
     head = root.get_by_role("columnheader", name="head 63", exact=True).bounding_box()
     assert box is not None
@@ -283,11 +283,11 @@ def test_an_address_opens_a_head_far_down(page: Page, tmp_path: Path) -> None:
 
 def test_lines_instead_of_heat_maps(page: Page, tmp_path: Path) -> None:
     root = opened(page, ModelView(ragged_record(40)), tmp_path)
-    before = page.evaluate("() => document.querySelector('.av-model-row canvas').toDataURL()")
+    before = page.evaluate("() => document.querySelector('.av-grid-row canvas').toDataURL()")
     root.get_by_label("Thumbnails").select_option("lines")
     expect(root).to_contain_text("opacity = weight")
     expect(root).to_contain_text("strongest weights at most, from 0.03 on")
-    after = page.evaluate("() => document.querySelector('.av-model-row canvas').toDataURL()")
+    after = page.evaluate("() => document.querySelector('.av-grid-row canvas').toDataURL()")
     assert after != before
 
 

@@ -125,3 +125,27 @@ export function tokensInWords(numQueries: number, numKeys: number, same: boolean
     ? count(numQueries, "token", "tokens")
     : `${count(numQueries, "query", "queries")}, ${count(numKeys, "key", "keys")}`;
 }
+
+/** How many there are of something, in its number: "1 text", "1,200 texts". */
+export function several(count: number, one: string, many = `${one}s`): string {
+  return `${counted(count)} ${count === 1 ? one : many}`;
+}
+
+/** A coordinate or any other number of a plot with three digits: "−1.25", "0.00314", "12,300". */
+export function formatNumber(value: number): string {
+  if (!Number.isFinite(value)) return "unknown";
+  const size = Math.abs(value);
+  const short = Number(size.toPrecision(3));
+  const text =
+    short >= 1000
+      ? counted(Math.round(short))
+      : short !== 0 && short < 1e-3
+        ? short.toExponential().replace("-", "−")
+        : String(short);
+  return `${value < 0 && short !== 0 ? "−" : ""}${text}`;
+}
+
+/** With a large first letter. */
+export function capital(text: string): string {
+  return text.charAt(0).toUpperCase() + text.slice(1);
+}

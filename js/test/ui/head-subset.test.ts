@@ -6,13 +6,13 @@ import { PageCarrier, type PageData } from "../../src/client/page";
 import type { CarriedLayer } from "../../src/client/page/vectors";
 import { askVectors } from "../../src/client/requests/vectors";
 import { keptHeads, Source, type StackDescription } from "../../src/client/source";
+import { layerGrid, offeredHeads, rankedCells } from "../../src/ui/head-grid/grid";
 import { absentInWords, allInWords, between } from "../../src/ui/head-subset";
 import { whatInWords } from "../../src/ui/heat-map/captions";
 import { orderHeads, placeOf } from "../../src/ui/record";
 import { shownMatrices } from "../../src/views/head/lines";
 import { partOf, planOf, samePicture } from "../../src/views/head/state";
 import { layersInWords } from "../../src/views/model/captions";
-import { layerGrid, offeredHeads, rankedCells } from "../../src/views/model/state";
 import { headOf } from "../../src/views/neuron/state";
 
 /** Twelve heads a layer, of which two, all, and one were kept. */

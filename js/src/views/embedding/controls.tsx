@@ -1,15 +1,14 @@
 /** The embedding view's own controls: what is shown, how it was made, what is sought. */
 
 import { useMemo } from "preact/hooks";
-import { counted } from "../../ui/captions";
+import { counted, several } from "../../ui/captions";
 import type { ColorScale } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice, Switch } from "../../ui/frame/frame";
 import { assign, valuesOf } from "../../ui/state";
-import { remarkInWords } from "./captions";
+import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";
 import type { Corpus, Method, Projecting } from "./client/requests";
 import { aggregateModelOf } from "./mean/store";
-import { methodInWords, placingInWords, several, workInWords } from "./phrases";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
 import type { EmbeddingModel } from "./store";
 

@@ -11,7 +11,7 @@ import {
   type Words,
 } from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
-import { counted } from "../../ui/captions";
+import { counted, formatNumber, several } from "../../ui/captions";
 import { csvText } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
 import type { Exports } from "../../ui/exports";
@@ -21,11 +21,10 @@ import { type Corpus, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";
 import { meanMarks, meanScaleBox } from "./mean/mean";
 import { aggregateModelOf } from "./mean/store";
-import { keyInWords, type TileLayout } from "./overview/tiles";
-import { formatNumber, several } from "./phrases";
 import type { Pictures } from "./pictures";
 import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingModel } from "./store";
+import { type FigureDetail, keyInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -39,7 +38,7 @@ export function figureWords(
   context: Context,
   model: EmbeddingModel,
   scene: Scene,
-  figures: TileLayout["figures"],
+  figures: FigureDetail,
 ): Words {
   const { state, record } = context;
   const enlarged = state.enlarged.peek();

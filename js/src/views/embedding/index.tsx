@@ -8,6 +8,7 @@ import { useEffect, useMemo } from "preact/hooks";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import headGridCss from "../../ui/head-grid/head-grid.css";
 import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageCarrier } from "./client/page";
 import { EmbeddingControls } from "./controls";
@@ -16,9 +17,9 @@ import css from "./embedding.css";
 import { embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
 import { Aggregate } from "./mean/panel";
-import { EmbeddingOverview } from "./overview/grid";
-import { overviewScene } from "./overview/scene";
-import { makeOverviewTiles } from "./overview/store";
+import { overviewScene } from "./overview/marks";
+import { EmbeddingOverview } from "./overview/overview";
+import { createOverviewStore } from "./overview/store";
 import type { Pictures } from "./pictures";
 import type { PlotRoom } from "./plot/keys";
 import { EmbeddingPlot } from "./plot/plot";
@@ -81,7 +82,7 @@ const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
 export function EmbeddingView({ context }: { context: Context }) {
   const { state } = context;
   const model = useMemo(() => makeEmbeddingModel(context), []);
-  const tiles = useMemo(() => makeOverviewTiles(context, model), []);
+  const overview = useMemo(() => createOverviewStore(context, model), []);
   const beside = useComputed(() => context.width.value >= BESIDE_FROM);
   const plotWidth = useComputed(() => {
     const all = context.width.value;
@@ -91,12 +92,16 @@ export function EmbeddingView({ context }: { context: Context }) {
   const pictures = useMemo<Pictures>(
     () => ({
       overview: () => {
-        const [grid, layout, look] = [tiles.grid.peek(), tiles.layout.peek(), tiles.look.peek()];
+        const [grid, layout, look] = [
+          overview.grid.peek(),
+          overview.layout.peek(),
+          overview.look.peek(),
+        ];
         if (!grid || !layout || !look) throw new Error(NOTHING);
-        const [heads, trust] = [tiles.heads.peek(), model.trust.peek()];
+        const [heads, trust] = [overview.plots.peek(), model.trust.peek()];
         return overviewScene({ grid, layout, look, heads, trust, palette: context.palette.peek() });
       },
-      figures: () => tiles.layout.peek()?.figures ?? "words",
+      figures: () => overview.layout.peek()?.figures ?? "words",
       plot: () => {
         const scene = plot.still();
         if (!scene) throw new Error(NOTHING);
@@ -128,7 +133,7 @@ export function EmbeddingView({ context }: { context: Context }) {
       {enlarged ? (
         <OneHead room={{ context, model, plot }} beside={beside.value} width={plotWidth.value} />
       ) : (
-        <EmbeddingOverview context={context} model={model} tiles={tiles} />
+        <EmbeddingOverview context={context} model={model} overview={overview} />
       )}
     </ViewFrame>
   );
@@ -152,7 +157,7 @@ function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string
   const had = root.matches(":focus-within");
   useEffect(() => {
     if (!had || root.matches(":focus-within")) return;
-    const next = enlarged ? ".av-plot, .av-embedding-problem" : ".av-embedding-box";
+    const next = enlarged ? ".av-plot, .av-embedding-problem" : ".av-grid-box";
     root.querySelector<HTMLElement>(next)?.focus({ preventScroll: true });
   }, [picture]);
 }
@@ -197,7 +202,7 @@ const view = defineView<EmbeddingState>({
   name: "embedding",
   defaults: EMBEDDING_DEFAULTS,
   hash: EMBEDDING_HASH,
-  css: css + controlsCss,
+  css: headGridCss + css + controlsCss,
   component: EmbeddingView,
   pageCarrier: embeddingPageCarrier,
 });

@@ -1,13 +1,12 @@
 /** What colours and shapes of points mean, and of the mean weights where they are shown. */
 
-import { counted } from "../../ui/captions";
+import { counted, formatNumber } from "../../ui/captions";
 import { colorAt } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { assign } from "../../ui/state";
 import type { Coloring, LegendEntry } from "./colors";
 import { endOf, meanScaleNumbers } from "./mean/mean";
 import { aggregateModelOf } from "./mean/store";
-import { formatNumber } from "./phrases";
 import type { EmbeddingState, PointsShown } from "./state";
 import type { EmbeddingModel } from "./store";
 

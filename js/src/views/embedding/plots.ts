@@ -3,6 +3,7 @@
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
 import { keptHeads, type StackDescription } from "../../client/source";
 import type { ViewContext } from "../../ui/define-view";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 import { same } from "../../ui/state";
 import {
   type Corpus,
@@ -19,7 +20,6 @@ import {
 } from "./client/requests";
 import {
   type EmbeddingState,
-  type HeadPlace,
   headKey,
   inTurn,
   OVERVIEW_PROJECTING,
@@ -154,7 +154,7 @@ export interface ProjectionModel {
 export function makeProjection(
   { record, state, source, ended: gone }: Context,
   corpus: ReadonlySignal<Corpus | null>,
-  head: ReadonlySignal<HeadPlace | null>,
+  head: ReadonlySignal<HeadIndex | null>,
 ): ProjectionModel {
   const request = computed<ProjectionRequest | null>(() => {
     const [points, at] = [corpus.value, head.value];

@@ -1,6 +1,7 @@
 /** What the embedding view's state asks of a corpus. */
 
 import { keptHeads, type StackDescription } from "../../client/source";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/record";
 import { type HashFields, readIndex } from "../../ui/state";
 import type { LeaveOut } from "../head/lines";
@@ -91,14 +92,8 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   match_case: (text) => text === "true",
 };
 
-/** A head, by the model's own numbers. */
-export interface HeadPlace {
-  layer: number;
-  head: number;
-}
-
 /** The name under which a head's trust is kept. */
-export function headKey({ layer, head }: HeadPlace): string {
+export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;
 }
 
@@ -155,10 +150,10 @@ export function overviewGroups(stack: StackDescription, count: number): number[]
 /** The head so many layers and heads away, as far as there are any. */
 export function neighbourOf(
   stack: StackDescription,
-  from: HeadPlace,
+  from: HeadIndex,
   layers: number,
   heads: number,
-): HeadPlace {
+): HeadIndex {
   const clip = (index: number, count: number): number => Math.max(0, Math.min(count - 1, index));
   const row = clip(Math.max(0, stack.layers.indexOf(from.layer)) + layers, stack.layers.length);
   const layer = stack.layers[row] ?? from.layer;

@@ -4,6 +4,7 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import { isAbort } from "../../client/kernel";
 import { Source } from "../../client/source";
 import type { ViewContext } from "../../ui/define-view";
+import type { HeadIndex } from "../../ui/head-grid/grid";
 import { assign, same } from "../../ui/state";
 import { makeChoice } from "./choice";
 import {
@@ -19,7 +20,7 @@ import {
 import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
 import { makeOverview, makeProjection } from "./plots";
-import { type EmbeddingState, type HeadPlace, neighbourOf } from "./state";
+import { type EmbeddingState, neighbourOf } from "./state";
 import { type Found, findPoints } from "./token-search";
 
 export interface EmbeddingModel {
@@ -33,7 +34,7 @@ export interface EmbeddingModel {
   /** Whether what is shown, all heads or one, is what the state asks for. */
   current: ReadonlySignal<boolean>;
   /** The enlarged head: the first chosen, or the layer's first. */
-  head: ReadonlySignal<HeadPlace | null>;
+  head: ReadonlySignal<HeadIndex | null>;
   /** Of the overview's plots, by `headKey`; a head that is not in it was not measured yet. */
   trust: ReadonlySignal<ReadonlyMap<string, HeadTrust | null>>;
   /** Of the enlarged head's plot; null while it moves or is not measured. */
@@ -87,7 +88,7 @@ export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): Embedd
     numbered = now;
     return undefined;
   });
-  const head = computed<HeadPlace | null>(() => {
+  const head = computed<HeadIndex | null>(() => {
     const place = record.place.value;
     const first = place?.heads[0];
     return place && first !== undefined ? { layer: place.layer, head: first } : null;

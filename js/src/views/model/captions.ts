@@ -1,17 +1,25 @@
 /** What the model view says in words. */
 
+import type { Strip } from "../../client/requests/strips";
 import type { StackDescription } from "../../client/source";
-import { formatWeight, precision, quotedAt, stackName, tokensInWords } from "../../ui/captions";
+import {
+  counted,
+  formatWeight,
+  precision,
+  quotedAt,
+  stackName,
+  tokensInWords,
+} from "../../ui/captions";
 import { scoreText } from "../../ui/controls/heads";
 import { predictingInWords } from "../../ui/generated-token/state";
+import { countKept, type HeadGrid, type HeadIndex, type ScoredHead } from "../../ui/head-grid/grid";
 import type { Palette } from "../../ui/palette";
 import type { Hint } from "../../ui/plot";
 import type { Place } from "../../ui/record";
-import { covered, type HeadMap, type Part, type Sample, strongest } from "./maps";
-import { FAINTEST_LINE, mostLines } from "./marks";
-import { type Cell, countKept, type Grid, type ModelState, type ScoredCell } from "./state";
-import type { ModelModel } from "./store";
-import { partColor, sharesInWords, stripInWords, takenInWords } from "./strips";
+import { covered, type HeadMap, type Part, type Sample, type StripWindow, strongest } from "./maps";
+import { FAINTEST_LINE, mostLines, PARTS, partColor } from "./marks";
+import type { ModelState } from "./state";
+import type { ModelStore } from "./store";
 
 /** "6 layers of 12 heads", "5 layers of 2 to 12 heads", or "6 layers of 12 heads, 4 of 72 kept". */
 export function layersInWords(stack: StackDescription): string {
@@ -25,7 +33,7 @@ export function layersInWords(stack: StackDescription): string {
 }
 
 /** The stack, its layers and heads, its tokens and the precision. */
-export function subtitleOf(place: Place, grid: Grid, error: number | null): string {
+export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): string {
   const { stack, queries, keys } = place;
   const same = stack.key_tokens === null;
   return [
@@ -45,20 +53,23 @@ export function estimateInWords({ stack, queries }: Place): string[] {
 }
 
 /** "Layer 3, head 1", with its score where heads are ordered by one. */
-export function cellName(cell: Cell & { score?: number | null }, score: string | null): string {
+export function cellName(
+  cell: HeadIndex & { score?: number | null },
+  score: string | null,
+): string {
   const name = `Layer ${cell.layer}, head ${cell.head}`;
   return score === null ? name : `${name}, ${score} ${scoreText(cell.score ?? null)}`;
 }
 
 /** What is read out of the head that the keyboard is at. */
-export function spokenName(model: ModelModel, cell: ScoredCell, grid: Grid): string {
-  const strip = model.strip(cell);
+export function spokenName(store: ModelStore, cell: ScoredHead, grid: HeadGrid): string {
+  const strip = store.strip(cell);
   const name = cellName(cell, grid.score);
   return strip ? `${name}: ${stripInWords(strip)}` : name;
 }
 
 /** The two lines below a gallery's thumbnail. */
-export function captionLines(cell: ScoredCell, words: boolean): [string, string] {
+export function captionLines(cell: ScoredHead, words: boolean): [string, string] {
   const { layer, head } = cell;
   return [
     words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
@@ -89,15 +100,15 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
 
 /** What is told about the head under the pointer. */
 export function hintOf(
-  model: ModelModel,
-  cell: Cell,
-  grid: Grid,
+  store: ModelStore,
+  cell: HeadIndex,
+  grid: HeadGrid,
   palette: Palette,
 ): Pick<Hint, "title" | "rows"> | null {
-  const place = model.place.peek();
+  const place = store.place.peek();
   if (!place) return null;
-  const map = model.map(cell);
-  const strip = model.strip(cell);
+  const map = store.map(cell);
+  const strip = store.strip(cell);
   const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
   const rows = strip
     ? [
@@ -117,19 +128,19 @@ export function hintOf(
           {
             color: "",
             meant: false,
-            text: `strongest: ${strongestInWords(map, place, model.part.peek())}`,
+            text: `strongest: ${strongestInWords(map, place, store.part.peek())}`,
           },
         ]
       : [];
   return { title: cellName(scored, grid.score), rows };
 }
 
-function isSame(one: Cell, other: Cell): boolean {
+function isSame(one: HeadIndex, other: HeadIndex): boolean {
   return one.layer === other.layer && one.head === other.head;
 }
 
 /** How many heads are shown, and by what they are ordered. */
-export function orderInWords(grid: Grid, least: number | null, estimated = false): string {
+export function orderInWords(grid: HeadGrid, least: number | null, estimated = false): string {
   if (grid.score === null) return "";
   const which =
     least === null
@@ -169,12 +180,12 @@ export function thumbnailsInWords(
 }
 
 /** What strips show, and from how many queries. */
-export function stripsInWords(model: ModelModel, place: Place, live: boolean): string {
-  const sample = model.stripSample.value;
-  const windows = sample?.windows.join("; or ") ?? "";
-  const waiting = model.waiting.value;
-  const opened = model.showsDetail.value ? model.opened.value : null;
-  const strip = opened && model.strip(opened);
+export function stripsInWords(store: ModelStore, place: Place, live: boolean): string {
+  const sample = store.stripSample.value;
+  const windows = sample?.windows.map(windowInWords).join("; or ") ?? "";
+  const waiting = store.waiting.value;
+  const opened = store.showsDetail.value ? store.opened.value : null;
+  const strip = opened && store.strip(opened);
   return [
     strip ? `${cellName(opened, null)}: ${stripInWords(strip)}.` : "",
     `Where each head's weight goes, from the start of the text, above, to the query, below: ${estimateInWords(place)[0]}, one from each part of the text.`,
@@ -186,21 +197,63 @@ export function stripsInWords(model: ModelModel, place: Place, live: boolean): s
 }
 
 /** The one sentence: what is open, or what there is. */
-export function sentenceOf(model: ModelModel, place: Place, grid: Grid, live: boolean): string {
-  const opened = model.opened.value;
+export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live: boolean): string {
+  const opened = store.opened.value;
   if (grid.rows.length === 0)
     return grid.offered === 0 ? "No head of this stack is offered." : "No head has this score.";
   if (!opened) {
     const what = layersInWords(place.stack);
-    const walked = place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
+    const predicting =
+      place.token === null ? "" : predictingInWords(place, place.token).slice(0, -1);
     const row =
-      model.walked.value && place.token !== null
-        ? ` Outlined: ${quotedAt(place.queries.text, place.token)}${walked}.`
+      store.outlinedRow.value && place.token !== null
+        ? ` Outlined: ${quotedAt(place.queries.text, place.token)}${predicting}.`
         : "";
     return `${what}.${row}${live ? " Click a head to see it in detail." : ""}`;
   }
-  const [map, strip] = [model.map(opened), model.strip(opened)];
+  const [map, strip] = [store.map(opened), store.strip(opened)];
   if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
-  const said = map ? ` Strongest: ${strongestInWords(map, place, model.part.peek())}.` : "";
+  const said = map ? ` Strongest: ${strongestInWords(map, place, store.part.peek())}.` : "";
   return `Layer ${opened.layer}, head ${opened.head}.${said}`;
+}
+
+/** "64 of 32,768 queries". */
+export function takenInWords(taken: number, of: number): string {
+  return `${taken} of ${counted(of)} queries`;
+}
+
+/** "the query and the 64 tokens before it". */
+export function windowInWords({ window, own }: StripWindow): string {
+  if (!window) return "the model's own window";
+  const [before, after] = window;
+  const around = after === 0 ? "before it" : after === before ? "on either side" : "";
+  const which = around
+    ? `${counted(before)} tokens ${around}`
+    : `${counted(before)} tokens before and ${counted(after)} after it`;
+  return `${own ? "the model's window, " : ""}the query and the ${which}`;
+}
+
+/** A share with its standard error, where it is an estimate. */
+function shareInWords(share: number, error: number): string {
+  return error > 0 ? `${formatWeight(share)} ± ${formatWeight(error)}` : formatWeight(share);
+}
+
+/** Each part with its share: "first token 0.62 ± 0.03". */
+export function sharesInWords(strip: Strip): { part: string; text: string }[] {
+  const known = strip.shares.every(Number.isFinite);
+  return PARTS.flatMap((part) => {
+    const at = strip.parts.indexOf(part);
+    if (at < 0 || !known) return [];
+    const text = shareInWords(strip.shares[at] as number, strip.errors[at] as number);
+    return [{ part, text: `${part} ${text}` }];
+  });
+}
+
+/** A head's strip in one line. */
+export function stripInWords(strip: Strip): string {
+  return (
+    sharesInWords(strip)
+      .map(({ text }) => text)
+      .join(", ") || "no weight at all"
+  );
 }

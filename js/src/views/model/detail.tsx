@@ -17,7 +17,7 @@ import type { Place, RecordState } from "../../ui/record";
 import { assign, type Signals } from "../../ui/state";
 import { cellName } from "./captions";
 import type { ModelState } from "./state";
-import type { ModelModel } from "./store";
+import type { ModelStore } from "./store";
 
 /** The sentence below the picture, and what is read out. */
 export interface Said {
@@ -27,7 +27,7 @@ export interface Said {
 
 export interface DetailProps {
   context: ViewContext<ModelState>;
-  model: ModelModel;
+  store: ModelStore;
   /** Whether the detail is drawn. */
   drawn: Signal<boolean>;
   /** What it says of the head, which it knows more exactly than a thumbnail does. */
@@ -41,7 +41,7 @@ function onlyFirst(place: Place | null): Place | null {
 }
 
 /** What the matrix view's plot needs, for the opened head and the width that there is. */
-function detailContext({ context, model, drawn }: DetailProps): ViewContext<HeatMapState> {
+function detailContext({ context, store, drawn }: DetailProps): ViewContext<HeatMapState> {
   const { record } = context;
   const state: Signals<HeatMapState> = {
     ...context.state,
@@ -53,7 +53,7 @@ function detailContext({ context, model, drawn }: DetailProps): ViewContext<Heat
     common: state as unknown as Signals<RecordState>,
     // An object of its own, so that nothing of the view's is changed.
     record: { ...record, place: computed(() => onlyFirst(record.place.value)) },
-    width: model.detailWidth,
+    width: store.detailWidth,
     setDrawn: (place) => {
       drawn.value = place !== null;
     },
@@ -67,7 +67,7 @@ function saidOf(matrix: HeatMapStore, image: string): Said | null {
 }
 
 export function Detail(props: DetailProps) {
-  const { context, model, drawn } = props;
+  const { context, store, drawn } = props;
   const inner = useMemo(() => detailContext(props), []);
   const matrix = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, matrix), []);
@@ -83,11 +83,11 @@ export function Detail(props: DetailProps) {
       drawn.value = false;
     };
   }, []);
-  const opened = model.opened.value;
+  const opened = store.opened.value;
   if (!opened) return null;
 
   const onKeyDown = (event: KeyboardEvent): void => {
-    const place = model.place.peek();
+    const place = store.place.peek();
     const plain = !event.metaKey && !event.ctrlKey && !event.altKey;
     const typing = (event.target as Element).matches("input, select");
     if (!place || !plain || typing) return;
@@ -95,7 +95,7 @@ export function Detail(props: DetailProps) {
     if (event.key === "Escape" && !pinned) props.onClose();
     else if (/^\d$/.test(event.key)) {
       if (place.kept.includes(Number(event.key)))
-        model.open({ layer: place.layer, head: Number(event.key) });
+        store.open({ layer: place.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
     // One head is open here: the plot's own keys would choose several, or none.
     event.preventDefault();
@@ -106,7 +106,7 @@ export function Detail(props: DetailProps) {
     <section
       class="av-model-detail"
       aria-label={name}
-      style={{ width: `${model.detailWidth.value}px` }}
+      style={{ width: `${store.detailWidth.value}px` }}
       onKeyDownCapture={onKeyDown}
     >
       <header>

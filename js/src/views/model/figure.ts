@@ -1,12 +1,27 @@
 /** The whole grid as a figure for a paper, and every head as a row of a table. */
 
 import type { Source, StackDescription } from "../../client/source";
-import { type Box, composeFigure, rampBox, textMark, type Words } from "../../draw/figure";
+import {
+  type Box,
+  composeFigure,
+  namedColors,
+  rampBox,
+  textMark,
+  type Words,
+} from "../../draw/figure";
 import type { Mark, Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import {
+  columnLabel,
+  type HeadGrid,
+  type HeadIndex,
+  rowLabel,
+  type ScoredHead,
+} from "../../ui/head-grid/grid";
 import { headColor, type Palette, rgbOf } from "../../ui/palette";
 import type { Place } from "../../ui/record";
 import { captionLines } from "./captions";
+import { byLayer, type Layout } from "./layout";
 import {
   covered,
   type HeadMap,
@@ -17,41 +32,42 @@ import {
   strongest,
   type Thumb,
 } from "./maps";
-import { heatMark, inkOf, lineMarks, rowMark, type Square } from "./marks";
 import {
-  byLayer,
-  type Cell,
-  type Grid,
-  type Layout,
-  type ModelState,
-  type ScoredCell,
-} from "./state";
-import { PARTS, stripLegend, stripMarks } from "./strips";
+  heatMark,
+  inkOf,
+  lineMarks,
+  PARTS,
+  rowMark,
+  type Square,
+  stripColors,
+  stripMarks,
+} from "./marks";
+import type { ModelState } from "./state";
 
 export interface FigureParts {
-  grid: Grid;
+  grid: HeadGrid;
   layout: Layout;
   place: Place;
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
   words: Words;
-  thumb: (cell: Cell) => Thumb | undefined;
+  thumb: (cell: HeadIndex) => Thumb | undefined;
   /** The row that is outlined on each heat-map. */
-  walked?: [number, number] | null;
+  outlinedRow?: [number, number] | null;
 }
 
 /**
  * The maps or strips of all cells of a grid, also of those that are not in sight.
  *
- * @param told hears how many have come.
+ * @param onProgress is told how many have come.
  */
 export async function loadAll(
   source: Source,
-  grid: Grid,
+  grid: HeadGrid,
   set: MapSet,
   stack: StackDescription,
-  told: (done: number) => void,
-): Promise<(cell: Cell) => Thumb | undefined> {
+  onProgress: (done: number) => void,
+): Promise<(cell: HeadIndex) => Thumb | undefined> {
   // A store of its own: what is asked for here must not depend on what is scrolled to.
   const maps = new HeadMaps(source, () => stack);
   const all = new Map<string, Thumb>();
@@ -61,7 +77,7 @@ export async function loadAll(
       const map = maps.get(set, layer, head);
       if (map) all.set(`${layer} ${head}`, map);
     }
-    told(all.size);
+    onProgress(all.size);
   }
   return ({ layer, head }) => all.get(`${layer} ${head}`);
 }
@@ -69,13 +85,11 @@ export async function loadAll(
 function labels(parts: FigureParts): Mark[] {
   const { grid, layout, palette } = parts;
   const marks: Mark[] = [];
-  const words = layout.across >= 50;
-  if (grid.columns && !words)
+  if (grid.columns && layout.across < 50)
     marks.push(textMark("head", layout.left - 10, 12, palette.muted, 11, { align: "end" }));
   grid.columns?.forEach((head, column) => {
     const x = layout.left + column * layout.across + layout.cell / 2;
-    const text = words ? `head ${head}` : String(head);
-    marks.push(textMark(text, x, 12, palette.muted, 11, { align: "middle" }));
+    marks.push(textMark(columnLabel(head, layout), x, 12, palette.muted, 11, { align: "middle" }));
   });
   grid.rows.forEach((row, at) => {
     const y = layout.top + at * layout.down;
@@ -83,7 +97,9 @@ function labels(parts: FigureParts): Mark[] {
     if (grid.columns) {
       const middle = y + layout.cell / 2;
       const more = { align: "end" } as const;
-      marks.push(textMark(`layer ${layer}`, layout.left - 10, middle, palette.ink, 11.5, more));
+      marks.push(
+        textMark(rowLabel(layer, layout), layout.left - 10, middle, palette.ink, 11.5, more),
+      );
       return;
     }
     row.forEach((cell, column) => {
@@ -96,6 +112,12 @@ function labels(parts: FigureParts): Mark[] {
     });
   });
   return marks;
+}
+
+/** What colours mean, above a figure. */
+function stripLegend(parts: readonly string[], palette: Palette, width: number): Box {
+  const box = namedColors(stripColors(parts, palette), width, palette.ink);
+  return { ...box, height: box.height + 6 };
 }
 
 /** The whole grid; the head that is open, and others that are chosen, are framed. */
@@ -122,7 +144,7 @@ export function figure(parts: FigureParts): Scene {
       else {
         maximum = map.maximum;
         back.push(heatMark(map, square, palette.neutral));
-        if (parts.walked) front.push(rowMark(square, parts.walked, palette));
+        if (parts.outlinedRow) front.push(rowMark(square, parts.outlinedRow, palette));
       }
       const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
       front.push({
@@ -178,7 +200,7 @@ async function findStrongest(
   source: Source,
   place: Place,
   part: Part,
-  cell: Cell,
+  cell: HeadIndex,
   map: Thumb | undefined,
 ): Promise<Strongest | null> {
   if (!map || isStrip(map)) return null;
@@ -197,24 +219,24 @@ async function findStrongest(
     precision: "uint8",
   });
   const values = block.matrices[0] as Float32Array;
-  const found = strongest({ ...block, values });
-  if (!found) return null;
+  const exact = strongest({ ...block, values });
+  if (!exact) return null;
   return {
-    query: rows[0] + found.row,
-    key: columns[0] + found.column,
-    weight: found.weight,
+    query: rows[0] + exact.row,
+    key: columns[0] + exact.column,
+    weight: exact.weight,
     error: block.error,
   };
 }
 
 /** Columns of scores and of a head's name, and what a head has there. */
-function named(grid: Grid, columns: readonly string[]): string[] {
+function named(grid: HeadGrid, columns: readonly string[]): string[] {
   // A name of scores is the reader's own: it may hold anything.
   const score = grid.score === null ? [] : [`"score: ${grid.score.replaceAll('"', '""')}"`];
   return ["stack", "layer", "head", ...score, ...columns];
 }
 
-function nameOf(grid: Grid, cell: ScoredCell): (string | number | null)[] {
+function nameOf(grid: HeadGrid, cell: ScoredHead): (string | number | null)[] {
   const score = grid.score === null ? [] : [cell.score];
   return [grid.stack, cell.layer, cell.head, ...score];
 }
@@ -222,10 +244,10 @@ function nameOf(grid: Grid, cell: ScoredCell): (string | number | null)[] {
 /** Every head that is shown with its strongest weight, one a row. */
 export async function headsCsv(
   source: Source,
-  grid: Grid,
+  grid: HeadGrid,
   place: Place,
   part: Part,
-  map: (cell: Cell) => Thumb | undefined,
+  map: (cell: HeadIndex) => Thumb | undefined,
 ): Promise<string> {
   const cells = grid.rows.flat().filter((cell) => cell !== null);
   if (cells.some((cell) => isStrip(map(cell)))) return stripsCsv(grid, cells, map);
@@ -234,7 +256,7 @@ export async function headsCsv(
   const work = async (): Promise<void> => {
     while (next < cells.length) {
       const at = next++;
-      const cell = cells[at] as Cell;
+      const cell = cells[at] as HeadIndex;
       found[at] = await findStrongest(source, place, part, cell, map(cell));
     }
   };
@@ -257,9 +279,9 @@ export async function headsCsv(
 
 /** Every head that is shown with the shares of its strip, one a row. */
 function stripsCsv(
-  grid: Grid,
-  cells: ScoredCell[],
-  thumb: (cell: Cell) => Thumb | undefined,
+  grid: HeadGrid,
+  cells: ScoredHead[],
+  thumb: (cell: HeadIndex) => Thumb | undefined,
 ): string {
   const rows = cells.map((cell) => {
     const found = thumb(cell);

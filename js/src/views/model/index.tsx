@@ -10,6 +10,8 @@ import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Choice } from "../../ui/frame/frame";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
+import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
+import headGridCss from "../../ui/head-grid/head-grid.css";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
@@ -24,19 +26,12 @@ import {
 import { Detail, type Said } from "./detail";
 import { figure, headsCsv, loadAll } from "./figure";
 import { ModelGrid } from "./grid";
+import type { CellSize, Layout } from "./layout";
 import { isStrip, type Thumb } from "./maps";
-import { inkOf } from "./marks";
+import { inkOf, stripColors } from "./marks";
 import css from "./model.css";
-import {
-  type Cell,
-  type CellSize,
-  type Grid,
-  type Layout,
-  MODEL_DEFAULTS,
-  type ModelState,
-} from "./state";
-import { type ModelModel, makeModelModel } from "./store";
-import { stripColors } from "./strips";
+import { MODEL_DEFAULTS, type ModelState } from "./state";
+import { createModelStore, type ModelStore } from "./store";
 
 const KEYS = [
   ["↑ ↓", "previous, next layer"],
@@ -60,7 +55,7 @@ const MOST_VALUES = 4_000_000;
 
 export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const { state, record, source } = context;
-  const model = useMemo(() => makeModelModel(context), []);
+  const store = useMemo(() => createModelStore(context), []);
   const box = useRef<HTMLDivElement>(null);
   const gridDrawn = useSignal<string | null>(null);
   const detailDrawn = useSignal(false);
@@ -68,13 +63,13 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const { entries, busy } = useExports(context, {
     name: "model-view",
     figure: async () => {
-      const { grid, layout, place } = shown(model);
-      const thumb = await loadWhole(context, model, busy);
+      const { grid, layout, place } = shown(store);
+      const thumb = await loadWhole(context, store, busy);
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(place, grid, model.sample.value?.error ?? null),
-        sentence: said.peek()?.sentence ?? sentenceOf(model, place, grid, false),
-        coverage: coverageOf(context, model, grid, firstThumb(grid, thumb)),
+        subtitle: subtitleOf(place, grid, store.sample.value?.error ?? null),
+        sentence: said.peek()?.sentence ?? sentenceOf(store, place, grid, false),
+        coverage: coverageOf(context, store, grid, firstThumb(grid, thumb)),
       };
       const scene = figure({
         grid,
@@ -84,14 +79,14 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         thumbnails: state.thumbnails.peek(),
         words,
         thumb,
-        walked: model.walked.peek(),
+        outlinedRow: store.outlinedRow.peek(),
       });
       return { scene, title: `${words.title}, ${layersInWords(place.stack)}. ${words.sentence}` };
     },
     csv: async () => {
-      const { grid, place } = shown(model);
-      const thumb = await loadWhole(context, model, busy);
-      return headsCsv(source, grid, place, model.part.peek(), thumb);
+      const { grid, place } = shown(store);
+      const thumb = await loadWhole(context, store, busy);
+      return headsCsv(source, grid, place, store.part.peek(), thumb);
     },
     csvLabel: "Heads, CSV",
   });
@@ -100,50 +95,50 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   useEffect(
     () =>
       effect(() => {
-        const sign = model.sign.value;
-        const detail = !model.showsDetail.value || detailDrawn.value;
-        const done = gridDrawn.value === sign && detail && !model.reordering.value;
+        const sign = store.sign.value;
+        const detail = !store.showsDetail.value || detailDrawn.value;
+        const done = gridDrawn.value === sign && detail && !store.reordering.value;
         context.setDrawn(done ? sign : null);
       }),
     [],
   );
 
   const summary = useComputed(() => {
-    const [place, grid] = [model.place.value, model.grid.value];
-    model.maps.arrivals.value;
+    const [place, grid] = [store.place.value, store.grid.value];
+    store.maps.arrivals.value;
     if (!place || !grid) return "";
     const layers = layersInWords(place.stack);
-    const opened = said.value ? said.value.summary : sentenceOf(model, place, grid, true);
+    const opened = said.value ? said.value.summary : sentenceOf(store, place, grid, true);
     return said.value ? `${layers}. ${opened}` : `${stackName(place.stack.name)}. ${opened}`;
   });
-  const place = model.place.value;
-  const grid = model.grid.value;
+  const place = store.place.value;
+  const grid = store.grid.value;
 
   return (
     <ViewFrame
       context={context}
       name="Model view"
-      subtitle={place && grid ? subtitleOf(place, grid, model.sample.value?.error ?? null) : ""}
+      subtitle={place && grid ? subtitleOf(place, grid, store.sample.value?.error ?? null) : ""}
       summary={summary}
       exports={entries}
       keys={KEYS}
       choose="none"
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
-      options={<Options context={context} model={model} />}
-      footer={<ModelFooter context={context} model={model} said={said} busy={busy.value} />}
+      options={<Options context={context} store={store} />}
+      footer={<ModelFooter context={context} store={store} said={said} busy={busy.value} />}
     >
       <div class="av-model">
-        <ModelGrid context={context} model={model} drawn={gridDrawn} box={box} />
-        {model.showsDetail.value && (
+        <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
+        {store.showsDetail.value && (
           // Anew for another stack: what is set for its tokens says nothing of others'.
           <Detail
             key={place?.stack.name}
             context={context}
-            model={model}
+            store={store}
             drawn={detailDrawn}
             said={said}
             onClose={() => {
-              model.close();
+              store.close();
               box.current?.focus();
             }}
           />
@@ -154,8 +149,8 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
 }
 
 /** What is drawn now; an error before anything is. */
-function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } {
-  const [grid, layout, place] = [model.grid.peek(), model.wholeLayout(), model.place.peek()];
+function shown(store: ModelStore): { grid: HeadGrid; layout: Layout; place: Place } {
+  const [grid, layout, place] = [store.grid.peek(), store.wholeLayout(), store.place.peek()];
   if (!grid || !layout || !place) throw new Error("Nothing is drawn yet: there is no picture.");
   return { grid, layout, place };
 }
@@ -163,11 +158,11 @@ function shown(model: ModelModel): { grid: Grid; layout: Layout; place: Place } 
 /** All maps of the grid, as large as those in sight unless there are too many. */
 async function loadWhole(
   context: ViewContext<ModelState>,
-  model: ModelModel,
+  store: ModelStore,
   busy: Signal<string | null>,
 ) {
-  const { grid, place } = shown(model);
-  const set = model.mapSet.peek();
+  const { grid, place } = shown(store);
+  const set = store.mapSet.peek();
   const size = grid.shown * set.size ** 2 > MOST_VALUES ? 32 : set.size;
   try {
     return await loadAll(context.source, grid, { ...set, size }, place.stack, (done) => {
@@ -179,11 +174,11 @@ async function loadWhole(
 }
 
 /** Thumbnails, their size and their order. */
-function Options({ context, model }: { context: ViewContext<ModelState>; model: ModelModel }) {
+function Options({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
   const { state } = context;
   return (
     <div class="av-row av-options">
-      {!model.strips.value && (
+      {!store.strips.value && (
         <Choice
           label="Thumbnails"
           value={state.thumbnails.value}
@@ -196,16 +191,16 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
       )}
       <Choice
         label="Size"
-        value={model.size.value}
+        value={store.size.value}
         options={SIZES}
         onChange={(size) => {
-          model.size.value = size;
+          store.size.value = size;
         }}
       />
       {!context.embedded && (
         <>
           <OrderControl context={context} />
-          {!model.strips.value && <PairControl context={context} />}
+          {!store.strips.value && <PairControl context={context} />}
         </>
       )}
     </div>
@@ -213,7 +208,7 @@ function Options({ context, model }: { context: ViewContext<ModelState>; model: 
 }
 
 /** A map of a figure: what it says of pooling holds for all. */
-function firstThumb(grid: Grid, thumb: (cell: Cell) => Thumb | undefined): Thumb | null {
+function firstThumb(grid: HeadGrid, thumb: (cell: HeadIndex) => Thumb | undefined): Thumb | null {
   const cell = grid.rows.flat().find((each) => each !== null);
   return (cell && thumb(cell)) ?? null;
 }
@@ -225,21 +220,21 @@ function firstThumb(grid: Grid, thumb: (cell: Cell) => Thumb | undefined): Thumb
  */
 function coverageOf(
   context: ViewContext<ModelState>,
-  model: ModelModel,
-  grid: Grid,
+  store: ModelStore,
+  grid: HeadGrid,
   drawn?: Thumb | null,
 ): string {
   const { thumbnails, least_score, scores } = context.state;
-  const cell = model.layout.value?.cell ?? 0;
+  const cell = store.layout.value?.cell ?? 0;
   const place = context.record.place.value;
   const pair = place ? pairInWords(pairOf(place, context.state.pair.value), place.queries) : "";
   const scoring = context.record.scoring.value;
-  if (model.strips.value && place) {
+  if (store.strips.value && place) {
     return [
       scoring ? `${scoring[0]} of ${scoring[1]} heads have their score.` : "",
       orderInWords(grid, least_score.value, !(String(grid.score) in scores.value)),
       pair === "" ? "" : "Strips are of the whole text, whatever pair of sentences is chosen.",
-      stripsInWords(model, place, drawn === undefined),
+      stripsInWords(store, place, drawn === undefined),
     ]
       .filter(Boolean)
       .join(" ");
@@ -248,8 +243,8 @@ function coverageOf(
     orderInWords(grid, least_score.value),
     pair === "" ? "" : `Only ${pair}.`,
     thumbnailsInWords(
-      model.part.value,
-      drawn && !isStrip(drawn) ? drawn : model.sample.value,
+      store.part.value,
+      drawn && !isStrip(drawn) ? drawn : store.sample.value,
       cell,
       thumbnails.value,
       drawn === undefined,
@@ -261,25 +256,25 @@ function coverageOf(
 
 function ModelFooter(props: {
   context: ViewContext<ModelState>;
-  model: ModelModel;
+  store: ModelStore;
   said: ReadonlySignal<Said | null>;
   busy: string | null;
 }) {
-  const { context, model } = props;
-  const [place, grid] = [model.place.value, model.grid.value];
-  model.maps.arrivals.value;
+  const { context, store } = props;
+  const [place, grid] = [store.place.value, store.grid.value];
+  store.maps.arrivals.value;
   if (!place || !grid) return null;
   return (
     <Footer
-      sentence={props.said.value?.sentence ?? sentenceOf(model, place, grid, true)}
-      coverage={props.busy ?? coverageOf(context, model, grid)}
+      sentence={props.said.value?.sentence ?? sentenceOf(store, place, grid, true)}
+      coverage={props.busy ?? coverageOf(context, store, grid)}
     >
-      {model.strips.value ? (
-        <StripLegend context={context} model={model} />
+      {store.strips.value ? (
+        <StripLegend context={context} store={store} />
       ) : (
         <InkLegend
           straight={context.state.thumbnails.value === "lines"}
-          maximum={model.sample.value?.maximum ?? place.stack.maximum}
+          maximum={store.sample.value?.maximum ?? place.stack.maximum}
           color={context.palette.value.neutral}
         />
       )}
@@ -288,8 +283,8 @@ function ModelFooter(props: {
 }
 
 /** What the bands of strips are, in the order of the pile. */
-function StripLegend({ context, model }: { context: ViewContext<ModelState>; model: ModelModel }) {
-  const colors = stripColors(model.stripSample.value?.parts ?? [], context.palette.value);
+function StripLegend({ context, store }: { context: ViewContext<ModelState>; store: ModelStore }) {
+  const colors = stripColors(store.stripSample.value?.parts ?? [], context.palette.value);
   return (
     <div class="av-strip-legend">
       {colors.map(({ name, color }) => (
@@ -324,11 +319,15 @@ function InkLegend(props: { straight: boolean; maximum: number; color: string })
   );
 }
 
+/** For a view that shows this one in a part of it. */
+export const MODEL_CSS = headGridCss + css;
+export { MODEL_DEFAULTS, type ModelState };
+
 const view = defineView<ModelState>({
   name: "model",
   defaults: MODEL_DEFAULTS,
   hash: RECORD_HASH,
-  css,
+  css: MODEL_CSS,
   component: ModelView,
 });
 

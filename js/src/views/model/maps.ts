@@ -11,7 +11,6 @@ import {
   type StackDescription,
 } from "../../client/source";
 import { same } from "../../ui/state";
-import { windowInWords } from "./strips";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */
 export interface HeadMap {
@@ -56,11 +55,18 @@ export interface Sample extends Omit<HeadMap, "values"> {
   stack: string;
 }
 
-/** What strips of a stack have: all parts that any of them has, and their windows in words. */
+/** Tokens before and after a query that its own window holds; null where they are not known. */
+export interface StripWindow {
+  window: Strip["window"];
+  /** Whether it is the model's own. */
+  own: boolean;
+}
+
+/** What strips of a stack have: all parts that any of them has, and their different windows. */
 export interface StripSample {
   stack: string;
   parts: readonly string[];
-  windows: readonly string[];
+  windows: readonly StripWindow[];
 }
 
 interface Asked {
@@ -74,6 +80,16 @@ const KEPT_BYTES = 64_000_000;
 const STRIP_BYTES = 200;
 /** Weights of maps that a kernel computes in some tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
+
+/** The window of a strip's queries; null where they have none. */
+export function ownWindow({ parts, window, own_window }: Strip): StripWindow | null {
+  return parts.includes("own window") ? { window, own: own_window } : null;
+}
+
+/** Each once, in the order in which they came. */
+function different<T>(items: readonly T[]): T[] {
+  return [...new Map(items.map((item) => [JSON.stringify(item), item])).values()];
+}
 
 function keyOf({ stack, size, part }: MapSet, layer: number, head: number): string {
   const of = part ? `${part.rows} ${part.columns}` : "";
@@ -189,7 +205,7 @@ export class HeadMaps {
         (most, { parts }) => (parts.length > most.length ? parts : most),
         before.parts,
       ),
-      windows: [...new Set([...before.windows, ...strips.map(windowInWords)])].filter(Boolean),
+      windows: different([...before.windows, ...strips.flatMap((strip) => ownWindow(strip) ?? [])]),
     };
     if (!same(had, now)) this.strips.value = now;
     strips.forEach((strip, i) => {

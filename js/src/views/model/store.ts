@@ -1,11 +1,22 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
-import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Strip } from "../../client/requests/strips";
 import type { ViewContext } from "../../ui/define-view";
+import {
+  chunkOf,
+  galleryGrid,
+  type HeadGrid,
+  type HeadIndex,
+  layerGrid,
+  offeredHeads,
+  rankedCells,
+} from "../../ui/head-grid/grid";
+import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { Place } from "../../ui/record";
 import { assign } from "../../ui/state";
+import { byLayer, type CellSize, cellsInRow, type Layout, layOut, mapSizeFor } from "./layout";
 import {
   type HeadMap,
   HeadMaps,
@@ -17,49 +28,30 @@ import {
   type Thumb,
 } from "./maps";
 import { rowOnMap } from "./marks";
-import {
-  type At,
-  byLayer,
-  type Cell,
-  type CellSize,
-  cellsInRow,
-  chunkOf,
-  findCell,
-  type Grid,
-  galleryGrid,
-  type Layout,
-  layerGrid,
-  layOut,
-  type ModelState,
-  mapSizeFor,
-  offeredHeads,
-  rankedCells,
-  type Sight,
-  sightOf,
-  stepCell,
-} from "./state";
+import type { ModelState } from "./state";
 
-export interface ModelModel {
+export interface ModelStore {
   place: ReadonlySignal<Place | null>;
-  grid: ReadonlySignal<Grid | null>;
+  /** The grid, what of it is in sight, and the keyboard's cursor. */
+  heads: HeadGridStore;
+  grid: ReadonlySignal<HeadGrid | null>;
   layout: ReadonlySignal<Layout | null>;
   /** The grid in all the width that there is, for figures. */
   wholeLayout: () => Layout | null;
-  sight: ReadonlySignal<Sight | null>;
   /** "model:stack:layer", as it is set on the root once all is drawn. */
   sign: ReadonlySignal<string | null>;
   /** Whether scores to order by are on their way. */
   reordering: ReadonlySignal<boolean>;
   /** The queries and keys that thumbnails show. */
   part: ReadonlySignal<Part>;
-  /** On each heat-map, the row of the query that shows a token which the model produced. */
-  walked: ReadonlySignal<[number, number] | null>;
+  /** On each heat map, the row of the generated-token cursor's query. */
+  outlinedRow: ReadonlySignal<[number, number] | null>;
   /** What maps are asked for. */
   mapSet: ReadonlySignal<MapSet>;
   maps: HeadMaps;
-  thumb: (cell: Cell) => Thumb | undefined;
-  map: (cell: Cell) => HeadMap | undefined;
-  strip: (cell: Cell) => Strip | undefined;
+  thumb: (cell: HeadIndex) => Thumb | undefined;
+  map: (cell: HeadIndex) => HeadMap | undefined;
+  strip: (cell: HeadIndex) => Strip | undefined;
   /** Whether the text is too long for maps, so that there are strips. */
   strips: ReadonlySignal<boolean>;
   /** How many heads in sight wait for theirs. */
@@ -68,7 +60,7 @@ export interface ModelModel {
   sample: ReadonlySignal<Sample | null>;
   stripSample: ReadonlySignal<StripSample | null>;
   /** The head that is shown in detail. */
-  opened: ReadonlySignal<Cell | null>;
+  opened: ReadonlySignal<HeadIndex | null>;
   /** Whether it is: a view among others leaves it to them. */
   showsDetail: ReadonlySignal<boolean>;
   /** Whether the detail stands beside the grid, and not below it. */
@@ -77,16 +69,8 @@ export interface ModelModel {
   gridWidth: ReadonlySignal<number>;
   detailWidth: ReadonlySignal<number>;
   size: Signal<CellSize>;
-  scroll: Signal<{ x: number; y: number }>;
-  /** The cell that the keyboard is at. */
-  cursor: Signal<Cell | null>;
-  hovered: Signal<Cell | null>;
-  open: (cell: Cell) => void;
+  open: (head: HeadIndex) => void;
   close: () => void;
-  /** Moves the cursor; where a head is open, opens the one that it comes to. */
-  step: (rows: number, columns: number) => void;
-  /** The cursor's place: its own, the opened head's, or the first. */
-  at: () => At | null;
 }
 
 /** From this width on the detail has room beside the grid. */
@@ -99,12 +83,9 @@ const MOST_DETAIL = 640;
 const MOST_HEIGHT = 640;
 const LEAST_HEIGHT = 240;
 
-export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
+export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const { record, state, source } = context;
   const size = signal<CellSize>("fit");
-  const scroll = signal({ x: 0, y: 0 });
-  const cursor = signal<Cell | null>(null);
-  const hovered = signal<Cell | null>(null);
 
   const stack = computed(() => record.place.value?.stack ?? null);
   const strips = computed(() => stack.value?.sampled !== undefined);
@@ -112,7 +93,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     stack.value ? offeredHeads(stack.value, state.include_heads.value) : [],
   );
 
-  const opened = computed<Cell | null>(() => {
+  const opened = computed<HeadIndex | null>(() => {
     const place = record.place.value;
     const head = place?.chosen[0];
     return place && head !== undefined ? { layer: place.layer, head } : null;
@@ -132,7 +113,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     if (!stack.value || !scores) return null;
     return rankedCells(stack.value, offered.value, scores, state.least_score.value);
   });
-  const grid = computed<Grid | null>(() => {
+  const grid = computed<HeadGrid | null>(() => {
     if (!stack.value) return null;
     if (!ranked.value) return layerGrid(stack.value, offered.value);
     const perRow = cellsInRow(gridWidth.value, size.value);
@@ -150,7 +131,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutAt = (now: Grid, width: number): Layout => {
+  const layoutAt = (now: HeadGrid, width: number): Layout => {
     const window = globalThis.innerHeight || 800;
     return layOut({
       columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
@@ -164,13 +145,12 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
   };
   const layout = computed<Layout | null>(() => grid.value && layoutAt(grid.value, gridWidth.value));
 
-  // As text, so that scrolling within a row changes nothing.
-  const sightText = computed(() =>
-    layout.value && grid.value
-      ? JSON.stringify(sightOf(layout.value, grid.value.rows.length, scroll.value))
-      : "null",
-  );
-  const sight = computed<Sight | null>(() => JSON.parse(sightText.value));
+  const heads = createHeadGrid({
+    grid,
+    layout,
+    current: opened,
+    isOpen: () => opened.value !== null,
+  });
 
   const setText = computed(() => {
     const place = record.place.value;
@@ -196,56 +176,37 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
 
   const wanted = computed(() => {
     const now = grid.value;
-    if (!now || !sight.value) return null;
-    const { rows, chunks } = sight.value;
-    const cells: (Cell | null)[] = [];
+    const sight = heads.sight.value;
+    if (!now || !sight) return null;
+    const { rows, chunks } = sight;
+    const cells: (HeadIndex | null)[] = [];
     for (const row of now.rows.slice(...rows))
       for (let chunk = chunks[0]; chunk < chunks[1]; chunk++) cells.push(...chunkOf(row, chunk));
     return { ...mapSet.value, layers: byLayer(cells) };
   });
   record.answer(wanted, (each) => maps.load(each));
-  const thumb = ({ layer, head }: Cell): Thumb | undefined => maps.get(mapSet.peek(), layer, head);
+  const thumb = ({ layer, head }: HeadIndex): Thumb | undefined =>
+    maps.get(mapSet.peek(), layer, head);
 
-  const open = (cell: Cell): void => {
-    cursor.value = cell;
-    assign(state, { layer: cell.layer, heads: [cell.head] });
-  };
-  const at = (): At | null => {
-    const now = grid.peek();
-    if (!now) return null;
-    const found = findCell(now, cursor.peek()) ?? findCell(now, opened.peek());
-    if (found) return found;
-    const first = now.rows.findIndex((row) => row.some((cell) => cell !== null));
-    return first < 0 ? null : { row: first, column: now.rows[first]?.findIndex(Boolean) ?? 0 };
-  };
-  const step = (rows: number, columns: number): void => {
-    const now = grid.peek();
-    const from = at();
-    if (!now || !from) return;
-    // The first press only shows where the keyboard is.
-    const fresh = cursor.peek() === null && opened.peek() === null;
-    const to = fresh ? from : stepCell(now, from, rows, columns);
-    const cell = now.rows[to.row]?.[to.column];
-    if (!cell) return;
-    const { layer, head } = cell;
-    cursor.value = { layer, head };
-    if (untracked(() => showsDetail.value)) open({ layer, head });
+  const open = ({ layer, head }: HeadIndex): void => {
+    heads.cursor.value = { layer, head };
+    assign(state, { layer, heads: [head] });
   };
 
   return {
     place: record.place,
+    heads,
     grid,
     layout,
     // A figure holds the grid alone: what is open beside it on the screen takes no room there.
     wholeLayout: () => grid.value && layoutAt(grid.value, context.width.value),
-    sight,
     sign: computed(() => {
       const place = record.place.value;
       return place && `model:${place.stack.name}:${place.layer}`;
     }),
     reordering,
     part,
-    walked: computed(() =>
+    outlinedRow: computed(() =>
       state.prediction.value === null || strips.value
         ? null
         : rowOnMap(part.value.rows, state.token.value),
@@ -283,12 +244,7 @@ export function makeModelModel(context: ViewContext<ModelState>): ModelModel {
     gridWidth,
     detailWidth,
     size,
-    scroll,
-    cursor,
-    hovered,
     open,
     close: () => assign(state, { heads: [] }),
-    step,
-    at,
   };
 }

@@ -17,14 +17,9 @@ import {
 } from "../../../src/client/source";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/palette";
-import { HeadMaps, isStrip } from "../../../src/views/model/maps";
-import {
-  bandsOf,
-  stripColors,
-  stripInWords,
-  stripMarks,
-  windowInWords,
-} from "../../../src/views/model/strips";
+import { stripInWords, windowInWords } from "../../../src/views/model/captions";
+import { HeadMaps, isStrip, ownWindow } from "../../../src/views/model/maps";
+import { bandsOf, stripColors, stripMarks } from "../../../src/views/model/marks";
 
 const TOKENS = 32_768;
 const text = Array.from({ length: TOKENS }, (_, place) => `t${place % 100}`);
@@ -147,7 +142,7 @@ describe("strips in sight", () => {
     expect(maps.strips.value).toEqual({
       stack: "self",
       parts: HEADER.parts,
-      windows: ["the query and the 64 tokens before it"],
+      windows: [{ window: [64, 0], own: false }],
     });
   });
 
@@ -296,7 +291,10 @@ describe("strips in words", () => {
   });
 
   it("say what a window is", () => {
-    const said = (more: Partial<Strip>): string => windowInWords(strip([], more));
+    const said = (more: Partial<Strip>): string => {
+      const window = ownWindow(strip([], more));
+      return window ? windowInWords(window) : "";
+    };
     expect(said({})).toBe("the query and the 64 tokens before it");
     expect(said({ window: [64, 64] })).toBe("the query and the 64 tokens on either side");
     expect(said({ window: [4095, 0], own_window: true })).toBe(

@@ -1,12 +1,10 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { HeadTrust } from "../../../src/views/embedding/client/requests";
+import { formatNumber } from "../../../src/ui/captions";
 import {
   aggregateInWords,
   corpusInWords,
   explainedInWords,
-  formatCorrelation,
-  formatNumber,
   layersInWords,
   linesCoverageInWords,
   linesInWords,
@@ -17,12 +15,12 @@ import {
   reservationsInWords,
   type SentenceSaid,
   sentence,
-  stepsInWords,
   summary,
   textInWords,
-  trustInWords,
   workInWords,
-} from "../../../src/views/embedding/phrases";
+} from "../../../src/views/embedding/captions";
+import type { HeadTrust } from "../../../src/views/embedding/client/requests";
+import { formatCorrelation, stepsInWords, trustInWords } from "../../../src/views/embedding/trust";
 
 const PCA = { method: "pca", dimensions: 2, perplexity: 50, neighbors: 15, seed: 0 } as const;
 const WAY = { scaling: "norms", translate: true, lift: false } as const;

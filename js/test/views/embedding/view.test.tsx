@@ -125,12 +125,12 @@ describe("all heads", () => {
     await open();
     press(grid(), "ArrowDown");
     await settle();
-    const first = root.querySelector(".av-embedding-cursor")?.getAttribute("aria-label");
+    const first = root.querySelector(".av-grid-cursor")?.getAttribute("aria-label");
     expect(first).toContain("layer 0, head 0");
     press(grid(), "ArrowDown");
     press(grid(), "ArrowRight");
     await settle();
-    const at = root.querySelector(".av-embedding-cursor");
+    const at = root.querySelector(".av-grid-cursor");
     // Head 1 of layer 5 was not kept: the next is head 2.
     expect(at?.getAttribute("aria-label")).toContain("layer 5, head 2");
     expect(grid().getAttribute("aria-activedescendant")).toBe(at?.id);

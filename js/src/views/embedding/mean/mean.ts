@@ -4,13 +4,12 @@ import type { Range } from "../../../client/source";
 import { measureText } from "../../../draw/canvas";
 import { type Box, RAMP_WIDTH, textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import { formatSmall, plainNumber } from "../../../ui/captions";
+import { formatSmall, plainNumber, several } from "../../../ui/captions";
 import type { ColorScale } from "../../../ui/color-scales";
 import { colorAt, niceMaximum, pixelsOf, weightAt } from "../../../ui/color-scales";
 import { ticks } from "../../../ui/heat-map/layout";
 import type { Palette, ThemeName } from "../../../ui/palette";
 import type { Aggregate, Corpus } from "../client/requests";
-import { several } from "../phrases";
 
 /** A bin, by its row and its column. */
 export interface Bin {

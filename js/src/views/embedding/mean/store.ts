@@ -4,7 +4,6 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import type { ColorScale } from "../../../ui/color-scales";
 import type { ViewContext } from "../../../ui/define-view";
 import { type Aggregate, aggregateOf } from "../client/requests";
-import type { AggregateSaid } from "../phrases";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
 import {
@@ -17,6 +16,20 @@ import {
   type MeanPicture,
   textsAt,
 } from "./mean";
+
+/** Where a mean weight is largest, "query 3 → key 0", and what it is the mean of. */
+export interface AggregateSaid {
+  weight: number;
+  at: string;
+  texts: number;
+  ofTexts: number;
+  queries: number;
+  ofQueries: number;
+  /** Positions of query and key that a bin is wide at most. */
+  bin: [number, number];
+  /** Texts that are as long as the last row; null where that is not known. */
+  far: number | null;
+}
 
 export interface AggregateModel {
   /** The last stays until the next has come. */

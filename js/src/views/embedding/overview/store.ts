@@ -2,40 +2,26 @@
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { ViewContext } from "../../../ui/define-view";
+import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
+import { createHeadGrid, type HeadGridStore } from "../../../ui/head-grid/store";
 import { assign } from "../../../ui/state";
-import { type At, findCell, type Grid, stepCell } from "../../model/state";
 import type { OverviewHead } from "../client/requests";
 import { mixedOrder } from "../plot/scatter";
-import { type EmbeddingState, type HeadPlace, headKey } from "../state";
+import { type EmbeddingState, headKey } from "../state";
 import type { EmbeddingModel } from "../store";
-import {
-  layOutTiles,
-  rowsInSight,
-  type TileLayout,
-  type TileLook,
-  type TileOrder,
-  tileGrid,
-  tileLook,
-  tilesInRow,
-} from "./tiles";
+import { layOutTiles, type TileLayout, type TileOrder, tileGrid, tilesInRow } from "./layout";
+import { type TileLook, tileLook } from "./marks";
 
-export interface OverviewTiles {
+export interface OverviewStore {
   order: Signal<TileOrder>;
-  grid: ReadonlySignal<Grid | null>;
+  /** The grid, what of it is in sight, and the keyboard's cursor. */
+  heads: HeadGridStore;
+  grid: ReadonlySignal<HeadGrid | null>;
   layout: ReadonlySignal<TileLayout | null>;
-  /** Rows in sight. */
-  sight: ReadonlySignal<[number, number]>;
-  scrollTop: Signal<number>;
-  /** Where the keyboard is. */
-  cursor: Signal<HeadPlace | null>;
   /** Each head's plot by its `headKey`. */
-  heads: ReadonlySignal<ReadonlyMap<string, OverviewHead>>;
+  plots: ReadonlySignal<ReadonlyMap<string, OverviewHead>>;
   look: ReadonlySignal<TileLook | null>;
-  /** The place in the grid where the keyboard is, or begins. */
-  at: () => At | null;
-  step: (rows: number, columns: number) => void;
-  open: (head: HeadPlace) => void;
-  width: ReadonlySignal<number>;
+  open: (head: HeadIndex) => void;
 }
 
 /** Which points stand out: those that a search found and those in the lasso; null without either. */
@@ -53,23 +39,21 @@ export function standingOut(
   });
 }
 
-export function makeOverviewTiles(
+export function createOverviewStore(
   context: ViewContext<EmbeddingState>,
   model: EmbeddingModel,
-): OverviewTiles {
+): OverviewStore {
   const { record, state, width } = context;
   const order = signal<TileOrder>("number");
-  const cursor = signal<HeadPlace | null>(null);
-  const scrollTop = signal(0);
   const stack = computed(() => record.place.value?.stack ?? null);
   const measured = computed(() => (order.value === "number" ? null : model.trust.value));
-  const grid = computed<Grid | null>(() => {
+  const grid = computed<HeadGrid | null>(() => {
     const here = stack.value;
     return (
       here && tileGrid(here, order.value, measured.value ?? new Map(), tilesInRow(width.value))
     );
   });
-  const layoutOf = (now: Grid): TileLayout =>
+  const layoutOf = (now: HeadGrid): TileLayout =>
     layOutTiles({
       columns: now.columns?.length ?? tilesInRow(width.value),
       rows: now.rows.length,
@@ -78,14 +62,7 @@ export function makeOverviewTiles(
       mostHeight: Math.max(480, Math.floor((globalThis.innerHeight || 900) * 0.85)),
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
-  // As text, so that scrolling within a row changes nothing.
-  const sightText = computed(() => {
-    const [here, now] = [layout.value, grid.value];
-    return JSON.stringify(
-      here && now ? rowsInSight(here, now.rows.length, scrollTop.value) : [0, 0],
-    );
-  });
-  const heads = computed(
+  const plots = computed(
     () => new Map((model.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
   );
   const standing = standingOut(context, model);
@@ -112,37 +89,13 @@ export function makeOverviewTiles(
       standsOut: standing.value,
     });
   });
-  const at = (): At | null => {
-    const now = grid.peek();
-    if (!now) return null;
-    const row = now.rows.findIndex((cells) => cells.some((cell) => cell !== null));
-    const column = now.rows[row]?.findIndex((cell) => cell !== null) ?? -1;
-    return (
-      findCell(now, cursor.peek()) ??
-      findCell(now, model.head.peek()) ??
-      (column >= 0 ? { row, column } : null)
-    );
-  };
   return {
     order,
+    heads: createHeadGrid({ grid, layout, current: model.head }),
     grid,
     layout,
-    sight: computed(() => JSON.parse(sightText.value) as [number, number]),
-    scrollTop,
-    cursor,
-    heads,
+    plots,
     look,
-    width,
-    at,
-    step: (rows, columns) => {
-      const now = grid.peek();
-      const from = at();
-      if (!now || !from) return;
-      // The first press only shows where the keyboard is.
-      const to = cursor.peek() === null ? from : stepCell(now, from, rows, columns);
-      const cell = now.rows[to.row]?.[to.column];
-      if (cell) cursor.value = { layer: cell.layer, head: cell.head };
-    },
     open: ({ layer, head }) => assign(state, { layer, heads: [head], enlarged: true }),
   };
 }

@@ -2,9 +2,8 @@
 
 import type { ComponentChildren } from "preact";
 import { keptHeads } from "../../../client/source";
-import { figuresInShort } from "../overview/tiles";
-import { TRUST_HELP } from "../phrases";
 import { headKey, neighbourOf } from "../state";
+import { figuresInShort, TRUST_HELP } from "../trust";
 import { leave, type PlotRoom, zoomBy } from "./keys";
 
 export function PlotTools(props: PlotRoom) {

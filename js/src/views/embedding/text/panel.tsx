@@ -3,14 +3,13 @@
 import { effect, useSignal } from "@preact/signals";
 import { Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { counted, formatSmall, quoted } from "../../../ui/captions";
+import { capital, counted, formatSmall, quoted, several } from "../../../ui/captions";
 import type { ViewContext } from "../../../ui/define-view";
 import { Switch } from "../../../ui/frame/frame";
 import { rgbOf } from "../../../ui/palette";
 import { assign } from "../../../ui/state";
-import { linesSaid, pointSaid, unitOf } from "../captions";
+import { linesCoverageInWords, linesSaid, pointSaid, textInWords, unitOf } from "../captions";
 import type { Corpus, Kind } from "../client/requests";
-import { linesCoverageInWords, several, textInWords } from "../phrases";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
 import { acrossLines, runningTokens, shadeOf, windowOf } from "./flow";
@@ -120,10 +119,6 @@ export function TextPane({ context, model }: TextProps) {
       )}
     </section>
   );
-}
-
-function capital(text: string): string {
-  return text.charAt(0).toUpperCase() + text.slice(1);
 }
 
 interface PartProps extends TextProps {

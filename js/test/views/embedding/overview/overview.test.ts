@@ -1,19 +1,15 @@
 import { describe, expect, it } from "vitest";
+import { sightOf } from "../../../../src/ui/head-grid/grid";
 import type { HeadTrust, OverviewHead } from "../../../../src/views/embedding/client/requests";
+import { layOutTiles, tileGrid } from "../../../../src/views/embedding/overview/layout";
+import { problemInShort, tileDots, tileLook } from "../../../../src/views/embedding/overview/marks";
 import {
   chanceInWords,
   figuresInShort,
   figuresSpoken,
   keyInWords,
-  layOutTiles,
-  problemInShort,
-  rowsInSight,
   strengthOf,
-  tileDots,
-  tileGrid,
-  tileLook,
-  usedColumns,
-} from "../../../../src/views/embedding/overview/tiles";
+} from "../../../../src/views/embedding/trust";
 import { stackOf } from "../kernel";
 
 function trusted(correlation: number | null, recall: number | null): HeadTrust {
@@ -118,7 +114,7 @@ describe("which head stands where", () => {
     expect(grid.columns).toEqual([0, 1, 2]);
     const row = grid.rows[1]?.map((cell) => cell && [cell.layer, cell.head]);
     expect(row).toEqual([[5, 0], null, [5, 2]]);
-    expect(usedColumns(grid.rows[0] ?? [])).toBe(2);
+    expect(grid.rows[0]?.map((cell) => cell !== null)).toEqual([true, true, false]);
   });
 
   it("is the most trusted first where that is asked for, what has no figure last", () => {
@@ -160,12 +156,13 @@ describe("the layout", () => {
 
   it("has in sight what the box shows, and a row more", () => {
     const deep = layout(64, 96, 1000);
-    expect(rowsInSight(deep, 96, 0)[0]).toBe(0);
-    const [first, last] = rowsInSight(deep, 96, 10 * deep.down);
+    const rowsInSight = (scroll: number) => sightOf(deep, 96, { x: 0, y: scroll }).rows;
+    expect(rowsInSight(0)[0]).toBe(0);
+    const [first, last] = rowsInSight(10 * deep.down);
     expect(first).toBeLessThanOrEqual(10);
     expect(last * deep.down).toBeGreaterThanOrEqual(10 * deep.down + 700 - deep.top);
     expect(last - first).toBeLessThan(20);
-    expect(rowsInSight(deep, 96, 95 * deep.down)[1]).toBe(96);
+    expect(rowsInSight(95 * deep.down)[1]).toBe(96);
   });
 
   it("says no word that has no room", () => {

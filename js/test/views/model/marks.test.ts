@@ -1,97 +1,9 @@
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../../src/client/source";
+import { byLayer, layOut } from "../../../src/views/model/layout";
 import { covered, strongest } from "../../../src/views/model/maps";
 import { cellsOfPixels, heatMark, lineMarks, paintHeat } from "../../../src/views/model/marks";
-import {
-  byLayer,
-  CHUNK,
-  galleryGrid,
-  layerGrid,
-  layOut,
-  offeredHeads,
-  rankedCells,
-  sightOf,
-  stepCell,
-} from "../../../src/views/model/state";
 
-function stackOf(heads: Record<number, number>): StackDescription {
-  return {
-    name: "self",
-    layers: Object.keys(heads).map(Number),
-    heads_per_layer: Object.values(heads),
-    query_tokens: { text: ["a", "b"], special: [], sequence: [0, 0] },
-    key_tokens: null,
-    normalized: true,
-    maximum: 1,
-    causal: false,
-    vectors: false,
-    patterns: [],
-  };
-}
-
-const ragged = stackOf({ 0: 3, 2: 1, 7: 2 });
-
-describe("which heads stand where", () => {
-  it("keeps the model's own numbers, and leaves gaps where a layer has no such head", () => {
-    const grid = layerGrid(ragged, offeredHeads(ragged, null));
-    expect(grid.columns).toEqual([0, 1, 2]);
-    const seen = grid.rows.map((row) => row.map((cell) => cell && [cell.layer, cell.head]));
-    expect(seen).toEqual([
-      [
-        [0, 0],
-        [0, 1],
-        [0, 2],
-      ],
-      [[2, 0], null, null],
-      [[7, 0], [7, 1], null],
-    ]);
-    expect([grid.shown, grid.offered, grid.all]).toEqual([6, 6, 6]);
-  });
-
-  it("offers the heads that are included, everywhere or by layer", () => {
-    expect(offeredHeads(ragged, [1, 2])).toEqual([[1, 2], [], [1]]);
-    expect(offeredHeads(ragged, { "0": [2], "7": [0, 9] })).toEqual([[2], [], [0]]);
-    const grid = layerGrid(ragged, offeredHeads(ragged, { "0": [2], "7": [0] }));
-    // Columns of heads that nobody asked for are not there, nor are rows without any.
-    expect(grid.columns).toEqual([0, 2]);
-    expect(grid.rows).toHaveLength(2);
-    expect([grid.offered, grid.all]).toEqual([2, 6]);
-  });
-
-  it("ranks heads of all layers by score, those without one last", () => {
-    const scores = [[0.5, null, 0.9], [0.7], [0.5, 0.1]];
-    const offered = offeredHeads(ragged, null);
-    const all = rankedCells(ragged, offered, scores, null);
-    expect(all.map((cell) => [cell.layer, cell.head])).toEqual([
-      [0, 2],
-      [2, 0],
-      [0, 0],
-      [7, 0],
-      [7, 1],
-      [0, 1],
-    ]);
-    const some = rankedCells(ragged, offered, scores, 0.5);
-    expect(some.map((cell) => cell.score)).toEqual([0.9, 0.7, 0.5, 0.5]);
-    const grid = galleryGrid(ragged, offered, some, "induction", 3);
-    expect(grid.rows.map((row) => row.length)).toEqual([3, 3]);
-    expect([grid.columns, grid.shown, grid.offered]).toEqual([null, 4, 6]);
-  });
-
-  it("walks to neighbours, over gaps, and no further than the last", () => {
-    const grid = layerGrid(ragged, offeredHeads(ragged, null));
-    expect(stepCell(grid, { row: 0, column: 2 }, 1, 0)).toEqual({ row: 1, column: 0 });
-    expect(stepCell(grid, { row: 1, column: 0 }, 0, 1)).toEqual({ row: 1, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, -1, 0)).toEqual({ row: 0, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, 99, 0)).toEqual({ row: 2, column: 0 });
-    expect(stepCell(grid, { row: 0, column: 0 }, 0, Number.MAX_SAFE_INTEGER)).toEqual({
-      row: 0,
-      column: 2,
-    });
-    // A head that was left out between two others is stepped over.
-    const gap = layerGrid(ragged, offeredHeads(ragged, { "0": [0, 2], "7": [1] }));
-    expect(stepCell(gap, { row: 0, column: 0 }, 0, 1)).toEqual({ row: 0, column: 2 });
-  });
-
+describe("which maps are asked for", () => {
   it("asks by layer", () => {
     const cells = [{ layer: 3, head: 1 }, null, { layer: 0, head: 2 }, { layer: 3, head: 0 }];
     expect(byLayer(cells)).toEqual([
@@ -135,16 +47,6 @@ describe("the layout", () => {
   it("gives every cell of a small matrix as many pixels as the next", () => {
     const layout = layOut({ ...options, columns: 12, rows: 6, width: 1000, longest: 16 });
     expect(layout.cell % 16).toBe(0);
-  });
-
-  it("knows what is in sight, and one row more", () => {
-    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
-    const seen = Math.ceil((layout.boxHeight - layout.top) / layout.down);
-    expect(sightOf(layout, 64, { x: 0, y: 0 })).toEqual({ rows: [0, seen + 1], chunks: [0, 3] });
-    const far = sightOf(layout, 64, { x: 16 * 27 * 2, y: 40 * layout.down });
-    expect(far.rows[0]).toBe(39);
-    expect(far.rows[1]).toBeLessThanOrEqual(64);
-    expect(far.chunks).toEqual([2, 64 / CHUNK]);
   });
 });
 

@@ -1,0 +1,221 @@
+/** Which head stands where in a grid, where cells lie, and which are in sight. Pure functions. */
+
+import { keptHeads, type Scores, type StackDescription } from "../../client/source";
+
+/** Heads that are offered: everywhere, or by layer. */
+export type IncludeHeads = number[] | Record<string, number[]> | null;
+
+/** One head. */
+export interface HeadIndex {
+  layer: number;
+  head: number;
+}
+
+/** A cell with the score that it is ordered by. */
+export interface ScoredHead extends HeadIndex {
+  score: number | null;
+}
+
+/** The heads of every layer that are offered, in the order of `stack.layers`. */
+export function offeredHeads(stack: StackDescription, include: IncludeHeads): number[][] {
+  return stack.layers.map((layer) => {
+    const all = keptHeads(stack, layer);
+    if (include === null) return all;
+    const named = Array.isArray(include) ? include : (include[String(layer)] ?? []);
+    return all.filter((head) => named.includes(head));
+  });
+}
+
+/** Rows of cells; where a layer lacks a head there is null. */
+export interface HeadGrid {
+  stack: string;
+  /** Numbers of the heads in the columns; null in a gallery, where columns mean nothing. */
+  columns: number[] | null;
+  rows: (ScoredHead | null)[][];
+  /** Heads that are shown, that are offered, and that were kept of the stack. */
+  shown: number;
+  offered: number;
+  all: number;
+  /** The name of the scores that cells are ordered by. */
+  score: string | null;
+}
+
+/** How many heads of a stack were kept. */
+export function countKept(stack: StackDescription): number {
+  return stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0);
+}
+
+/** Layers downwards, heads to the right, each in the column of its own number. */
+export function layerGrid(stack: StackDescription, offered: number[][]): HeadGrid {
+  const columns = [...new Set(offered.flat())].sort((a, b) => a - b);
+  const rows: HeadGrid["rows"] = [];
+  stack.layers.forEach((layer, at) => {
+    const heads = new Set(offered[at]);
+    if (heads.size === 0) return;
+    rows.push(columns.map((head) => (heads.has(head) ? { layer, head, score: null } : null)));
+  });
+  const count = offered.flat().length;
+  return {
+    stack: stack.name,
+    columns,
+    rows,
+    shown: count,
+    offered: count,
+    all: countKept(stack),
+    score: null,
+  };
+}
+
+/** All heads by falling score; those without one last, those below the least score not at all. */
+export function rankedCells(
+  stack: StackDescription,
+  offered: number[][],
+  scores: Scores,
+  least: number | null,
+): ScoredHead[] {
+  const cells = stack.layers.flatMap((layer, at) =>
+    (offered[at] ?? []).map((head) => ({ layer, head, score: scores[at]?.[head] ?? null })),
+  );
+  const value = (cell: ScoredHead): number => cell.score ?? Number.NEGATIVE_INFINITY;
+  const kept = cells.filter((cell) => least === null || value(cell) >= least);
+  // Equal scores keep the order of the layers: sorting is stable.
+  return kept.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
+}
+
+/** Ranked cells in rows of `perRow`. */
+export function galleryGrid(
+  stack: StackDescription,
+  offered: number[][],
+  cells: ScoredHead[],
+  score: string,
+  perRow: number,
+): HeadGrid {
+  const rows: HeadGrid["rows"] = [];
+  for (let at = 0; at < cells.length; at += perRow) {
+    const row: (ScoredHead | null)[] = cells.slice(at, at + perRow);
+    while (row.length < perRow) row.push(null);
+    rows.push(row);
+  }
+  return {
+    stack: stack.name,
+    columns: null,
+    rows,
+    shown: cells.length,
+    offered: offered.flat().length,
+    all: countKept(stack),
+    score,
+  };
+}
+
+/** Where a cell is: its row and its place in it. */
+export interface GridPosition {
+  row: number;
+  column: number;
+}
+
+export function findCell(grid: HeadGrid, cell: HeadIndex | null): GridPosition | null {
+  if (!cell) return null;
+  for (let row = 0; row < grid.rows.length; row++) {
+    const column = (grid.rows[row] as (HeadIndex | null)[]).findIndex(
+      (each) => each?.layer === cell.layer && each.head === cell.head,
+    );
+    if (column >= 0) return { row, column };
+  }
+  return null;
+}
+
+function nearest(row: readonly (HeadIndex | null)[], column: number): number {
+  let best = -1;
+  row.forEach((cell, at) => {
+    if (cell && (best < 0 || Math.abs(at - column) < Math.abs(best - column))) best = at;
+  });
+  return best;
+}
+
+/** The cell that `rows` and `columns` steps lead to; over gaps, and no further than the last. */
+export function stepCell(
+  grid: HeadGrid,
+  from: GridPosition,
+  rows: number,
+  columns: number,
+): GridPosition {
+  let { row, column } = from;
+  const across = Math.sign(columns);
+  for (let left = Math.abs(columns); left > 0; left--) {
+    let next = column + across;
+    while (next >= 0 && next < (grid.rows[row]?.length ?? 0) && !grid.rows[row]?.[next])
+      next += across;
+    if (!grid.rows[row]?.[next]) break;
+    column = next;
+  }
+  if (rows !== 0) {
+    const next = Math.max(0, Math.min(grid.rows.length - 1, row + rows));
+    const there = nearest(grid.rows[next] ?? [], column);
+    if (next !== row && there >= 0) {
+      row = next;
+      column = there;
+    }
+  }
+  return { row, column };
+}
+
+/** Where cells lie, in pixels: labels first, then a cell every `across` and `down`. */
+export interface GridLayout {
+  /** The side of a cell's picture, and how far its frame goes beyond it on each side. */
+  cell: number;
+  frame: number;
+  /** From one cell to the next. */
+  across: number;
+  down: number;
+  /** Of the labels on the left and above. */
+  left: number;
+  top: number;
+  columns: number;
+  /** Of all cells with their labels, and of the box that they scroll in. */
+  width: number;
+  height: number;
+  boxWidth: number;
+  boxHeight: number;
+}
+
+/** What a column's label says: the number alone where there is little room. */
+export function columnLabel(head: number, layout: GridLayout): string {
+  return layout.across >= 50 && layout.left > 40 ? `head ${head}` : String(head);
+}
+
+/** What a row's label says. */
+export function rowLabel(layer: number | undefined, layout: GridLayout): string {
+  return layout.left > 40 ? `layer ${layer}` : String(layer);
+}
+
+/** Columns are drawn, and asked for, so many at once. */
+export const CHUNK = 16;
+
+/** What of the grid is in sight: rows and chunks of columns from a first to before a last. */
+export interface Sight {
+  rows: [number, number];
+  chunks: [number, number];
+}
+
+export function sightOf(
+  layout: GridLayout,
+  numRows: number,
+  scroll: { x: number; y: number },
+): Sight {
+  const first = Math.floor(scroll.y / layout.down) - 1;
+  const last = Math.ceil((scroll.y + layout.boxHeight - layout.top) / layout.down) + 1;
+  const chunk = CHUNK * layout.across;
+  const right = scroll.x + layout.boxWidth - layout.left;
+  return {
+    rows: [Math.max(0, first), Math.min(numRows, last)],
+    chunks: [
+      Math.max(0, Math.floor(scroll.x / chunk)),
+      Math.min(Math.ceil(layout.columns / CHUNK), Math.ceil(right / chunk)),
+    ],
+  };
+}
+
+/** Cells of a row in a chunk of columns. */
+export function chunkOf<T>(row: readonly T[], chunk: number): T[] {
+  return row.slice(chunk * CHUNK, (chunk + 1) * CHUNK);
+}

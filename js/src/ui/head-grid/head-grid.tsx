@@ -1,0 +1,407 @@
+/** A virtual grid of heads: what of it is in sight stands in the page, painted row by row. */
+
+// biome-ignore-all lint/a11y/useSemanticElements: a table cannot leave out what is not in sight.
+// biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
+// biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
+
+import { type ReadonlySignal, useSignal } from "@preact/signals";
+import type { ComponentChildren, RefObject } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
+import { prepare } from "../../draw/canvas";
+import { type Hint, HintBox } from "../plot";
+import {
+  CHUNK,
+  chunkOf,
+  columnLabel,
+  findCell,
+  type GridLayout,
+  type HeadGrid,
+  type HeadIndex,
+  rowLabel,
+  type ScoredHead,
+} from "./grid";
+import type { HeadGridStore } from "./store";
+
+/** How a cell stands in the page; its picture is painted. */
+export interface CellLook {
+  /** What is read out. */
+  label: string;
+  selected: boolean;
+  style?: string;
+  content?: ComponentChildren;
+}
+
+type Cells = readonly (ScoredHead | null)[];
+
+/** How cells are painted: a stretch of a row at once, again when what it is painted from changes. */
+export interface GridPainting {
+  /** What any picture depends on. */
+  follows: readonly ReadonlySignal<unknown>[];
+  /** What the picture of some cells is made from, undefined for what is still to come. */
+  sources: (cells: Cells) => readonly unknown[];
+  /** Paints a stretch of a row; its first cell has its corner at (0, 0). */
+  paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
+  /** Is told after painting whether all that is in sight is painted. */
+  onPainted: (complete: boolean) => void;
+}
+
+export interface HeadGridProps {
+  store: HeadGridStore;
+  box: RefObject<HTMLDivElement | null>;
+  label: string;
+  /** Said in the corner where columns have numbers alone. */
+  corner?: string;
+  look: (head: ScoredHead, grid: HeadGrid) => CellLook;
+  /** What stands below a cell; `x` is the left edge of its picture. */
+  below?: (head: ScoredHead, x: number) => ComponentChildren;
+  hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
+  painting: GridPainting;
+  open: (head: HeadIndex) => void;
+  /** Is told where the keyboard moved to. */
+  onMove?: (head: HeadIndex) => void;
+  /** Further keys; true where one was used. */
+  onKey?: (key: string, head: HeadIndex | null) => boolean;
+  /** The layer to scroll to while there is no current head. */
+  layer?: number | undefined;
+  /** Scrolls to the current head also when this changes. */
+  scrollAgain?: string;
+  children?: ComponentChildren;
+}
+
+export function VirtualHeadGrid(props: HeadGridProps) {
+  const { store, box } = props;
+  const hint = useSignal<Hint | null>(null);
+  const outer = useRef<HTMLDivElement>(null);
+  const grid = store.grid.value;
+  const layout = store.layout.value;
+  const sight = store.sight.value;
+  const active = store.cursor.value ?? store.current.value;
+  useScrolling(props);
+  if (!grid || !layout || !sight) return null;
+
+  const onPointerMove = (event: PointerEvent): void => {
+    const head = headOfCell(event, store.id);
+    const bounds = outer.current?.getBoundingClientRect();
+    const text = head && bounds ? props.hint(head, grid) : null;
+    hint.value =
+      text && bounds
+        ? { ...text, x: event.clientX - bounds.left, y: event.clientY - bounds.top }
+        : null;
+  };
+  const onKeyDown = (event: KeyboardEvent): void => {
+    if (event.metaKey || event.ctrlKey || event.altKey || !handleKey(event.key, props)) return;
+    hint.value = null;
+    // A notebook would go to another of its cells.
+    event.preventDefault();
+    event.stopPropagation();
+  };
+  const [firstRow, lastRow] = sight.rows;
+  const rows = Array.from({ length: Math.max(0, lastRow - firstRow) }, (_, i) => firstRow + i);
+  const at = findCell(grid, active);
+  const inSight =
+    at &&
+    at.row >= firstRow &&
+    at.row < lastRow &&
+    at.column >= sight.chunks[0] * CHUNK &&
+    at.column < sight.chunks[1] * CHUNK;
+  const labels = grid.columns ? 1 : 0;
+  return (
+    <div class="av-grid" ref={outer} style={{ width: `${layout.boxWidth}px` }}>
+      <div
+        class="av-grid-box"
+        ref={box}
+        role="grid"
+        tabIndex={0}
+        aria-label={props.label}
+        aria-rowcount={grid.rows.length + labels}
+        aria-colcount={layout.columns + labels}
+        aria-activedescendant={inSight && active ? cellId(store.id, active) : undefined}
+        style={`width:${layout.boxWidth}px;height:${layout.boxHeight}px;--av-cell:${
+          layout.cell + 2 * layout.frame
+        }px;--av-frame:${layout.frame}px`}
+        onScroll={(event) => {
+          const { scrollLeft, scrollTop } = event.currentTarget;
+          store.scroll.value = { x: scrollLeft, y: scrollTop };
+          hint.value = null;
+        }}
+        onPointerMove={onPointerMove}
+        onPointerLeave={() => {
+          hint.value = null;
+        }}
+        onClick={(event) => {
+          const head = headOfCell(event, store.id);
+          if (head) props.open(head);
+        }}
+        onKeyDown={onKeyDown}
+        onBlur={() => {
+          store.cursor.value = null;
+        }}
+      >
+        <div
+          class="av-grid-all"
+          role="presentation"
+          style={{ width: `${layout.width}px`, height: `${layout.height}px` }}
+        >
+          {grid.columns && <ColumnLabels {...props} grid={grid} layout={layout} />}
+          {rows.map((row) => (
+            <Row key={row} row={row} {...props} grid={grid} layout={layout} />
+          ))}
+        </div>
+      </div>
+      {props.children}
+      {hint.value && <HintBox hint={hint.value} width={layout.boxWidth} />}
+      <Painter {...props} />
+    </div>
+  );
+}
+
+function cellId(id: string, { layer, head }: HeadIndex): string {
+  return `${id}-${layer}-${head}`;
+}
+
+/** The head of the cell that an event is of; null where it is of none. */
+export function headOfCell(event: Event, id: string): HeadIndex | null {
+  const name = (event.target as Element).closest("[role=gridcell]")?.id;
+  const [layer, head] =
+    name
+      ?.slice(id.length + 1)
+      .split("-")
+      .map(Number) ?? [];
+  return layer === undefined || head === undefined ? null : { layer, head };
+}
+
+/** Rows and columns that a key moves by; null where it does not move. */
+function stepOf(key: string, layout: GridLayout | null): [number, number] | null {
+  const page = layout ? Math.max(1, Math.floor(layout.boxHeight / layout.down) - 1) : 1;
+  const steps: Record<string, [number, number]> = {
+    ArrowUp: [-1, 0],
+    ArrowDown: [1, 0],
+    ArrowLeft: [0, -1],
+    ArrowRight: [0, 1],
+    Home: [0, -Number.MAX_SAFE_INTEGER],
+    End: [0, Number.MAX_SAFE_INTEGER],
+    PageUp: [-page, 0],
+    PageDown: [page, 0],
+  };
+  return steps[key] ?? null;
+}
+
+/** Does what a key asks for; false where it asks for nothing here. */
+function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): boolean {
+  const step = stepOf(key, store.layout.peek());
+  if (step) {
+    const head = store.move(...step);
+    if (head) onMove?.(head);
+    return true;
+  }
+  const at = store.position();
+  const head = (at && store.grid.peek()?.rows[at.row]?.[at.column]) ?? null;
+  if ((key === "Enter" || key === " ") && head) {
+    open(head);
+    return true;
+  }
+  return onKey?.(key, head) ?? false;
+}
+
+/** Scrolls to the head that the keyboard or another view comes to. */
+function useScrolling({ store, box, layer, scrollAgain }: HeadGridProps): void {
+  const grid = store.grid.value;
+  const layout = store.layout.value;
+  const cursor = store.cursor.value;
+  const current = store.current.value;
+  const show = (head: HeadIndex | null, acrossToo: boolean): void => {
+    const at = grid && findCell(grid, head);
+    if (at && layout && box.current) scrollTo(box.current, layout, at, acrossToo);
+  };
+  useEffect(() => {
+    if (cursor) show(cursor, true);
+  }, [cursor]);
+  useEffect(() => {
+    if (current) show(current, true);
+    else if (layer !== undefined && grid?.columns) {
+      // The row of the layer, wherever it begins.
+      const row = grid.rows.find((each) => each.some((cell) => cell?.layer === layer));
+      show(row?.find((cell) => cell !== null) ?? null, false);
+    }
+  }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
+}
+
+/** What a scroll bar takes of a box. */
+const SCROLL_BAR = 15;
+
+/** Scrolls a box until a row is in sight, and its column where that is wanted. */
+function scrollTo(
+  box: HTMLElement,
+  layout: GridLayout,
+  at: { row: number; column: number },
+  acrossToo: boolean,
+): void {
+  const { left, top, across, down, width, height, boxWidth, boxHeight } = layout;
+  const y = at.row * down;
+  const visibleHeight = boxHeight - top - (width > boxWidth ? SCROLL_BAR : 0);
+  if (y < box.scrollTop) box.scrollTop = y;
+  else if (y + down > box.scrollTop + visibleHeight) box.scrollTop = y + down - visibleHeight;
+  if (!acrossToo) return;
+  const x = at.column * across;
+  const visibleWidth = boxWidth - left - (height > boxHeight ? SCROLL_BAR : 0);
+  if (x < box.scrollLeft) box.scrollLeft = x;
+  else if (x + across > box.scrollLeft + visibleWidth) box.scrollLeft = x + across - visibleWidth;
+}
+
+type Inner = HeadGridProps & { grid: HeadGrid; layout: GridLayout };
+
+function ColumnLabels({ store, corner, grid, layout }: Inner) {
+  const [first, last] = store.sight.value?.chunks ?? [0, 0];
+  const columns = (grid.columns ?? []).map((head, at) => ({ head, at }));
+  const short = columnLabel(0, layout) === "0";
+  return (
+    <div
+      class="av-grid-columns"
+      role="row"
+      aria-rowindex={1}
+      style={{ width: `${layout.width}px`, height: `${layout.top}px` }}
+    >
+      <div
+        class="av-grid-corner"
+        role="columnheader"
+        aria-colindex={1}
+        style={{ width: `${layout.left - layout.frame}px` }}
+      >
+        {corner && short ? corner : <span class="av-unseen">Layer</span>}
+      </div>
+      {columns.slice(first * CHUNK, last * CHUNK).map(({ head, at }) => (
+        <div
+          key={head}
+          role="columnheader"
+          aria-colindex={at + 2}
+          aria-label={`head ${head}`}
+          style={{ left: `${layout.left + at * layout.across}px`, width: `${layout.cell}px` }}
+        >
+          {columnLabel(head, layout)}
+        </div>
+      ))}
+    </div>
+  );
+}
+
+function Row(props: Inner & { row: number }) {
+  const { store, grid, layout, row } = props;
+  const cells = grid.rows[row] ?? [];
+  const [first, last] = store.sight.value?.chunks ?? [0, 0];
+  const chunks = Array.from({ length: last - first }, (_, i) => first + i);
+  const layer = cells.find((cell) => cell !== null)?.layer;
+  const offset = grid.columns ? 2 : 1;
+  const cursor = store.cursor.value;
+  return (
+    <div
+      class="av-grid-row"
+      role="row"
+      aria-rowindex={row + offset}
+      style={{
+        top: `${layout.top + row * layout.down}px`,
+        width: `${layout.width}px`,
+        height: `${layout.down}px`,
+      }}
+    >
+      {grid.columns && (
+        <div
+          class="av-grid-layer"
+          role="rowheader"
+          aria-colindex={1}
+          aria-label={`layer ${layer}`}
+          style={{ width: `${layout.left}px` }}
+        >
+          {rowLabel(layer, layout)}
+        </div>
+      )}
+      {chunks.map((chunk) => (
+        <canvas
+          key={`${chunk} ${layout.cell}`}
+          aria-hidden="true"
+          data-row={row}
+          data-chunk={chunk}
+          style={{
+            left: `${layout.left + chunk * CHUNK * layout.across}px`,
+            width: `${stretchWidth(chunkOf(cells, chunk), layout)}px`,
+            height: `${layout.cell}px`,
+          }}
+        />
+      ))}
+      {cells.slice(first * CHUNK, last * CHUNK).map((cell, i) => {
+        if (!cell) return null;
+        const column = first * CHUNK + i;
+        const { label, selected, style = "", content } = props.look(cell, grid);
+        const at = cursor?.layer === cell.layer && cursor.head === cell.head;
+        return (
+          <div
+            key={`${cell.layer} ${cell.head}`}
+            id={cellId(store.id, cell)}
+            role="gridcell"
+            class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
+            // Cells beside each other count on from the first.
+            aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
+            aria-label={label}
+            aria-selected={selected || undefined}
+            style={`left:${layout.left + column * layout.across - layout.frame}px${style}`}
+          >
+            {content}
+          </div>
+        );
+      })}
+      {props.below &&
+        cells.map(
+          (cell, column) => cell && props.below?.(cell, layout.left + column * layout.across),
+        )}
+    </div>
+  );
+}
+
+function stretchWidth(cells: Cells, { across, cell }: GridLayout): number {
+  return (cells.length - 1) * across + cell;
+}
+
+/** What is still to come is left out of a picture after so many milliseconds. */
+const LATE_MS = 120;
+
+/** Paints the canvases that lie in the grid, as far as what they show has come. */
+function Painter({ store, box, painting }: HeadGridProps) {
+  const painted = useMemo(() => new WeakMap<HTMLCanvasElement, readonly unknown[]>(), []);
+  // Read so that this is rendered, and paints, when one of them changes: after the grid, which
+  // stands above it, has.
+  for (const each of [store.grid, store.layout, store.sight, ...painting.follows]) each.value;
+
+  const paint = (partly: boolean): boolean => {
+    const grid = store.grid.peek();
+    const layout = store.layout.peek();
+    if (!box.current || !grid || !layout) return false;
+    let complete = true;
+    const scale = globalThis.devicePixelRatio || 1;
+    for (const canvas of box.current.querySelectorAll("canvas")) {
+      const row = grid.rows[Number(canvas.dataset.row)] ?? [];
+      const cells = chunkOf(row, Number(canvas.dataset.chunk));
+      const sources = painting.sources(cells);
+      if (sources.includes(undefined)) {
+        complete = false;
+        if (!partly) continue;
+      }
+      const wanted = [...sources, layout.cell, layout.across, scale];
+      const before = painted.get(canvas);
+      if (before?.length === wanted.length && wanted.every((each, i) => each === before[i]))
+        continue;
+      painted.set(canvas, wanted);
+      const context = prepare(canvas, stretchWidth(cells, layout), layout.cell, scale);
+      if (context) painting.paint(context, cells, scale);
+    }
+    return complete;
+  };
+  const waiting = useRef<ReturnType<typeof setTimeout>>(undefined);
+  useEffect(() => () => clearTimeout(waiting.current), []);
+  useLayoutEffect(() => {
+    const complete = paint(false);
+    painting.onPainted(complete);
+    clearTimeout(waiting.current);
+    // Most of it comes together: a picture is made without the rest only where that is late.
+    if (!complete) waiting.current = setTimeout(() => paint(true), LATE_MS);
+  });
+  return null;
+}

@@ -1,0 +1,113 @@
+/** Which head's plot stands where in the overview, and how large. Pure functions. */
+
+import type { StackDescription } from "../../../client/source";
+import {
+  type GridLayout,
+  galleryGrid,
+  type HeadGrid,
+  layerGrid,
+  offeredHeads,
+  rankedCells,
+} from "../../../ui/head-grid/grid";
+import { headKey } from "../state";
+import { type FigureDetail, figuresOf, type TrustMap } from "../trust";
+
+/** By what heads are ordered: by their number, or by how far their plots can be trusted. */
+export type TileOrder = "number" | "correlation" | "recall";
+
+/** Heads by layer, or all of them by a figure, the most trusted first. */
+export function tileGrid(
+  stack: StackDescription,
+  order: TileOrder,
+  trust: TrustMap,
+  perRow: number,
+): HeadGrid {
+  const offered = offeredHeads(stack, null);
+  if (order === "number") return layerGrid(stack, offered);
+  const scores = stack.layers.map((layer, at) => {
+    const row: (number | null)[] = [];
+    for (const head of offered[at] ?? []) {
+      const figures = figuresOf(trust.get(headKey({ layer, head })));
+      const value = figures[order];
+      row[head] = value === null ? null : order === "correlation" ? -value : value;
+    }
+    return row;
+  });
+  return galleryGrid(stack, offered, rankedCells(stack, offered, scores, null), order, perRow);
+}
+
+/** Pixels of the tiles and of what stands around them. */
+export interface TileLayout extends GridLayout {
+  figures: FigureDetail;
+  /** Whether each tile has its head's name, because columns mean nothing. */
+  named: boolean;
+}
+
+const LEAST_CELL = 40;
+const SMALL_CELL = 78;
+const MOST_CELL = 220;
+/** A gallery's plots have this side: its rows are of any length. */
+const GALLERY_CELL = 104;
+const LEAST_GAP = 6;
+const FIGURE_HEIGHT = 15;
+const NAME_HEIGHT = 15;
+const SCROLLBAR = 15;
+/** So much is shown without a box of its own that scrolls. */
+const WHOLE_HEIGHT = 1400;
+
+function labelWidth(width: number): number {
+  return width < 560 ? 26 : 62;
+}
+
+/** Tiles of a gallery in one row. */
+export function tilesInRow(width: number): number {
+  const cell = width < 560 ? 76 : GALLERY_CELL;
+  return Math.max(1, Math.floor((width - SCROLLBAR) / (cell + LEAST_GAP)));
+}
+
+/** Lays out tiles in a width; where they would be too small, they scroll. */
+export function layOutTiles(options: {
+  columns: number;
+  rows: number;
+  named: boolean;
+  width: number;
+  /** Of the box, where there is more than is shown at once. */
+  mostHeight: number;
+}): TileLayout {
+  const { columns, rows, named, width, mostHeight } = options;
+  const left = named ? 1 : labelWidth(width);
+  const top = named ? 1 : 22;
+  const at = (available: number): TileLayout => {
+    const pitch = Math.floor((available - left) / Math.max(1, columns));
+    const gap = pitch > 110 ? 12 : LEAST_GAP;
+    const below = FIGURE_HEIGHT + 2 + (named ? NAME_HEIGHT : 0);
+    // Smaller than the width allows where all are then seen at once, unless they were too small.
+    const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
+    const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
+    const cell = Math.max(LEAST_CELL, Math.min(most, pitch - gap));
+    const across = named ? Math.max(pitch, cell + gap) : cell + gap;
+    const down = cell + gap + below;
+    const whole = { width: left + columns * across, height: top + rows * down };
+    const sideways = whole.width > available;
+    const needed = whole.height + (sideways ? SCROLLBAR : 0);
+    const boxHeight = needed <= WHOLE_HEIGHT ? needed : Math.min(needed, mostHeight);
+    const upright = needed > boxHeight;
+    return {
+      cell,
+      across,
+      down,
+      left,
+      top,
+      // A plot's frame lies within it.
+      frame: 0,
+      figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
+      named,
+      columns,
+      ...whole,
+      boxWidth: Math.min(whole.width + (upright ? SCROLLBAR : 0), width),
+      boxHeight,
+    };
+  };
+  const free = at(width);
+  return free.height > free.boxHeight ? at(width - SCROLLBAR) : free;
+}

@@ -1,0 +1,226 @@
+/** The small plots of all heads as marks: each one's points, and the whole grid as one scene. */
+
+import { measureText } from "../../../draw/canvas";
+import { DOTS_PAINTER } from "../../../draw/dots";
+import { textMark, wrap } from "../../../draw/figure";
+import { type DotsMark, fontOf, type Mark, type Scene } from "../../../draw/marks";
+import { columnLabel, type HeadGrid, rowLabel } from "../../../ui/head-grid/grid";
+import type { Palette } from "../../../ui/palette";
+import type { OverviewHead } from "../client/requests";
+import { headKey } from "../state";
+import { figuresInShort, strengthOf, type TrustMap } from "../trust";
+import type { TileLayout } from "./layout";
+
+/** What points look like on all tiles: of each point of the overview, every `stride`-th of all. */
+export interface TileLook {
+  /** Of each place in the order in which they are drawn. */
+  order: Uint32Array;
+  color: Uint8Array;
+  shape: Uint8Array;
+  colors: readonly string[];
+  /** How many at the end of the order stand out; 0 where none does, and nothing steps back. */
+  standing: number;
+  /** Whether something is sought or chosen, though it may be none of these points. */
+  seeking: boolean;
+}
+
+/**
+ * The points of an overview in their order, those that stand out last.
+ *
+ * @param order points of the overview, mixed.
+ * @param index of all points of the corpus, which colour each has.
+ * @param standsOut null where nothing is sought.
+ */
+export function tileLook(options: {
+  order: Uint32Array;
+  stride: number;
+  numQueries: number;
+  index: Uint8Array;
+  colors: readonly string[];
+  standsOut: Uint8Array | null;
+}): TileLook {
+  const { stride, numQueries, index, colors, standsOut } = options;
+  const count = options.order.length;
+  const order = new Uint32Array(count);
+  let [back, front] = [0, count];
+  for (const point of options.order) {
+    if (standsOut && standsOut[point * stride] === 1) order[--front] = point;
+    else order[back++] = point;
+  }
+  const color = new Uint8Array(count);
+  const shape = new Uint8Array(count);
+  for (let i = 0; i < count; i++) {
+    const point = (order[i] as number) * stride;
+    color[i] = index[point] as number;
+    shape[i] = point >= numQueries ? 1 : 0;
+  }
+  return { order, color, shape, colors, standing: count - front, seeking: standsOut !== null };
+}
+
+/** Pixels between a tile's edge and the edge of its outermost points. */
+const INSET = 4;
+const SMALLEST_DOT = 0.62;
+const LARGEST_DOT = 2.6;
+
+/** The radius of a tile's dots. */
+function dotOf(room: number, count: number): number {
+  const apart = Math.sqrt((room * room) / Math.max(1, count));
+  return Math.max(SMALLEST_DOT, Math.min(LARGEST_DOT, 0.6 * apart));
+}
+
+/** A tile's corner and side, in pixels. */
+export interface Square {
+  x: number;
+  y: number;
+  side: number;
+}
+
+/** A typical point's neighbours on a tile, in a square of a sixteenth of its side. */
+function crowdOf(coordinates: Uint8Array): number {
+  const counts = new Uint16Array(256);
+  for (let at = 0; at < coordinates.length; at += 2) {
+    const cell = ((coordinates[at + 1] as number) & 0xf0) | ((coordinates[at] as number) >> 4);
+    counts[cell] = Math.min(65535, (counts[cell] as number) + 1);
+  }
+  const sorted = counts.filter((each) => each > 0).sort();
+  let passed = 0;
+  for (const each of sorted) {
+    passed += each;
+    if (passed * 4 >= coordinates.length) return each;
+  }
+  return 0;
+}
+
+/** The points of a head's tile: what steps back, and over it what stands out. */
+export function tileDots(
+  head: OverviewHead,
+  look: TileLook,
+  square: Square,
+  strength: number,
+): DotsMark[] {
+  const { coordinates } = head;
+  const { order, color, shape, colors, standing } = look;
+  const count = order.length;
+  const inset = INSET + dotOf(square.side, count);
+  const room = square.side - 2 * inset;
+  const x = new Float32Array(count);
+  const y = new Float32Array(count);
+  const left = square.x + inset;
+  const top = square.y + inset;
+  const scale = room / 255;
+  for (let i = 0; i < count; i++) {
+    const point = order[i] as number;
+    x[i] = left + (coordinates[2 * point] as number) * scale;
+    y[i] = top + (255 - (coordinates[2 * point + 1] as number)) * scale;
+  }
+  const radius = dotOf(room, count);
+  const onEachOther = (crowdOf(coordinates) / (room / 16) ** 2) * Math.PI * radius ** 2;
+  const opacity = Math.max(0.26, Math.min(0.85, 1.6 / (1 + 0.6 * onEachOther)));
+  const area = { x: square.x, y: square.y, width: square.side, height: square.side };
+  const part = (start: number, stop: number) => ({
+    kind: "dots" as const,
+    painter: DOTS_PAINTER,
+    count: stop - start,
+    x: x.subarray(start, stop),
+    y: y.subarray(start, stop),
+    color: color.subarray(start, stop),
+    shape: shape.subarray(start, stop),
+    colors,
+    area,
+  });
+  const back = count - standing;
+  const marks: DotsMark[] = [
+    { ...part(0, back), radius, opacity: opacity * strength * (look.seeking ? 0.35 : 1) },
+  ];
+  if (standing > 0) {
+    const emphasis = Math.max(opacity, Math.min(0.95, 60 / standing));
+    marks.push({
+      ...part(back, count),
+      radius: Math.max(1.3, radius * 1.3),
+      opacity: emphasis * Math.max(strength, 0.6),
+    });
+  }
+  return marks;
+}
+
+/** Why a head has no plot, as far as a tile has room to say so. */
+export function problemInShort(problem: string, cell: number): string {
+  return problem.length * 90 > cell * cell ? "no plot" : problem;
+}
+
+export interface OverviewPicture {
+  grid: HeadGrid;
+  layout: TileLayout;
+  look: TileLook;
+  heads: ReadonlyMap<string, OverviewHead>;
+  trust: TrustMap;
+  palette: Palette;
+}
+
+/** The whole grid, however much of it is in sight. */
+export function overviewScene(picture: OverviewPicture): Scene {
+  const { grid, layout, look, heads, trust, palette } = picture;
+  const { cell, across, down, left, top } = layout;
+  const marks: Mark[] = [];
+  grid.columns?.forEach((head, column) => {
+    const x = left + column * across + cell / 2;
+    marks.push(
+      textMark(columnLabel(head, layout), x, top - 11, palette.muted, 11, { align: "middle" }),
+    );
+  });
+  grid.rows.forEach((cells, row) => {
+    const y = top + row * down;
+    const layer = cells.find((each) => each !== null)?.layer;
+    if (grid.columns && layer !== undefined) {
+      const more = { align: "end" as const };
+      marks.push(
+        textMark(rowLabel(layer, layout), left - 10, y + cell / 2, palette.ink, 11.5, more),
+      );
+    }
+    cells.forEach((each, column) => {
+      if (!each) return;
+      const square = { x: left + column * across, y, side: cell };
+      const head = heads.get(headKey(each));
+      const measured = trust.get(headKey(each));
+      marks.push({
+        kind: "rect",
+        x: square.x + 0.5,
+        y: y + 0.5,
+        width: cell - 1,
+        height: cell - 1,
+        stroke: palette.rule,
+      });
+      if (head?.problem)
+        marks.push(...problemMarks(problemInShort(head.problem, cell), square, palette));
+      else if (head) marks.push(...tileDots(head, look, square, strengthOf(measured)));
+      const middle = square.x + cell / 2;
+      const size = layout.figures === "words" ? 10.5 : 9.5;
+      let line = y + cell + 9;
+      const centred = { align: "middle" as const };
+      if (layout.named) {
+        const name = `layer ${each.layer}, head ${each.head}`;
+        marks.push(textMark(name, middle, line, palette.ink, 10, centred));
+        line += 14;
+      }
+      const figures = head?.problem ? "" : figuresInShort(measured, layout.figures);
+      marks.push(textMark(figures, middle, line, palette.muted, size, centred));
+    });
+  });
+  const { width, height } = layout;
+  return { width, height, background: null, back: [], backOpacity: 1, front: marks };
+}
+
+function problemMarks(
+  problem: string,
+  square: { x: number; y: number; side: number },
+  palette: Palette,
+): Mark[] {
+  const measure = (text: string): number => measureText(text, fontOf({ size: 10, font: "text" }));
+  const lines = wrap(problem, square.side - 8, measure);
+  const first = square.y + square.side / 2 - ((lines.length - 1) * 12) / 2;
+  return lines.map((line, i) =>
+    textMark(line, square.x + square.side / 2, first + i * 12, palette.muted, 10, {
+      align: "middle",
+    }),
+  );
+}

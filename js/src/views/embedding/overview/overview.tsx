@@ -1,0 +1,267 @@
+/** All heads as small plots, layers downwards and heads to the right, with how far to trust each. */
+
+import { useSignal } from "@preact/signals";
+import type { RefObject } from "preact";
+import { useEffect, useRef } from "preact/hooks";
+import { paintMarks } from "../../../draw/canvas";
+import type { ViewContext } from "../../../ui/define-view";
+import { Choice } from "../../../ui/frame/frame";
+import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
+import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
+import type { Hint } from "../../../ui/plot";
+import { same } from "../../../ui/state";
+import { type EmbeddingState, headKey } from "../state";
+import type { EmbeddingModel } from "../store";
+import {
+  figuresInShort,
+  figuresOf,
+  figuresSpoken,
+  formatCorrelation,
+  keyInWords,
+  strengthOf,
+  TRUST_HELP,
+} from "../trust";
+import type { TileLayout, TileOrder } from "./layout";
+import { problemInShort, tileDots } from "./marks";
+import type { OverviewStore } from "./store";
+
+export interface OverviewProps {
+  context: ViewContext<EmbeddingState>;
+  model: EmbeddingModel;
+  overview: OverviewStore;
+}
+
+const ORDERS: readonly (readonly [TileOrder, string])[] = [
+  ["number", "number"],
+  ["correlation", "correlation, best first"],
+  ["recall", "recall, best first"],
+];
+
+export function EmbeddingOverview(props: OverviewProps) {
+  const { model, overview } = props;
+  const progress = model.overviewProgress.value;
+  return (
+    <div class="av-embedding-overview">
+      <div class="av-row av-embedding-order">
+        <Choice
+          label="Heads by"
+          value={overview.order.value}
+          options={ORDERS}
+          onChange={(order) => {
+            overview.order.value = order;
+          }}
+        />
+        <span class="av-muted av-embedding-key" title={TRUST_HELP}>
+          {keyInWords(model.trust.value, overview.layout.value?.figures)}
+        </span>
+      </div>
+      {progress && (
+        <p class="av-muted" role="status">
+          {progress[0]} of {progress[1]} heads …
+        </p>
+      )}
+      <Tiles {...props} />
+    </div>
+  );
+}
+
+function Tiles(props: OverviewProps) {
+  const { context, model, overview } = props;
+  const box = useRef<HTMLDivElement>(null);
+  const grid = overview.grid.value;
+  const layout = overview.layout.value;
+  useZoomIn(box, overview, grid === null);
+  if (!grid || !layout) return null;
+  const trust = model.trust.value;
+  const plots = overview.plots.value;
+  const look = overview.look.value;
+  const opened = context.state.heads.value.length > 0 ? model.head.value : null;
+  const problemOf = (head: HeadIndex): string | null => plots.get(headKey(head))?.problem ?? null;
+  return (
+    <VirtualHeadGrid
+      store={overview.heads}
+      box={box}
+      label={
+        grid.columns ? "Layers and their heads" : `Heads of all layers by ${grid.score}, best first`
+      }
+      look={(cell) => {
+        const problem = problemOf(cell);
+        const name = `layer ${cell.layer}, head ${cell.head}`;
+        return {
+          label: `${name}, ${problem ?? figuresSpoken(trust.get(headKey(cell)))}`,
+          selected: opened?.layer === cell.layer && opened.head === cell.head,
+          content: problem && (
+            <span aria-hidden="true">{problemInShort(problem, layout.cell)}</span>
+          ),
+        };
+      }}
+      below={(cell, x) => (
+        <Figures
+          key={headKey(cell)}
+          cell={cell}
+          x={x}
+          layout={layout}
+          text={problemOf(cell) ? "" : figuresInShort(trust.get(headKey(cell)), layout.figures)}
+        />
+      )}
+      hint={(head) => hintOf(props, head)}
+      painting={{
+        follows: [model.current],
+        sources: (cells) => [
+          ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
+          ...cells.map((cell) => (cell ? strengthOf(trust.get(headKey(cell))) : 0)),
+          look,
+        ],
+        paint: (canvas, cells) => {
+          cells.forEach((cell, column) => {
+            const plot = cell && plots.get(headKey(cell));
+            if (!plot || !look || plot.problem) return;
+            const square = { x: column * layout.across, y: 0, side: layout.cell };
+            paintMarks(canvas, tileDots(plot, look, square, strengthOf(trust.get(headKey(cell)))));
+          });
+        },
+        onPainted: () => {
+          if (!look) return;
+          const drawn = model.current.peek() && !context.state.enlarged.peek();
+          context.setDrawn(drawn ? `embedding:${grid.stack}:all` : null);
+        },
+      }}
+      open={overview.open}
+      onKey={(key, head) => {
+        if (key !== "+" || !head) return false;
+        overview.open(head);
+        return true;
+      }}
+    >
+      <Edges box={box} layout={layout} />
+    </VirtualHeadGrid>
+  );
+}
+
+/** The figures below a tile, with its head's name where columns mean nothing. */
+function Figures(props: { cell: ScoredHead; x: number; layout: TileLayout; text: string }) {
+  const { cell, x, layout, text } = props;
+  return (
+    <div
+      class={`av-embedding-figures av-embedding-${layout.figures}`}
+      aria-hidden="true"
+      style={{ left: `${x}px`, top: `${layout.cell + 2}px`, width: `${layout.cell}px` }}
+    >
+      {layout.named && <b>{`L${cell.layer} H${cell.head}`}</b>}
+      {text}
+    </div>
+  );
+}
+
+/** Pinching or turning the wheel with Ctrl adds up to this before a head is opened. */
+const ZOOM_IN = 60;
+
+function useZoomIn(
+  box: RefObject<HTMLElement | null>,
+  overview: OverviewStore,
+  empty: boolean,
+): void {
+  const wheel = useRef<{ by: number; at: string }>({ by: 0, at: "" });
+  // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls.
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const onWheel = (event: WheelEvent): void => {
+      if (!event.ctrlKey && !event.metaKey) return;
+      event.preventDefault();
+      event.stopPropagation();
+      const head = headOfCell(event, overview.heads.id);
+      const at = head ? headKey(head) : "";
+      const by = event.deltaMode === 1 ? event.deltaY * 16 : event.deltaY;
+      wheel.current = { at, by: at === wheel.current.at ? wheel.current.by + by : by };
+      if (head && wheel.current.by < -ZOOM_IN) {
+        wheel.current = { by: 0, at: "" };
+        overview.open(head);
+      }
+    };
+    element.addEventListener("wheel", onWheel, { passive: false });
+    return () => element.removeEventListener("wheel", onWheel);
+  }, [empty]);
+}
+
+/** What the hint says of a head: its figures, or why it has none. */
+function hintOf({ model, overview }: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
+  const title = `layer ${head.layer}, head ${head.head}`;
+  const problem = overview.plots.peek().get(headKey(head))?.problem;
+  if (problem) return { title, rows: [{ color: "", text: problem, meant: true }] };
+  const trust = model.trust.peek().get(headKey(head));
+  if (!trust) {
+    const text = trust === null ? "no trust figure" : "not measured yet";
+    return { title, rows: [{ color: "", text, meant: false }] };
+  }
+  const { correlation, recall, ofAll } = figuresOf(trust);
+  const over = (all: boolean): string => (all ? " over all pairs" : "");
+  const rows: Hint["rows"] = [];
+  const { allowed, all_pairs } = trust.plot;
+  if (correlation !== null) {
+    const both = allowed !== null && all_pairs !== null;
+    const all = both ? ` (all pairs ${formatCorrelation(all_pairs)})` : "";
+    const text = `distance with q·k: r ${formatCorrelation(correlation)}${over(ofAll.correlation)}${all}`;
+    rows.push({ color: "", text, meant: false });
+  }
+  if (recall !== null) {
+    const chance = trust.recall_allowed === null ? trust.chance_all : trust.chance_allowed;
+    const by = chance === null ? "" : ` (chance ${Math.round(100 * chance)}%)`;
+    const text = `recall at 10: ${Math.round(100 * recall)}%${over(ofAll.recall)}${by}`;
+    rows.push({ color: "", text, meant: false });
+  }
+  return { title, rows };
+}
+
+/** Buttons at the edges where the grid goes on: scroll bars are often hidden. */
+function Edges({ box, layout }: { box: RefObject<HTMLElement | null>; layout: TileLayout }) {
+  const hidden = useSignal({ right: false, below: false });
+  useEffect(() => {
+    const element = box.current;
+    if (!element) return;
+    const look = (): void => {
+      const now = {
+        right: element.scrollLeft + element.clientWidth < element.scrollWidth - 1,
+        below: element.scrollTop + element.clientHeight < element.scrollHeight - 1,
+      };
+      if (!same(now, hidden.peek())) hidden.value = now;
+    };
+    look();
+    element.addEventListener("scroll", look);
+    return () => element.removeEventListener("scroll", look);
+  }, [layout]);
+  const scrollBy = (across: number, down: number): void => {
+    const { clientWidth = 0, clientHeight = 0 } = box.current ?? {};
+    const to = { left: across * clientWidth * 0.7, top: down * clientHeight * 0.7 };
+    box.current?.scrollBy({ ...to, behavior: "smooth" });
+  };
+  // Arrow keys move over the heads anyway: no stop for the keyboard.
+  return (
+    <>
+      {hidden.value.right && (
+        <button
+          type="button"
+          tabIndex={-1}
+          class="av-embedding-beyond av-embedding-right"
+          aria-label="More heads to the right"
+          title="More heads to the right"
+          onClick={() => scrollBy(1, 0)}
+        >
+          ›
+        </button>
+      )}
+      {hidden.value.below && (
+        <button
+          type="button"
+          tabIndex={-1}
+          class="av-embedding-beyond av-embedding-below"
+          aria-label="More layers below"
+          title="More layers below"
+          onClick={() => scrollBy(0, 1)}
+        >
+          ⌄
+        </button>
+      )}
+    </>
+  );
+}

@@ -1,0 +1,119 @@
+/** Where thumbnails lie, and how fine their maps are. Pure functions. */
+
+import type { GridLayout, HeadIndex } from "../../ui/head-grid/grid";
+
+/** How large thumbnails are; "fit" for what the width allows. */
+export type CellSize = "fit" | "small" | "medium" | "large";
+
+const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
+/** A thumbnail that is smaller tells nothing; the grid scrolls instead. */
+const LEAST_CELL = 24;
+const MOST_CELL = 96;
+/** Pixels for "layer 31" and for "head 0". */
+const LABEL_WIDTH = 64;
+const LABEL_HEIGHT = 24;
+/** Pixels below a gallery's thumbnails, for two lines of words. */
+const CAPTION_HEIGHT = 32;
+const CAPTION_WIDTH = 52;
+/** A thumbnail as wide as this has room for "layer 3, head 1" below it. */
+const WIDE_CAPTION = 84;
+const SCROLLBAR = 15;
+/** A gallery has rows of any length: its thumbnails need not fit. */
+const GALLERY_CELL = 64;
+
+/** Pixels of everything in the grid. */
+export interface Layout extends GridLayout {
+  /** What a gallery writes below its thumbnails: nothing, in short, or in words. */
+  caption: "none" | "short" | "words";
+}
+
+const GAPS = [3, 5, 8] as const;
+
+function gapOf(cell: number): number {
+  return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
+}
+
+/** The side of thumbnails of which `columns` fill `room`. */
+function fitting(room: number, columns: number): number {
+  const pitch = Math.floor(room / Math.max(1, columns));
+  // A side has the gap of its own size: the largest of which side and gap fit.
+  const sides = GAPS.map((gap) => pitch - gap);
+  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? LEAST_CELL;
+  return Math.max(LEAST_CELL, Math.min(MOST_CELL, side));
+}
+
+/** A side that the matrix' cells part evenly, where that costs little. */
+function even(side: number, cells: number): number {
+  const snapped = Math.floor(side / cells) * cells;
+  return snapped >= 0.8 * side && snapped >= LEAST_CELL ? snapped : side;
+}
+
+/** Cells of a gallery in one row. */
+export function cellsInRow(width: number, size: CellSize): number {
+  const cell = size === "fit" ? GALLERY_CELL : SIZES[size];
+  return Math.max(1, Math.floor((width - SCROLLBAR) / galleryPitch(cell)));
+}
+
+function galleryPitch(cell: number): number {
+  return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
+}
+
+/** Lays out a grid of `columns` and `rows` in a box of `width` and at most `mostHeight`. */
+export function layOut(options: {
+  columns: number;
+  rows: number;
+  gallery: boolean;
+  width: number;
+  mostHeight: number;
+  size: CellSize;
+  /** Queries or keys, whichever are more. */
+  longest: number;
+}): Layout {
+  const { columns, rows, gallery, width, mostHeight, size, longest } = options;
+  const left = gallery ? 2 : LABEL_WIDTH;
+  const top = gallery ? 2 : LABEL_HEIGHT;
+  const at = (room: number): Layout => {
+    const wide = gallery ? GALLERY_CELL : fitting(room - left, columns);
+    const cell = even(size === "fit" ? wide : SIZES[size], longest);
+    const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
+    const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
+    const whole = { width: left + columns * across, height: top + rows * down };
+    const sideways = whole.width > room;
+    const boxHeight = Math.min(whole.height + (sideways ? SCROLLBAR : 0), mostHeight);
+    const upright = whole.height + (sideways ? SCROLLBAR : 0) > mostHeight;
+    return {
+      cell,
+      across,
+      down,
+      left,
+      top,
+      // A thumbnail's frame lies around it.
+      frame: 1,
+      caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
+      columns,
+      ...whole,
+      boxWidth: Math.min(whole.width + (upright ? SCROLLBAR : 0), width),
+      boxHeight,
+    };
+  };
+  const free = at(width);
+  // Once it scrolls, the bar takes some of the width.
+  return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+}
+
+/** Cells by layer, as they are asked for. */
+export function byLayer(cells: Iterable<HeadIndex | null>): [number, number[]][] {
+  const layers = new Map<number, number[]>();
+  for (const cell of cells) {
+    if (!cell) continue;
+    const heads = layers.get(cell.layer);
+    if (heads) heads.push(cell.head);
+    else layers.set(cell.layer, [cell.head]);
+  }
+  return [...layers].map(([layer, heads]) => [layer, heads.sort((a, b) => a - b)]);
+}
+
+/** Cells a side that a thumbnail's map is asked for: no more than can be seen. */
+export function mapSizeFor(cell: number, pixelRatio: number, longest: number): number {
+  return longest <= 32 || cell * pixelRatio < 48 ? 32 : 64;
+}
