@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
 from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
-from attnviz.views.base import AttentionView
+from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]
 # What the benchmarks and tests of long texts use.
@@ -67,7 +67,7 @@ def getdoc(module: ModuleType) -> str:
     return inspect.getdoc(module) or ""
 
 
-def views() -> dict[str, AttentionView]:
+def views() -> dict[str, View]:
     """One of each kind: heads of MiniLM that follow "it"."""
     record = av.extract(minilm(), TEXT)
     # The folder's own name says nothing.
@@ -88,7 +88,7 @@ def views() -> dict[str, AttentionView]:
     }
 
 
-def corpus_views() -> dict[str, AttentionView]:
+def corpus_views() -> dict[str, View]:
     """The queries and keys of what Python's modules say about themselves."""
     texts = [" ".join(getdoc(import_module(name)).split())[:700] for name in MODULES]
     corpus = av.extract_corpus(minilm(), texts, points=6000, name="all-MiniLM-L6-v2")
@@ -100,7 +100,7 @@ def corpus_views() -> dict[str, AttentionView]:
     }
 
 
-def long_views() -> dict[str, AttentionView]:
+def long_views() -> dict[str, View]:
     """Of texts that no page carries whole: live, from queries and keys that are made up."""
     matrix = long_record(131_072, heads=4)
     model = long_record(
@@ -120,7 +120,7 @@ def keep(page: Page, name: str) -> None:
     picture.convert("RGB").save(IMAGES / f"{name}.webp", lossless=True)
 
 
-def draw_live(browser: Browser, name: str, view: AttentionView) -> None:
+def draw_live(browser: Browser, name: str, view: View) -> None:
     """Draw in both themes, all in sight exact."""
     for theme in THEMES:
         view.theme = theme

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from attnviz.embedding.view import EmbeddingView
     from attnviz.pages.limits import PagePrecision
     from attnviz.record.record import AttentionRecord
-    from attnviz.views.base import AttentionView
+    from attnviz.views.record_view import RecordView
 
 __all__ = ["main"]
 
@@ -275,7 +275,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _demo(options: argparse.Namespace) -> AttentionView:
+def _demo(options: argparse.Namespace) -> RecordView:
     from attnviz import demos
     from attnviz.views.recording import record_of
 
@@ -287,8 +287,8 @@ def _demo(options: argparse.Namespace) -> AttentionView:
     return shown(record, theme=options.theme, **_telling_place(record, options.model))
 
 
-def _view_class(command: str) -> type[AttentionView]:
-    view: type[AttentionView] = getattr(attnviz, _VIEWS[command][0])
+def _view_class(command: str) -> type[RecordView]:
+    view: type[RecordView] = getattr(attnviz, _VIEWS[command][0])
     return view
 
 
@@ -313,7 +313,7 @@ def _read_by(model: str, reader: Any) -> dict[str, Any]:
     return {"processor" if model == "vision" else "tokenizer": reader}
 
 
-def _view(options: argparse.Namespace) -> AttentionView:
+def _view(options: argparse.Namespace) -> RecordView:
     from attnviz.views.recording import record_of
 
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)

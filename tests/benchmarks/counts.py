@@ -25,7 +25,7 @@ import attnviz
 import attnviz as av
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
-from attnviz.views.base import AttentionView
+from attnviz.views.record_view import RecordView
 from benchmarks.corpora import made
 from benchmarks.inputs import texts, weights
 from benchmarks.live import LiveView, logits_computed
@@ -54,7 +54,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
     short = AttentionRecord.from_weights(weights(12, 12, 64), texts(64))
     longer = AttentionRecord.from_weights(weights(12, 12, 256), texts(256))
     wide = AttentionRecord.from_weights(weights(32, 32, 64), texts(64))
-    views: dict[str, AttentionView] = {
+    views: dict[str, RecordView] = {
         "head view, 12 x 12, n=64": av.HeadView(short),
         "head view, 12 x 12, n=256": av.HeadView(longer),
         "matrix view, 12 x 12, n=256": av.MatrixView(longer),
@@ -75,7 +75,7 @@ def _pages(browser: Browser, folder: Path) -> Iterator[tuple[str, int]]:
 def _live(browser: Browser) -> Iterator[tuple[str, int]]:
     """What views ask for when they open, and the head view when its layer changes."""
     record = long_record(96, layers=12, heads=12, key_heads=12)
-    views: dict[str, AttentionView] = {
+    views: dict[str, RecordView] = {
         "head view, 12 x 12, n=96": av.HeadView(record),
         "matrix view, 12 x 12, n=96": av.MatrixView(record),
         "model view, 12 x 12, n=96": av.ModelView(record),

@@ -20,7 +20,7 @@ from attnviz.embedding.view import EmbeddingView
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.server.kernel import KernelChannel
 from attnviz.server.server import RecordServer
-from attnviz.views.base import AttentionView
+from attnviz.views.base import View
 
 # The parts of anywidget's model that views use. Nothing is shown before all was asked for: a view
 # is at rest when it is drawn and nothing has been asked or answered for a while.
@@ -68,7 +68,7 @@ class LiveView:
     ----------
     page : Page
         An empty page. It must not have held a live view before.
-    view : AttentionView
+    view : View
         What is shown.
     heard : callable, optional
         Is told every request and its answer.
@@ -79,7 +79,7 @@ class LiveView:
     def __init__(
         self,
         page: Page,
-        view: AttentionView,
+        view: View,
         *,
         heard: Callable[[dict[str, Any], dict[str, Any]], None] | None = None,
         rest: bool = True,

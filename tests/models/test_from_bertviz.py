@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from attnviz import AttentionRecord, HeadView, ModelView, NeuronView
 from attnviz.record.tokens import visible
-from attnviz.views.base import AttentionView
+from attnviz.views.record_view import RecordView
 
 pytestmark = [
     pytest.mark.models,
@@ -34,7 +34,7 @@ pytestmark = [
 ]
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-bertviz.md"
-VIEWS: dict[str, type[AttentionView]] = {
+VIEWS: dict[str, type[RecordView]] = {
     "head_view": HeadView,
     "model_view": ModelView,
     "neuron_view.show": NeuronView,
@@ -206,7 +206,7 @@ def parameters_of(html: str) -> dict[str, Any]:
     return dict(parameters)
 
 
-def compare_view(drawn: Mapping[str, Any], view: AttentionView) -> None:
+def compare_view(drawn: Mapping[str, Any], view: RecordView) -> None:
     first = view.record.stack()
     assert drawn.get("include_layers", list(first.layers)) == list(first.layers)
     assert (drawn.get("layer") or first.layers[0]) == view.layer

@@ -11,6 +11,7 @@ from typing import Any
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
+from attnviz.views.position import with_layers
 
 __all__ = ["check_place", "check_traits"]
 
@@ -75,8 +76,7 @@ def check_place(
     traitlets.TraitError
         If there is no such stack, layer or head.
     """
-    view = _without_browser(None)
-    view._take(corpus, include_layers)
+    view = _without_browser(with_layers(corpus, include_layers))
     given = {"stack": view.corpus.stack_names[0]} | dict(traits)
     given.setdefault("heads", [])
     for name in ("stack", "layer", "heads"):

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import traitlets
+from tqdm.auto import tqdm
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.exports import EmbeddingPages
+from attnviz.embedding.page import MAX_BYTES, make_embedding_page
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.server.server import CorpusServer
-from attnviz.embedding.tables import told_points, told_trust
-from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.pages.file_kinds import check_file_kind
+from attnviz.pages.limits import PagePrecision, check_options, check_top_keys
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
+from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Index, Numbers
 
 __all__ = ["COLORINGS", "EmbeddingView"]
@@ -23,7 +29,7 @@ __all__ = ["COLORINGS", "EmbeddingView"]
 _LARGEST_SEED = 2**32 - 1
 
 
-class EmbeddingView(EmbeddingPages):
+class EmbeddingView(PositionedView):
     """Queries and keys of a corpus as points: all heads as small plots, or one head enlarged.
 
     The joint query-key embedding of AttentionViz (Yeh et al. 2023, arXiv 2305.03210): per head,
@@ -37,9 +43,9 @@ class EmbeddingView(EmbeddingPages):
     include_layers : iterable of int, optional
         The layers to offer.
     **traits
-        Initial values of the traits below and of those that all views share (see
-        `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, theme). The first of
-        `heads` is the head that is enlarged. `token` and `key` are a query and a key of `text`:
+        Initial values of the traits below, and of those that all views share: `stack`, `layer`,
+        `heads`, `token`, `key` and `theme` (see `attnviz.views.position.PositionedView`). The first
+        of `heads` is the head that is enlarged. `token` and `key` are a query and a key of `text`:
         the chosen point.
 
     Attributes
@@ -88,8 +94,7 @@ class EmbeddingView(EmbeddingPages):
     Raises
     ------
     TypeError
-        If `corpus` is neither, or a keyword is unknown or of no effect here (scores, order,
-        least_score, pair, prediction, as_query).
+        If `corpus` is neither, or a keyword is unknown.
     ValueError
         If the records are none, or not of one model, or have no queries and keys.
     ImportError
@@ -107,9 +112,6 @@ class EmbeddingView(EmbeddingPages):
     """
 
     name: ClassVar[str] = "embedding"
-    without_effect: ClassVar[frozenset[str]] = frozenset(
-        {"scores", "order", "least_score", "pair", "prediction", "as_query"}
-    )
 
     _by_reader = False
 
@@ -141,7 +143,10 @@ class EmbeddingView(EmbeddingPages):
         include_layers: Iterable[int] | None = None,
         **traits: Any,
     ) -> None:
-        super().__init__(cast("Any", corpus), include_layers=include_layers, **traits)
+        self.check_names(traits)
+        made = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
+        self._corpus = with_layers(made, include_layers)
+        super().__init__(**traits)
 
     @property
     def corpus(self) -> Corpus:
@@ -154,6 +159,144 @@ class EmbeddingView(EmbeddingPages):
         text, records = self.text, self._corpus.records
         # While several traits are set at once the text may not have been looked at yet.
         return records[text if text is not None and 0 <= text < len(records) else 0]
+
+    def to_html(
+        self,
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> str:
+        """The view as one HTML page that works offline.
+
+        The page carries the principal components of all heads in two dimensions, placed as this
+        view places them, with their trust, norms and means by position; of other methods those
+        plots that are finished. Without `top_keys` it draws no attention lines.
+
+        Parameters
+        ----------
+        precision : {"auto"}
+            There is one: coordinates in 16 bits.
+        max_mb : float, optional
+            Megabytes that the page may have; 40 when left out.
+        top_keys : int, default 0
+            How many keys are carried for each query, the strongest, for its lines, which a page
+            draws where a reader chooses a query; `page_size` says what that takes.
+
+        Returns
+        -------
+        str
+            The page: data, code and the state of this view, nothing fetched from anywhere.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the page would be larger than it may be, with ways out, or an argument is none of
+            its values.
+        ImportError, RuntimeError
+            If the enlarged head's plot is by a method that cannot run here.
+
+        Examples
+        --------
+        >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
+        """
+        return self._embedding_page(self.state, precision, max_mb, top_keys, wait=True)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> Path:
+        """Write the view as a file; the ending says which kind.
+
+        Parameters
+        ----------
+        path : path-like
+            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
+            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+        precision, max_mb, top_keys : optional
+            Of the page, also where it is drawn as a picture; see `to_html`. A picture has lines
+            where one head is enlarged and a query of it chosen: ``enlarged=True``, ``token=...``.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the ending is none of these, or the page would be larger than it may be; if a picture
+            has no lines that `top_keys` could be of.
+        OSError
+            If the file cannot be written; nothing is left half written.
+        ImportError, RuntimeError
+            If the enlarged head's plot is by a method that cannot run here, or an SVG or PNG is
+            asked for and no browser is found.
+
+        Examples
+        --------
+        >>> view.save("embedding.html", top_keys=5)     # doctest: +SKIP
+        """
+        lines = self.enlarged and self.shown == "plot" and self.token is not None
+        if check_top_keys(top_keys) and check_file_kind(path) != "html" and not lines:
+            raise ValueError(
+                f"top_keys={top_keys}: this picture has no lines; choose a query with "
+                'enlarged=True, shown="plot" and token=..., or leave top_keys out'
+            )
+        return self._write(
+            path, lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
+        )
+
+    def snapshot(
+        self,
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        top_keys: int = 0,
+    ) -> None:
+        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
+
+        Parameters
+        ----------
+        precision, max_mb, top_keys : optional
+            Of the page; see `to_html`. A notebook is as large as the pages in it.
+
+        Raises
+        ------
+        RuntimeError
+            If IPython is not running.
+        TypeError, ValueError
+            If the page would be larger than it may be, or an argument is none of its values.
+
+        Examples
+        --------
+        >>> view.snapshot(max_mb=6)    # doctest: +SKIP
+        """
+        self._show_static(self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys))
+
+    def page_size(self, top_keys: int = 0) -> int:
+        """How large a page would be.
+
+        Parameters
+        ----------
+        top_keys : int, default 0
+            How many keys it carries for each query, as in `save`.
+
+        Returns
+        -------
+        int
+            Bytes, whatever the limit; the page is made to count them.
+
+        Examples
+        --------
+        >>> view.page_size(top_keys=5) - view.page_size()    # doctest: +SKIP
+        """
+        page = make_embedding_page(self._answers(), self.state, top_keys=top_keys, max_bytes=None)
+        return len(page.encode())
 
     def selection(self) -> list[dict[str, Any]]:
         """The points in the lasso.
@@ -168,7 +311,7 @@ class EmbeddingView(EmbeddingPages):
         --------
         >>> pandas.DataFrame(view.selection()).token.value_counts()    # doctest: +SKIP
         """
-        return told_points(self._corpus, self.stack, self.selected)
+        return [_described(self._corpus, self.stack, point) for point in self.selected]
 
     def trust(self) -> list[dict[str, Any]]:
         """How far the plots of principal components can be trusted, for all heads of the stack.
@@ -189,7 +332,19 @@ class EmbeddingView(EmbeddingPages):
         >>> pandas.DataFrame(view.trust()).plot_allowed.median()    # doctest: +SKIP
         """
         way = {"scaling": self.scaling, "translate": self.translate, "lift": self.lift}
-        return told_trust(self._answers(), self.stack, way, self.dimensions)
+        # Of the principal components: a t-SNE of each head would take hours.
+        request = {"stack": self.stack, "way": way, "method": "pca", "dimensions": self.dimensions}
+        answers, stack = self._answers(), self._corpus.stack(self.stack)
+        rows: list[dict[str, Any]] = []
+        for layer in tqdm(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
+            heads = list(stack.kept_heads(layer))
+            measured = answers.trust(request | {"layer": layer, "heads": heads})
+            problems = answers.problems(self.stack, layer, way, self.dimensions)
+            rows += [
+                {"layer": layer, "head": head} | _side_by_side(trust) | {"problem": problem}
+                for head, trust, problem in zip(heads, measured, problems, strict=True)
+            ]
+        return rows
 
     def set_state(self, sync_data: dict[str, Any]) -> None:
         """Take what the browser says.
@@ -205,13 +360,6 @@ class EmbeddingView(EmbeddingPages):
         finally:
             self._by_reader = False
 
-    def _take(self, given: Any, include_layers: Iterable[int] | None) -> None:
-        corpus = given if isinstance(given, Corpus) else Corpus(given)
-        try:
-            self._corpus = corpus if include_layers is None else corpus.only(include_layers)
-        except IndexError as error:
-            raise IndexError(f"include_layers: {error}") from None
-
     def _server(self) -> Server:
         self._corpus_server = CorpusServer(self._corpus, page=self._page_of)
         return self._corpus_server
@@ -226,9 +374,32 @@ class EmbeddingView(EmbeddingPages):
     def _answers(self) -> EmbeddingAnswers:
         return self._corpus_server.answers
 
-    @traitlets.validate("stack")
-    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
-        return self._stack_named(proposal["value"]).name
+    def _page(self, state: Mapping[str, Any]) -> str:
+        # The browser asked, and a reply may not take minutes.
+        return self._embedding_page(state, "auto", None, 0, wait=False)
+
+    def _embedding_page(
+        self,
+        state: Mapping[str, Any],
+        precision: PagePrecision,
+        max_mb: float | None,
+        top_keys: int,
+        *,
+        wait: bool,
+    ) -> str:
+        if precision != "auto":
+            raise ValueError(
+                f'precision={precision!r} must be "auto": pages of this view have one precision, '
+                "16 bits a coordinate"
+            )
+        limit = check_options(precision, max_mb)
+        return make_embedding_page(
+            self._answers(),
+            state,
+            top_keys=top_keys,
+            max_bytes=MAX_BYTES if limit is None else limit,
+            wait=wait,
+        )
 
     @traitlets.validate("text")
     def _validate_text(self, proposal: Mapping[str, Any]) -> int | None:
@@ -282,16 +453,10 @@ class EmbeddingView(EmbeddingPages):
 
     @traitlets.observe("text")
     def _fit_to_text(self, change: Mapping[str, Any]) -> None:
-        """A place that the new text does not have is none."""
+        """Unpin tokens that the new text does not have."""
         del change
-        if not self.stack:
-            return
-        stack = self._stack_named(self.stack)
-        for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
-            position = getattr(self, name)
-            if position is not None and position >= len(tokens):
-                setattr(self, name, None)
-        self._walk_on()
+        if self.stack:
+            self._clip_tokens(self._stack_named(self.stack))
 
     @traitlets.observe("stack")
     def _forget_selected(self, change: Mapping[str, Any]) -> None:
@@ -308,3 +473,29 @@ class EmbeddingView(EmbeddingPages):
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} of {self._corpus!r}>"
+
+
+def _described(corpus: Corpus, stack: str, point: int) -> dict[str, Any]:
+    """What a point is, as `EmbeddingView.selection` has it."""
+    points = corpus.points(stack)
+    is_query = point < points.num_queries
+    number = point if is_query else point - points.num_queries
+    texts = points.query_text if is_query else points.key_text
+    positions = points.query_position if is_query else points.key_position
+    text, position = int(texts[number]), int(positions[number])
+    own = corpus.records[text].stack(stack)
+    tokens = own.query_tokens if is_query else own.key_tokens
+    kind = "query" if is_query else "key"
+    described = {"point": point, "kind": kind, "text": text, "position": position}
+    return described | {"token": tokens[position]}
+
+
+def _side_by_side(trust: Mapping[str, Any] | None) -> dict[str, Any]:
+    """A head's figures as a table's row has them; None for each of a head that has none."""
+    correlations = {
+        f"{space}_{pairs}": None if trust is None else trust[space][pairs]
+        for space in ("before", "placed", "plot")
+        for pairs in ("allowed", "all_pairs")
+    }
+    figures = ("recall_allowed", "recall_all", "chance_allowed", "chance_all", "queries", "of")
+    return correlations | {name: None if trust is None else trust[name] for name in figures}

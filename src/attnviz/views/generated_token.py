@@ -1,86 +1,100 @@
-"""How a view walks through the tokens that a model produced: one place, said by three traits.
+"""Which of the tokens that a model produced a view shows: one position, in three traits.
 
 A token is shown by the row of the query that predicted it, or by the row where it is itself the
 query. Which token, by which of the two, and which query is pinned: whichever is set, the others
-follow.
+follow. `js/src/ui/generated-token/state.ts` does the same for pages without a kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
+
+import traitlets
 
 from attnviz.record.predictions import Prediction
+from attnviz.views.position import PositionedView
+from attnviz.views.trait_types import Index
 
-__all__ = ["Walk", "query_of", "settled"]
+__all__ = ["Cursor", "GeneratedToken", "settled"]
 
 
 @dataclass(frozen=True)
-class Walk:
-    """Where a view stands among the tokens that were produced.
-
-    Attributes
-    ----------
-    token : int or None
-        The pinned query.
-    prediction : int or None
-        Which of the tokens that were produced.
-    as_query : bool
-        Whether it is shown where it is itself the query.
-    """
+class Cursor:
+    """The pinned query, the number of the produced token, and whether its own row shows it."""
 
     token: int | None
     prediction: int | None
     as_query: bool
 
 
-def query_of(prediction: Prediction, *, as_query: bool) -> int:
-    """Find the query whose row shows a token that was produced.
+class GeneratedToken(PositionedView):
+    """What views have that show the tokens that a model produced, one at a time.
 
-    Parameters
+    Attributes
     ----------
-    prediction : Prediction
-        The token.
+    prediction : int or None
+        Which of the tokens that the model produced is shown, counted from 0. It moves `token` to
+        the query that predicted it, and follows where `token` moves.
     as_query : bool
-        Whether its own row is wanted; that of a token which was never read is none.
-
-    Returns
-    -------
-    int
-
-    Examples
-    --------
-    >>> from attnviz.record.predictions import Candidate
-    >>> last = Prediction(query=3, token=Candidate(".", 5, 0.9), candidates=(), row=None)
-    >>> query_of(last, as_query=True)
-    3
+        Show it by the row where it is itself the query, rather than by that of the query that
+        predicted it.
     """
-    own = prediction.row
-    return own if as_query and own is not None else prediction.query
+
+    _cursor = Cursor(None, None, as_query=False)
+
+    prediction = Index(None, allow_none=True).tag(sync=True)
+    as_query = traitlets.Bool(default_value=False).tag(sync=True)
+
+    @traitlets.validate("prediction")
+    def _validate_prediction(self, proposal: Mapping[str, Any]) -> int | None:
+        prediction: int | None = proposal["value"]
+        count = len(self._stack_named(self.stack).query_tokens.predictions)
+        if prediction is not None and not 0 <= prediction < count:
+            raise traitlets.TraitError(
+                f"prediction={prediction!r}: "
+                + (
+                    f"stack {self.stack!r} has predictions 0 to {count - 1}"
+                    if count
+                    else f"nothing is predicted in stack {self.stack!r}; extract with generate= or "
+                    "target= where its queries are a decoder's tokens"
+                )
+            )
+        return prediction
+
+    def notify_change(self, change: Any) -> None:
+        """Tell observers of a change, then let the cursor follow."""
+        super().notify_change(change)
+        # Behind the observers: where traits are linked one by one, the other view hears of the
+        # switch before it hears of the query that the switch moved.
+        if change["name"] in {"stack", "token", "prediction", "as_query"}:
+            self._settle_cursor()
+
+    def _settle_cursor(self) -> None:
+        """Keep the pinned query and the token that is shown together."""
+        if not self.stack:
+            return
+        predictions = self._stack_named(self.stack).query_tokens.predictions
+        now = Cursor(self.token, self.prediction, self.as_query)
+        self._cursor = settled(predictions, self._cursor, now)
+        # At once: between two of them they would not say the same.
+        with self.hold_trait_notifications():
+            self.as_query = self._cursor.as_query
+            self.prediction = self._cursor.prediction
+            self.token = self._cursor.token
 
 
-def settled(predictions: Sequence[Prediction], before: Walk, now: Walk) -> Walk:
-    """Let the others follow what was set.
+def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> Cursor:
+    """Let the other two follow what was set.
 
-    Parameters
-    ----------
-    predictions : sequence of Prediction
-        What the queries of the stack predicted.
-    before : Walk
-        As it was.
-    now : Walk
-        As it was set. Where pin and prediction were both set, and don't say the same, the pin
-        counts.
-
-    Returns
-    -------
-    Walk
-        The same place in all three; settled again it stays as it is.
+    Where the pinned query and the prediction were both set, and differ, the query counts. What is
+    settled stays as it is when it is settled again.
 
     Examples
     --------
-    >>> settled([], Walk(None, None, False), Walk(3, 1, False))
-    Walk(token=3, prediction=None, as_query=False)
+    >>> settled([], Cursor(None, None, False), Cursor(3, 1, False))
+    Cursor(token=3, prediction=None, as_query=False)
     """
     each = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):
@@ -91,11 +105,17 @@ def settled(predictions: Sequence[Prediction], before: Walk, now: Walk) -> Walk:
             before.prediction,
             before.as_query,
         ):
-            return Walk(query_of(each, as_query=as_query), now.prediction, as_query)
+            return Cursor(_query_of(each, as_query=as_query), now.prediction, as_query)
         if now.prediction is None and before.prediction is not None:
             return replace(now, token=None)
-    if each is not None and query_of(each, as_query=as_query) == now.token:
+    if each is not None and _query_of(each, as_query=as_query) == now.token:
         return replace(now, as_query=as_query)
     rows = [other.row if now.as_query else other.query for other in predictions]
     found = rows.index(now.token) if now.token is not None and now.token in rows else None
     return replace(now, prediction=found)
+
+
+def _query_of(prediction: Prediction, *, as_query: bool) -> int:
+    """The query whose row shows a token; one that was never read has no row of its own."""
+    own = prediction.row
+    return own if as_query and own is not None else prediction.query

@@ -8,8 +8,11 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionStack
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head_order import HeadOrder
+from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import TokenWindows
 from attnviz.views.trait_types import Finite
-from attnviz.views.windows import WindowedView
 
 __all__ = ["HeadView"]
 
@@ -19,7 +22,7 @@ _HEADS_AT_ONCE = 4
 _TOKENS_WITH_ALL_LINES = 32
 
 
-class HeadView(WindowedView):
+class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     """Lines from every query to the keys that it attends to.
 
     Parameters
@@ -29,8 +32,10 @@ class HeadView(WindowedView):
     include_layers : iterable of int, optional
         The layers to offer.
     **traits
-        Initial values of the traits below and of those that all views share
-        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, theme).
+        Initial values of the traits below, and of those that views of a record share: `stack`,
+        `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`).
 
     Attributes
     ----------

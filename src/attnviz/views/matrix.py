@@ -6,12 +6,15 @@ from typing import ClassVar
 
 import traitlets
 
-from attnviz.views.windows import WindowedView
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head_order import HeadOrder
+from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import TokenWindows
 
 __all__ = ["MatrixView"]
 
 
-class MatrixView(WindowedView):
+class MatrixView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     """A heat-map: queries down, keys across.
 
     Zoom with + and -, with Ctrl and the wheel or by double click; drag to move.
@@ -23,9 +26,11 @@ class MatrixView(WindowedView):
     include_layers : iterable of int, optional
         The layers to offer.
     **traits
-        Initial values of the traits below and of those that all views share
-        (see `attnviz.views.place.PlacedWidget`). Of several chosen heads the mean is shown, and
-        of all heads where none is chosen.
+        Initial values of the traits below, and of those that views of a record share: `stack`,
+        `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). Of several
+        chosen heads the mean is shown, and of all heads where none is chosen.
 
     Attributes
     ----------

@@ -9,7 +9,10 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.views.windows import WindowedView
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head_order import HeadOrder
+from attnviz.views.record_view import RecordView
+from attnviz.views.token_windows import TokenWindows
 
 __all__ = ["ModelView"]
 
@@ -25,7 +28,7 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
         return None if value is None else _checked(value, obj.record)
 
 
-class ModelView(WindowedView):
+class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     """Every layer and head in a grid of thumbnails: layers are rows, heads columns.
 
     A click on a thumbnail, or Enter, opens that head in detail beside the grid.
@@ -45,11 +48,13 @@ class ModelView(WindowedView):
     include_layers : iterable of int, optional
         The layers to offer.
     **traits
-        Initial values of the traits below and of those that all views share
-        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, order,
-        least_score, scores, theme). The head that is open in detail is the first of `heads` in
-        `layer`; none is where `heads` is empty, which is the default. Ordered by a score, all
-        heads of all layers stand in one list, the strongest first.
+        Initial values of the traits below, and of those that views of a record share: `stack`,
+        `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The head that
+        is open in detail is the first of `heads` in `layer`; none is where `heads` is empty, which
+        is the default. Ordered by a score, all heads of all layers stand in one list, the
+        strongest first.
 
     Attributes
     ----------

@@ -9,12 +9,14 @@ import traitlets
 from attnviz.pages.html import Carried
 from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.views.base import AttentionView
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head_order import HeadOrder
+from attnviz.views.record_view import RecordView
 
 __all__ = ["NeuronView"]
 
 
-class NeuronView(AttentionView):
+class NeuronView(HeadOrder, GeneratedToken, RecordView):
     """One query of one head against its keys: q, k, q x k, their sum, the logit and the weight.
 
     Every row adds up: its cells, q x k x scale, are the sum beside them; that sum, capped and with
@@ -28,11 +30,12 @@ class NeuronView(AttentionView):
     include_layers : iterable of int, optional
         The layers to offer.
     **traits
-        Initial values of the trait below and of those that all views share
-        (see `attnviz.views.place.PlacedWidget`: stack, layer, heads, token, key, order,
-        least_score, scores, theme). The head that is shown is the first of `heads`. `token` is the
-        query, None the last that is no special token. `key` is the highlighted row, None the
-        strongest.
+        Initial values of the traits below, and of those that views of a record share: `stack`,
+        `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
+        `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
+        `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The head that
+        is shown is the first of `heads`. `token` is the query, None the last that is no special
+        token. `key` is the highlighted row, None the strongest.
 
     Attributes
     ----------

@@ -10,12 +10,13 @@ from typing import Any, Protocol, TypeVar, cast
 
 from attnviz.record.tokens import Tokens
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
-from attnviz.views.base import AttentionView
+from attnviz.views.base import View
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
+from attnviz.views.record_view import RecordView
 from attnviz.views.recording import record_of
 
 __all__ = [
@@ -28,11 +29,12 @@ __all__ = [
     "show_neuron_view",
 ]
 
-_View = TypeVar("_View", bound=AttentionView)
-_View_co = TypeVar("_View_co", bound=AttentionView, covariant=True)
+_View = TypeVar("_View", bound=View)
+_RecordView = TypeVar("_RecordView", bound=RecordView)
+_RecordView_co = TypeVar("_RecordView_co", bound=RecordView, covariant=True)
 
 
-class ShowFunction(Protocol[_View_co]):
+class ShowFunction(Protocol[_RecordView_co]):
     """What every function that shows a view takes; each one's own help says what it means."""
 
     def __call__(
@@ -55,7 +57,7 @@ class ShowFunction(Protocol[_View_co]):
         spool: Any = None,
         include_layers: Iterable[int] | None = None,
         **traits: Any,
-    ) -> _View_co:
+    ) -> _RecordView_co:
         """Show how a model attends."""
         ...
 
@@ -119,8 +121,8 @@ _DOCUMENTATION = """{summary}
 
 
 def _show_function(
-    view: type[_View], name: str, summary: str, needs: str = ""
-) -> ShowFunction[_View]:
+    view: type[_RecordView], name: str, summary: str, needs: str = ""
+) -> ShowFunction[_RecordView]:
     """Make the function that shows a view, with the signature and the help that users see."""
     signature = inspect.signature(ShowFunction.__call__)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
@@ -133,7 +135,7 @@ def _show_function(
         *,
         include_layers: Iterable[int] | None = None,
         **arguments: Any,
-    ) -> _View:
+    ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}
         # Before a model runs for minutes.
         view.check_names(traits)
@@ -149,7 +151,7 @@ def _show_function(
     # What `?` and tab completion read.
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)
     function.__signature__ = changed  # type: ignore[attr-defined]
-    return cast("ShowFunction[_View]", function)
+    return cast("ShowFunction[_RecordView]", function)
 
 
 show_head_view = _show_function(
@@ -181,18 +183,7 @@ dashboard = _show_function(
 
 
 def show(view: _View) -> _View:
-    """Put a view on the screen, once.
-
-    Parameters
-    ----------
-    view : AttentionView
-        The view.
-
-    Returns
-    -------
-    AttentionView
-        The same.
-    """
+    """Put a view on the screen, once, and give it back."""
     if in_marimo():
         # marimo shows a cell's last expression; anything displayed before would stand twice.
         return view

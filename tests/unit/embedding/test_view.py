@@ -111,11 +111,12 @@ def test_an_unknown_trait_is_named() -> None:
     ],
 )
 def test_what_would_change_nothing_is_refused(name: str, value: Any) -> None:
-    with pytest.raises(TypeError, match=f"EmbeddingView shows nothing of {name}=; it takes ") as no:
+    with pytest.raises(TypeError, match=f"EmbeddingView has no argument '{name}'; it takes ") as no:
         EmbeddingView(corpus([4, 6]), **{name: value})
     offered = str(no.value).split("it takes ")[1].split(", ")
     assert offered[0] == "include_layers"
-    assert not {"scores", "order", "least_score", "pair", "prediction", "as_query"} & set(offered)
+    without = {"scores", "order", "least_score", "pair", "prediction", "as_query"}
+    assert not without & {*offered, *EmbeddingView.class_trait_names()}
     # All that it takes it has.
     assert {"layer", "heads", "token", "theme", "method", "color"} <= set(offered)
     assert all(hasattr(EmbeddingView, each) for each in offered[1:])

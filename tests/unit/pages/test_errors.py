@@ -15,15 +15,15 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.views.base import AttentionView
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
+from attnviz.views.record_view import RecordView
 from unit.long_records import long_record
 from unit.records import captured_record, given_record, words
 
 
-def refused(view: AttentionView, **options: Any) -> str:
+def refused(view: RecordView, **options: Any) -> str:
     with pytest.raises(ValueError, match=r"max_mb|precision|a page") as said:
         view.to_html(**options)
     return str(said.value)
@@ -56,7 +56,7 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("max_mb", [1e-9, 0.001, 0.04])
 @pytest.mark.usefixtures("_no_computing")
 def test_no_record_fits_where_the_code_does_not(
-    view: Callable[[av.AttentionRecord], AttentionView], max_mb: float
+    view: Callable[[av.AttentionRecord], RecordView], max_mb: float
 ) -> None:
     said = refused(view(captured_record()), max_mb=max_mb)
     assert re.search(r"has no room for any record: the view's own code takes 0\.0\d+ MB", said)

@@ -12,12 +12,12 @@ from traitlets import TraitError
 from attnviz.record.predictions import Candidate, Prediction
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
-from attnviz.views.base import AttentionView
-from attnviz.views.generated_token import Walk, settled
+from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
+from attnviz.views.record_view import RecordView
 from unit.records import captured_record, shares, words
 
 
@@ -74,19 +74,19 @@ def test_the_others_follow_what_was_set(
     now: tuple[int | None, int | None, bool],
     after: tuple[int | None, int | None, bool],
 ) -> None:
-    found = settled(PREDICTIONS, Walk(*before), Walk(*now))
-    assert found == Walk(*after)
+    found = settled(PREDICTIONS, Cursor(*before), Cursor(*now))
+    assert found == Cursor(*after)
     # A place that all three agree on stays.
     assert settled(PREDICTIONS, found, found) == found
-    assert settled(PREDICTIONS, Walk(*before), found) == found
+    assert settled(PREDICTIONS, Cursor(*before), found) == found
 
 
-def place_of(view: AttentionView) -> tuple[int | None, int | None, bool]:
+def place_of(view: RecordView) -> tuple[int | None, int | None, bool]:
     return view.token, view.prediction, view.as_query
 
 
 @pytest.mark.parametrize("kind", [HeadView, MatrixView, ModelView])
-def test_a_view_walks(kind: type[AttentionView]) -> None:
+def test_a_view_walks(kind: type[RecordView]) -> None:
     view = kind(predicted_record())
     assert place_of(view) == (None, None, False)
     seen: list[tuple[int | None, int | None, bool]] = []

@@ -6,11 +6,11 @@ import ipywidgets
 import pytest
 import traitlets
 
-from attnviz.views.base import AttentionView
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
+from attnviz.views.record_view import RecordView
 from unit.records import encoder_decoder_record, given_record
 
 VIEWS = [HeadView, ModelView, MatrixView, Dashboard]
@@ -21,7 +21,7 @@ SHARED |= {"prediction", "as_query"}
 @pytest.mark.parametrize("first", VIEWS)
 @pytest.mark.parametrize("second", VIEWS)
 def test_any_two_views_are_linked_by_traitlets(
-    first: type[AttentionView], second: type[AttentionView]
+    first: type[RecordView], second: type[RecordView]
 ) -> None:
     record = given_record((3, 3))
     one, other = first(record), second(record)
@@ -47,7 +47,7 @@ def test_a_link_over_stacks_moves_what_does_not_fit() -> None:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_what_views_share_has_one_name(view: type[AttentionView]) -> None:
+def test_what_views_share_has_one_name(view: type[RecordView]) -> None:
     assert set(view.state_names()) >= SHARED
 
 

@@ -12,14 +12,18 @@ from traitlets import TraitError
 from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.views.base import AttentionView
+from attnviz.views.generated_token import GeneratedToken
+from attnviz.views.head_order import HeadOrder
 from attnviz.views.neuron import NeuronView
+from attnviz.views.record_view import RecordView
 from unit.records import captured_record, given_record
 
 
 def test_the_state_is_that_of_all_views_and_the_order_of_dimensions() -> None:
     view = NeuronView(captured_record())
-    assert set(view.state) == {*AttentionView.state_names(), "sort_dimensions"}
+    shared = (RecordView, HeadOrder, GeneratedToken)
+    names = {name for each in shared for name in each.state_names()}
+    assert set(view.state) == names | {"sort_dimensions"}
     assert json.loads(json.dumps(view.state)) == view.state
 
 

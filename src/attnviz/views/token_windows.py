@@ -1,4 +1,4 @@
-"""What views have that show a part of a long text: windows of queries and keys."""
+"""Which queries and keys of a long text a view shows."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Any
 
 import traitlets
 
-from attnviz.views.base import AttentionView
+from attnviz.views.position import PositionedView
 
-__all__ = ["WindowedView"]
+__all__ = ["TokenWindows"]
 
 
-class WindowedView(AttentionView):
-    """Base of views that show a window of the tokens.
+class TokenWindows(PositionedView):
+    """What views have that show a part of a long text.
 
     Attributes
     ----------
@@ -42,7 +42,7 @@ class WindowedView(AttentionView):
 
     @traitlets.observe("stack")
     def _forget_windows(self, change: Mapping[str, Any]) -> None:
-        """A place among one stack's tokens means nothing in another's."""
+        """A window of one stack's tokens means nothing in another's, where it does not fit."""
         if not change["old"] or change["old"] == change["new"]:
             return
         stack = self._stack_named(change["new"])

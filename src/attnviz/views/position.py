@@ -1,0 +1,190 @@
+"""Where in a record a view is: stack, layer, heads, and the pinned query and key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Protocol, Self, TypeVar
+
+import traitlets
+
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.host import warn_caller
+from attnviz.views.base import View
+from attnviz.views.trait_types import Index, Numbers
+
+__all__ = ["PositionedView", "with_layers"]
+
+
+class PositionedView(View):
+    """Base of views that show one position of a record.
+
+    Whatever is set must be there in the record, and what a new stack or layer does not have moves
+    to the nearest that it has.
+
+    Attributes
+    ----------
+    stack : str
+        Name of the stack that is shown.
+    layer : int
+        The model's number of the layer that is shown.
+    heads : list of int
+        Chosen heads of that layer, in order of choice; none chosen is all of them together.
+    token : int or None
+        The pinned query.
+    key : int or None
+        The pinned key.
+    theme : {"auto", "light", "dark"}
+        ``"auto"`` follows the notebook or the page.
+    """
+
+    # What is shown while no heads were chosen; None once they were.
+    _default_heads: list[int] | None = None
+
+    stack = traitlets.Unicode().tag(sync=True)
+    layer = Index().tag(sync=True)
+    heads = Numbers(traitlets.Int()).tag(sync=True)
+    token = Index(None, allow_none=True).tag(sync=True)
+    key = Index(None, allow_none=True).tag(sync=True)
+
+    def __init__(self, **traits: Any) -> None:
+        stack = self._stack_named(traits.setdefault("stack", self.record.stack().name))
+        traits.setdefault("layer", stack.layers[0])
+        super().__init__(**self._first_state(traits, stack))
+        # Heads that were not chosen follow the stack; chosen ones stay, or go with a warning.
+        if "heads" not in traits:
+            self._default_heads = list(self.heads)
+
+    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+        """What a view shows when it is not told.
+
+        Parameters
+        ----------
+        stack : AttentionStack
+            The stack that is shown first.
+        layer : int
+            Its layer that is shown first.
+
+        Returns
+        -------
+        dict
+            Values by trait.
+        """
+        del layer, stack
+        return {}
+
+    def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
+        """Values by trait: those that were given, and what follows from them for the others."""
+        return self.defaults(stack, given["layer"]) | given
+
+    @traitlets.validate("stack")
+    def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
+        return self._stack_named(proposal["value"]).name
+
+    @traitlets.validate("layer")
+    def _validate_layer(self, proposal: Mapping[str, Any]) -> int:
+        layer: int = proposal["value"]
+        try:
+            self._stack_named(self.stack).attention(layer)
+        except IndexError as error:
+            raise traitlets.TraitError(str(error)) from None
+        return layer
+
+    @traitlets.validate("heads")
+    def _validate_heads(self, proposal: Mapping[str, Any]) -> list[int]:
+        heads = list(dict.fromkeys(proposal["value"]))
+        stack = self._stack_named(self.stack)
+        # Stack and heads may be set at once, before the layer has followed.
+        layer = self._nearest_layer(stack)
+        count, kept = stack.attention(layer).num_heads, stack.kept_heads(layer)
+        wrong = [head for head in heads if head not in kept]
+        if wrong:
+            there = f"has heads 0 to {count - 1}"
+            if len(kept) < count and 0 <= wrong[0] < count:
+                there = f"was kept with heads {', '.join(map(str, kept))} alone"
+            raise traitlets.TraitError(
+                f"heads={heads!r}: layer {layer} of stack {self.stack!r} {there}"
+            )
+        return heads
+
+    @traitlets.validate("token", "key")
+    def _validate_token(self, proposal: Mapping[str, Any]) -> int | None:
+        position: int | None = proposal["value"]
+        name: str = proposal["trait"].name
+        stack = self._stack_named(self.stack)
+        tokens = stack.query_tokens if name == "token" else stack.key_tokens
+        if position is not None and not 0 <= position < len(tokens):
+            raise traitlets.TraitError(
+                f"{name}={position!r}: stack {self.stack!r} has "
+                f"{'queries' if name == 'token' else 'keys'} 0 to {len(tokens) - 1}"
+            )
+        return position
+
+    @traitlets.observe("stack")
+    def _fit_to_stack(self, change: Mapping[str, Any]) -> None:
+        """Move what the new stack does not have to the nearest that it has."""
+        stack = self._stack_named(change["new"])
+        self.layer = self._nearest_layer(stack)
+        self._clip_heads()
+        self._clip_tokens(stack)
+
+    @traitlets.observe("layer")
+    def _fit_to_layer(self, change: Mapping[str, Any]) -> None:
+        del change
+        self._clip_heads()
+
+    def _nearest_layer(self, stack: AttentionStack) -> int:
+        return min(stack.layers, key=lambda number: abs(number - self.layer))
+
+    def _clip_tokens(self, stack: AttentionStack) -> None:
+        """Unpin tokens that are not there."""
+        for name, tokens in (("token", stack.query_tokens), ("key", stack.key_tokens)):
+            position = getattr(self, name)
+            if position is not None and position >= len(tokens):
+                setattr(self, name, None)
+
+    def _clip_heads(self) -> None:
+        """Keep the chosen heads that the layer has, and the default where none were chosen."""
+        stack = self._stack_named(self.stack)
+        count = stack.attention(self.layer).num_heads
+        if self.heads == self._default_heads:
+            self._default_heads = list(self.defaults(stack, self.layer).get("heads", []))
+            self.heads = self._default_heads
+            return
+        there = stack.kept_heads(self.layer)
+        kept = [head for head in self.heads if head in there]
+        if kept != self.heads:
+            has = f"has {count} heads"
+            if len(there) < count:
+                has = f"was kept with heads {', '.join(map(str, there))} alone"
+            warn_caller(
+                f"layer {self.layer} {has}: of heads={self.heads!r} only {kept!r} stay chosen"
+            )
+            self.heads = kept
+
+    def _stack_named(self, name: str) -> AttentionStack:
+        try:
+            return self.record.stack(name)
+        except KeyError as error:
+            raise traitlets.TraitError(error.args[0]) from None
+
+
+class _Layered(Protocol):
+    def only(self, layers: Iterable[int]) -> Self: ...
+
+
+_Shown = TypeVar("_Shown", bound=_Layered)
+
+
+def with_layers(shown: _Shown, include_layers: Iterable[int] | None) -> _Shown:
+    """A record or a corpus with the layers that a view offers; all where none are named."""
+    if include_layers is None:
+        return shown
+    if not isinstance(include_layers, Iterable):
+        raise TypeError(
+            "include_layers must be the model's numbers of layers, such as [0, 1]; got "
+            f"{include_layers!r}"
+        )
+    try:
+        return shown.only(include_layers)
+    except IndexError as error:
+        raise IndexError(f"include_layers: {error}") from None

@@ -1,0 +1,246 @@
+"""Views of one record: what they show of it, and the pages that they become."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, ClassVar
+
+import traitlets
+
+from attnviz.pages.html import Carried, make_page
+from attnviz.pages.limits import PagePrecision
+from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import AttentionStack
+from attnviz.server.kernel import Server
+from attnviz.server.server import RecordServer
+from attnviz.views.position import PositionedView, with_layers
+
+__all__ = ["RecordView"]
+
+
+class RecordView(PositionedView):
+    """Base of views of one record.
+
+    Parameters
+    ----------
+    record : AttentionRecord
+        One example. Of several, give ``records[i]``.
+    include_layers : iterable of int, optional
+        The model's numbers of the layers to offer; all when left out.
+    **traits
+        Initial values of the view's traits.
+
+    Attributes
+    ----------
+    stack, layer, heads, token, key, theme
+        See `attnviz.views.position.PositionedView`.
+    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
+        For a pair of texts: whose queries and whose keys are shown.
+
+    Raises
+    ------
+    TypeError
+        If `record` is no record, is a list of them, or a keyword is unknown.
+    traitlets.TraitError
+        If a trait's value does not fit the record. All traits can be set later, too, and change
+        when the reader uses the view.
+    """
+
+    #: What an exported page has to carry beside the description and the small maps.
+    carries: ClassVar[frozenset[Carried]] = frozenset({"weights"})
+
+    _record: AttentionRecord
+
+    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
+
+    def __init__(
+        self,
+        record: AttentionRecord,
+        *,
+        include_layers: Iterable[int] | None = None,
+        **traits: Any,
+    ) -> None:
+        self.check_names(traits)
+        _check_record(record)
+        self._record = self.fit(with_layers(record, include_layers))
+        super().__init__(**traits)
+
+    @property
+    def record(self) -> AttentionRecord:
+        """The record that is shown."""
+        return self._record
+
+    def fit(self, record: AttentionRecord) -> AttentionRecord:
+        """The part of a record that this view can show.
+
+        Parameters
+        ----------
+        record : AttentionRecord
+            What was given.
+
+        Returns
+        -------
+        AttentionRecord
+
+        Raises
+        ------
+        ValueError
+            If the view can show nothing of it; says which views can.
+        """
+        return record
+
+    def to_html(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> str:
+        """The view as one HTML page that works offline.
+
+        Parameters
+        ----------
+        precision : {"auto", "exact"}, default "auto"
+            ``"auto"``: the most exact page that stays small. Every weight is carried, off by at
+            most 0.004, while the page has no more than 6 MB; above, each query's strongest keys
+            with at least 95% of the weight, or queries and keys from which the page computes the
+            weights, whichever is smaller; where the limit has no room for that, as much of the
+            weight as fits. The page says which, how much of the weight it is and the largest error.
+            ``"exact"``: every weight, or queries and keys as they are where that is smaller.
+        max_mb : float, optional
+            Megabytes that the page may have; every weight is then carried where they fit. By
+            default 6, and for a long text 64 bytes for each query of each head (128 where queries
+            look ahead) up to 40 MB (80 MB).
+
+        Returns
+        -------
+        str
+            The page: data, code and the state of this view, nothing fetched from anywhere. It
+            says how exact it is, in the neuron view by what rounding queries and keys does, if
+            they are rounded.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the record is too large for such a page, or an argument is none of its values.
+
+        Examples
+        --------
+        >>> page = view.to_html()                        # doctest: +SKIP
+        >>> page = view.to_html(max_mb=2)                # doctest: +SKIP
+        >>> page = view.to_html(precision="exact")       # doctest: +SKIP
+        """
+        return self._page(self.state, precision, max_mb)
+
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+    ) -> Path:
+        """Write the view as a file; the ending says which kind.
+
+        Parameters
+        ----------
+        path : path-like
+            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
+            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+        precision, max_mb : optional
+            Of the page, also where it is drawn as a picture; see `to_html`.
+
+        Returns
+        -------
+        Path
+            The file written.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the ending is none of these, the record is too large for a page, or an argument is
+            none of its values.
+        OSError
+            If the file cannot be written; nothing is left half written.
+        RuntimeError
+            If an SVG or PNG is asked for and no browser is found; says how to get one.
+
+        Examples
+        --------
+        >>> view.save("attention.svg")                # doctest: +SKIP
+        >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
+        """
+        return self._write(path, lambda: self.to_html(precision=precision, max_mb=max_mb))
+
+    def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
+        """Show static outputs that survive without a kernel.
+
+        Two outputs: a picture of its own (or, where no browser can draw one, a table of the
+        strongest weights), which shows even in an untrusted notebook, and the interactive page
+        in a frame.
+
+        Parameters
+        ----------
+        precision, max_mb : optional
+            Of the page; see `to_html`. A notebook is as large as the pages in it.
+
+        Raises
+        ------
+        RuntimeError
+            If IPython is not running.
+        TypeError, ValueError
+            If the record is too large for a page, or an argument is none of its values.
+
+        Examples
+        --------
+        >>> view.snapshot()            # doctest: +SKIP
+        >>> view.snapshot(max_mb=1)    # doctest: +SKIP
+        """
+        self._show_static(self.to_html(precision=precision, max_mb=max_mb))
+
+    def _server(self) -> Server:
+        return RecordServer(self._record, page=self._page_of)
+
+    def _page(
+        self,
+        state: Mapping[str, Any],
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+    ) -> str:
+        return make_page(
+            self._record,
+            self.name,
+            state,
+            carries=self.carries,
+            precision=precision,
+            max_mb=max_mb,
+        )
+
+    @traitlets.validate("pair")
+    def _validate_pair(self, proposal: Mapping[str, Any]) -> str:
+        pair: str = proposal["value"]
+        stack = self._stack_named(self.stack)
+        if pair != "all" and not _is_pair(stack):
+            raise traitlets.TraitError(
+                f"pair={pair!r}: the tokens of stack {self.stack!r} are not of two texts; give a "
+                "pair (first, second), or sentence_b_start where weights are given"
+            )
+        return pair
+
+    @traitlets.observe("stack")
+    def _fit_pair_to_stack(self, change: Mapping[str, Any]) -> None:
+        if not _is_pair(self._stack_named(change["new"])):
+            self.pair = "all"
+
+
+def _is_pair(stack: AttentionStack) -> bool:
+    """Whether queries and keys are each of two texts."""
+    return all({0, 1} <= set(tokens.sequence) for tokens in (stack.query_tokens, stack.key_tokens))
+
+
+def _check_record(record: object) -> None:
+    if isinstance(record, AttentionRecord):
+        return
+    if isinstance(record, (list, tuple)) and record and isinstance(record[0], AttentionRecord):
+        raise TypeError(
+            f"record is a list of {len(record)} records, and a view shows one: give records[i]"
+        )
+    raise TypeError(
+        f"record must be an AttentionRecord, got {type(record).__name__}; "
+        "attnviz.extract(model, inputs) makes one"
+    )
