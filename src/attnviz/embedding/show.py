@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from attnviz.corpus.checks import whole_numbers
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.arguments import check_place, check_traits
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
+from attnviz.views.position import with_layers
 from attnviz.views.show import show
 
 __all__ = ["corpus_of", "show_embedding_view"]
 
 _POINTS = 10_000
+# Traits whose values depend on the corpus; before it is there only their kind is checked.
+_OF_CORPUS = frozenset({"stack", "layer", "heads", "token", "key", "text", "selected"})
 
 
 def show_embedding_view(
@@ -117,7 +120,7 @@ def show_embedding_view(
         "column": None if column == "text" else column,
     }
     given = {key: value for key, value in options.items() if value is not None}
-    # None is a place: where queries and keys were computed.
+    # A device of None means where queries and keys were computed.
     if device != "cpu":
         given["device"] = device
     corpus = corpus_of(
@@ -146,28 +149,9 @@ def corpus_of(
 ) -> Corpus:
     """Make the corpus of what `show_embedding_view` was given.
 
-    Parameters
-    ----------
-    model, texts, points, seed, columns
-        As in `show_embedding_view`.
-    traits, include_layers : optional
-        What the corpus is to be shown with: checked before a model reads, and what only a model can
-        tell, after the first text.
-    **options
-        Further arguments of `attnviz.extract_corpus`, its `heads` as ``keep_heads``.
-
-    Returns
-    -------
-    Corpus
-
-    Raises
-    ------
-    TypeError
-        If what is needed is missing, or what cannot be used is given.
-    ValueError
-        If there are no texts.
-    traitlets.TraitError, IndexError, ImportError
-        If it cannot be shown with `traits` and `include_layers`.
+    What it is to be shown with, `traits` and `include_layers`, is checked before a model reads, and
+    what only a model can tell, after the first text. `options` are further arguments of
+    `attnviz.extract_corpus`, its `heads` as ``keep_heads``.
     """
     if columns is not None and not isinstance(columns, str | Mapping):
         columns = list(columns) if isinstance(columns, Iterable) else columns
@@ -201,13 +185,13 @@ def corpus_of(
     from attnviz.corpus.extract import read_corpus
 
     names = [columns] if isinstance(columns, str) else columns
-    check_traits({"seed": seed} | shown, names if isinstance(names, Iterable) else ())
+    _check_traits({"seed": seed} | shown, names if isinstance(names, Iterable) else ())
     if "keep_heads" in options:
         options["heads"] = options.pop("keep_heads")
     return read_corpus(
         model,
         texts,
-        check=lambda first: check_place(first, shown, include_layers),
+        check=lambda first: _check_position(first, shown, include_layers),
         points=points,
         seed=seed,
         columns=columns,
@@ -218,3 +202,40 @@ def corpus_of(
 def _refuse(given: Mapping[str, Any], why: str) -> None:
     if given:
         raise TypeError(f"{why}; leave out {', '.join(given)}")
+
+
+def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> None:
+    """Refuse traits that no corpus with these columns can be shown with."""
+    EmbeddingView.check_names(traits)
+    view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
+    known = EmbeddingView.class_traits()
+    for name, value in traits.items():
+        trait: Any = known[name]
+        if value is None and trait.allow_none:
+            continue
+        if name in _OF_CORPUS:
+            trait.validate(view, value)
+        else:
+            trait._validate(view, value)
+
+
+def _check_position(
+    corpus: Corpus, traits: Mapping[str, Any], include_layers: Iterable[int] | None
+) -> None:
+    """Refuse a stack, a layer or heads that the model of any corpus does not have."""
+    view = _without_browser(with_layers(corpus, include_layers))
+    given = {"stack": view.corpus.stack_names[0]} | dict(traits)
+    given.setdefault("heads", [])
+    for name in ("stack", "layer", "heads"):
+        if name == "layer" and name not in given:
+            given[name] = view.corpus.stack(given["stack"]).layers[0]
+        trait: Any = EmbeddingView.class_traits()[name]
+        # Past the observers, which would tell a browser.
+        view._trait_values[name] = trait._validate(view, given[name])
+
+
+def _without_browser(corpus: Any) -> EmbeddingView:
+    """A view that can check values, and opens no channel to a browser as `__init__` does."""
+    view = EmbeddingView.__new__(EmbeddingView)
+    view._corpus = corpus
+    return view
