@@ -17,20 +17,34 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.scaling import factors_by_norms, factors_by_search, finite_heads
+from attnviz.corpus.corpus import Corpus, LayerVectors
+from attnviz.embedding.allowed_pairs import own_pairs
 
 __all__ = [
+    "GRID",
     "Placed",
     "Placing",
     "Plots",
     "Scaling",
+    "factors_by_search",
     "place",
     "principal_components",
     "problems",
+    "weighted_correlation",
 ]
 
 Scaling = Literal["norms", "search", "none"]
+_Numbers = NDArray[np.float64]
+
+#: The factors that are tried, those nearest to 1 first: of equally good ones the first is taken.
+GRID = (1.0, 0.8, 1.25, 0.4, 2.5, 0.2, 5.0)
+
+# Distances up to this percentile of a head's own are near.
+_PERCENTILE = 0.5
+# Pairs of a query and a key that are looked at, at most.
+_PAIRS = 1 << 17
+# Queries, at least, however many keys each has.
+_QUERIES = 64
 
 # What is left of a spread when float32 holds it as a difference of larger numbers.
 _ROUNDING = 1e-6
@@ -43,8 +57,8 @@ class Placing:
     Attributes
     ----------
     scaling : {"norms", "search", "none"}
-        What c is: ``sqrt(median|q| / median|k|)``, the best of a grid
-        (`attnviz.embedding.scaling`), or 1.
+        What c is: ``sqrt(median|q| / median|k|)``, the best of a grid (see
+        `factors_by_search`), or 1.
     translate : bool
         Whether keys are moved so that their mean is that of the queries, after scaling.
     lift : bool
@@ -165,7 +179,7 @@ def place(
     elif placing.scaling == "search" and not placing.lift:
         factors = factors_by_search(corpus, stack, layer, vectors, translate=placing.translate)
     else:
-        factors = factors_by_norms(vectors)
+        factors = _factors_by_norms(vectors)
     by = torch.from_numpy(factors).float()[:, None, None]
     # They are copies: nothing else holds them.
     queries /= by
@@ -177,7 +191,7 @@ def place(
         squares = torch.linalg.vector_norm(keys, dim=2, dtype=torch.float64).square_()
         height = (squares.amax(dim=1, keepdim=True) - squares).sqrt_().float()
         keys = torch.cat([keys, height[..., None]], dim=2)
-    finite = finite_heads(queries, keys)
+    finite = _finite_heads(queries, keys)
     factors[~finite.numpy()] = np.nan
     return Placed(vectors.heads, queries, keys, factors)
 
@@ -196,7 +210,7 @@ def problems(placed: Placed) -> list[str | None]:
         One a head: that its vectors are not finite numbers, or so large that their distances are
         not, or that all points, or all keys, are the same; None where nothing is in the way.
     """
-    finite = finite_heads(placed.queries, placed.keys)
+    finite = _finite_heads(placed.queries, placed.keys)
     return [
         _problem(queries, keys)
         if fine
@@ -238,13 +252,13 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
         raise ValueError(f"dimensions={dimensions} must be at least 1; 2 or 3 for a plot")
     num_heads, num_queries, size = placed.queries.shape
     num_points = num_queries + placed.keys.shape[1]
-    finite = finite_heads(placed.queries, placed.keys)
+    finite = _finite_heads(placed.queries, placed.keys)
     coordinates = torch.zeros(num_heads, num_points, dimensions)
     covariances = torch.zeros(num_heads, size, size, dtype=torch.float64)
     shown = min(dimensions, size)
     for head in torch.nonzero(finite).flatten().tolist():
-        for side in _centred(placed, head):
-            covariances[head] += (side.T @ side).double()
+        for centred in _centred(placed, head):
+            covariances[head] += (centred.T @ centred).double()
     values, vectors = torch.linalg.eigh(covariances)
     values = values.flip(-1).clamp_min_(0)
     directions = vectors.flip(-1)[..., :shown]
@@ -260,15 +274,15 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
             coordinates[head], explained[head] = torch.nan, torch.nan
         elif total[head] > 0:
             unit = _largest(placed, head)
-            sides = [side @ directions[head].float() for side in _centred(placed, head)]
-            coordinates[head, :, :shown] = torch.cat(sides).mul_(unit)
+            plotted = [each @ directions[head].float() for each in _centred(placed, head)]
+            coordinates[head, :, :shown] = torch.cat(plotted).mul_(unit)
     return Plots(coordinates, explained.numpy())
 
 
 def _largest(placed: Placed, head: int) -> float:
     """The largest entry of a head's points, 1 where all are 0."""
-    sides = placed.queries[head], placed.keys[head]
-    return max(float(torch.stack(torch.aminmax(side)).abs().max()) for side in sides) or 1.0
+    both = placed.queries[head], placed.keys[head]
+    return max(float(torch.stack(torch.aminmax(each)).abs().max()) for each in both) or 1.0
 
 
 def _centred(placed: Placed, head: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -291,3 +305,171 @@ def _problem(queries: torch.Tensor, keys: torch.Tensor) -> str | None:
 
 def _are_one(points: torch.Tensor) -> bool:
     return bool((points.amax(dim=0) == points.amin(dim=0)).all())
+
+
+def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
+    """Which heads' vectors are finite numbers, and their distances too: bool, (heads,).
+
+    `queries` and `keys` are float32, (heads, any number, dimensions).
+
+    Examples
+    --------
+    >>> vectors = torch.tensor([[[1.0]], [[float("nan")]], [[1e30]]])
+    >>> _finite_heads(vectors, vectors).tolist()
+    [True, False, False]
+    """
+    # The squared distance of two vectors of opposite directions is four times that of their length.
+    most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
+    finite = torch.ones(len(queries), dtype=torch.bool)
+    for vectors in (queries, keys):
+        # Along a dimension `aminmax` takes twenty times as long as these two.
+        low, high = vectors.amin(dim=(1, 2)), vectors.amax(dim=(1, 2))
+        # A comparison with NaN is false.
+        finite &= (low > -most) & (high < most)
+    return finite
+
+
+def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
+    """The factors that make queries and keys of each head equally long, by their medians.
+
+    ``c = sqrt(median|q| / median|k|)``: the medians of ``|q / c|`` and ``|k c|`` are equal. 1 where
+    one of them is 0, NaN where one is not a finite number.
+
+    Examples
+    --------
+    >>> queries, keys = torch.full((1, 3, 2), 8.0), torch.full((1, 3, 2), 2.0)
+    >>> _factors_by_norms(LayerVectors((0,), queries, keys)).tolist()
+    [2.0]
+    """
+    medians = [
+        np.median(torch.linalg.vector_norm(each, dim=2).double().numpy(), axis=1)
+        for each in (vectors.queries, vectors.keys)
+    ]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        factors = np.sqrt(medians[0] / medians[1])
+    factors[(medians[0] == 0) | (medians[1] == 0)] = 1.0
+    factors[~np.isfinite(medians[0]) | ~np.isfinite(medians[1])] = np.nan
+    return np.asarray(factors)
+
+
+def factors_by_search(
+    corpus: Corpus,
+    stack: str | None,
+    layer: int,
+    vectors: LayerVectors,
+    *,
+    translate: bool,
+) -> _Numbers:
+    """The factors with which near means a large product most clearly, float64, (heads,).
+
+    The best of `GRID` by `weighted_correlation`; the one by norms where no query has two keys that
+    are near enough to tell, as in a handful of short texts. `translate` says whether keys are moved
+    afterwards so that their mean is that of the queries.
+
+    Yeh et al. 2023, section 4, and as they describe it, not as their released code does it: near
+    is what lies under the 0.5 percentile of the head's own distances at that factor, and only keys
+    of a query's own text that its mask allows are looked at.
+
+    A factor far from 1 makes queries small beside keys, or keys beside queries. All distances of a
+    query then differ by nearly nothing but the products, which is what is asked for here, and a
+    plot of both shows the small ones as a dot. Trained models often get 0.2 or 5. With lift, near
+    means a large product at every factor, and there is nothing to search for.
+    """
+    factors = _factors_by_norms(vectors)
+    finite = _finite_heads(vectors.queries, vectors.keys).tolist()
+    rows = _searched_rows(corpus, stack)
+    blocks = list(own_pairs(corpus, stack, layer, vectors.heads, rows))
+    for index in range(len(vectors.heads)):
+        if not finite[index]:
+            continue
+        queries, keys = vectors.queries[index], vectors.keys[index]
+        pairs = _SearchedPairs(queries, keys, translate=translate)
+        for block in blocks:
+            pairs.add(block.rows, block.keys, block.allowed[index % len(block.allowed)])
+        correlations = pairs.correlations(GRID)
+        if not np.isnan(correlations).all():
+            factors[index] = GRID[int(np.nanargmin(correlations))]
+    return factors
+
+
+def weighted_correlation(
+    rows: NDArray[np.int64], distances: _Numbers, products: _Numbers, near: float
+) -> float:
+    """How clearly near means a large product, over keys nearer than `near`; -1 is best.
+
+    The mean over queries of Pearson's correlation of distance and product, each pair weighing
+    ``(near - distance) ** 2``. `rows` are the queries of the pairs. Queries with one key, or whose
+    keys are all equally far or have the same product, do not count; NaN where none counts.
+    """
+    _, at, counts = np.unique(rows, return_inverse=True, return_counts=True)
+    weights = (near - distances) ** 2
+    total = np.bincount(at, weights)
+
+    def centred(values: _Numbers) -> _Numbers:
+        return np.asarray(values - (np.bincount(at, weights * values) / total)[at])
+
+    far, large = centred(distances), centred(products)
+    both = np.bincount(at, weights * far * large)
+    spread = np.bincount(at, weights * far**2) * np.bincount(at, weights * large**2)
+    tells = (counts > 1) & (spread > 0)
+    return float(np.mean(both[tells] / np.sqrt(spread[tells]))) if tells.any() else np.nan
+
+
+class _SearchedPairs:
+    """The pairs of a head that the search looks at, and their distance at any factor.
+
+    With both moved so that their mean is 0, as translation does,
+
+        |q / c - k c|^2 = |q|^2 / c^2 + c^2 |k|^2 - 2 q . k
+    """
+
+    def __init__(self, queries: torch.Tensor, keys: torch.Tensor, *, translate: bool) -> None:
+        # In units in which no square overflows; correlations are the same in all.
+        unit = max(float(each.abs().max()) for each in (queries, keys)) or 1.0
+        self._queries, self._keys = queries, keys = queries / unit, keys / unit
+        self._moved = [queries, keys]
+        if translate:
+            self._moved = [each - each.mean(dim=0) for each in (queries, keys)]
+        self._squares = [each.square().sum(dim=1) for each in self._moved]
+        self._rows: list[torch.Tensor] = []
+        self._columns: list[torch.Tensor] = []
+        self._products: list[torch.Tensor] = []
+
+    def add(self, rows: torch.Tensor, keys: slice, allowed: torch.Tensor) -> None:
+        row, column = torch.nonzero(allowed, as_tuple=True)
+        self._rows.append(rows[row])
+        self._columns.append(column + keys.start)
+        self._products.append((self._moved[0][rows] @ self._moved[1][keys].T)[row, column])
+
+    def correlations(self, factors: Sequence[float]) -> _Numbers:
+        correlations = np.full(len(factors), np.nan)
+        if not sum(map(len, self._rows)):
+            return correlations
+        rows, columns = torch.cat(self._rows), torch.cat(self._columns)
+        products = torch.cat(self._products)
+        squares = self._squares[0][rows], self._squares[1][columns]
+        for number, factor in enumerate(factors):
+            squared = squares[0] / factor**2 + squares[1] * factor**2 - 2 * products
+            distances = squared.clamp_min_(0).sqrt_().numpy()
+            near = float(np.percentile(distances, _PERCENTILE))
+            chosen = torch.from_numpy(np.flatnonzero(distances < near))
+            if not len(chosen):
+                continue
+            pair = rows[chosen], columns[chosen]
+            correlations[number] = weighted_correlation(
+                pair[0].numpy(),
+                distances[chosen.numpy()].astype(np.float64),
+                (self._queries[pair[0]].double() * self._keys[pair[1]]).sum(dim=1).numpy(),
+                near,
+            )
+        return correlations
+
+
+def _searched_rows(corpus: Corpus, stack: str | None) -> NDArray[np.int64]:
+    """Queries whose pairs are looked at: all, or as many as give enough of them."""
+    points = corpus.points(stack)
+    own = np.zeros(len(corpus), np.int64)
+    np.add.at(own, points.key_text, 1)
+    rows = np.random.default_rng(corpus.seed).permutation(points.num_queries)
+    pairs = np.cumsum(own[points.query_text[rows]])
+    return np.sort(rows[: max(_QUERIES, int(np.searchsorted(pairs, _PAIRS, side="right")))])

@@ -1,4 +1,4 @@
-"""How far the place of a point on a plot says what it attends to.
+"""How far the position of a point on a plot says what it attends to.
 
 Two figures for each head. The correlation of distance with q . k says whether near means a large
 product: -1 is a plot that can be read like a map. Neighbour recall says how many of a query's
@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from attnviz.corpus.corpus import Corpus
-from attnviz.embedding.pairs import OwnKeys, own_keys
+from attnviz.embedding.allowed_pairs import OwnKeys, own_keys
 from attnviz.embedding.placement import Placed, problems
 from attnviz.embedding.threads import one_thread, side_by_side
 
@@ -25,12 +25,13 @@ __all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
 NEIGHBOURS = 10
 
 #: The queries and the keys of a head in some space.
-_Sides = tuple[torch.Tensor, torch.Tensor]
+_QueriesKeys = tuple[torch.Tensor, torch.Tensor]
 
 # Distances that are held at once: few enough for the processor's cache.
 _DISTANCES = 320_000
-# Points nearer to each other than this share of a plot are at one place.
-_ONE_PLACE = 1e-6
+# Points nearer to each other than this share of a plot are at the same position, and values that
+# differ by no more than this share are the same: float32 rounds about that much.
+_TOLERANCE = 1e-6
 # Keys of a query that are looked at first.
 _FEW = 64
 
@@ -160,11 +161,11 @@ def measure_trust(
             at_once=max(1, _DISTANCES // max(1, points.num_keys)),
         )
         vectors = corpus.vectors(stack, layer, placed.heads)
-        found_problems = problems(placed)
+        why_empty = problems(placed)
 
     def measured(head: int) -> HeadTrust | None:
         plot = coordinates[head].float()
-        if found_problems[head] is not None or not bool(torch.isfinite(plot).all()):
+        if why_empty[head] is not None or not bool(torch.isfinite(plot).all()):
             return None
         spaces = _Spaces(
             (vectors.queries[head], vectors.keys[head]),
@@ -182,14 +183,14 @@ def measure_trust(
 class _Spaces:
     """A head's points as they were, where they were placed, and on the plot."""
 
-    def __init__(self, raw: _Sides, placed: _Sides, plot: _Sides) -> None:
+    def __init__(self, raw: _QueriesKeys, placed: _QueriesKeys, plot: _QueriesKeys) -> None:
         # Products with keys about their mean: another constant for each query, the same order.
         self.queries, self.keys = raw[0], raw[1] - raw[1].mean(dim=0)
         self._longest = torch.linalg.vector_norm(raw[1], dim=1).max()
         self._spaces = [_Space(raw), _Space(placed)]
         self._plot = plot
         both = torch.cat(plot)
-        self.one_place = _ONE_PLACE * float((both.amax(dim=0) - both.amin(dim=0)).max())
+        self.same_position = _TOLERANCE * float((both.amax(dim=0) - both.amin(dim=0)).max())
 
     def products(self, rows: torch.Tensor) -> torch.Tensor:
         return self.queries[rows] @ self.keys.T
@@ -199,21 +200,21 @@ class _Spaces:
         return torch.mul(lengths, self._longest)
 
     def distances(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        found = [space.distances(rows) for space in self._spaces]
+        in_spaces = [space.distances(rows) for space in self._spaces]
         queries, keys = self._plot[0][rows], self._plot[1]
         # Few dimensions: as differences, which tell near neighbours apart.
         squares = (queries[:, 0, None] - keys[:, 0]).square_()
         for each in range(1, keys.shape[1]):
             apart = queries[:, each, None] - keys[:, each]
             squares.addcmul_(apart, apart)
-        return [*found, squares.sqrt_()]
+        return [*in_spaces, squares.sqrt_()]
 
 
 class _Space:
     """Distances by ``|q - k|^2 = |q|^2 + |k|^2 - 2 q . k``, about the keys' mean."""
 
-    def __init__(self, sides: _Sides) -> None:
-        queries, keys = sides
+    def __init__(self, points: _QueriesKeys) -> None:
+        queries, keys = points
         mean = keys.mean(dim=0)
         self._queries, self._keys = queries - mean, keys - mean
         self._squares = self._keys.square().sum(dim=1)
@@ -257,8 +258,8 @@ class _Measures:
         columns = block.columns
         own_products = products.gather(1, columns)
         own_distances = [far.gather(1, columns) for far in distances]
-        same = _ONE_PLACE * size[:, None]
-        ties = same, spaces.one_place
+        same = _TOLERANCE * size[:, None]
+        ties = same, spaces.same_position
         self._add_recall(0, own_products, own_distances[-1], ties, allowed)
         self._add_recall(1, products, distances[-1], ties, None)
         self._add_correlations(0, own_products, size, own_distances, allowed)
@@ -304,11 +305,11 @@ class _Measures:
         distances: list[torch.Tensor],
         counted: torch.Tensor | None,
     ) -> None:
-        several = _three_differ(products, _ONE_PLACE * size[:, None], counted)
+        several = _three_differ(products, _TOLERANCE * size[:, None], counted)
         _centre(products, counted)
         spread = torch.linalg.vector_norm(products, dim=1)
         # What differs by rounding alone is all the same.
-        rounding = _ONE_PLACE * products.shape[1] ** 0.5
+        rounding = _TOLERANCE * products.shape[1] ** 0.5
         for mean, far in zip(self.correlations[number], distances, strict=True):
             middle = _centre(far, counted)
             wide = torch.linalg.vector_norm(far, dim=1)

@@ -13,7 +13,7 @@ from sklearn.decomposition import PCA
 
 from attnviz import Corpus
 from attnviz.analysis import Placing, place, principal_components, problems
-from attnviz.embedding.scaling import GRID, weighted_correlation
+from attnviz.embedding.placement import GRID, weighted_correlation
 from attnviz.record.masks import BandMask, PackedMask
 from unit.made_corpora import corpus, cross_record, kept_record, with_vectors
 from unit.records import vectors

@@ -1,4 +1,4 @@
-"""Pairs of a query and a key of its own text: those that a head can attend to, and no others."""
+"""Pairs of a query and a key of its own text that the head's mask allows."""
 
 from __future__ import annotations
 
@@ -45,25 +45,10 @@ def own_pairs(
     heads: Sequence[int],
     rows: NDArray[np.int64],
 ) -> Iterator[OwnPairs]:
-    """Tell for some queries which keys of their own text the mask lets them attend to.
+    """For the queries of `rows`, which keys of their own text the mask allows, text by text.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        The texts.
-    stack : str or None
-        One of its stacks; None is the first.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int
-        The model's numbers of the heads.
-    rows : ndarray of int64
-        Numbers of the queries among all queries of the points, ascending.
-
-    Yields
-    ------
-    OwnPairs
-        Text by text; of a long one a few queries at a time.
+    `rows` are numbers of queries among all queries of the points, ascending. Of a long text a few
+    queries at a time.
     """
     points = corpus.points(stack)
     texts = points.query_text[rows]
@@ -73,12 +58,12 @@ def own_pairs(
             continue
         attention = corpus.attention(stack, layer, text)
         kept = corpus.stack(stack).kept_heads(layer)
-        places = [kept.index(head) for head in heads]
+        indices = [kept.index(head) for head in heads]
         positions = torch.from_numpy(points.key_position[keys].astype(np.int64))
         numbers = torch.from_numpy(rows[texts == text].astype(np.int64))
-        for some in numbers.split(max(1, _FLAGS // attention.num_keys)):
-            queries = torch.from_numpy(points.query_position[some.numpy()].astype(np.int64))
-            yield OwnPairs(some, keys, _allowed(attention, places, queries, positions))
+        for few in numbers.split(max(1, _FLAGS // attention.num_keys)):
+            queries = torch.from_numpy(points.query_position[few.numpy()].astype(np.int64))
+            yield OwnPairs(few, keys, _allowed(attention, indices, queries, positions))
 
 
 @dataclass(frozen=True, eq=False)
@@ -119,19 +104,9 @@ def own_keys(
     *,
     at_once: int,
 ) -> list[OwnKeys]:
-    """Tell the same as `own_pairs`, a number of queries at a time, whichever their texts.
+    """The same as `own_pairs`, `at_once` queries at a time, whichever their texts.
 
-    Parameters
-    ----------
-    corpus, stack, layer, heads, rows
-        As for `own_pairs`.
-    at_once : int
-        How many queries.
-
-    Returns
-    -------
-    list of OwnKeys
-        Queries of texts of like length together, so that little is filled up.
+    Queries of texts of like length stand together, so that little is filled up.
     """
     points = corpus.points(stack)
     texts = points.query_text[rows]
@@ -139,29 +114,29 @@ def own_keys(
     np.add.at(lengths, points.key_text, 1)
     order = np.argsort(lengths[texts], kind="stable")
     starts = np.searchsorted(points.key_text, texts)
-    found: list[OwnKeys] = []
-    place: dict[int, tuple[int, int]] = {}
+    blocks: list[OwnKeys] = []
+    slots: dict[int, tuple[int, int]] = {}
     for begin in range(0, len(rows), at_once):
-        some = order[begin : begin + at_once]
-        most = max(1, int(lengths[texts[some]].max()))
-        place.update({int(row): (len(found), line) for line, row in enumerate(rows[some])})
-        found.append(
+        few = order[begin : begin + at_once]
+        most = max(1, int(lengths[texts[few]].max()))
+        slots.update({int(row): (len(blocks), line) for line, row in enumerate(rows[few])})
+        blocks.append(
             OwnKeys(
-                torch.from_numpy(rows[some].astype(np.int64)),
-                torch.from_numpy(starts[some].astype(np.int64)),
+                torch.from_numpy(rows[few].astype(np.int64)),
+                torch.from_numpy(starts[few].astype(np.int64)),
                 points.num_keys - 1,
-                torch.zeros(1, len(some), most, dtype=torch.bool),
+                torch.zeros(1, len(few), most, dtype=torch.bool),
             )
         )
     for pairs in own_pairs(corpus, stack, layer, heads, rows):
         for number, row in enumerate(pairs.rows.tolist()):
-            at, line = place[row]
-            flags = found[at].allowed
+            at, line = slots[row]
+            flags = blocks[at].allowed
             if len(pairs.allowed) > len(flags):
                 flags = flags.repeat(len(pairs.allowed), 1, 1)
-                found[at] = replace(found[at], allowed=flags)
+                blocks[at] = replace(blocks[at], allowed=flags)
             flags[:, line, : pairs.allowed.shape[2]] = pairs.allowed[:, number]
-    return found
+    return blocks
 
 
 def _allowed(
