@@ -311,12 +311,6 @@ def _finite_heads(queries: torch.Tensor, keys: torch.Tensor) -> torch.Tensor:
     """Which heads' vectors are finite numbers, and their distances too: bool, (heads,).
 
     `queries` and `keys` are float32, (heads, any number, dimensions).
-
-    Examples
-    --------
-    >>> vectors = torch.tensor([[[1.0]], [[float("nan")]], [[1e30]]])
-    >>> _finite_heads(vectors, vectors).tolist()
-    [True, False, False]
     """
     # The squared distance of two vectors of opposite directions is four times that of their length.
     most = (torch.finfo(torch.float32).max / (8 * queries.shape[2])) ** 0.5
@@ -334,12 +328,6 @@ def _factors_by_norms(vectors: LayerVectors) -> _Numbers:
 
     ``c = sqrt(median|q| / median|k|)``: the medians of ``|q / c|`` and ``|k c|`` are equal. 1 where
     one of them is 0, NaN where one is not a finite number.
-
-    Examples
-    --------
-    >>> queries, keys = torch.full((1, 3, 2), 8.0), torch.full((1, 3, 2), 2.0)
-    >>> _factors_by_norms(LayerVectors((0,), queries, keys)).tolist()
-    [2.0]
     """
     medians = [
         np.median(torch.linalg.vector_norm(each, dim=2).double().numpy(), axis=1)

@@ -19,11 +19,19 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
-from attnviz.embedding.projection_space import Metric, Space, as_points, space_of
-
-__all__ = ["Frame", "Method", "ProjectionSettings", "missing_package", "project"]
+__all__ = [
+    "Frame",
+    "Method",
+    "Metric",
+    "ProjectionSettings",
+    "as_points",
+    "missing_package",
+    "project",
+    "space_of",
+]
 
 Method = Literal["pca", "tsne", "umap"]
+Metric = Literal["cosine", "euclidean"]
 
 _NAMES: dict[Method, str] = {"pca": "PCA", "tsne": "t-SNE", "umap": "UMAP"}
 _PACKAGES: dict[Method, tuple[str, ...]] = {
@@ -41,6 +49,8 @@ _UNSEEN = "; until the last the plot shows the principal components"
 # From so many points on interpolating the repulsion (Linderman et al. 2019) is quicker than a tree
 # of the points (Barnes-Hut, van der Maaten 2014); it knows no third dimension.
 _INTERPOLATED = 5000
+# Of the largest distance from the middle: nearer than that is the rounding of float32.
+_ROUNDING = 1e-6
 
 
 @dataclass(frozen=True)
@@ -123,18 +133,7 @@ class Frame:
 
 
 def missing_package(method: Method) -> str | None:
-    """What has to be installed before a method can run.
-
-    Parameters
-    ----------
-    method : {"pca", "tsne", "umap"}
-        The method.
-
-    Returns
-    -------
-    str or None
-        A sentence that says so; None where nothing is missing.
-    """
+    """What has to be installed before a method can run, as a sentence; None where nothing is."""
     for package in _PACKAGES[method]:
         if importlib.util.find_spec(package) is None:
             return f"{_NAMES[method]} needs {package}: pip install 'attnviz[embedding]'"
@@ -148,33 +147,20 @@ def project(
     frame: Callable[[Frame], bool | None] | None = None,
     progress: bool = True,
 ) -> NDArray[np.float32]:
-    """Lay points out in two or three dimensions.
+    """Lay points out in two or three dimensions, float32, (points, dimensions).
 
-    Parameters
-    ----------
-    points : ndarray of float32
-        (points, dimensions), at least one.
-    settings : ProjectionSettings
-        How.
-    frame : callable, optional
-        Called with a `Frame` before the first step, on the way, and with the result. If it returns
-        False, the layout stops there and is returned as it is. t-SNE shows its layout every 10
-        iterations; UMAP keeps it to itself until it is done, and only its epochs are counted, with
-        `progress` or in a notebook's own process not even those.
-    progress : bool, default True
-        Whether to show a bar.
-
-    Returns
-    -------
-    ndarray of float32
-        (points, dimensions). The same points and settings give the same on the same machine.
+    `frame` is called with a `Frame` before the first step, on the way, and with the result. If it
+    returns False, the layout stops there and is returned as it is. t-SNE shows its layout every 10
+    iterations; UMAP keeps it to itself until it is done, and only its epochs are counted, with
+    `progress` or in a notebook's own process not even those. The same points and settings give the
+    same on the same machine.
 
     Raises
     ------
     ImportError
         If the method's package is not installed.
     TypeError
-        If `points` are no numbers or `settings` no settings.
+        If `points` are not numbers or `settings` not settings.
     ValueError
         If points are not finite, all the same, or not in the shape (points, dimensions).
 
@@ -199,7 +185,7 @@ def project(
     if missing:
         raise ImportError(missing)
     space = space_of(as_points(points), settings.metric)
-    run = _Run(_NAMES[settings.method], frame, space.remark)
+    run = _Run(_NAMES[settings.method], frame, space.caveat)
     if settings.method == "pca":
         return run.end(space.principal(settings.dimensions))
     if len(space.rows) < _FEWEST:
@@ -215,7 +201,7 @@ def project(
 
 
 class _StoppedError(Exception):
-    """The callback wants no more."""
+    """The callback wants no more frames."""
 
     def __init__(self, coordinates: NDArray[np.float32]) -> None:
         super().__init__()
@@ -225,18 +211,18 @@ class _StoppedError(Exception):
 class _Run:
     """Tells a callback how far a layout is."""
 
-    def __init__(self, name: str, tell: Callable[[Frame], bool | None] | None, remark: str) -> None:
+    def __init__(self, name: str, tell: Callable[[Frame], bool | None] | None, caveat: str) -> None:
         self.name = name
         self._tell = tell
-        self._remarks = [remark] if remark else []
+        self._caveats = [caveat] if caveat else []
         self._of = 1
 
-    def remark(self, words: str) -> None:
-        self._remarks.append(words)
+    def add_caveat(self, words: str) -> None:
+        self._caveats.append(words)
 
     def instead(self, name: str, why: str) -> None:
         self.name = name
-        self.remark(why)
+        self.add_caveat(why)
 
     def begin(self, start: NDArray[Any], of: int) -> None:
         self._of = of
@@ -262,7 +248,127 @@ class _Run:
             raise _StoppedError(now)
 
     def _words(self, first: str) -> str:
-        return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._remarks)])
+        return ". ".join([first, *(words[:1].upper() + words[1:] for words in self._caveats)])
+
+
+@dataclass(frozen=True)
+class Space:
+    """Points as their metric sees them.
+
+    Attributes
+    ----------
+    rows : ndarray of float32
+        (points, dimensions): scaled to at most 1 for the Euclidean metric, of length 1 for the
+        cosine. Then the nearest by Euclidean distance are the nearest by angle, and half the
+        squared distance is 1 - cos.
+    metric : {"cosine", "euclidean"}
+        How far apart they are.
+    caveat : str
+        What a reader should know of it; empty where there is nothing.
+    """
+
+    rows: NDArray[np.float32]
+    metric: Metric
+    caveat: str
+
+    def principal(self, dimensions: int) -> NDArray[np.float64]:
+        """Coordinates along the directions of the largest variance (Pearson 1901), about the mean.
+
+        (points, dimensions), zeros where the points have fewer dimensions. Of the two signs that a
+        direction has, the one that makes its largest entry positive.
+        """
+        rows = self.rows.astype(np.float64)
+        rows -= rows.mean(axis=0)
+        kept = min(dimensions, rows.shape[1])
+        # In ascending order of the variance.
+        directions = np.linalg.eigh(rows.T @ rows)[1][:, ::-1][:, :kept]
+        largest = np.abs(directions).argmax(axis=0)
+        directions = directions * np.where(directions[largest, np.arange(kept)] < 0, -1.0, 1.0)
+        coordinates = np.zeros((len(rows), dimensions))
+        coordinates[:, :kept] = rows @ directions
+        return coordinates
+
+    def start(self, dimensions: int, seed: int) -> NDArray[np.float64]:
+        """Where points are before the first step; along the first dimension they deviate by 1.
+
+        `seed` is that of a shift by a hundredth of the spread, which parts points that are the
+        same.
+        """
+        start = self.principal(dimensions)
+        start /= start[:, 0].std()
+        return start + np.random.default_rng(seed).normal(scale=0.01, size=start.shape)
+
+    def neighbours(self, count: int, threads: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """The nearest other points of every point, found exactly, and how far they are.
+
+        Both (points, count), the nearest first; distances in the metric.
+        """
+        from sklearn.neighbors import NearestNeighbors
+
+        # Products of matrices, block by block: with 10,000 points quicker than any index.
+        search = NearestNeighbors(n_neighbors=count, algorithm="brute", n_jobs=threads)
+        distances, indices = search.fit(self.rows).kneighbors()
+        distances = distances.astype(np.float64)
+        return indices, distances**2 / 2 if self.metric == "cosine" else distances
+
+
+def as_points(points: Any) -> NDArray[np.float32]:
+    """Read points, (points, dimensions), as they were given; refuse what are not numbers."""
+    try:
+        given = np.asarray(points)
+    except ValueError:
+        raise ValueError("points must have rows of the same length, one a point") from None
+    if given.dtype.kind not in "fiu":
+        raise TypeError(
+            f"points must be an array of numbers, (points, dimensions); got "
+            f"{type(points).__name__} of {given.dtype}"
+        )
+    if given.ndim != 2 or 0 in given.shape:
+        raise ValueError(
+            f"points must have the shape (points, dimensions) with at least one of each; got "
+            f"{given.shape}"
+        )
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(given, dtype=np.float32)
+
+
+def space_of(points: NDArray[np.float32], metric: Metric) -> Space:
+    """Bring points into the form in which their metric is Euclidean.
+
+    A point of length 0 has no direction: for the cosine it is laid out as at right angles to all
+    others, and the caveat says how many there are. Points that are not finite, or all the same,
+    are a ValueError.
+
+    Examples
+    --------
+    >>> space_of(np.array([[3.0, 4.0], [1.0, 0.0]], dtype=np.float32), "cosine").rows.round(1)
+    array([[0.6, 0.8],
+           [1. , 0. ]], dtype=float32)
+    """
+    finite = np.isfinite(points).all(axis=1)
+    if not finite.all():
+        raise ValueError(
+            f"points: {np.count_nonzero(~finite)} of {len(points)} are not finite numbers, so no "
+            "distance from them is known; leave them out"
+        )
+    rows = points.astype(np.float64)
+    caveat = ""
+    if metric == "cosine":
+        lengths = np.linalg.norm(rows, axis=1, keepdims=True)
+        empty = lengths[:, 0] == 0
+        rows /= np.where(lengths > 0, lengths, 1.0)
+        if empty.any():
+            rows = np.hstack([rows, empty[:, None].astype(np.float64)])
+            caveat = (
+                f"{np.count_nonzero(empty)} of {len(rows)} vectors have no length and so no "
+                "direction: they are laid out as at right angles to all others"
+            )
+    else:
+        rows /= float(np.abs(rows).max()) or 1.0
+    if len(rows) > 1 and float(np.abs(rows - rows[0]).max()) <= _ROUNDING:
+        alike = "have the same direction" if metric == "cosine" else "are the same"
+        raise ValueError(f"points: all {len(rows)} {alike}, so there is nothing to lay out")
+    return Space(rows.astype(np.float32), metric, caveat)
 
 
 def _tsne(
@@ -276,7 +382,7 @@ def _tsne(
     near = min(3 * settings.perplexity, count - 1)
     perplexity = min(float(settings.perplexity), near / 3)
     if perplexity < settings.perplexity:
-        run.remark(
+        run.add_caveat(
             f"a perplexity of {settings.perplexity} needs {3 * settings.perplexity + 1} points: "
             f"with {count} it is {perplexity:.3g}"
         )
@@ -322,7 +428,7 @@ def _umap(
     count = len(space.rows)
     neighbours = min(settings.neighbors, count - 1)
     if neighbours < settings.neighbors:
-        run.remark(f"with {count} points there are {neighbours} neighbours to join one with")
+        run.add_caveat(f"with {count} points there are {neighbours} neighbours to join one with")
     epochs = 500 if count <= 10_000 else 200
     start = space.start(settings.dimensions, settings.seed)
     run.begin(start, epochs)
@@ -331,7 +437,7 @@ def _umap(
     indices = np.hstack([np.arange(count)[:, None], others])
     distances = np.hstack([np.zeros((count, 1)), distances]).astype(np.float32)
     with warnings.catch_warnings():
-        # Packages that it could do without, and new points, which nobody will give it.
+        # About packages that it could do without, and about new points, which it will not get.
         warnings.simplefilter("ignore")
         from umap import UMAP
 
@@ -383,7 +489,7 @@ class _Epochs:
 
 
 def _threads() -> int:
-    """As many as this process has cores, or as whoever started it wants."""
+    """As many as this process has cores, or as the environment says."""
     wanted = os.environ.get("OMP_NUM_THREADS", "")
     if wanted.isdigit() and int(wanted):
         return int(wanted)

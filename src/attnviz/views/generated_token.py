@@ -90,11 +90,6 @@ def settled(predictions: Sequence[Prediction], before: Cursor, now: Cursor) -> C
 
     Where the pinned query and the prediction were both set, and differ, the query counts. What is
     settled stays as it is when it is settled again.
-
-    Examples
-    --------
-    >>> settled([], Cursor(None, None, False), Cursor(3, 1, False))
-    Cursor(token=3, prediction=None, as_query=False)
     """
     each = None
     if now.prediction is not None and 0 <= now.prediction < len(predictions):

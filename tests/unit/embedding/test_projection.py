@@ -14,9 +14,8 @@ import pytest
 from sklearn.manifold import TSNE, trustworthiness
 from tqdm.auto import tqdm
 
-from attnviz.embedding import projection, projection_space
-from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project
-from attnviz.embedding.projection_space import space_of
+from attnviz.embedding import projection
+from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
 from unit.clusters import clusters, purity
 
 POINTS, GROUPS = clusters(25)
@@ -33,9 +32,9 @@ def frames_of(points: Any, how: ProjectionSettings) -> list[Frame]:
     return frames
 
 
-@pytest.mark.parametrize("module", [projection, projection_space])
-def test_examples(module: Any) -> None:
-    assert doctest.testmod(module).failed == 0
+def test_examples() -> None:
+    failures, tried = doctest.testmod(projection)
+    assert (failures, tried > 0) == (0, True)
 
 
 @pytest.mark.parametrize("metric", ["cosine", "euclidean"])
@@ -332,7 +331,7 @@ def test_a_package_that_is_not_installed(
 
 
 def test_nothing_is_loaded_before_it_is_needed() -> None:
-    code = "import sys, attnviz.embedding.jobs.process; print(*sys.modules)"
+    code = "import sys, attnviz.embedding.projection_process; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()

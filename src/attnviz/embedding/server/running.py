@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.embedding.projection import ProjectionSettings, missing_package
 
 if TYPE_CHECKING:
-    from attnviz.embedding.jobs.job import Job
+    from attnviz.embedding.projection_jobs import Job
 
 __all__ = ["RunningProjections", "Work"]
 
@@ -229,7 +229,7 @@ def _begun(points: Callable[[], NDArray[np.float32]], settings: ProjectionSettin
     missing = missing_package(settings.method)
     if missing is not None:
         return Work("failed", 0, 0, missing)
-    from attnviz.embedding.jobs.job import Projector
+    from attnviz.embedding.projection_jobs import Projector
 
     try:
         return Projector().start(points(), settings)

@@ -17,29 +17,28 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.embedding.jobs.folder import ProjectingFolder
-from attnviz.embedding.projection import Frame, ProjectionSettings, missing_package, project
+from attnviz.embedding.projection import (
+    Frame,
+    ProjectionSettings,
+    as_points,
+    missing_package,
+    project,
+    space_of,
+)
 from attnviz.embedding.projection_cache import ProjectionCache
-from attnviz.embedding.projection_space import as_points, space_of
+from attnviz.embedding.projection_process import ProjectionFolder
 
 __all__ = ["Job", "Projector", "State"]
 
 State = Literal["running", "done", "failed", "cancelled"]
 
+_PROCESS = "attnviz.embedding.projection_process"
 # A process that is killed is gone at once, unless its disk does not answer.
 _PATIENCE_S = 10.0
 
 
 class Job:
-    """A layout that was asked for.
-
-    Made by `Projector.start`; all of it may be used from any thread.
-
-    Parameters
-    ----------
-    settings : ProjectionSettings
-        How the points are laid out.
-    """
+    """A layout that was asked for, made by `Projector.start`; for use from any thread."""
 
     def __init__(self, settings: ProjectionSettings) -> None:
         self.settings = settings
@@ -47,7 +46,7 @@ class Job:
         self.problem: str | None = None
         self._state: State = "running"
         self._frame: Frame | None = None
-        self._folder: ProjectingFolder | None = None
+        self._folder: ProjectionFolder | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self._lock = threading.Lock()
@@ -55,40 +54,18 @@ class Job:
 
     @property
     def state(self) -> State:
-        """``"running"``, ``"done"``, ``"failed"`` or ``"cancelled"``.
-
-        Returns
-        -------
-        str
-        """
+        """``"running"``, ``"done"``, ``"failed"`` or ``"cancelled"``."""
         return self._state
 
     def latest(self) -> Frame | None:
-        """The newest frame.
-
-        Returns
-        -------
-        Frame or None
-            The result where the job is done; None where there is no frame yet.
-        """
+        """The newest frame: the result where the job is done; None where there is none yet."""
         with self._lock:
             if self._state == "running" and self._folder is not None:
-                self._frame = self._folder.shown() or self._frame
+                self._frame = self._folder.read_frame() or self._frame
             return self._frame
 
     def wait(self, seconds: float | None = None) -> State:
-        """Wait until it is over and nothing is left of it but the result.
-
-        Parameters
-        ----------
-        seconds : float, optional
-            Not longer than that.
-
-        Returns
-        -------
-        str
-            Its state then.
-        """
+        """Wait, not longer than `seconds`, until nothing is left of it but the result."""
         self._ended.wait(seconds)
         return self._state
 
@@ -106,11 +83,17 @@ class Job:
         self._frame, self._state = frame, "done"
         self._ended.set()
 
-    def _run(self, folder: ProjectingFolder, key: str, cache: ProjectionCache) -> None:
+    def _run(self, folder: ProjectionFolder, key: str, cache: ProjectionCache) -> None:
         """Start the process, and a thread that waits for its end."""
         with folder.errors.open("wb") as errors:
             process = subprocess.Popen(  # noqa: S603 - this Python, with a module of this package
-                [sys.executable, "-P", "-m", "attnviz.embedding.jobs.process", str(folder.path)],
+                [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    "attnviz.embedding.projection_process",
+                    str(folder.path),
+                ],
                 # Nothing is written to it: that it ends tells the process that this one is gone.
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
@@ -132,10 +115,10 @@ class Job:
             with process:
                 self._end(process.wait(), folder, key, cache)
 
-        threading.Thread(target=attend, name="attnviz-projecting", daemon=True).start()
+        threading.Thread(target=attend, name="attnviz-projection", daemon=True).start()
 
-    def _end(self, code: int, folder: ProjectingFolder, key: str, cache: ProjectionCache) -> None:
-        frame = folder.shown()
+    def _end(self, code: int, folder: ProjectionFolder, key: str, cache: ProjectionCache) -> None:
+        frame = folder.read_frame()
         done = code == 0 and frame is not None and frame.final
         if frame is not None and frame.final:
             cache.keep(key, frame)
@@ -152,18 +135,7 @@ class Job:
 class Projector:
     """Lays points out in a process of its own, one after another.
 
-    Parameters
-    ----------
-    cache : ProjectionCache, optional
-        Where results are looked up and kept; the user's own without it.
-
-    Examples
-    --------
-    >>> from attnviz.embedding.projection import ProjectionSettings
-    >>> projector = Projector()                                                # doctest: +SKIP
-    >>> job = projector.start(points, ProjectionSettings("tsne"))              # doctest: +SKIP
-    >>> job.wait(), job.latest().coordinates.shape                             # doctest: +SKIP
-    ('done', (10000, 2))
+    Results are looked up and kept in `cache`, the user's own without it.
     """
 
     def __init__(self, cache: ProjectionCache | None = None) -> None:
@@ -172,29 +144,11 @@ class Projector:
         self._key: str | None = None
 
     def start(self, points: NDArray[Any], settings: ProjectionSettings) -> Job:
-        """Lay points out.
+        """Lay points out, float32, (points, dimensions); principal components here and now.
 
-        Parameters
-        ----------
-        points : ndarray of float32
-            (points, dimensions).
-        settings : ProjectionSettings
-            How. Principal components are computed here and now.
-
-        Returns
-        -------
-        Job
-            Done already where the result is known. The job that runs, if it is the same; any other
-            that this projector started is cancelled.
-
-        Raises
-        ------
-        ImportError
-            If the method's package is not installed.
-        OSError
-            If no process can be started, or no folder be made.
-        TypeError, ValueError
-            As `attnviz.embedding.projection.project` does.
+        The job is done already where the result is known. It is the one that runs, if that is the
+        same; any other that this projector started is cancelled. Raises as `project` does, and
+        OSError where no process can be started, or no folder be made.
         """
         if not isinstance(settings, ProjectionSettings):
             raise TypeError(f"settings must be ProjectionSettings; got {type(settings).__name__}")
@@ -220,13 +174,13 @@ class Projector:
         if settings.method == "pca":
             project(points, settings, frame=job._finish)
             return job
-        known = self._cache.find(key, len(points), settings) if self._cache.ready() else None
-        if known is not None:
-            job._finish(known)
+        cached = self._cache.find(key, len(points), settings) if self._cache.ready() else None
+        if cached is not None:
+            job._finish(cached)
             return job
-        folder = ProjectingFolder(Path(tempfile.mkdtemp(prefix="attnviz-projecting-")))
+        folder = ProjectionFolder(Path(tempfile.mkdtemp(prefix="attnviz-projection-")))
         try:
-            folder.ask(points, settings)
+            folder.write_request(points, settings)
             job._run(folder, key, self._cache)
         except BaseException:
             # Only this one: whatever is in the way of removing it, the error is to be told.
@@ -246,16 +200,16 @@ def _end_all() -> None:
 
 def _paths() -> list[str]:
     """Where the process finds its modules: where this one does, relative names excepted."""
-    own = str(Path(__file__).parents[3])
+    own = str(Path(__file__).parents[2])
     paths = [path for path in sys.path if Path(path).is_absolute()]
     return paths if own in paths else [*paths, own]
 
 
-def _why(code: int, folder: ProjectingFolder) -> str:
+def _why(code: int, folder: ProjectionFolder) -> str:
     with suppress(OSError, ValueError):
-        said = folder.complaint()
-        if said:
-            return said
+        problem = folder.read_problem()
+        if problem:
+            return problem
     if code < 0:
         name = signal.Signals(-code).name if -code in set(signal.Signals) else str(-code)
         why = f"it was ended by the signal {name}"

@@ -1,1 +1,0 @@
-"""Projections that run in a process of their own."""
