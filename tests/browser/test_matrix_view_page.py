@@ -397,7 +397,7 @@ def test_fault_cases_say_what_they_are(page: Page, tmp_path: Path) -> None:
     says(root, "1 query has no weight at all.")
     large = [[[[5.0, 0.25], [0.0, 2.5]]]]
     root = opened(page, MatrixView(record_of(large, normalized=False)), tmp_path)
-    expect(root.locator(".av-color-numbers")).to_have_text("02.55")
+    expect(root.locator(".av-color-legend .av-ramp-words")).to_have_text("02.55")
     found = [float(row["weight"]) for row in rows_of(page)]
     np.testing.assert_allclose(found, [5, 0.25, 0, 2.5], atol=0.02)
     root = opened(page, MatrixView(record_of([[[[1.0]]]], ["only"])), tmp_path)

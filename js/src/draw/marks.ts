@@ -137,6 +137,16 @@ export interface Scene {
   front: Mark[];
 }
 
+/** A scene without a background, for the page. */
+export function sceneOf(
+  { width, height }: { width: number; height: number },
+  back: Mark[],
+  front: Mark[],
+  backOpacity = 1,
+): Scene {
+  return { width, height, background: null, back, backOpacity, front };
+}
+
 /** Font families: first what the host has, then faces that hold CJK. */
 export const FONTS: Record<TextFont, string> = {
   text: 'system-ui, -apple-system, "Segoe UI", "Helvetica Neue", "DejaVu Sans", Arial, "Noto Sans CJK SC", "Noto Sans CJK JP", "Microsoft YaHei", "Hiragino Sans", sans-serif',

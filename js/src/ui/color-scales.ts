@@ -3,7 +3,7 @@
  *
  * One map for each theme, from next to its background to what stands out from it most, after
  * "mako" of seaborn (Waskom 2021): lightness goes one way only, by equal steps, and blue-green
- * hues are told apart by every kind of sight (js/test/ui/color-scales.test.ts). Only what is zero
+ * hues differ for every kind of sight (js/test/ui/color-scales.test.ts). Only what is zero
  * has the background itself, so that what is masked does not look like a small weight.
  */
 

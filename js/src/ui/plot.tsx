@@ -30,6 +30,13 @@ export interface ScenePlotProps {
   children?: ComponentChildren;
 }
 
+/** Where in a plot the pointer is, also where the plot is scrolled. */
+export function pointIn(plot: HTMLElement | null, event: MouseEvent): { x: number; y: number } {
+  const box = plot?.getBoundingClientRect();
+  const x = event.clientX - (box?.left ?? 0) + (plot?.scrollLeft ?? 0);
+  return { x, y: event.clientY - (box?.top ?? 0) };
+}
+
 /** A picture that takes the keyboard. */
 export function ScenePlot(props: ScenePlotProps) {
   const backCanvas = useRef<HTMLCanvasElement>(null);

@@ -193,22 +193,3 @@ export function Switch(props: {
     </label>
   );
 }
-
-/** The scale of opacity: from nothing to the weight that is drawn fully. */
-export function OpacityLegend(props: {
-  maximum: string;
-  note: string;
-  title: string;
-  onToggle: () => void;
-}) {
-  return (
-    <button type="button" class="av-legend" title={props.title} onClick={props.onToggle}>
-      <span class="av-ramp" />
-      <span class="av-ramp-words">
-        <span>0</span>
-        <span>{props.note}</span>
-        <span>{props.maximum}</span>
-      </span>
-    </button>
-  );
-}

@@ -1,4 +1,4 @@
-/** What the matrix view says in words. Pure functions. */
+/** The captions of a heat map. Pure functions. */
 
 import type { Range } from "../../client/source";
 import {
@@ -92,8 +92,8 @@ function strongestOf(line: Line): { index: number; weight: number } | null {
   return best;
 }
 
-/** What the sentences need to know. */
-export interface Said {
+/** What captions are made from. */
+export interface CaptionInput {
   viewport: Viewport;
   grid: Grid;
   /** Pins as they are asked for. */
@@ -117,8 +117,8 @@ function whereOf(viewport: Viewport): string {
 }
 
 /** Strong weights of a picture come from cells; a pooled cell says what it is. */
-function strongInWords(said: Said, cell: Strong): string {
-  const { viewport } = said;
+function strongInWords(input: CaptionInput, cell: Strong): string {
+  const { viewport } = input;
   const from = cellInWords(viewport, "query", cell.row);
   const to = cellInWords(viewport, "key", cell.column);
   const what = pooledInWords(viewport, cell.row, cell.column);
@@ -126,53 +126,53 @@ function strongInWords(said: Said, cell: Strong): string {
 }
 
 /** The one sentence: where we are, and what stands out. */
-export function sentence(said: Said): string {
-  const { viewport, row, column } = said;
+export function sentence(input: CaptionInput): string {
+  const { viewport, row, column } = input;
   const where = whereOf(viewport);
   const query =
-    said.token === null
+    input.token === null
       ? ""
-      : quotedAt(viewport.queries.text, said.token) + predictingInWords(viewport, said.token);
-  const key = said.key === null ? "" : quotedAt(viewport.keys.text, said.key);
-  if (said.token !== null && said.key !== null && row?.token === said.token) {
-    const at = said.key - row.window[0];
+      : quotedAt(viewport.queries.text, input.token) + predictingInWords(viewport, input.token);
+  const key = input.key === null ? "" : quotedAt(viewport.keys.text, input.key);
+  if (input.token !== null && input.key !== null && row?.token === input.token) {
+    const at = input.key - row.window[0];
     const weight = at >= 0 && at < row.values.length ? (row.values[at] as number) : null;
     if (weight !== null)
       return `${where} ${query} attends to ${key}: ${weightInWords(viewport, weight)}.`;
   }
-  if (said.token !== null && said.key === null && row?.token === said.token) {
+  if (input.token !== null && input.key === null && row?.token === input.token) {
     const best = strongestOf(row);
     if (!best) return `${where} ${query} attends to no key in sight.`;
     return `${where} ${query} attends most to ${quotedAt(viewport.keys.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
   }
-  if (said.key !== null && said.token === null && column?.token === said.key) {
+  if (input.key !== null && input.token === null && column?.token === input.key) {
     const best = strongestOf(column);
     if (!best) return `${where} No query in sight attends to ${key}.`;
     return `${where} ${key} gets most from ${quotedAt(viewport.queries.text, best.index)}: ${weightInWords(viewport, best.weight)}.`;
   }
-  if (!said.grid.fine) return `${where} Finer cells are on their way.`;
-  const [best] = strongestCells(said.grid, 1);
+  if (!input.grid.fine) return `${where} Finer cells are on their way.`;
+  const [best] = strongestCells(input.grid, 1);
   if (!best) return `${where} No weight is in sight.`;
   const inSight = isWhole(viewport) ? "Strongest" : "Strongest in sight";
-  return `${where} ${inSight}: ${strongInWords(said, best)}.`;
+  return `${where} ${inSight}: ${strongInWords(input, best)}.`;
 }
 
 const MOST_IN_SUMMARY = 5;
 
 /** Stack, layer, heads, pins and the five strongest weights, in one breath. */
-export function summary(said: Said): string {
-  const { viewport, row, column, grid } = said;
+export function summary(input: CaptionInput): string {
+  const { viewport, row, column, grid } = input;
   const query = (index: number): string => quotedAt(viewport.queries.text, index);
   const key = (index: number): string => quotedAt(viewport.keys.text, index);
   const pinned = [
-    ...(said.token === null
+    ...(input.token === null
       ? []
       : [
-          `Query ${said.token}, ${quoted(viewport.queries.text[said.token] ?? "")}${predictingInWords(viewport, said.token).slice(0, -1)}.`,
+          `Query ${input.token}, ${quoted(viewport.queries.text[input.token] ?? "")}${predictingInWords(viewport, input.token).slice(0, -1)}.`,
         ]),
-    ...(said.key === null
+    ...(input.key === null
       ? []
-      : [`Key ${said.key}, ${quoted(viewport.keys.text[said.key] ?? "")}.`]),
+      : [`Key ${input.key}, ${quoted(viewport.keys.text[input.key] ?? "")}.`]),
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))
@@ -185,7 +185,7 @@ export function summary(said: Said): string {
       ? ofLine(row, key)
       : column !== null
         ? ofLine(column, query)
-        : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(said, cell));
+        : strongestCells(grid, MOST_IN_SUMMARY).map((cell) => strongInWords(input, cell));
   const strongest = named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No weight is in sight.";
   return [`${stackName(viewport.stack.name)}.`, whereOf(viewport), ...pinned, strongest].join(" ");
 }
@@ -193,7 +193,7 @@ export function summary(said: Said): string {
 /** What the weights in sight sum to, for a query on average; null where that is not known. */
 export function sumInSight(viewport: Viewport, grid: Grid): number | null {
   const { rows, columns } = viewport;
-  // Rows that do not sum to one have a sum that nobody knows before all of it is in hand.
+  // The sum of a row that does not sum to one is unknown until all of the row is loaded.
   if (!viewport.stack.normalized || (isPooled(viewport) && viewport.pooled === "max")) return null;
   if (grid.missing > 0 || grid.estimate) return null;
   const numKeys = viewport.keys.text.length;
@@ -246,10 +246,10 @@ export function estimateInWords({ queries, of }: Estimate): string {
 
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */
 export function coverage(
-  said: Said,
+  input: CaptionInput,
   look: { scale: ColorScale; end: number; live: boolean },
 ): string {
-  const { viewport, grid } = said;
+  const { viewport, grid } = input;
   const { rows, columns } = viewport;
   const parts: string[] = [];
   if (grid.estimate) parts.push(`${estimateInWords(grid.estimate)}.`);
@@ -308,8 +308,8 @@ export function coverage(
     return [`${name} ${quoted(text ?? "")}${away ? ", out of sight" : exact}`];
   };
   const pinned = [
-    ...pin(said.token, "query", viewport.queries.text[said.token ?? 0], rows.window, said.row),
-    ...pin(said.key, "key", viewport.keys.text[said.key ?? 0], columns.window, said.column),
+    ...pin(input.token, "query", viewport.queries.text[input.token ?? 0], rows.window, input.row),
+    ...pin(input.key, "key", viewport.keys.text[input.key ?? 0], columns.window, input.column),
   ];
   if (pinned.length > 0) {
     parts.push(`Pinned: ${pinned.join(", ")}${look.live ? " (Esc clears)" : ""}.`);

@@ -1,4 +1,4 @@
-/** Where cells, labels and bars of the matrix view stand. Pure functions. */
+/** Positions of a heat map's cells, labels and bars. Pure functions. */
 
 import type { Range, TokenList } from "../../client/source";
 import { fontOf } from "../../draw/marks";
@@ -12,13 +12,13 @@ export type Slope = "level" | "slanted" | "upright";
 
 /** A side's labels. */
 export interface Labels {
-  /** Whether every token has its label; otherwise positions are told at some. */
+  /** Whether every token has its label; otherwise some have their positions. */
   tokens: boolean;
   size: number;
   /** Pixels that a label may take along its text. */
   limit: number;
   /** The longer side of a patch's picture; 0 where no token is a patch. */
-  picture: number;
+  patchSize: number;
 }
 
 export interface Layout {
@@ -74,7 +74,7 @@ const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
 const MOST_LEAN = 60;
 const ROUNDS = 3;
-const LARGEST_PICTURE = 32;
+const LARGEST_PATCH = 32;
 
 function sizeOf(step: number): number {
   return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
@@ -150,10 +150,10 @@ export function layOut(input: LayoutInput): Layout {
     const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
     const cellsWidth = viewport.columns.cells * viewport.columns.cell;
     const cellsHeight = viewport.rows.cells * viewport.rows.cell;
-    const pictured = (shapeOf: PatchShape | null | undefined, each: number): number =>
-      shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PICTURE, each - 2)) : 0;
-    const queryPicture = pictured(shapes?.query, step.rows);
-    const queryLabels = { tokens: fits.rows, size: next.rows, limit, picture: queryPicture };
+    const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>
+      shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PATCH, each - 2)) : 0;
+    const queryPatchSize = patchSizeFor(shapes?.query, step.rows);
+    const queryLabels = { tokens: fits.rows, size: next.rows, limit, patchSize: queryPatchSize };
     const widestKey = widest(place.keys, next.columns, limit, measure, shapes?.key);
     const slope: Slope =
       widestKey <= step.columns - 4
@@ -162,14 +162,14 @@ export function layOut(input: LayoutInput): Layout {
           step.columns >= SLANTED_STEP && !narrow && !shapes?.key
           ? "slanted"
           : "upright";
-    const picture = pictured(shapes?.key, step.columns);
-    const keyLabels = { tokens: fits.columns, size: next.columns, limit, picture, slope };
+    const patchSize = patchSizeFor(shapes?.key, step.columns);
+    const keyLabels = { tokens: fits.columns, size: next.columns, limit, patchSize, slope };
     const text = !fits.columns
       ? NUMBERS_TOP
       : slope === "level"
         ? next.columns + 6
         : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
-    const above = fits.columns ? Math.max(text, picture + GAP + 4) : text;
+    const above = fits.columns ? Math.max(text, patchSize + GAP + 4) : text;
     const top = Math.ceil(AXIS_NAME + above);
     const below = input.below ? BARS : beside ? TITLE : 0;
     // In the middle, unless that leaves too little for the bars on the right.

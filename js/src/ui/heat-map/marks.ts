@@ -42,8 +42,8 @@ export interface Line {
   error: number;
 }
 
-/** Everything that the picture shows. */
-export interface Picture {
+/** All that a heat map shows; its marks follow from it alone. */
+export interface HeatMap {
   layout: Layout;
   palette: Palette;
   theme: ThemeName;
@@ -76,15 +76,15 @@ const TICKS_APART_ACROSS = 44;
 const TICKS_APART_DOWN = 26;
 
 /** What does not follow the pointer: the cells and what is written into them. */
-export function backMarks(picture: Picture): Mark[] {
-  const { layout, palette, grid, theme, end, scale } = picture;
+export function backMarks(heatMap: HeatMap): Mark[] {
+  const { layout, palette, grid, theme, end, scale } = heatMap;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule);
   return [
     { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows },
-    ...numberMarks(picture),
-    ...borderMarks(picture),
+    ...numberMarks(heatMap),
+    ...borderMarks(heatMap),
     {
       kind: "rect",
       x: left - 0.5,
@@ -97,8 +97,8 @@ export function backMarks(picture: Picture): Mark[] {
 }
 
 /** Weights in their cells, where there is room. */
-function numberMarks(picture: Picture): Mark[] {
-  const { layout, grid, theme, end, scale } = picture;
+function numberMarks(heatMap: HeatMap): Mark[] {
+  const { layout, grid, theme, end, scale } = heatMap;
   const { rows, columns } = layout.viewport;
   if (rows.level > 0 || columns.level > 0) return [];
   if (rows.cell < 20 || columns.cell < NUMBER_CELL) return [];
@@ -138,8 +138,8 @@ export function borders(tokens: TokenList, window: Range): number[] {
   return out;
 }
 
-function borderMarks(picture: Picture): Mark[] {
-  const { layout, palette, queries, keys } = picture;
+function borderMarks(heatMap: HeatMap): Mark[] {
+  const { layout, palette, queries, keys } = heatMap;
   const { left, top, cellsWidth, cellsHeight, viewport } = layout;
   const stroke = palette.muted;
   const across = borders(queries, viewport.rows.window).map((at) => {
@@ -150,13 +150,13 @@ function borderMarks(picture: Picture): Mark[] {
     const x = left + (at - viewport.columns.window[0]) * tokenStep(viewport, "columns");
     return { kind: "line", x0: x, y0: top - 4, x1: x, y1: top + cellsHeight, stroke } as const;
   });
-  return [...across, ...down, ...answerNames(picture)];
+  return [...across, ...down, ...answerNames(heatMap)];
 }
 
 const NAME_SIZE = 11;
 
 /** The name of the text that the model produced, where no query looks ahead and cells are blank. */
-function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
+function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
   const { left, top, cellsWidth, viewport } = layout;
   const { rows, columns } = viewport;
   const name = { kind: "text", text: "answer", fill: palette.muted, font: "text" } as const;
@@ -181,8 +181,8 @@ function answerNames({ layout, palette, queries, keys }: Picture): Mark[] {
 }
 
 /** The row and the column that stand out: under the pointer, or where the keyboard is. */
-export function focusOf(picture: Picture): CellAt | null {
-  const { hovered, cursor, layout } = picture;
+export function focusOf(heatMap: HeatMap): CellAt | null {
+  const { hovered, cursor, layout } = heatMap;
   if (hovered) return hovered;
   if (!cursor) return null;
   const { rows, columns } = layout.viewport;
@@ -190,12 +190,12 @@ export function focusOf(picture: Picture): CellAt | null {
 }
 
 /** What lies on top: labels, pins, and what is pointed at. */
-export function frontMarks(picture: Picture): Mark[] {
-  const { layout, palette, token, key } = picture;
+export function frontMarks(heatMap: HeatMap): Mark[] {
+  const { layout, palette, token, key } = heatMap;
   const { rows, columns } = layout.viewport;
-  const focus = focusOf(picture);
+  const focus = focusOf(heatMap);
   const pinned = { row: cellOf(rows, token), column: cellOf(columns, key) };
-  const marks: Mark[] = axisNames(picture);
+  const marks: Mark[] = axisNames(heatMap);
   const outline = (at: CellAt, stroke: string, strokeWidth: number): void => {
     const grow = strokeWidth / 2;
     const box = (x: number, y: number, width: number, height: number): Mark => ({
@@ -215,14 +215,14 @@ export function frontMarks(picture: Picture): Mark[] {
   };
   outline(pinned, pinColor(palette), 2);
   if (focus) outline(focus, palette.ink, 1);
-  marks.push(...queryLabels(picture, focus?.row ?? null, pinned.row));
-  marks.push(...keyLabels(picture, focus?.column ?? null, pinned.column));
-  if (picture.row) marks.push(...barsBelowMarks(picture, picture.row));
-  if (picture.column) marks.push(...barsBesideMarks(picture, picture.column));
+  marks.push(...queryLabels(heatMap, focus?.row ?? null, pinned.row));
+  marks.push(...keyLabels(heatMap, focus?.column ?? null, pinned.column));
+  if (heatMap.row) marks.push(...barsBelowMarks(heatMap, heatMap.row));
+  if (heatMap.column) marks.push(...barsBesideMarks(heatMap, heatMap.column));
   return marks;
 }
 
-function axisNames({ layout, palette }: Picture): Mark[] {
+function axisNames({ layout, palette }: HeatMap): Mark[] {
   const name = (text: string, x: number, y: number, align: "end" | "start"): TextMark => ({
     kind: "text",
     text,
@@ -244,8 +244,8 @@ interface Look {
   bold: boolean;
 }
 
-function lookOf(picture: Picture, special: Set<number>, index: number): Look {
-  return { fill: special.has(index) ? picture.palette.muted : picture.palette.ink, bold: false };
+function lookOf(heatMap: HeatMap, special: Set<number>, index: number): Look {
+  return { fill: special.has(index) ? heatMap.palette.muted : heatMap.palette.ink, bold: false };
 }
 
 /** What a highlighted row or column is called: its token, or the positions of its tokens. */
@@ -255,8 +255,8 @@ function nameOf(axis: Axis, cell: number, tokens: TokenList, labels: Labels): st
   return labelOf(tokens.text[start] ?? "", labels, measureText, true).text;
 }
 
-function queryLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
-  const { layout, palette, queries } = picture;
+function queryLabels(heatMap: HeatMap, focus: number | null, pinned: number | null): Mark[] {
+  const { layout, palette, queries } = heatMap;
   const { rows } = layout.viewport;
   const labels = layout.queryLabels;
   const special = new Set(queries.special);
@@ -272,20 +272,21 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
     for (let index = rows.window[0]; index < rows.window[1]; index++) {
       const cell = index - rows.window[0];
       const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
+        cell === focus || cell === pinned ? strong(cell) : lookOf(heatMap, special, index);
       const { text } = labelOf(queries.text[index] ?? "", labels, measureText, look.bold);
-      const pictured = patchLabel(picture, "query", index, look.bold ? look.fill : null);
-      if (pictured) {
-        marks.push(...pictured);
+      const patchMarks = patchLabel(heatMap, "query", index, look.bold ? look.fill : null);
+      if (patchMarks) {
+        marks.push(...patchMarks);
         continue;
       }
       const y = middleOf(layout, "rows", index);
-      if (isFound(picture, queries.text[index])) marks.push(foundMark(picture, text, x, y, labels));
+      if (matchesSearch(heatMap, queries.text[index]))
+        marks.push(searchMark(heatMap, text, x, y, labels));
       write(y, text, look, labels.size, "token");
     }
     return marks;
   }
-  marks.push(...stripMarks(picture, "query"));
+  marks.push(...stripMarks(heatMap, "query"));
   const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
   const yOf = (cell: number): number => layout.top + (cell + 0.5) * rows.cell;
   for (const at of ticks(rows.window, tokenStep(layout.viewport, "rows"), TICKS_APART_DOWN)) {
@@ -308,7 +309,7 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
       focus !== pinned &&
       Math.abs(yOf(focus) - yOf(cell)) < 12;
     if (near) continue;
-    const lifted = liftedPatch(picture, "query", tokensOf(rows, cell)[0], strong(cell).fill);
+    const lifted = liftedPatch(heatMap, "query", tokensOf(rows, cell)[0], strong(cell).fill);
     if (lifted && rows.level === 0) {
       marks.push(...lifted);
       continue;
@@ -319,13 +320,13 @@ function queryLabels(picture: Picture, focus: number | null, pinned: number | nu
   return marks;
 }
 
-function isFound(picture: Picture, text: string | undefined): boolean {
-  return picture.search !== "" && (text ?? "").toLowerCase().includes(picture.search);
+function matchesSearch(heatMap: HeatMap, text: string | undefined): boolean {
+  return heatMap.search !== "" && (text ?? "").toLowerCase().includes(heatMap.search);
 }
 
-function foundMark(picture: Picture, text: string, x: number, y: number, labels: Labels): Mark {
+function searchMark(heatMap: HeatMap, text: string, x: number, y: number, labels: Labels): Mark {
   const width = measureText(text, fontOf({ size: labels.size, font: "token" }));
-  const fill = picture.palette.found;
+  const fill = heatMap.palette.found;
   const height = labels.size + 3;
   return {
     kind: "rect",
@@ -338,8 +339,8 @@ function foundMark(picture: Picture, text: string, x: number, y: number, labels:
   };
 }
 
-function keyLabels(picture: Picture, focus: number | null, pinned: number | null): Mark[] {
-  const { layout, palette, keys } = picture;
+function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null): Mark[] {
+  const { layout, palette, keys } = heatMap;
   const { columns } = layout.viewport;
   const labels = layout.keyLabels;
   const special = new Set(keys.special);
@@ -353,12 +354,12 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     for (let index = columns.window[0]; index < columns.window[1]; index++) {
       const cell = index - columns.window[0];
       const look =
-        cell === focus || cell === pinned ? strong(cell) : lookOf(picture, special, index);
-      if (look.bold === false && isFound(picture, keys.text[index])) look.bold = true;
+        cell === focus || cell === pinned ? strong(cell) : lookOf(heatMap, special, index);
+      if (look.bold === false && matchesSearch(heatMap, keys.text[index])) look.bold = true;
       const { text } = labelOf(keys.text[index] ?? "", labels, measureText, look.bold);
-      const pictured = patchLabel(picture, "key", index, look.bold ? look.fill : null);
-      if (pictured) {
-        marks.push(...pictured);
+      const patchMarks = patchLabel(heatMap, "key", index, look.bold ? look.fill : null);
+      if (patchMarks) {
+        marks.push(...patchMarks);
         continue;
       }
       const x = middleOf(layout, "columns", index);
@@ -371,7 +372,7 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
     }
     return marks;
   }
-  marks.push(...stripMarks(picture, "key"));
+  marks.push(...stripMarks(heatMap, "key"));
   const lifted = [pinned, focus].filter((cell): cell is number => cell !== null);
   const xOf = (cell: number): number => layout.left + (cell + 0.5) * columns.cell;
   const named = [...new Set(lifted)].map((cell) => {
@@ -413,7 +414,7 @@ function keyLabels(picture: Picture, focus: number | null, pinned: number | null
   for (const each of named) {
     const hidden = last && each !== last && Math.abs(last.x - each.x) < last.half + each.half + 6;
     if (hidden) continue;
-    const lifted = liftedPatch(picture, "key", tokensOf(columns, each.cell)[0], palette.ink);
+    const lifted = liftedPatch(heatMap, "key", tokensOf(columns, each.cell)[0], palette.ink);
     if (lifted && columns.level === 0) {
       marks.push(...lifted);
       continue;
@@ -462,8 +463,8 @@ function number(text: string, x: number, y: number, fill: string, align: "start"
   return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
 }
 
-function barsBelowMarks(picture: Picture, line: Line): Mark[] {
-  const { layout, palette, queries } = picture;
+function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
+  const { layout, palette, queries } = heatMap;
   const axis = layout.viewport.columns;
   const values = pooledLine(line, axis, layout.viewport.pooled);
   const most = Math.max(...values, 0) || 1;
@@ -496,8 +497,8 @@ function barsBelowMarks(picture: Picture, line: Line): Mark[] {
   return marks;
 }
 
-function barsBesideMarks(picture: Picture, line: Line): Mark[] {
-  const { layout, palette, keys } = picture;
+function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
+  const { layout, palette, keys } = heatMap;
   const axis = layout.viewport.rows;
   const values = pooledLine(line, axis, layout.viewport.pooled);
   const most = Math.max(...values, 0) || 1;
@@ -542,7 +543,7 @@ function barsBesideMarks(picture: Picture, line: Line): Mark[] {
 
 type Side = "query" | "key";
 
-/** Beside low rows a picture that stands out is so large. */
+/** The picture of a patch that stands out beside rows too low for labels. */
 const LIFTED = 24;
 /** A strip of patches beside cells that are too small for labels. */
 const STRIP = 5;
@@ -557,14 +558,14 @@ function labelsOf(layout: Layout, side: Side) {
  * @param frame the colour of what stands out; null for what does not.
  */
 function patchLabel(
-  picture: Picture,
+  heatMap: HeatMap,
   side: Side,
   token: number,
   frame: string | null,
-  size = labelsOf(picture.layout, side).picture,
+  size = labelsOf(heatMap.layout, side).patchSize,
 ): Mark[] | null {
-  const { layout, images, palette } = picture;
-  const patch = patchOf(side === "query" ? picture.queries : picture.keys, token);
+  const { layout, images, palette } = heatMap;
+  const patch = patchOf(side === "query" ? heatMap.queries : heatMap.keys, token);
   const image = patch && images[patch.grid.image];
   if (!patch || size === 0) return null;
   const middle = middleOf(layout, side === "query" ? "rows" : "columns", token);
@@ -584,18 +585,18 @@ function patchLabel(
 }
 
 /** A larger one, for what stands out where labels have no room. */
-function liftedPatch(picture: Picture, side: Side, token: number, frame: string) {
-  return patchLabel(picture, side, token, frame, LIFTED);
+function liftedPatch(heatMap: HeatMap, side: Side, token: number, frame: string) {
+  return patchLabel(heatMap, side, token, frame, LIFTED);
 }
 
 /** Patches as a strip along the cells, where labels have no room. */
-function stripMarks(picture: Picture, side: Side): Mark[] {
-  const { layout, images } = picture;
+function stripMarks(heatMap: HeatMap, side: Side): Mark[] {
+  const { layout, images } = heatMap;
   const across = side === "key";
   const axis = across ? layout.viewport.columns : layout.viewport.rows;
-  const tokens = across ? picture.keys : picture.queries;
+  const tokens = across ? heatMap.keys : heatMap.queries;
   const step = tokenStep(layout.viewport, across ? "columns" : "rows");
-  if (labelsOf(layout, side).picture === 0 || step < 2) return [];
+  if (labelsOf(layout, side).patchSize === 0 || step < 2) return [];
   const marks: Mark[] = [];
   for (let token = axis.window[0]; token < axis.window[1]; token++) {
     const patch = patchOf(tokens, token);

@@ -1,4 +1,4 @@
-/** The matrix itself: two canvases, the pointer, the keyboard, and the number beside it. */
+/** The heat map on two canvases, with pointer, keyboard and tooltip. */
 
 import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
@@ -7,18 +7,18 @@ import { toggleHead } from "../controls/heads";
 import { stepLayer } from "../controls/layers";
 import { roundedUp } from "../csv";
 import type { ViewContext } from "../define-view";
-import { type Hint, ScenePlot } from "../plot";
-import { assign } from "../state";
+import { type Hint, pointIn, ScenePlot } from "../plot";
+import { assign, same } from "../state";
 import { nothingInWords, pooledInWords, sentence } from "./captions";
 import { cellAt } from "./layout";
-import type { CellAt, Picture } from "./marks";
+import type { CellAt, HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { Exact, HeatMapStore } from "./store";
 import { cellOf, movedBy, tokensOf, type Viewport } from "./viewport";
 
 interface PlotProps {
   context: ViewContext<HeatMapState>;
-  model: HeatMapStore;
+  store: HeatMapStore;
 }
 
 /** The pointer rests so long before an exact weight is asked for, in milliseconds. */
@@ -37,19 +37,19 @@ function tokensInWords(viewport: Viewport, side: "query" | "key", cell: number):
 }
 
 /** A weight with as many decimals as it is exact to. */
-function told(exact: Exact): string {
+function formatExact(exact: Exact): string {
   if (exact.error === 0 && exact.weight < 5e-4) return formatSmall(exact.weight);
   return formatWeight(exact.weight, exact.error > 0 ? 3 : 5);
 }
 
-/** How far off a number may be: what an exported page carries is rounded, or spread evenly. */
+/** The error of a weight: an exported page embeds them rounded, or spread evenly. */
 function within(error: number): string {
   return error > 0 ? ` ± ${roundedUp(error)}` : "";
 }
 
-/** What is said about the cell or the label under the pointer. */
-export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
-  const { viewport } = picture.layout;
+/** The tooltip of the cell or the label under the pointer. */
+export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<Hint, "x" | "y"> {
+  const { viewport } = heatMap.layout;
   if (at.row === null || at.column === null) {
     const side = at.row !== null ? "query" : "key";
     const cell = (at.row ?? at.column) as number;
@@ -63,21 +63,21 @@ export function hintOf(picture: Picture, at: CellAt, exact: Exact | null): Omit<
     return { title, rows: [] };
   }
   const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
-  const value = picture.grid.values[at.row * picture.grid.columns + at.column] as number;
+  const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
   const what = pooledInWords(viewport, at.row, at.column);
   const weight = Number.isNaN(value)
     ? "on its way"
     : what === "" && exact
-      ? `weight  ${told(exact)}${exact.error === 0 ? ", exact" : ""}`
+      ? `weight  ${formatExact(exact)}${exact.error === 0 ? ", exact" : ""}`
       : value === 0
-        ? `weight  ${nothingInWords(picture.grid)}`
-        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(picture.grid.error)}${picture.grid.estimate ? ", estimate" : ""}`;
+        ? `weight  ${nothingInWords(heatMap.grid)}`
+        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(heatMap.grid.error)}${heatMap.grid.estimate ? ", estimate" : ""}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };
 }
 
-export function HeatMapPlot({ context, model }: PlotProps) {
+export function HeatMapPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const exact = useSignal<(Exact & { at: string }) | null>(null);
@@ -91,28 +91,23 @@ export function HeatMapPlot({ context, model }: PlotProps) {
   } | null>(null);
   const wheel = useRef(0);
   const place = useComputed(() => {
-    const drawn = model.picture.value?.layout.viewport;
-    return model.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
+    const drawn = store.heatMap.value?.layout.viewport;
+    return store.current.value && drawn ? `matrix:${drawn.stack.name}:${drawn.layer}` : null;
   });
 
   useSignalEffect(() => {
-    const estimate = model.picture.value?.grid.estimate;
+    const estimate = store.heatMap.value?.grid.estimate;
     if (!estimate) context.root.removeAttribute("data-attnviz-estimate");
     else context.root.setAttribute("data-attnviz-estimate", `${estimate.queries}/${estimate.of}`);
   });
 
-  const positionOf = (event: MouseEvent): { x: number; y: number } => {
-    const box = plot.current?.getBoundingClientRect();
-    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
-    return { x, y: event.clientY - (box?.top ?? 0) };
-  };
   const at = (event: MouseEvent): CellAt | null => {
-    const now = model.picture.peek();
-    const { x, y } = positionOf(event);
+    const now = store.heatMap.peek();
+    const { x, y } = pointIn(plot.current, event);
     return now && cellAt(now.layout, x, y);
   };
   const nameOf = (cell: CellAt | null): string => {
-    const viewport = model.picture.peek()?.layout.viewport;
+    const viewport = store.heatMap.peek()?.layout.viewport;
     return JSON.stringify([
       cell,
       viewport?.layer,
@@ -122,30 +117,30 @@ export function HeatMapPlot({ context, model }: PlotProps) {
     ]);
   };
 
-  // The carried weight is told at once, and the record's own as soon as the pointer rests.
+  // The tooltip shows the drawn weight at once, and the exact one as soon as the pointer rests.
   useEffect(() => {
     let timer: ReturnType<typeof setTimeout> | undefined;
     let controller = new AbortController();
-    const stop = model.hovered.subscribe((cell) => {
+    const stop = store.hovered.subscribe((cell) => {
       clearTimeout(timer);
       controller.abort();
       if (!cell || cell.row === null || cell.column === null) return;
-      const picture = model.picture.peek();
-      if (!picture || picture.grid.error === 0) return;
-      const { viewport } = picture.layout;
+      const heatMap = store.heatMap.peek();
+      if (!heatMap || heatMap.grid.error === 0) return;
+      const { viewport } = heatMap.layout;
       if (viewport.rows.level > 0 || viewport.columns.level > 0) return;
       const { row, column } = cell;
       timer = setTimeout(() => {
         controller = new AbortController();
         const name = nameOf(cell);
-        model
+        store
           .weight(
             viewport.rows.window[0] + row,
             viewport.columns.window[0] + column,
             controller.signal,
           )
-          .then((found) => {
-            if (found.error === 0) exact.value = { ...found, at: name };
+          .then((weight) => {
+            if (weight.error === 0) exact.value = { ...weight, at: name };
           })
           .catch(context.record.fail);
       }, REST);
@@ -158,14 +153,14 @@ export function HeatMapPlot({ context, model }: PlotProps) {
   }, []);
 
   const zoomAt = (event: MouseEvent, nearer: boolean): void => {
-    const layout = model.picture.peek()?.layout;
+    const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
-    const { x, y } = positionOf(event);
+    const { x, y } = pointIn(plot.current, event);
     const { viewport, left, top, cellsWidth, cellsHeight } = layout;
     const share = (value: number): number => Math.max(0, Math.min(1, value));
     const along = (window: readonly [number, number], way: number): number =>
       window[0] + share(way) * (window[1] - window[0]);
-    model.zoom(nearer, {
+    store.zoom(nearer, {
       query: along(viewport.rows.window, (y - top) / cellsHeight),
       key: along(viewport.columns.window, (x - left) / cellsWidth),
     });
@@ -190,9 +185,9 @@ export function HeatMapPlot({ context, model }: PlotProps) {
 
   const onPointerDown = (event: PointerEvent): void => {
     if (event.button !== 0 || event.pointerType === "touch") return;
-    const viewport = model.viewport.peek();
+    const viewport = store.viewport.peek();
     if (!viewport) return;
-    const { x, y } = positionOf(event);
+    const { x, y } = pointIn(plot.current, event);
     drag.current = {
       x,
       y,
@@ -204,8 +199,8 @@ export function HeatMapPlot({ context, model }: PlotProps) {
 
   const onPointerMove = (event: PointerEvent): void => {
     const from = drag.current;
-    const position = positionOf(event);
-    const viewport = model.viewport.peek();
+    const position = pointIn(plot.current, event);
+    const viewport = store.viewport.peek();
     if (from && viewport && event.buttons === 0) drag.current = null;
     else if (from && viewport) {
       const [dx, dy] = [position.x - from.x, position.y - from.y];
@@ -216,7 +211,7 @@ export function HeatMapPlot({ context, model }: PlotProps) {
       if (from.moved) {
         const tokens = (by: number, axis: Viewport["rows"]): number =>
           -Math.round(by / axis.cell) * 2 ** axis.level;
-        model.hovered.value = null;
+        store.hovered.value = null;
         pointer.value = null;
         assign(state, {
           query_window: movedBy(viewport.rows, from.rows, tokens(dy, viewport.rows)),
@@ -226,18 +221,18 @@ export function HeatMapPlot({ context, model }: PlotProps) {
       }
     }
     const cell = at(event);
-    if (JSON.stringify(model.hovered.peek()) !== JSON.stringify(cell)) model.hovered.value = cell;
+    if (!same(store.hovered.peek(), cell)) store.hovered.value = cell;
     pointer.value = cell && { x: position.x - (plot.current?.scrollLeft ?? 0), y: position.y };
   };
 
   const leave = (): void => {
-    model.hovered.value = null;
+    store.hovered.value = null;
     pointer.value = null;
   };
 
   /** Pins what a cell stands for, or takes the pins away where they already are. */
   const pin = (cell: CellAt): void => {
-    const viewport = model.picture.peek()?.layout.viewport;
+    const viewport = store.heatMap.peek()?.layout.viewport;
     if (!viewport) return;
     const first = (axis: Viewport["rows"], index: number | null): number | null =>
       index === null ? null : tokensOf(axis, index)[0];
@@ -273,9 +268,9 @@ export function HeatMapPlot({ context, model }: PlotProps) {
   };
 
   const moveCursor = (down: number, across: number): void => {
-    const viewport = model.viewport.peek();
+    const viewport = store.viewport.peek();
     if (!viewport) return;
-    const here = model.cursor.peek();
+    const here = store.cursor.peek();
     const step = (axis: Viewport["rows"], from: number | null | undefined, by: number): number => {
       const each = 2 ** axis.level;
       if (from === null || from === undefined) return axis.window[0];
@@ -289,20 +284,20 @@ export function HeatMapPlot({ context, model }: PlotProps) {
     const key = here
       ? step(viewport.columns, here.key, across)
       : (viewport.key ?? viewport.columns.window[0]);
-    model.hovered.value = null;
-    model.cursor.value = { query, key };
+    store.hovered.value = null;
+    store.cursor.value = { query, key };
     const follow = (axis: Viewport["rows"], token: number): number => {
       if (token < axis.window[0]) return token - axis.window[0];
       return token >= axis.window[1] ? token - axis.window[1] + 2 ** axis.level : 0;
     };
     const [byRows, byColumns] = [follow(viewport.rows, query), follow(viewport.columns, key)];
-    if (byRows !== 0 || byColumns !== 0) model.pan(byRows, byColumns);
+    if (byRows !== 0 || byColumns !== 0) store.pan(byRows, byColumns);
   };
 
   const handleKey = (key: string, shift: boolean): boolean => {
-    const viewport = model.viewport.peek();
+    const viewport = store.viewport.peek();
     if (!viewport) return false;
-    const cursor = model.cursor.peek();
+    const cursor = store.cursor.peek();
     const far = shift ? 10 : 1;
     const anchor =
       cursor?.query != null && cursor.key != null
@@ -323,21 +318,21 @@ export function HeatMapPlot({ context, model }: PlotProps) {
         return true;
       case "+":
       case "=":
-        model.zoom(true, anchor);
+        store.zoom(true, anchor);
         return true;
       case "-":
       case "_":
-        model.zoom(false, anchor);
+        store.zoom(false, anchor);
         return true;
       case "Home":
-        model.fit();
+        store.fit();
         return true;
       case "Enter":
       case " ":
         if (cursor) pinTokens(cursor.query, cursor.key, viewport);
         return true;
       case "Escape":
-        model.cursor.value = null;
+        store.cursor.value = null;
         assign(state, { token: null, key: null });
         return true;
       case "PageUp":
@@ -364,16 +359,18 @@ export function HeatMapPlot({ context, model }: PlotProps) {
   };
 
   const hint = useComputed<Hint | null>(() => {
-    const [cell, where, picture] = [model.hovered.value, pointer.value, model.picture.value];
-    if (!cell || !where || !picture) return null;
+    const [cell, where, heatMap] = [store.hovered.value, pointer.value, store.heatMap.value];
+    if (!cell || !where || !heatMap) return null;
     const known = exact.value?.at === nameOf(cell) ? exact.value : null;
-    return { ...hintOf(picture, cell, known), ...where };
+    return { ...hintOf(heatMap, cell, known), ...where };
   });
-  const label = useComputed(() => (model.said.value ? sentence(model.said.value) : "Loading"));
+  const label = useComputed(() =>
+    store.captionInput.value ? sentence(store.captionInput.value) : "Loading",
+  );
 
   return (
     <ScenePlot
-      scene={model.scene}
+      scene={store.scene}
       place={place}
       onDrawn={context.setDrawn}
       kind="attention matrix"
@@ -389,7 +386,7 @@ export function HeatMapPlot({ context, model }: PlotProps) {
         onDblClick: (event: MouseEvent) => zoomAt(event, !event.shiftKey),
         onKeyDown,
         onBlur: () => {
-          model.cursor.value = null;
+          store.cursor.value = null;
         },
       }}
     />

@@ -1,30 +1,30 @@
-/** The matrix view's live state: from its traits to what is drawn, as signals. */
+/** The live state of a heat map, as signals: from its traits to what is drawn. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import type { Range, Source, TileRequest } from "../../client/source";
 import { measureText } from "../../draw/canvas";
-import type { Mark, Scene } from "../../draw/marks";
+import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../color-scales";
 import type { ViewContext } from "../define-view";
 import type { Focus } from "../image/state";
-import { type ImagePanel, imagesDrawn, makeImagePanel } from "../image/store";
-import { assign } from "../state";
-import { type Said, summary, whatInWords } from "./captions";
+import { createImagePanel, type ImagePanel, imagesDrawn } from "../image/store";
+import { assign, same } from "../state";
+import { type CaptionInput, summary, whatInWords } from "./captions";
 import { type Layout, layOut } from "./layout";
 import {
   backMarks,
   type CellAt,
   frontMarks,
+  type HeatMap,
   type Line,
-  type Picture,
   type TokensAt,
 } from "./marks";
 import type { HeatMapState } from "./state";
 import {
   composeGrid,
+  computesUnasked,
   type Grid,
-  goesOn,
   isLarge,
   Tiles,
   tileLevel,
@@ -46,25 +46,27 @@ import {
 export interface HeatMapStore {
   /** What the state asks for. */
   viewport: ReadonlySignal<Viewport | null>;
-  /** What is drawn without pins and pointer, which may still be of a moment ago. */
-  ground: ReadonlySignal<Picture | null>;
-  /** The same with both. */
-  picture: ReadonlySignal<Picture | null>;
+  /** What is drawn, without pins and pointer; the previous one until tiles of the next have come. */
+  base: ReadonlySignal<HeatMap | null>;
+  /** The same with pins and pointer. */
+  heatMap: ReadonlySignal<HeatMap | null>;
   scene: ReadonlySignal<Scene | null>;
-  /** What the sentences are made of. */
-  said: ReadonlySignal<Said | null>;
-  /** What is shown for who cannot see it; the pointer changes nothing about it. */
+  /** What captions are made from. */
+  captionInput: ReadonlySignal<CaptionInput | null>;
+  /** The text for a screen reader; the pointer does not change it. */
   summary: ReadonlySignal<string>;
   /** Whether what is drawn is what the state asks for, as fine as it should be. */
   current: ReadonlySignal<boolean>;
   /** Whether what is in sight is being computed to the end. */
-  going: ReadonlySignal<boolean>;
+  computing: ReadonlySignal<boolean>;
   /** Stops that, or goes on. */
-  go: (on: boolean) => void;
+  compute: (on: boolean) => void;
   hovered: Signal<CellAt | null>;
   cursor: Signal<TokensAt | null>;
   search: Signal<string>;
   scaling: Signal<Scaling>;
+  /** Ends the scale at the largest weight in sight, or at the largest there can be. */
+  toggleScale: () => void;
   /** A step nearer or farther; around a token of each side, or the middle of what is in sight. */
   zoom: (nearer: boolean, anchor?: { query: number; key: number }) => void;
   /** Whether nothing is to be seen from nearer. */
@@ -79,8 +81,8 @@ export interface HeatMapStore {
   show: (side: "query" | "key", token: number) => void;
   /** The weight of a query to a key as exact as the source knows it, the mean over heads. */
   weight: (query: number, key: number, ended: AbortSignal) => Promise<Exact>;
-  /** What is shown, for print: nothing that the pointer brought. */
-  still: () => Picture | null;
+  /** What an export draws: without the pointer. */
+  forExport: () => HeatMap | null;
 }
 
 /** One weight, or the mean of several heads' weights. */
@@ -89,7 +91,7 @@ export interface Exact {
   error: number;
 }
 
-/** The picture is no higher than this. */
+/** The heat map is no higher than this. */
 const MOST_HEIGHT = 640;
 const MOST_HEIGHT_EMBEDDED = 520;
 /** Below and beside the cells bars may need weights of so many keys and heads, and not of more. */
@@ -171,18 +173,18 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
   const viewport = computed(() => layout.value?.viewport ?? null);
 
-  // What the reader wants of these heads; until he says so, what takes minutes waits for him.
-  const wish = signal<{ of: string; on: boolean } | null>(null);
+  // Whether the reader wants these heads computed; what takes minutes waits for a click.
+  const choice = signal<{ of: string; on: boolean } | null>(null);
   const shownHeads = (now: Viewport): string =>
     JSON.stringify([now.stack.name, now.layer, now.heads]);
-  const going = computed(() => {
+  const computing = computed(() => {
     const now = viewport.value;
     if (!now) return false;
-    return wish.value?.of === shownHeads(now) ? wish.value.on : goesOn(now);
+    return choice.value?.of === shownHeads(now) ? choice.value.on : computesUnasked(now);
   });
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
   const tilesIn = (now: Viewport): TileRequest[] =>
-    source.carrier.makesPages ? wantedTiles(now, going.value) : tilesOf(now);
+    source.carrier.makesPages ? wantedTiles(now, computing.value) : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {
@@ -226,8 +228,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     const answered = record.answer(question, (asked, ended) => loadLine(source, asked, ended));
     return computed(() => {
       const had = answered.value;
-      const fits = had && JSON.stringify(had.question) === JSON.stringify(question.value);
-      return fits ? had.answer : null;
+      return had && same(had.question, question.value) ? had.answer : null;
     });
   };
   const row = lineOf("query");
@@ -245,7 +246,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     return averaged && scaling.value === "auto" ? quantile(now.grid.values) : largest.value;
   });
 
-  const ground = computed<Picture | null>(() => {
+  const base = computed<HeatMap | null>(() => {
     const now = shown.value;
     if (!now) return null;
     const end = scaleEnd(most.value, now.grid.maximum, scaling.value) || 1;
@@ -270,8 +271,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
 
   // Of another stack the pins say nothing here.
-  const pinned = computed<Picture | null>(() => {
-    const now = ground.value;
+  const pinned = computed<HeatMap | null>(() => {
+    const now = base.value;
     if (!now) return null;
     const same = viewport.value?.stack.name === now.layout.viewport.stack.name;
     return {
@@ -284,28 +285,19 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     };
   });
 
-  const picture = computed<Picture | null>(
+  const heatMap = computed<HeatMap | null>(
     () => pinned.value && { ...pinned.value, hovered: hovered.value, cursor: cursor.value },
   );
 
   // Does not follow the pointer: the cells are coloured anew only when they change.
-  const back = computed<Mark[]>(() => (ground.value ? backMarks(ground.value) : []));
+  const back = computed<Mark[]>(() => (base.value ? backMarks(base.value) : []));
 
-  const scene = computed<Scene | null>(() => {
-    const now = picture.value;
-    return (
-      now && {
-        width: now.layout.width,
-        height: now.layout.height,
-        background: null,
-        back: back.value,
-        backOpacity: 1,
-        front: frontMarks(now),
-      }
-    );
+  const scene = computed(() => {
+    const now = heatMap.value;
+    return now && sceneOf(now.layout, back.value, frontMarks(now));
   });
 
-  const said = computed<Said | null>(() => {
+  const captionInput = computed<CaptionInput | null>(() => {
     const now = shown.value;
     const asked = viewport.value;
     if (!now || !asked) return null;
@@ -332,8 +324,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       each.rows.window,
       each.columns.window,
     ];
-    if (JSON.stringify(what(drawn)) !== JSON.stringify(what(asked))) return false;
-    // Bars are part of the picture.
+    if (!same(what(drawn), what(asked))) return false;
+    // Bars are part of the heat map.
     return (
       (now.layout.barsBelow === 0 || row.value !== null) &&
       (now.layout.barsBeside === 0 || column.value !== null || !lineable(asked, "key"))
@@ -358,21 +350,25 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
 
   return {
     viewport,
-    ground,
-    picture,
+    base,
+    heatMap,
     scene,
-    said,
-    summary: computed(() => (said.value ? summary(said.value) : "")),
+    captionInput,
+    summary: computed(() => (captionInput.value ? summary(captionInput.value) : "")),
     current,
-    going,
-    go: (on) => {
+    computing,
+    compute: (on) => {
       const now = viewport.peek();
-      if (now) wish.value = { of: shownHeads(now), on };
+      if (now) choice.value = { of: shownHeads(now), on };
     },
     hovered,
     cursor,
     search,
     scaling,
+    toggleScale: () => {
+      const now = base.peek();
+      if (now) scaling.value = now.end < now.grid.maximum ? "whole" : "largest";
+    },
     zoom: (nearer, anchor) => {
       const now = layout.peek();
       if (!now) return;
@@ -409,7 +405,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     },
     weight: async (query, key, ended) => {
       const now = untracked(() => viewport.value);
-      if (!now) throw new Error("Nothing is drawn yet, so there is no weight to tell.");
+      if (!now) throw new Error("Nothing is drawn yet, so there is no weight to show.");
       const { stack, layer, heads } = now;
       const piece = await source.block(
         {
@@ -424,7 +420,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       );
       return { weight: meanOf(piece.matrices)[0] as number, error: piece.error };
     },
-    still: () => pinned.peek(),
+    forExport: () => pinned.peek(),
   };
 }
 
@@ -438,10 +434,10 @@ function onlyToken(axis: Axis, cell: number | null): number | null {
 /** One heat-map: of the head, or of the mean of several, as the matrix is. */
 export function createHeatMapImage(
   context: ViewContext<HeatMapState>,
-  model: HeatMapStore,
+  store: HeatMapStore,
 ): ImagePanel {
   const { record, palette } = context;
-  return makeImagePanel(context, {
+  return createImagePanel(context, {
     series: computed(() => {
       const place = record.place.value;
       const { positive: color, ink: textColor } = palette.value;
@@ -449,8 +445,8 @@ export function createHeatMapImage(
       return [{ name: whatInWords(place), color, textColor, heads: place.heads, how: "mean" }];
     }),
     focus: computed<Focus>(() => {
-      const viewport = model.ground.value?.layout.viewport;
-      const [cell, cursor] = [model.hovered.value, model.cursor.value];
+      const viewport = store.base.value?.layout.viewport;
+      const [cell, cursor] = [store.hovered.value, store.cursor.value];
       if (viewport && cell) {
         const query = onlyToken(viewport.rows, cell.row);
         const key = onlyToken(viewport.columns, cell.column);
@@ -459,12 +455,12 @@ export function createHeatMapImage(
       const { token = null, key = null } = record.place.value ?? {};
       return cursor ?? { query: token, key };
     }),
-    reveal: (side, token) => assign(context.state, model.windowsAt(side, token)),
+    reveal: (side, token) => assign(context.state, store.windowsAt(side, token)),
     point: (to) => {
-      const viewport = model.viewport.peek();
+      const viewport = store.viewport.peek();
       const row = viewport && to ? cellOf(viewport.rows, to.query) : null;
       const column = viewport && to ? cellOf(viewport.columns, to.key) : null;
-      model.hovered.value = row === null && column === null ? null : { row, column };
+      store.hovered.value = row === null && column === null ? null : { row, column };
     },
   });
 }

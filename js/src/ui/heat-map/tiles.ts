@@ -38,9 +38,9 @@ export function tilesOf(viewport: Viewport, level = tileLevel(viewport)): TileRe
   );
 }
 
-/** Pairs of query and key from which on a matrix of vectors is computed by and by. */
+/** From so many pairs of query and key on, a matrix of vectors is computed step by step. */
 const LARGE = 1 << 24;
-/** Pairs that are gone through without being asked to: minutes of a processor. */
+/** So many pairs are computed without a click: minutes of a processor. */
 const MOST_UNASKED = 5e10;
 
 /** Whether the kernel needs more than a moment for the whole. */
@@ -48,8 +48,8 @@ export function isLarge({ stack, queries, keys, heads }: Place): boolean {
   return stack.vectors && queries.text.length * keys.text.length * heads.length > LARGE;
 }
 
-/** Whether what is in sight is computed to the end without being asked for. */
-export function goesOn({ stack, heads, keys, rows }: Viewport): boolean {
+/** Whether what is in sight is computed to the end without a click. */
+export function computesUnasked({ stack, heads, keys, rows }: Viewport): boolean {
   const pairs = (rows.window[1] - rows.window[0]) * keys.text.length * heads.length;
   return pairs / (stack.causal ? 2 : 1) <= MOST_UNASKED;
 }
@@ -100,7 +100,7 @@ export interface Estimate {
   progress: number;
 }
 
-const KEPT_BYTES = 64_000_000;
+const CACHE_BYTES = 64_000_000;
 /** Requests under way at once: the next while one is answered, and room for others' questions. */
 const AT_ONCE = 2;
 /** Milliseconds in which tiles are drawn together; those that only become better, less often. */
@@ -116,7 +116,7 @@ function keyOf(set: TileSet, level: number, row: number, column: number): string
 /** Tiles that have come. */
 export class Tiles {
   readonly #source: Source;
-  readonly #kept = new Recent<Piece>(KEPT_BYTES);
+  readonly #cached = new Recent<Piece>(CACHE_BYTES);
   #coarsest = 0;
 
   constructor(source: Source) {
@@ -127,7 +127,7 @@ export class Tiles {
    * Asks for tiles, and says when some have come.
    *
    * Those of a large matrix come as estimates first. They are asked for again by turns until they
-   * are exact, or what `requests` want; who aborts loses nothing that the kernel has done.
+   * are exact, or as exact as `requests` want. Aborting loses nothing that the kernel has computed.
    */
   async load(
     requests: readonly TileRequest[],
@@ -150,9 +150,9 @@ export class Tiles {
         const key = keyOf(request, request.level, request.row, request.column);
         // Before any query is gone through there is nothing to see.
         if (piece.work?.queries[0] !== 0) {
-          const better = isEstimate(piece) && this.#kept.get(key) !== undefined;
+          const better = isEstimate(piece) && this.#cached.get(key) !== undefined;
           this.#coarsest = Math.max(this.#coarsest, request.level);
-          this.#kept.set(key, piece, 4 * piece.rows * piece.columns);
+          this.#cached.set(key, piece, 4 * piece.rows * piece.columns);
           if (timer === undefined || (slow && !better)) {
             clearTimeout(timer);
             slow = better;
@@ -181,7 +181,7 @@ export class Tiles {
   }
 
   get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
-    return this.#kept.get(keyOf(set, level, row, column));
+    return this.#cached.get(keyOf(set, level, row, column));
   }
 
   /** The finest tile in hand that has a weight, from `level` on. */

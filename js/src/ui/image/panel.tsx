@@ -3,11 +3,11 @@
 import { useComputed, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useRef } from "preact/hooks";
-import { hitTest, type Scene } from "../../draw/marks";
+import { hitTest, sceneOf } from "../../draw/marks";
 import { formatWeight, quoted } from "../captions";
 import type { ViewContext } from "../define-view";
 import { Choice } from "../frame/frame";
-import { type Hint, ScenePlot } from "../plot";
+import { type Hint, pointIn, ScenePlot } from "../plot";
 import type { RecordState } from "../record";
 import { assign } from "../state";
 import { patchUnder } from "./marks";
@@ -47,18 +47,9 @@ export function WithImage<S extends RecordState>(
 function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const plot = useRef<HTMLDivElement>(null);
   const where = useSignal<{ x: number; y: number } | null>(null);
-  const scene = useComputed<Scene | null>(() => {
+  const scene = useComputed(() => {
     const now = panel.panel.value;
-    return (
-      now && {
-        width: now.width,
-        height: now.height,
-        background: null,
-        back: [],
-        backOpacity: 1,
-        front: now.marks,
-      }
-    );
+    return now && sceneOf(now, [], now.marks);
   });
   const sign = useComputed(() => (panel.current.value ? "image" : null));
   const hint = useComputed<Hint | null>(() => {
@@ -77,27 +68,23 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     return { title, rows, ...beside };
   });
 
-  const positionOf = (event: MouseEvent): [number, number] => {
-    const box = plot.current?.getBoundingClientRect();
-    return [event.clientX - (box?.left ?? 0), event.clientY - (box?.top ?? 0)];
-  };
-  const under = (event: MouseEvent): PatchAt | null => {
+  const under = ({ x, y }: { x: number; y: number }): PatchAt | null => {
     const [now, drawn] = [panel.picture.peek(), panel.panel.peek()];
-    return now && drawn && patchUnder(drawn, now.grid, ...positionOf(event));
+    return now && drawn && patchUnder(drawn, now.grid, x, y);
   };
   const onPointerMove = (event: PointerEvent): void => {
-    const to = under(event);
-    const [x, y] = positionOf(event);
-    panel.point(to);
-    where.value = { x, y };
+    const point = pointIn(plot.current, event);
+    panel.point(under(point));
+    where.value = point;
   };
   const leave = (): void => {
     panel.point(null);
   };
   const onClick = (event: MouseEvent): void => {
-    const to = under(event);
+    const point = pointIn(plot.current, event);
+    const to = under(point);
     if (to) panel.choose(to.at);
-    else if (hitTest(panel.panel.peek()?.marks ?? [], ...positionOf(event))?.scale)
+    else if (hitTest(panel.panel.peek()?.marks ?? [], point.x, point.y)?.scale)
       panel.wholeScale.value = !panel.wholeScale.peek();
   };
   const onKeyDown = (event: KeyboardEvent): void => {

@@ -8,7 +8,7 @@ import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";
 import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
-import { assign } from "../state";
+import { assign, same } from "../state";
 import { type HeatSaid, heatsInWords } from "./captions";
 import { type Panel, type PanelPicture, panelMarks } from "./marks";
 import {
@@ -38,7 +38,7 @@ function numbersOf(...lists: TokenList[]): number[] {
   return [...new Set(numbers)].sort((a, b) => a - b);
 }
 
-export function makeImageRoom<S extends RecordState>(
+export function createImageRoom<S extends RecordState>(
   context: ViewContext<S>,
   withPanel: boolean,
 ): ImageRoom {
@@ -89,7 +89,7 @@ export function sharingRoom<S extends RecordState>(
   context: ViewContext<S>,
   withPanel = true,
 ): ViewContext<S> {
-  const image = makeImageRoom(context, withPanel);
+  const image = createImageRoom(context, withPanel);
   return { ...context, width: image.plotWidth, image };
 }
 
@@ -146,7 +146,7 @@ export interface ImagePanel {
   still: () => Box | null;
 }
 
-export function makeImagePanel<S extends RecordState>(
+export function createImagePanel<S extends RecordState>(
   context: ViewContext<S>,
   wiring: PanelWiring,
 ): ImagePanel {
@@ -254,12 +254,12 @@ export function makeImagePanel<S extends RecordState>(
     }),
     current: computed(() => {
       const asked = question.value;
-      const same = JSON.stringify(answered.value?.question) === JSON.stringify(asked);
-      return place.value === null || (base.value !== null && (asked === null || same));
+      const answers = asked === null || same(answered.value?.question, asked);
+      return place.value === null || (base.value !== null && answers);
     }),
     at,
     point: (to) => {
-      if (JSON.stringify(at.peek()) === JSON.stringify(to)) return;
+      if (same(at.peek(), to)) return;
       at.value = to;
       wiring.point(to && { ...tokensAt(to.at), tile: to.tile });
     },

@@ -15,11 +15,12 @@ import { counted, formatNumber, several } from "../../ui/captions";
 import { csvText } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
 import type { Exports } from "../../ui/exports";
+import { scaleBox } from "../../ui/heat-map/legend";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
 import { type Corpus, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";
-import { meanMarks, meanScaleBox } from "./mean/mean";
+import { meanMarks } from "./mean/mean";
 import { aggregateModelOf } from "./mean/store";
 import type { Pictures } from "./pictures";
 import { type EmbeddingState, headKey } from "./state";
@@ -157,7 +158,7 @@ export function embeddingFigure(
       : pictures.overview();
   const words = figureWords(context, model, scene, pictures.figures());
   const colors = drawn ? null : model.colors.peek();
-  const scale = drawn ? meanScaleBox(drawn) : colors && scaleBoxOf(colors, palette);
+  const scale = drawn ? scaleBox(drawn, "mean weight") : colors && scaleBoxOf(colors, palette);
   return {
     scene: composeFigure({
       palette,

@@ -1,11 +1,12 @@
 /** What colours and shapes of points mean, and of the mean weights where they are shown. */
 
 import { counted, formatNumber } from "../../ui/captions";
-import { colorAt } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
+import { scaleLabels, weightStops } from "../../ui/heat-map/legend";
+import { ColorLegend } from "../../ui/legend";
 import { assign } from "../../ui/state";
 import type { Coloring, LegendEntry } from "./colors";
-import { endOf, meanScaleNumbers } from "./mean/mean";
+import { endOf } from "./mean/mean";
 import { aggregateModelOf } from "./mean/store";
 import type { EmbeddingState, PointsShown } from "./state";
 import type { EmbeddingModel } from "./store";
@@ -91,17 +92,15 @@ function Colors({ colors }: { colors: Coloring }) {
   const { unknown } = legend;
   return (
     <>
-      <div class="av-color-legend">
-        <span
-          class="av-ramp"
-          style={{ background: `linear-gradient(to right, ${legend.stops.join(", ")})` }}
-        />
-        <span class="av-ramp-words">
-          <span>{formatNumber(legend.low)}</span>
-          <span>{legend.log ? `${colors.name}, logarithmic` : colors.name}</span>
-          <span>{formatNumber(legend.high)}</span>
-        </span>
-      </div>
+      <ColorLegend
+        name="av-color-legend"
+        stops={legend.stops}
+        labels={[
+          formatNumber(legend.low),
+          legend.log ? `${colors.name}, logarithmic` : colors.name,
+          formatNumber(legend.high),
+        ]}
+      />
       {unknown && (
         <ul class="av-legend-entries" aria-label="Beside the scale">
           <Kind {...unknown} />
@@ -126,35 +125,21 @@ function MeanLegend({ context, model }: LegendProps) {
   const mean = aggregateModelOf(context, model);
   const aggregate = mean.aggregate.value;
   if (!aggregate) return null;
-  const theme = context.theme.value;
   const scale = mean.scale.value;
-  const stops = Array.from({ length: 13 }, (_, i) => {
-    const [red, green, blue] = colorAt(theme, i / 12);
-    return `rgb(${red} ${green} ${blue}) ${(100 * i) / 12}%`;
-  });
   return (
-    <button
-      type="button"
-      class="av-color-legend"
+    <ColorLegend
+      name="av-color-legend"
       title={
         scale === "linear"
           ? "Click for a logarithmic scale, on which small weights are seen"
           : "Click for a scale of even steps"
       }
+      stops={weightStops(context.theme.value)}
+      labels={scaleLabels({ scale, end: endOf(aggregate) })}
+      quantity={`mean weight${scale === "log" ? ", logarithmic" : ""}`}
       onClick={() => {
         mean.scale.value = scale === "linear" ? "log" : "linear";
       }}
-    >
-      <span
-        class="av-ramp"
-        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
-      />
-      <span class="av-ramp-words">
-        {meanScaleNumbers(endOf(aggregate), scale).map(([share, text]) => (
-          <span key={share}>{text}</span>
-        ))}
-      </span>
-      <span class="av-color-title">mean weight{scale === "log" ? ", logarithmic" : ""}</span>
-    </button>
+    />
   );
 }

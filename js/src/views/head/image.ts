@@ -2,7 +2,7 @@
 
 import { batch, computed } from "@preact/signals";
 import type { ViewContext } from "../../ui/define-view";
-import { type ImagePanel, makeImagePanel } from "../../ui/image/store";
+import { createImagePanel, type ImagePanel } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { headTextColor } from "../../ui/palette";
 import { assign } from "../../ui/state";
@@ -38,7 +38,7 @@ export function makeHeadImage(context: ViewContext<HeadState>, model: HeadModel)
       ? "Over the image are the model's own weights, not renormalised."
       : "";
   });
-  return makeImagePanel(context, {
+  return createImagePanel(context, {
     series,
     note,
     reveal: (side, token) => {

@@ -7,10 +7,10 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { OpacityLegend } from "../../ui/frame/frame";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
+import { ColorLegend } from "../../ui/legend";
 import { headColor, MOST_COLOURS } from "../../ui/palette";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
@@ -138,11 +138,10 @@ function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) 
   return (
     <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
       <HeadLegend picture={picture} />
-      <OpacityLegend
-        maximum={caption.scale}
-        note={caption.scaleNote}
+      <ColorLegend
+        labels={["0", caption.scaleNote, caption.scale]}
         title="Full opacity: click for the largest weight drawn, or for the largest there can be"
-        onToggle={() => {
+        onClick={() => {
           const fitted = picture.scale < picture.weights.maximum;
           model.scaling.value = fitted ? "whole" : "largest";
         }}

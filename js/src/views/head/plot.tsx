@@ -7,7 +7,7 @@ import { formatWeight, quoted } from "../../ui/captions";
 import { toggleHead } from "../../ui/controls/heads";
 import { stepLayer } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
-import { type Hint, ScenePlot } from "../../ui/plot";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign } from "../../ui/state";
 import { goBack, leap, revealed } from "./controls";
 import { type Side, tokenIn } from "./layout";
@@ -111,9 +111,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   });
 
   const at = (event: PointerEvent | MouseEvent): Under => {
-    const box = plot.current?.getBoundingClientRect();
-    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
-    const y = event.clientY - (box?.top ?? 0);
+    const { x, y } = pointIn(plot.current, event);
     const scene = model.scene.peek();
     if (!scene) return { token: null, line: null, strip: null, x, y };
     // Where some lines stand out, the others are too faint to be meant.

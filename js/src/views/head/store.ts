@@ -3,7 +3,7 @@
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
 import { meantBy, type Strongest } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
-import type { Mark, Scene } from "../../draw/marks";
+import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
@@ -313,18 +313,9 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   // Does not follow the pointer: all lines are laid out anew only when they change.
   const back = computed(() => (ground.value ? backMarks(ground.value) : []));
 
-  const scene = computed<Scene | null>(() => {
+  const scene = computed(() => {
     const now = picture.value;
-    return (
-      now && {
-        width: now.layout.width,
-        height: now.layout.height,
-        background: null,
-        back: back.value,
-        backOpacity: backOpacity(now),
-        front: frontMarks(now),
-      }
-    );
+    return now && sceneOf(now.layout, back.value, frontMarks(now), backOpacity(now));
   });
 
   const caption = computed<Caption | null>(() => {

@@ -13,11 +13,11 @@ import { assign } from "../../ui/state";
 
 interface ControlProps {
   context: ViewContext<HeatMapState>;
-  model: HeatMapStore;
+  store: HeatMapStore;
   viewport: Viewport;
 }
 
-export function MatrixControls({ context, model, viewport }: ControlProps) {
+export function MatrixControls({ context, store, viewport }: ControlProps) {
   const { state } = context;
   return (
     <>
@@ -44,10 +44,10 @@ export function MatrixControls({ context, model, viewport }: ControlProps) {
         )}
         <PairControl context={context} />
         <OrderControl context={context} />
-        <Search model={model} viewport={viewport} />
+        <Search store={store} viewport={viewport} />
       </div>
       <div class="av-row av-options">
-        <Zoom model={model} viewport={viewport} />
+        <Zoom store={store} viewport={viewport} />
         <WindowField
           label="Queries"
           axis={viewport.rows}
@@ -65,7 +65,7 @@ export function MatrixControls({ context, model, viewport }: ControlProps) {
   );
 }
 
-function Zoom({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) {
+function Zoom({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) {
   return (
     <fieldset class="av-field av-zoom" aria-label="Zoom">
       <button
@@ -74,7 +74,7 @@ function Zoom({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) 
         aria-label="Zoom out"
         title="Zoom out (-)"
         disabled={isWhole(viewport)}
-        onClick={() => model.zoom(false)}
+        onClick={() => store.zoom(false)}
       >
         −
       </button>
@@ -83,8 +83,8 @@ function Zoom({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) 
         class="av-step"
         aria-label="Zoom in"
         title="Zoom in (+, or Ctrl and the wheel)"
-        disabled={model.nearest.value}
-        onClick={() => model.zoom(true)}
+        disabled={store.nearest.value}
+        onClick={() => store.zoom(true)}
       >
         +
       </button>
@@ -93,7 +93,7 @@ function Zoom({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) 
         class="av-step av-fit"
         title="Everything in sight (Home)"
         disabled={isWhole(viewport)}
-        onClick={() => model.fit()}
+        onClick={() => store.fit()}
       >
         Fit
       </button>
@@ -119,7 +119,6 @@ function WindowField(props: {
   };
   const field = (name: string, value: number, change: (value: number) => void) => (
     <input
-      class="av-from"
       style={{ width: `${34 + 8 * Math.max(4, String(count).length)}px` }}
       type="number"
       aria-label={`${label}: ${name} in sight`}
@@ -148,9 +147,9 @@ function WindowField(props: {
 }
 
 /** Finds tokens by their text; Enter goes to the next. */
-function Search({ model, viewport }: { model: HeatMapStore; viewport: Viewport }) {
+function Search({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) {
   const at = useSignal(-1);
-  const wanted = model.search.value.toLowerCase();
+  const wanted = store.search.value.toLowerCase();
   const find = (texts: readonly string[], { extent }: Axis): number[] =>
     wanted === ""
       ? []
@@ -165,7 +164,7 @@ function Search({ model, viewport }: { model: HeatMapStore; viewport: Viewport }
   const jump = (by: number): void => {
     if (matches.length === 0) return;
     at.value = (at.value + by + matches.length) % matches.length;
-    model.show(side, matches[at.value] as number);
+    store.show(side, matches[at.value] as number);
   };
   return (
     <search class="av-field av-find">
@@ -173,18 +172,18 @@ function Search({ model, viewport }: { model: HeatMapStore; viewport: Viewport }
         type="search"
         placeholder="Find token"
         aria-label="Find token"
-        value={model.search.value}
+        value={store.search.value}
         onInput={(event) => {
           at.value = -1;
-          model.search.value = event.currentTarget.value;
+          store.search.value = event.currentTarget.value;
         }}
         onKeyDown={(event) => {
           if (event.key === "Enter") {
             jump(event.shiftKey ? -1 : 1);
             event.preventDefault();
           } else if (event.key === "Escape") {
-            model.search.value = "";
-            model.cursor.value = null;
+            store.search.value = "";
+            store.cursor.value = null;
           }
         }}
       />

@@ -5,12 +5,12 @@
 
 import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
-import { colorAt } from "../../ui/color-scales";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
-import type { Picture } from "../../ui/heat-map/marks";
+import { HeatMapLegend } from "../../ui/heat-map/legend";
+import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
@@ -19,7 +19,7 @@ import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { RECORD_HASH } from "../../ui/record";
 import { MatrixControls } from "./controls";
-import { cellsCsv, figure, scaleNumbers } from "./figure";
+import { cellsCsv, figure } from "./figure";
 import css from "./matrix.css";
 
 const KEYS = [
@@ -43,85 +43,87 @@ function exactness(grid: Grid | undefined): number | null {
   return !grid || grid.estimate ? null : grid.error;
 }
 
-/** What is drawn now; an error before anything is. */
-function drawn(model: HeatMapStore): Picture {
-  const picture = model.still();
-  if (!picture) throw new Error("Nothing is drawn yet, so there is no picture to take.");
-  return picture;
+/** What is drawn now; throws before anything is. */
+function drawn(store: HeatMapStore): HeatMap {
+  const heatMap = store.forExport();
+  if (!heatMap) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  return heatMap;
 }
 
 export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) {
   const { record } = context;
   const inner = useMemo(() => sharingRoom(context), []);
-  const model = useMemo(() => createHeatMapStore(inner), []);
-  const panel = useMemo(() => createHeatMapImage(inner, model), []);
-  const spoken = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
+  const store = useMemo(() => createHeatMapStore(inner), []);
+  const panel = useMemo(() => createHeatMapImage(inner, store), []);
+  const spoken = useComputed(() => `${store.summary.value} ${panel.words.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "matrix-view",
     figure: () => {
-      const picture = drawn(model);
-      const { viewport } = picture.layout;
-      const said = model.said.peek();
-      if (!said) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+      const heatMap = drawn(store);
+      const { viewport } = heatMap.layout;
+      const captionInput = store.captionInput.peek();
+      if (!captionInput) throw new Error("Nothing is drawn yet, so there is no picture to take.");
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(viewport, exactness(picture.grid)),
-        sentence: sentence(said),
-        coverage: coverage(said, { scale: picture.scale, end: picture.end, live: false }),
+        subtitle: subtitleOf(viewport, exactness(heatMap.grid)),
+        sentence: sentence(captionInput),
+        coverage: coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: false }),
       };
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(picture, words, (drawn) => withPanel(drawn, panel.still(), beside)),
+        scene: figure(heatMap, words, (drawn) => withPanel(drawn, panel.still(), beside)),
         title: `${words.title}, ${words.sentence} ${panel.words.peek()}`.trim(),
       };
     },
-    csv: () => cellsCsv(drawn(model)),
+    csv: () => cellsCsv(drawn(store)),
     csvLabel: "Cells in sight, CSV",
   });
-  const viewport = model.viewport.value;
+  const viewport = store.viewport.value;
   return (
     <ViewFrame
       context={context}
       name="Matrix view"
-      subtitle={viewport ? subtitleOf(viewport, exactness(model.said.value?.grid)) : ""}
+      subtitle={viewport ? subtitleOf(viewport, exactness(store.captionInput.value?.grid)) : ""}
       summary={spoken}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
       // Windows would show other tokens.
       onStack={() => ({ query_window: null, key_window: null })}
-      onReveal={(query) => model.windowsAt("query", query)}
-      options={viewport && <MatrixControls context={context} model={model} viewport={viewport} />}
-      footer={<MatrixFooter context={context} model={model} busy={busy.value} />}
+      onReveal={(query) => store.windowsAt("query", query)}
+      options={viewport && <MatrixControls context={context} store={store} viewport={viewport} />}
+      footer={<MatrixFooter context={context} store={store} busy={busy.value} />}
     >
       <WithImage context={inner} panel={panel}>
-        <HeatMapPlot context={inner} model={model} />
+        <HeatMapPlot context={inner} store={store} />
       </WithImage>
     </ViewFrame>
   );
 }
 
-/** What is said of the picture, and its scale. */
+/** The captions and the colour scale. */
 function MatrixFooter(props: {
   context: ViewContext<HeatMapState>;
-  model: HeatMapStore;
+  store: HeatMapStore;
   busy: string | null;
 }) {
-  const { model } = props;
-  const said = model.said.value;
-  const picture = model.ground.value;
-  if (!said || !picture) return null;
-  const words = coverage(said, { scale: picture.scale, end: picture.end, live: true });
+  const { store } = props;
+  const captionInput = store.captionInput.value;
+  const heatMap = store.base.value;
+  if (!captionInput || !heatMap) return null;
+  const words = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer sentence={sentence(said)} coverage={props.busy ?? words}>
-      {said.grid.estimate && <Progress model={model} done={said.grid.estimate.progress} />}
-      <ColorLegend model={model} picture={picture} />
+    <Footer sentence={sentence(captionInput)} coverage={props.busy ?? words}>
+      {captionInput.grid.estimate && (
+        <Progress store={store} done={captionInput.grid.estimate.progress} />
+      )}
+      <HeatMapLegend store={store} heatMap={heatMap} />
     </Footer>
   );
 }
 
 /** How much of what is in sight is exact, and the way to stop or to go on. */
-function Progress({ model, done }: { model: HeatMapStore; done: number }) {
-  const going = model.going.value;
+function Progress({ store, done }: { store: HeatMapStore; done: number }) {
+  const computing = store.computing.value;
   // Of a whole that takes minutes the first tenth is watched most closely.
   const percent = (Math.floor(1000 * done) / 10).toFixed(done > 0 && done < 0.1 ? 1 : 0);
   return (
@@ -131,44 +133,12 @@ function Progress({ model, done }: { model: HeatMapStore; done: number }) {
       <button
         type="button"
         class="av-chip"
-        title={going ? "Leave it at the estimate" : "Go through all queries"}
-        onClick={() => model.go(!going)}
+        title={computing ? "Leave it at the estimate" : "Go through all queries"}
+        onClick={() => store.compute(!computing)}
       >
-        {going ? "Stop" : "Go on"}
+        {computing ? "Stop" : "Go on"}
       </button>
     </div>
-  );
-}
-
-/** What colours mean. A click sets its end. */
-export function ColorLegend({ model, picture }: { model: HeatMapStore; picture: Picture }) {
-  const stops = Array.from({ length: 13 }, (_, i) => {
-    const [red, green, blue] = colorAt(picture.theme, i / 12);
-    return `rgb(${red} ${green} ${blue}) ${(100 * i) / 12}%`;
-  });
-  return (
-    <button
-      type="button"
-      class="av-color-legend"
-      title="End of the scale: click for the largest weight in sight, or for the largest there can be"
-      onClick={() => {
-        const fitted = picture.end < picture.grid.maximum;
-        model.scaling.value = fitted ? "whole" : "largest";
-      }}
-    >
-      <span
-        class="av-ramp"
-        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
-      />
-      <span class="av-color-numbers">
-        {scaleNumbers(picture).map(([share, text]) => (
-          <span key={share} style={{ left: `${100 * share}%` }}>
-            {text}
-          </span>
-        ))}
-      </span>
-      <span class="av-color-title">weight</span>
-    </button>
   );
 }
 

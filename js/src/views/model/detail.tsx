@@ -3,16 +3,17 @@
 import { computed, effect, type Signal, signal } from "@preact/signals";
 import { useEffect, useMemo } from "preact/hooks";
 import { plainNumber } from "../../ui/captions";
-import type { ColorScale } from "../../ui/color-scales";
-import { colorAt, LOG_FLOOR } from "../../ui/color-scales";
+import { type ColorScale, LOG_FLOOR } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice } from "../../ui/frame/frame";
 import { coverage, sentence } from "../../ui/heat-map/captions";
+import { weightStops } from "../../ui/heat-map/legend";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
 import { sharingRoom } from "../../ui/image/store";
+import { ColorLegend } from "../../ui/legend";
 import type { Place, RecordState } from "../../ui/record";
 import { assign, type Signals } from "../../ui/state";
 import { cellName } from "./captions";
@@ -62,7 +63,7 @@ function detailContext({ context, store, drawn }: DetailProps): ViewContext<Heat
 
 /** What the matrix and the image say, for below the grid. */
 function saidOf(matrix: HeatMapStore, image: string): Said | null {
-  const said = matrix.said.value;
+  const said = matrix.captionInput.value;
   return said && { sentence: sentence(said), summary: `${matrix.summary.value} ${image}`.trim() };
 }
 
@@ -122,7 +123,7 @@ export function Detail(props: DetailProps) {
         </button>
       </header>
       <WithImage context={inner} panel={panel}>
-        <HeatMapPlot context={inner} model={matrix} />
+        <HeatMapPlot context={inner} store={matrix} />
       </WithImage>
       <DetailWords context={inner} matrix={matrix} />
     </section>
@@ -133,10 +134,11 @@ export function Detail(props: DetailProps) {
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;
-  const said = matrix.said.value;
-  const picture = matrix.picture.value;
+  const said = matrix.captionInput.value;
+  const picture = matrix.heatMap.value;
   if (!said || !picture) return null;
   const { end, scale } = picture;
+  const log = scale === "log";
   return (
     <div class="av-model-said">
       <p class="av-muted">{coverage(said, { scale, end, live: true })}</p>
@@ -151,46 +153,16 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
           onChange={(color_scale) => assign(state, { color_scale })}
         />
         <ColorLegend
-          context={context}
-          end={end}
-          scale={scale}
-          onToggle={() => {
-            const fitted = end < picture.grid.maximum;
-            matrix.scaling.value = fitted ? "whole" : "largest";
-          }}
+          title="Last colour: click for the largest weight in sight, or for the largest there can be"
+          stops={weightStops(context.theme.value, 17)}
+          labels={[
+            log ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0",
+            log ? "weight, logarithmic" : "weight",
+            plainNumber(end),
+          ]}
+          onClick={matrix.toggleScale}
         />
       </div>
     </div>
-  );
-}
-
-function ColorLegend(props: {
-  context: ViewContext<HeatMapState>;
-  end: number;
-  scale: ColorScale;
-  onToggle: () => void;
-}) {
-  const { end, scale } = props;
-  const stops = Array.from({ length: 17 }, (_, i) => {
-    const [red, green, blue] = colorAt(props.context.theme.value, i / 16);
-    return `rgb(${red} ${green} ${blue})`;
-  });
-  return (
-    <button
-      type="button"
-      class="av-legend"
-      title="Last colour: click for the largest weight in sight, or for the largest there can be"
-      onClick={props.onToggle}
-    >
-      <span
-        class="av-ramp"
-        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
-      />
-      <span class="av-ramp-words">
-        <span>{scale === "log" ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0"}</span>
-        <span>{scale === "log" ? "weight, logarithmic" : "weight"}</span>
-        <span>{plainNumber(end)}</span>
-      </span>
-    </button>
   );
 }

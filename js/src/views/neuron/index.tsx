@@ -8,6 +8,7 @@ import { stackName } from "../../ui/captions";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { ColorLegend } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
 import { additionOf, type Said, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
@@ -92,18 +93,12 @@ function NeuronFooter({ model, busy }: { model: NeuronModel; busy: string | null
       {scalesOf(picture).map(({ name, scale }) => {
         const [low, high] = scaleEnds(scale);
         return (
-          <span
-            class="av-scale"
+          <ColorLegend
             key={name}
-            style={{ "--av-positive": palette.positive, "--av-negative": palette.negative }}
-          >
-            <span class="av-ramp" />
-            <span class="av-ramp-words">
-              <span>{low}</span>
-              <span>{name}</span>
-              <span>{high}</span>
-            </span>
-          </span>
+            name="av-scale"
+            stops={[palette.negative, "transparent", palette.positive]}
+            labels={[low, name, high]}
+          />
         );
       })}
     </Footer>

@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 import { formatWeight, quoted } from "../../ui/captions";
 import { stepLayer } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
-import { type Hint, ScenePlot } from "../../ui/plot";
+import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
 import { cellInWords, othersInWords, rowInWords, type Said, sentenceOf, signed } from "./captions";
 import { type At, partAt } from "./layout";
@@ -72,9 +72,7 @@ export function NeuronPlot({ context, model }: PlotProps) {
   });
 
   const at = (event: MouseEvent): { part: At | null; x: number; y: number } => {
-    const box = plot.current?.getBoundingClientRect();
-    const x = event.clientX - (box?.left ?? 0) + (plot.current?.scrollLeft ?? 0);
-    const y = event.clientY - (box?.top ?? 0);
+    const { x, y } = pointIn(plot.current, event);
     const layout = model.layout.peek();
     return { part: layout && partAt(layout, x, y), x, y };
   };

@@ -3,7 +3,7 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Vectors } from "../../client/requests/vectors";
 import { measureText } from "../../draw/canvas";
-import type { Scene } from "../../draw/marks";
+import { type Scene, sceneOf } from "../../draw/marks";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
 import type { Place } from "../../ui/record";
@@ -125,18 +125,9 @@ export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel 
     };
   });
   const back = computed(() => (picture.value ? backMarks(picture.value) : []));
-  const scene = computed<Scene | null>(() => {
+  const scene = computed(() => {
     const now = picture.value;
-    return (
-      now && {
-        width: now.layout.width,
-        height: now.layout.height,
-        background: null,
-        back: back.value,
-        backOpacity: 1,
-        front: frontMarks(now, hovered.value),
-      }
-    );
+    return now && sceneOf(now.layout, back.value, frontMarks(now, hovered.value));
   });
   const said = computed<Said | null>(() => {
     const [here, now] = [place.value, picture.value];

@@ -1,9 +1,9 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import {
+  type CaptionInput,
   coverage,
   emptyQueries,
-  type Said,
   sentence,
   strongestCells,
   sumInSight,
@@ -14,7 +14,7 @@ import type { Grid } from "../../../src/ui/heat-map/tiles";
 import type { Viewport } from "../../../src/ui/heat-map/viewport";
 import { viewport } from "./viewports";
 
-function said(values: number[], now: Viewport, more: Partial<Said> = {}): Said {
+function said(values: number[], now: Viewport, more: Partial<CaptionInput> = {}): CaptionInput {
   const grid: Grid = {
     rows: now.rows.cells,
     columns: now.columns.cells,

@@ -5,10 +5,10 @@ import { TILE } from "../../../src/client/page/tiles";
 import { type Carrier, Source, type TileRequest, type TileWork } from "../../../src/client/source";
 import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
 import { ticks } from "../../../src/ui/heat-map/layout";
-import type { Picture } from "../../../src/ui/heat-map/marks";
+import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import {
   composeGrid,
-  goesOn,
+  computesUnasked,
   Tiles,
   tileLevel,
   tilesOf,
@@ -228,7 +228,7 @@ describe("cells of a long text as a table", () => {
     const lastOf = (more: object): string[] => {
       const picture = { layout, queries, keys, grid: { ...grid, ...more } };
       return (
-        cellsCsv(picture as unknown as Picture)
+        cellsCsv(picture as unknown as HeatMap)
           .trim()
           .split("\r\n")[1]
           ?.split(",")
@@ -243,13 +243,13 @@ describe("cells of a long text as a table", () => {
 
 describe("what is computed without being asked for", () => {
   it("is a few heads' whole matrix, and of more heads a part", () => {
-    expect(goesOn(long())).toBe(true);
+    expect(computesUnasked(long())).toBe(true);
     const heads = { heads_per_layer: [32] };
     const all = viewport(COUNT, COUNT, {}, { ...LONG, ...heads });
     const mean = { ...all, heads: Array.from({ length: 32 }, (_, head) => head) };
-    expect(goesOn(mean)).toBe(false);
-    expect(goesOn({ ...mean, rows: { ...mean.rows, window: [0, 4000] } })).toBe(true);
-    expect(goesOn({ ...mean, heads: [0, 1, 2, 3] })).toBe(true);
+    expect(computesUnasked(mean)).toBe(false);
+    expect(computesUnasked({ ...mean, rows: { ...mean.rows, window: [0, 4000] } })).toBe(true);
+    expect(computesUnasked({ ...mean, heads: [0, 1, 2, 3] })).toBe(true);
   });
 });
 

@@ -10,14 +10,15 @@ import type {
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { coverage } from "../../../src/ui/heat-map/captions";
-import type { Picture } from "../../../src/ui/heat-map/marks";
+import { scaleLabels } from "../../../src/ui/heat-map/legend";
+import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { makeRecordModel, type RecordState } from "../../../src/ui/record";
 import { assign, makeSignals, type Signals } from "../../../src/ui/state";
-import { cellsCsv, scaleNumbers } from "../../../src/views/matrix/figure";
+import { cellsCsv } from "../../../src/views/matrix/figure";
 
 const COUNT = 6;
 const EXACT = Math.fround(0.12345);
@@ -90,12 +91,12 @@ const stack: StackDescription = {
 
 let kernel: Kernel;
 let state: Signals<HeatMapState>;
-let model: HeatMapStore;
+let store: HeatMapStore;
 let context: ViewContext<HeatMapState>;
 const controller = new AbortController();
 
 async function settled(): Promise<void> {
-  await vi.waitFor(() => expect(model.current.value).toBe(true));
+  await vi.waitFor(() => expect(store.current.value).toBe(true));
 }
 
 beforeEach(() => {
@@ -117,14 +118,14 @@ beforeEach(() => {
     setDrawn: () => undefined,
     ended: controller.signal,
   };
-  model = createHeatMapStore(context);
+  store = createHeatMapStore(context);
 });
 
 afterEach(() => {
   vi.restoreAllMocks();
 });
 
-const drawn = (): number => model.picture.value?.grid.values[0] as number;
+const drawn = (): number => store.heatMap.value?.grid.values[0] as number;
 const code = (value: number): number => (value / 255) ** 2;
 
 describe("a live matrix", () => {
@@ -139,23 +140,23 @@ describe("a live matrix", () => {
     await settled();
     kernel.held = true;
     assign(state, { layer: 5 });
-    expect(model.current.value).toBe(false);
+    expect(store.current.value).toBe(false);
     expect(drawn()).toBeCloseTo(code(90), 6);
-    expect(model.picture.value?.layout.viewport.layer).toBe(0);
+    expect(store.heatMap.value?.layout.viewport.layer).toBe(0);
     await vi.waitFor(() => expect(kernel.waiting.length).toBeGreaterThan(0));
     for (const answer of kernel.waiting) answer();
     await settled();
     expect(drawn()).toBeCloseTo(code(95), 6);
-    expect(model.picture.value?.layout.viewport.layer).toBe(5);
+    expect(store.heatMap.value?.layout.viewport.layer).toBe(5);
   });
 
   it("takes a pin's weights as the record has them, and says so", async () => {
     await settled();
     assign(state, { token: 2, key: 3 });
     await settled();
-    expect(model.picture.value?.row?.values[3]).toBe(EXACT);
-    expect(model.picture.value?.column?.values[2]).toBe(EXACT);
-    const said = model.said.value;
+    expect(store.heatMap.value?.row?.values[3]).toBe(EXACT);
+    expect(store.heatMap.value?.column?.values[2]).toBe(EXACT);
+    const said = store.captionInput.value;
     expect(said && coverage(said, { scale: "linear", end: 1, live: true })).toContain(
       "Pinned: query “c”, exact, key “d”, exact (Esc clears).",
     );
@@ -165,9 +166,9 @@ describe("a live matrix", () => {
 
   it("tells an exact weight of the cell that is pointed at", async () => {
     await settled();
-    const exact = await model.weight(1, 2, new AbortController().signal);
+    const exact = await store.weight(1, 2, new AbortController().signal);
     expect(exact).toEqual({ weight: EXACT, error: 0 });
-    const picture = model.picture.value as Picture;
+    const picture = store.heatMap.value as HeatMap;
     const at = { row: 1, column: 2 };
     expect(hintOf(picture, at, exact)).toEqual({
       title: "“b” (1) → “c” (2)",
@@ -201,10 +202,9 @@ describe("a live matrix", () => {
 
   it("ends its scale at a round number, or at the whole where that is asked for", async () => {
     await settled();
-    const numbers = (): string[] =>
-      scaleNumbers(model.picture.value as Picture).map(([, text]) => text);
+    const numbers = (): string[] => scaleLabels(store.heatMap.value as HeatMap);
     expect(numbers()).toEqual(["0", "0.1", "0.2"]);
-    model.scaling.value = "whole";
+    store.scaling.value = "whole";
     expect(numbers()).toEqual(["0", "0.5", "1"]);
     assign(state, { color_scale: "log" });
     expect(numbers()).toEqual(["≤0.0001", "0.01", "1"]);
@@ -213,7 +213,7 @@ describe("a live matrix", () => {
   it("gives the cells in sight as a table", async () => {
     assign(state, { query_window: [1, 2], key_window: [0, 2] });
     await settled();
-    expect(cellsCsv(model.picture.value as Picture).split("\r\n")).toEqual([
+    expect(cellsCsv(store.heatMap.value as HeatMap).split("\r\n")).toEqual([
       "stack,layer,heads,query,query_token,key,key_token,weight,largest_error",
       '"self",0,"1",1,"b",0,"a",0.1246,0.004',
       '"self",0,"1",1,"b",1,"b",0.1246,0.004',
@@ -223,15 +223,15 @@ describe("a live matrix", () => {
   it("zooms, pans and comes back by its functions", async () => {
     await settled();
     assign(state, { query_window: [1, 3], key_window: [1, 3] });
-    model.pan(2, -5);
+    store.pan(2, -5);
     expect([state.query_window.value, state.key_window.value]).toEqual([
       [3, 5],
       [0, 2],
     ]);
-    model.show("query", 0);
+    store.show("query", 0);
     expect(state.query_window.value).toEqual([0, 2]);
-    expect(model.cursor.value).toEqual({ query: 0, key: 0 });
-    model.zoom(false);
+    expect(store.cursor.value).toEqual({ query: 0, key: 0 });
+    store.zoom(false);
     expect([state.query_window.value, state.key_window.value]).toEqual([null, null]);
   });
 });

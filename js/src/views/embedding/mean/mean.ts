@@ -2,11 +2,11 @@
 
 import type { Range } from "../../../client/source";
 import { measureText } from "../../../draw/canvas";
-import { type Box, RAMP_WIDTH, textMark } from "../../../draw/figure";
+import { textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import { formatSmall, plainNumber, several } from "../../../ui/captions";
+import { formatSmall, several } from "../../../ui/captions";
 import type { ColorScale } from "../../../ui/color-scales";
-import { colorAt, niceMaximum, pixelsOf, weightAt } from "../../../ui/color-scales";
+import { niceMaximum, pixelsOf } from "../../../ui/color-scales";
 import { ticks } from "../../../ui/heat-map/layout";
 import type { Palette, ThemeName } from "../../../ui/palette";
 import type { Aggregate, Corpus } from "../client/requests";
@@ -239,38 +239,4 @@ export function binSaid(
     `${query} → ${key}`,
     weight < 0 ? "no query may attend there" : `mean weight ${formatSmall(weight)}${over}`,
   ];
-}
-
-/** Numbers below the scale: where along it, and the weight. */
-export function meanScaleNumbers(end: number, scale: ColorScale): [number, string][] {
-  return [0, 0.5, 1].map((share) => {
-    const text = plainNumber(weightAt(share, end, scale));
-    return [share, share === 0 && scale === "log" ? `≤${text}` : text];
-  });
-}
-
-/** What colours mean, for print. */
-export function meanScaleBox(
-  picture: Pick<MeanPicture, "palette" | "theme" | "end" | "scale">,
-): Box {
-  const { palette, theme } = picture;
-  const steps = 64;
-  const pixels = new Uint8ClampedArray(steps * 4);
-  for (let i = 0; i < steps; i++) pixels.set(colorAt(theme, i / (steps - 1)), i * 4);
-  const place = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
-  const numbers = meanScaleNumbers(picture.end, picture.scale).map(([share, text]) =>
-    textMark(text, share * RAMP_WIDTH, 19, palette.muted, 11, {
-      align: share === 0 ? "start" : share === 1 ? "end" : "middle",
-    }),
-  );
-  return {
-    width: RAMP_WIDTH,
-    height: 43,
-    marks: [
-      { kind: "image", ...place, pixels, columns: steps, rows: 1 },
-      { kind: "rect", ...place, stroke: palette.rule },
-      ...numbers,
-      textMark("mean weight", RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
-    ],
-  };
 }

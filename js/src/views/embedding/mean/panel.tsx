@@ -2,10 +2,10 @@
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
-import type { Scene } from "../../../draw/marks";
+import { sceneOf } from "../../../draw/marks";
 import type { ViewContext } from "../../../ui/define-view";
-import { type Hint, ScenePlot } from "../../../ui/plot";
-import { assign } from "../../../ui/state";
+import { type Hint, pointIn, ScenePlot } from "../../../ui/plot";
+import { assign, same } from "../../../ui/state";
 import { sentenceOf } from "../captions";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
@@ -27,12 +27,10 @@ export function Aggregate({ context, model, width }: AggregateProps) {
   const where = useSignal<{ x: number; y: number } | null>(null);
   const ground = useComputed(() => mean.picture(room.value));
   const back = useComputed(() => (ground.value ? meanMarks(ground.value) : []));
-  const scene = useComputed<Scene | null>(() => {
+  const scene = useComputed(() => {
     const now = ground.value;
     if (!now) return null;
-    const { width, height } = now.layout;
-    const front = hoverMarks({ ...now, hovered: mean.hovered.value });
-    return { width, height, background: null, back: back.value, backOpacity: 1, front };
+    return sceneOf(now.layout, back.value, hoverMarks({ ...now, hovered: mean.hovered.value }));
   });
   const place = useComputed(() => {
     const at = context.record.place.value;
@@ -56,19 +54,14 @@ export function Aggregate({ context, model, width }: AggregateProps) {
     [],
   );
 
-  const positionOf = (event: MouseEvent): [number, number] => {
-    const box = plot.current?.getBoundingClientRect();
-    const scrolled = plot.current?.scrollLeft ?? 0;
-    return [event.clientX - (box?.left ?? 0) + scrolled, event.clientY - (box?.top ?? 0)];
-  };
   const point = (bin: Bin | null, x: number, y: number): void => {
-    if (JSON.stringify(mean.hovered.peek()) !== JSON.stringify(bin)) mean.hovered.value = bin;
+    if (!same(mean.hovered.peek(), bin)) mean.hovered.value = bin;
     where.value = bin && { x, y };
   };
   const onPointerMove = (event: PointerEvent): void => {
     const now = ground.peek();
     if (!now) return;
-    const [x, y] = positionOf(event);
+    const { x, y } = pointIn(plot.current, event);
     point(binAt(now.layout, now.aggregate, x, y), x, y);
   };
   const leave = (): void => point(null, 0, 0);

@@ -3,6 +3,7 @@
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { ColorScale } from "../../../ui/color-scales";
 import type { ViewContext } from "../../../ui/define-view";
+import { same } from "../../../ui/state";
 import { type Aggregate, aggregateOf } from "../client/requests";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
@@ -78,10 +79,7 @@ export function aggregateModelOf(
     return answer?.question.stack === asked.value?.stack ? (answer?.answer ?? null) : null;
   });
   const current = computed(
-    () =>
-      asked.value !== null &&
-      given.value !== null &&
-      JSON.stringify(given.value.question) === JSON.stringify(asked.value),
+    () => asked.value !== null && given.value !== null && same(given.value.question, asked.value),
   );
   const lengths = computed(() => {
     const [corpus, now] = [model.corpus.value, aggregate.value];

@@ -1,5 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it, vi } from "vitest";
+import { scaleBox, scaleLabels } from "../../../../src/ui/heat-map/legend";
 import { PALETTES } from "../../../../src/ui/palette";
 import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
 import {
@@ -12,8 +13,6 @@ import {
   lengthsOf,
   type MeanPicture,
   meanMarks,
-  meanScaleBox,
-  meanScaleNumbers,
   textsAt,
 } from "../../../../src/views/embedding/mean/mean";
 
@@ -134,9 +133,9 @@ describe("the mean by position", () => {
   });
 
   it("has a scale in even steps, or in even ratios", () => {
-    expect(meanScaleNumbers(0.5, "linear").map(([, text]) => text)).toEqual(["0", "0.25", "0.5"]);
-    expect(meanScaleNumbers(1, "log").map(([, text]) => text)).toEqual(["≤0.0001", "0.01", "1"]);
-    const words = meanScaleBox(picture()).marks.flatMap((mark) =>
+    expect(scaleLabels({ end: 0.5, scale: "linear" })).toEqual(["0", "0.25", "0.5"]);
+    expect(scaleLabels({ end: 1, scale: "log" })).toEqual(["≤0.0001", "0.01", "1"]);
+    const words = scaleBox(picture(), "mean weight").marks.flatMap((mark) =>
       mark.kind === "text" ? [mark.text] : [],
     );
     expect(words).toEqual(["0", "0.5", "1", "mean weight"]);

@@ -1,0 +1,78 @@
+/** The colour scale of weights as a legend, on the page and in print. */
+
+import { type Box, RAMP_WIDTH, textMark } from "../../draw/figure";
+import type { Mark } from "../../draw/marks";
+import { plainNumber } from "../captions";
+import { type ColorScale, colorAt, weightAt } from "../color-scales";
+import { ColorLegend } from "../legend";
+import type { Palette, ThemeName } from "../palette";
+import type { HeatMap } from "./marks";
+import type { HeatMapStore } from "./store";
+
+/** How weights are coloured: linearly or not, up to which weight, and whether some are larger. */
+export interface WeightScale {
+  theme: ThemeName;
+  scale: ColorScale;
+  end: number;
+  beyond?: boolean;
+}
+
+/** The weights at the ends and in the middle of a scale. */
+export function scaleLabels({
+  scale,
+  end,
+  beyond,
+}: Omit<WeightScale, "theme">): [string, string, string] {
+  const label = (share: number): string => plainNumber(weightAt(share, end, scale));
+  return [
+    scale === "log" ? `≤${label(0)}` : label(0),
+    label(0.5),
+    beyond ? `≥${label(1)}` : label(1),
+  ];
+}
+
+/** CSS colours of weights, from the smallest to the largest. */
+export function weightStops(theme: ThemeName, steps = 13): string[] {
+  return Array.from({ length: steps }, (_, i) => {
+    const [red, green, blue] = colorAt(theme, i / (steps - 1));
+    return `rgb(${red} ${green} ${blue})`;
+  });
+}
+
+/** The legend in print. */
+export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
+  const { palette, theme } = weights;
+  const steps = 64;
+  const pixels = new Uint8ClampedArray(steps * 4);
+  for (let i = 0; i < steps; i++) pixels.set(colorAt(theme, i / (steps - 1)), i * 4);
+  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const aligned = ["start", "middle", "end"] as const;
+  const labels = scaleLabels(weights).map(
+    (label, i): Mark =>
+      textMark(label, (i / 2) * RAMP_WIDTH, 19, palette.muted, 11, { align: aligned[i] as "end" }),
+  );
+  return {
+    width: RAMP_WIDTH,
+    height: 43,
+    marks: [
+      { kind: "image", ...ramp, pixels, columns: steps, rows: 1 },
+      { kind: "rect", ...ramp, stroke: palette.rule },
+      ...labels,
+      textMark(quantity, RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
+    ],
+  };
+}
+
+/** A click sets the end of the scale. */
+export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
+  return (
+    <ColorLegend
+      name="av-color-legend"
+      title="End of the scale: click for the largest weight in sight, or for the largest there can be"
+      stops={weightStops(heatMap.theme)}
+      labels={scaleLabels(heatMap)}
+      quantity="weight"
+      onClick={store.toggleScale}
+    />
+  );
+}
