@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import attnviz
+import attnviz.analysis
 
 PACKAGE = Path(attnviz.__file__).parent
 
@@ -54,9 +55,14 @@ def test_every_public_name_is_there_and_listed() -> None:
     public = set(attnviz.__all__)
     assert public <= set(dir(attnviz))
     assert public >= {"extract", "show_head_view", "AttentionRecord", "HeadView", "load"}
+    assert set(attnviz.analysis.__all__) <= set(dir(attnviz.analysis))
+    assert set(attnviz.analysis.__all__) >= {"head_scores", "previous_token", "place", "Trust"}
+    assert all(hasattr(attnviz.analysis, name) for name in attnviz.analysis.__all__)
     assert all(getattr(attnviz, name).__doc__ for name in public)
     with pytest.raises(AttributeError, match="module 'attnviz' has no attribute 'extrakt'"):
-        _ = attnviz.extrakt
+        _ = attnviz.extrakt  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"'attnviz\.analysis' has no attribute 'head'"):
+        _ = attnviz.analysis.head  # type: ignore[attr-defined]
 
 
 WITHOUT_TRANSFORMERS = """
@@ -192,7 +198,7 @@ def test_no_module_imports_itself_through_others() -> None:
     [
         ("utils", {"IPython"}),
         ("record", {"numpy", "pandas", "safetensors", "torch"}),
-        ("analysis", {"numpy", "torch"}),
+        ("analysis", {"lazy_loader", "numpy", "torch"}),
         ("corpus", {"numpy", "torch", "transformers", "tqdm"}),
         ("server", {"numpy", "torch"}),
         ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),

@@ -1,0 +1,32 @@
+"""The public names of attnviz, and the modules that they are loaded from when they are first used.
+
+`attnviz/__init__.py` reads this file: a public name stands here, and nowhere else.
+"""
+
+from . import demos as demos
+from .corpus.corpus import Corpus as Corpus
+from .corpus.extract import extract_corpus as extract_corpus
+from .embedding.show import show_embedding_view as show_embedding_view
+from .embedding.view import EmbeddingView as EmbeddingView
+from .extraction import extract as extract
+from .record.given.projected_keys import ProjectedKeys as ProjectedKeys
+from .record.images import PatchGrid as PatchGrid
+from .record.predictions import Candidate as Candidate
+from .record.predictions import Prediction as Prediction
+from .record.record import AttentionRecord as AttentionRecord
+from .record.record import load as load
+from .record.stack import AttentionStack as AttentionStack
+from .record.tokens import Tokens as Tokens
+from .views.dashboard import Dashboard as Dashboard
+from .views.head import HeadView as HeadView
+from .views.matrix import MatrixView as MatrixView
+from .views.model import ModelView as ModelView
+from .views.neuron import NeuronView as NeuronView
+from .views.show import dashboard as dashboard
+from .views.show import show_head_view as show_head_view
+from .views.show import show_matrix_view as show_matrix_view
+from .views.show import show_model_view as show_model_view
+from .views.show import show_neuron_view as show_neuron_view
+
+__version__: str
+__all__: list[str]

@@ -1,0 +1,31 @@
+"""The public names of attnviz.analysis, and the modules that they are loaded from.
+
+`attnviz/analysis/__init__.py` reads this file: a public name stands here, and nowhere else.
+"""
+
+from . import heads as heads
+from . import patterns as patterns
+from .embedding import Placed as Placed
+from .embedding import Placing as Placing
+from .embedding import Plots as Plots
+from .embedding import place as place
+from .embedding import principal_components as principal_components
+from .embedding import problems as problems
+from .heads import PATTERNS as PATTERNS
+from .heads import all_head_scores as all_head_scores
+from .heads import head_entropy as head_entropy
+from .heads import head_scores as head_scores
+from .heads import patterns_of as patterns_of
+from .patterns import first_token as first_token
+from .patterns import induction as induction
+from .patterns import mass_on as mass_on
+from .patterns import next_token as next_token
+from .patterns import previous_token as previous_token
+from .patterns import repeated_induction as repeated_induction
+from .patterns import same_token as same_token
+from .patterns import self_token as self_token
+from .trust import HeadTrust as HeadTrust
+from .trust import Trust as Trust
+from .trust import measure_trust as measure_trust
+
+__all__: list[str]
