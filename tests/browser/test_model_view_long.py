@@ -13,11 +13,11 @@ import torch
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.record import sampled
+from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.sampled import sampled_queries
+from attnviz.record.rows import sampled_queries
 from attnviz.record.tokens import Tokens
 from attnviz.views.model import ModelView
 from browser.accessibility import check

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from attnviz import AttentionRecord, extract
-from attnviz.record.head_subset import vectors_of_layer
 from models.counting import LiveTensors
 from models.tiny import built
 
@@ -110,7 +109,7 @@ def added(model: Any, tokens: int, **options: Any) -> int:
 
 def kept(record: AttentionRecord) -> int:
     layers = [record.stack().attention(number) for number in record.stack().layers]
-    vectors = [each for layer in layers if (each := vectors_of_layer(layer)) is not None]
+    vectors = [each for layer in layers if (each := layer.vectors) is not None]
     assert len(vectors) == len(layers)
     return sum(each.queries.nbytes + each.keys.nbytes for each in vectors)
 

@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 import attnviz.extraction.capture.memory_check
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture.copies import Copier
-from attnviz.record.head_subset import vectors_of_layer, weights_of_layer
 from models.tiny import SIZE, built
 
 pytestmark = pytest.mark.models
@@ -37,7 +36,7 @@ def tensors_of(record: AttentionRecord) -> Iterator[torch.Tensor]:
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
-            vectors, weights = vectors_of_layer(layer), weights_of_layer(layer)
+            vectors, weights = layer.vectors, layer.given_weights
             if vectors is not None:
                 yield from (vectors.queries, vectors.keys)
             if weights is not None:
@@ -128,7 +127,7 @@ def test_memory_is_that_of_the_kept_layers_and_heads(
     expected = sum(
         each.nbytes
         for stack in whole.stacks.values()
-        if (vectors := vectors_of_layer(stack.attention(0))) is not None
+        if (vectors := stack.attention(0).vectors) is not None
         for each in (vectors.queries, vectors.keys)
     )
     assert held(one_layer) == expected
@@ -136,7 +135,7 @@ def test_memory_is_that_of_the_kept_layers_and_heads(
     first = [
         vectors
         for stack in whole.stacks.values()
-        if (vectors := vectors_of_layer(stack.attention(0))) is not None
+        if (vectors := stack.attention(0).vectors) is not None
     ]
     # One head's queries and its key head, in half the bytes.
     assert held(one_head) == sum(
@@ -150,7 +149,7 @@ def test_only_the_key_heads_that_are_read_are_kept(make_model: Callable[..., Any
     assert whole.stack().heads_per_layer == (4, 4, 4)
     for heads, num_key_heads in (([0, 1], 1), ([1], 1), ([0, 3], 2), ([0, 1, 3], 2)):
         record = extract(model, IDS, heads=heads)
-        vectors = vectors_of_layer(record.stack().attention(2))
+        vectors = record.stack().attention(2).vectors
         assert vectors is not None
         assert vectors.keys.shape[0] == num_key_heads
         for head in heads:
@@ -340,7 +339,7 @@ def test_padding_is_removed_from_what_is_kept(
 def test_a_position_bias_of_all_layers_is_kept_once(make_model: Callable[..., Any]) -> None:
     record = extract(make_model("t5"), arguments_of("t5"), heads=[1, 2])
     stack = record.stacks["encoder"]
-    layers = [vectors_of_layer(stack.attention(number)) for number in stack.layers]
+    layers = [stack.attention(number).vectors for number in stack.layers]
     biases = [layer.bias for layer in layers if layer is not None]
     assert len(biases) == 2
     assert biases[0] is biases[1]
@@ -443,7 +442,7 @@ def weights_only(kind: type[Pooled] = Pooled) -> Any:
 def test_weights_without_queries_and_keys_are_narrowed_with_care() -> None:
     model = weights_only()
     exact = extract(model, IDS)
-    assert weights_of_layer(exact.stack().attention(0)) is not None
+    assert exact.stack().attention(0).given_weights is not None
     for dtype in ("float16", "bfloat16"):
         record = extract(model, IDS, heads=[1, 2], dtype=dtype)
         assert held(record) == 3 * 2 * 10 * 10 * 2

@@ -16,7 +16,7 @@ from transformers.models.swinv2 import modeling_swinv2
 
 from attnviz import extract
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.windows import WindowMask
+from attnviz.record.masks import WindowMask
 from models.tiny import (
     Weights,
     built,

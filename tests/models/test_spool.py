@@ -18,7 +18,6 @@ import transformers
 
 import attnviz.extraction.capture.memory_check
 from attnviz import AttentionRecord, extract, load
-from attnviz.record.head_subset import vectors_of_layer, weights_of_layer
 from attnviz.record.storage.arrays_file import write_safetensors
 from models.tiny import built, picture
 from unit.records import assert_same
@@ -58,7 +57,7 @@ def assert_mapped(record: AttentionRecord, folder: Path) -> None:
     for stack in record.stacks.values():
         for number in stack.layers:
             layer = stack.attention(number)
-            vectors, weights = vectors_of_layer(layer), weights_of_layer(layer)
+            vectors, weights = layer.vectors, layer.given_weights
             tensors = [vectors.queries, vectors.keys] if vectors is not None else [weights]
             for tensor in tensors:
                 assert tensor is not None
@@ -414,7 +413,7 @@ def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
     needed = 0
     for stack in record.stacks.values():
         for number in stack.layers:
-            layer = vectors_of_layer(stack.attention(number))
+            layer = stack.attention(number).vectors
             assert layer is not None
             needed += layer.queries.nbytes + layer.keys.nbytes
     runs: list[Any] = []

@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from attnviz import AttentionRecord, AttentionStack, Corpus, Tokens
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
+from attnviz.record.attention import HeadSubset, QueryKeyAttention
 from attnviz.record.masks import BandMask, Mask
 from unit.records import vectors, words
 
@@ -75,8 +74,8 @@ def kept_record(num_tokens: int, seed: int = 0) -> AttentionRecord:
     first = attention(num_tokens, heads=2, key_heads=2, seed=seed)
     second = attention(num_tokens, heads=1, key_heads=1, seed=seed + 1)
     layers = {
-        3: KeptHeads(first, kept_heads=(1, 4), num_heads=6, num_key_heads=2),
-        4: KeptHeads(second, kept_heads=(5,), num_heads=6, num_key_heads=2),
+        3: HeadSubset(first, heads=(1, 4), model_heads=6, model_key_heads=2),
+        4: HeadSubset(second, heads=(5,), model_heads=6, model_key_heads=2),
     }
     stack = AttentionStack("self", layers, Tokens.of(words(num_tokens)))
     return AttentionRecord({"self": stack}, model="made")

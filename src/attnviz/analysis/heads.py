@@ -74,7 +74,7 @@ def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = No
         One of `PATTERNS`.
     queries : int, optional
         Measure so many queries of each head, from all over the text
-        (`attnviz.record.sampled.sampled_queries`), instead of all: an estimate, which takes a
+        (`attnviz.record.rows.sampled_queries`), instead of all: an estimate, which takes a
         thousandth of the time where there are a thousand times as many.
 
     Returns
@@ -247,11 +247,10 @@ def _sampled(
 ) -> tuple[Scores, NDArray[np.int64]]:
     """Weight on each pattern's pairs, looking at no other keys of a row; and rows with a pair."""
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.record.rows import rows_of_heads
 
     mass = np.zeros((len(blocks), len(heads)))
     counts = np.zeros((len(blocks), len(heads)), np.int64)
-    for places, group in rows_of_heads(attention, heads, rows):
+    for places, group in attention.rows_of_heads(heads, rows):
         for number, pairs in enumerate(blocks):
             for at in np.flatnonzero(pairs.any(axis=1)).tolist():
                 keys = np.flatnonzero(pairs[at])
@@ -294,13 +293,11 @@ def _weights(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """Weights of some queries and what their mask lets through, (rows, keys)."""
     # torch comes with a record, and not with measures of arrays.
-    from attnviz.record.sampled import weights_of_rows
-
-    return weights_of_rows(stack.attention(layer), head, rows)
+    return stack.attention(layer).weights_of_rows(head, rows)
 
 
 def _row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
-    from attnviz.record.sampled import sampled_queries
+    from attnviz.record.rows import sampled_queries
 
     num_queries = len(stack.query_tokens)
     rows = sampled_queries(num_queries, num_queries if queries is None else queries)

@@ -6,9 +6,6 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
-from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.spans import spans
@@ -163,13 +160,7 @@ def stacks_with_vectors(
             notes.append(f"Stack {name!r} is left out: of it only weights are known.")
     if common:
         return tuple(common), notes
-    merged = any(
-        isinstance(stack.attention(layer), MergedWeights)
-        for record in records
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    )
-    if merged:
+    if any(stack.merged for record in records for stack in record.stacks.values()):
         raise ValueError(
             "records are merged into words, which have no queries and keys of their own; give the "
             "records of the tokens, before merge_words()"
@@ -225,7 +216,6 @@ def _shape(stack: AttentionStack) -> dict[int, tuple[int, tuple[int, ...], int]]
     found = {}
     for layer in stack.layers:
         attention = stack.attention(layer)
-        vectors = attention.base if isinstance(attention, KeptHeads) else attention
-        size = vectors.queries.shape[2] if isinstance(vectors, QueryKeyAttention) else 0
+        size = 0 if attention.vectors is None else attention.vectors.queries.shape[2]
         found[layer] = (attention.num_heads, stack.kept_heads(layer), size)
     return found

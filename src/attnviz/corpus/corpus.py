@@ -26,7 +26,6 @@ from attnviz.corpus.columns import Column, Side, read_columns
 from attnviz.corpus.points import Points, checked_points, checked_seed, sampled_points
 from attnviz.corpus.titles import title_of
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import vectors_of_layer
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.spans import spans
@@ -316,8 +315,7 @@ class Corpus:
         """
         if not 0 <= text < len(self.records):
             raise IndexError(f"text={text!r}: there are texts 0 to {len(self.records) - 1}")
-        known = self.records[text].stacks[self._stack_name(stack)].attention(layer)
-        vectors = vectors_of_layer(known)
+        vectors = self.records[text].stacks[self._stack_name(stack)].attention(layer).vectors
         if vectors is None:  # what `stack_names` leaves out
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
         return vectors

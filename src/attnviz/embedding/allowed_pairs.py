@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import PackedMask
 
 __all__ = ["OwnKeys", "OwnPairs", "own_keys", "own_pairs"]
 
@@ -145,10 +144,9 @@ def _allowed(
     mask = attention.mask
     if mask is None:
         return torch.ones(1, len(queries), len(keys), dtype=torch.bool)
-    by_head = isinstance(mask, PackedMask) and len(mask.bits) > 1
     columns = slice(0, attention.num_keys)
     flags = [
         mask.allowed(head, queries, columns, torch.device("cpu"))[:, keys]
-        for head in (heads if by_head else heads[:1])
+        for head in (heads if mask.num_heads > 1 else heads[:1])
     ]
     return torch.stack(flags)

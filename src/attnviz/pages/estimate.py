@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from attnviz.pages.limits import count_weights
 from attnviz.pages.whole import STRATEGIES, deflated
 from attnviz.record.record import AttentionRecord
-from attnviz.record.sampled import sampled_queries
+from attnviz.record.rows import sampled_queries
 from attnviz.server.codec import encode
 
 __all__ = ["WholeSize", "size_of_whole"]

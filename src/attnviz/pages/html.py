@@ -21,7 +21,7 @@ from attnviz.pages.limits import MAX_MEASURED, PagePrecision, check_options, cou
 from attnviz.pages.vectors import carried_vectors
 from attnviz.pages.whole import packed
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.sampled import SAMPLED_QUERIES
+from attnviz.record.rows import SAMPLED_QUERIES
 from attnviz.server.description import describe
 from attnviz.server.images import encoded_image
 from attnviz.server.limits import MAX_REPLY_BYTES

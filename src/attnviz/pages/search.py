@@ -14,7 +14,7 @@ from attnviz.pages.sparse import encode_sparse
 from attnviz.pages.strongest import KeptRows, joined, kept_rows, sparse_rows
 from attnviz.pages.whole import STRATEGIES, packed
 from attnviz.record.record import AttentionRecord
-from attnviz.record.sampled import sampled_queries, weights_of_rows
+from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 
 __all__ = ["Sample", "Search"]
@@ -104,7 +104,7 @@ class Sample:
             rows_of_heads = []
             for layer in stack.layers:
                 for head in stack.kept_heads(layer):
-                    weights = weights_of_rows(stack.attention(layer), head, queries)[0]
+                    weights = stack.attention(layer).weights_of_rows(head, queries)[0]
                     rows_of_heads.append(kept_rows(weights, 0.0))
                     bar.update()
             found = joined(rows_of_heads)

@@ -17,11 +17,9 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads, vectors_of_layer
-from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.record.sampled import sampled_queries, weights_of_rows
+from attnviz.record.masks import Bias, Mask
+from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.windows import WindowBias, WindowMask
 
 __all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors", "size_of_vectors"]
 
@@ -128,7 +126,7 @@ def _layers(stacks: Iterable[AttentionStack]) -> list[_Known]:
         for stack in stacks
         if stack.has_vectors
         for number in stack.layers
-        if (vectors := vectors_of_layer(stack.attention(number))) is not None
+        if (vectors := stack.attention(number).vectors) is not None
     ]
 
 
@@ -195,15 +193,11 @@ def _encoding(attention: QueryKeyAttention, exact_bytes: int) -> Encoding:
 def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     each = 4 if _encoding(attention, exact_bytes) == "float32" else 2
     size = each * (attention.queries.numel() + attention.keys.numel())
-    pairs = attention.num_queries * attention.num_keys
-    if isinstance(attention.mask, PackedMask):
-        size += attention.mask.bits.numel()
-    if isinstance(attention.mask, WindowMask):
-        size += pairs // 8
-    if isinstance(attention.bias, WindowBias):
-        size += 4 * attention.num_heads * pairs
-    elif attention.bias is not None:
-        size += 4 * attention.bias.values.numel()
+    pairs = attention.num_queries, attention.num_keys
+    if attention.mask is not None:
+        size += attention.mask.bytes_without_windows(*pairs)
+    if attention.bias is not None:
+        size += attention.bias.bytes_without_windows(attention.num_heads, *pairs)
     return size
 
 
@@ -245,9 +239,10 @@ def _numbers(attention: LayerAttention) -> dict[str, Any]:
 
     For each of those, `key_heads` says which of the key heads that are carried it reads.
     """
-    if not isinstance(attention, KeptHeads) or not isinstance(attention.base, QueryKeyAttention):
+    vectors = attention.vectors
+    if vectors is None or vectors.num_heads == attention.num_heads:
         return {}
-    read = map(attention.base.key_head, range(attention.base.num_heads))
+    read = map(vectors.key_head, range(vectors.num_heads))
     return {
         "heads": list(attention.kept_heads),
         "key_heads": list(read),
@@ -257,39 +252,27 @@ def _numbers(attention: LayerAttention) -> dict[str, Any]:
 
 
 def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
-    mask = attention.mask
-    if isinstance(mask, WindowMask):
-        # Pages know windows by the pairs that they allow.
-        mask = PackedMask.pack(mask.allowed(0, *_everything(attention))[None])
-    if isinstance(mask, BandMask):
-        return {"kind": "band", **dataclasses.asdict(mask)}
-    if isinstance(mask, PackedMask):
-        return {"kind": "packed", "heads": len(mask.bits), "bits": arrays.place(mask.bits)}
-    return None
+    if attention.mask is None:
+        return None
+    return _carried_part(
+        attention.mask.without_windows(attention.num_queries, attention.num_keys), arrays
+    )
 
 
 def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
-    bias = attention.bias
-    if isinstance(bias, WindowBias):
-        everything = _everything(attention)
-        blocks = [bias.added(head, *everything) for head in range(attention.num_heads)]
-        bias = DenseBias(torch.stack(blocks))
-    if isinstance(bias, DistanceBias):
-        values = bias.values.float()
-        return {"kind": "distance", "heads": len(values), "values": arrays.place(values)}
-    if isinstance(bias, DenseBias):
-        values = bias.values.float()
-        return {
-            "kind": "dense",
-            "heads": values.shape[0],
-            "rows": values.shape[1],
-            "values": arrays.place(values),
-        }
-    return None
+    if attention.bias is None:
+        return None
+    sizes = attention.num_heads, attention.num_queries, attention.num_keys
+    return _carried_part(attention.bias.without_windows(*sizes), arrays)
 
 
-def _everything(attention: QueryKeyAttention) -> tuple[slice, slice]:
-    return slice(0, attention.num_queries), slice(0, attention.num_keys)
+def _carried_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
+    """A mask or bias, with the first two axes of its tensor: the heads, and the rows of each."""
+    numbers, tensors = part.to_parts()
+    for name, tensor in tensors.items():
+        values = tensor.float() if tensor.is_floating_point() else tensor
+        numbers |= {"heads": values.shape[0], "rows": values.shape[1], name: arrays.place(values)}
+    return numbers
 
 
 def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:
@@ -313,7 +296,7 @@ def _measured(
             # Where a key is not allowed both are minus infinity.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
-            one, other = (weights_of_rows(each, head, part)[0] for each in (attention, carried))
+            one, other = (each.weights_of_rows(head, part)[0] for each in (attention, carried))
             weight_error = max(weight_error, float(np.abs(other - one).max()))
     said = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | said

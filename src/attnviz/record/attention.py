@@ -8,72 +8,171 @@ and normalisation), a scale, a position bias b, a mask m, a soft cap c and a sin
 
 (Vaswani et al. 2017, equation 1; Gemma 2 report, section 2, for the cap; gpt-oss model card for the
 sink). Rows sum to 1, except with a sink (1 minus its share) and where no key is allowed (zeros).
+
+`LayerAttention` is what callers use of a layer; which class it has does not matter to them.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Protocol
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.masks import BandMask, Bias, Mask
-from attnviz.record.softmax import blocks, powers, tiles
-from attnviz.record.windows import Rows
+from attnviz.record.masks import Bias, Mask, Rows
+from attnviz.record.softmax import blocks, normalized, powers, tiles
 
-__all__ = ["GivenWeights", "LayerAttention", "QueryKeyAttention"]
+__all__ = ["GivenWeights", "HeadSubset", "LayerAttention", "QueryKeyAttention", "RowsOfHeads"]
 
 # Rows that blocks of keys are multiplied with at once.
 _ROWS_AT_ONCE = 256
+# The same of rows that are sampled from all over a text: of a causal one, early rows need few keys.
+_SAMPLED_ROWS_AT_ONCE = 8
+
+Numbers = NDArray[np.float64]
 
 
-def _all_within(mask: Mask, rows: Rows, columns: slice) -> bool:
-    """Whether a mask is known to allow all of a block without being looked at."""
-    return isinstance(mask, BandMask) and mask.covers(rows, columns)
-
-
-class LayerAttention(Protocol):
-    """What a record needs of a layer, however its weights came."""
+class RowsOfHeads(Protocol):
+    """Some queries of some heads: every further look at them costs the keys looked at."""
 
     @property
+    def totals(self) -> Numbers:
+        """Weight of all keys together, (heads, rows)."""
+        ...
+
+    @property
+    def sunk(self) -> Numbers:
+        """What an attention sink takes, (heads, rows)."""
+        ...
+
+    def weights(self, some: slice, columns: slice) -> Numbers:
+        """Weights of some of the rows, (heads, rows, columns)."""
+        ...
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        """What the mask lets through of some of the rows, (heads, rows, columns)."""
+        ...
+
+
+class LayerAttention(ABC):
+    """What a record knows of a layer, however its weights came.
+
+    Heads go by the model's own numbers. `vectors` and `given_weights` hold the heads whose weights
+    are known, and `index` says where in them a head stands.
+    """
+
+    @property
+    @abstractmethod
     def num_heads(self) -> int:
         """Number of query heads that the model has."""
-        ...
+
+    @property
+    @abstractmethod
+    def num_queries(self) -> int:
+        """Number of rows."""
+
+    @property
+    @abstractmethod
+    def num_keys(self) -> int:
+        """Number of columns."""
+
+    @property
+    def num_key_heads(self) -> int | None:
+        """Number of key heads that the model has; None where only weights are known."""
+        return None
 
     @property
     def kept_heads(self) -> tuple[int, ...]:
         """Numbers of the heads whose weights are known, ascending."""
-        ...
-
-    @property
-    def num_queries(self) -> int:
-        """Number of rows."""
-        ...
-
-    @property
-    def num_keys(self) -> int:
-        """Number of columns."""
-        ...
+        return tuple(range(self.num_heads))
 
     @property
     def causal(self) -> bool:
         """Whether no query may look ahead, as far as the mask says."""
-        ...
+        return False
 
+    @property
+    def merged(self) -> bool:
+        """Whether rows and columns are words, each made of several tokens."""
+        return False
+
+    @property
+    def vectors(self) -> QueryKeyAttention | None:
+        """The queries and keys of `kept_heads`; None where only weights are known, and of words."""
+        return None
+
+    @property
+    def given_weights(self) -> torch.Tensor | None:
+        """(heads, queries, keys) of `kept_heads`; None where weights are computed."""
+        return None
+
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """What weights are made from: `vectors` or `given_weights`."""
+        if self.vectors is not None:
+            return self.vectors.queries, self.vectors.keys
+        return () if self.given_weights is None else (self.given_weights,)
+
+    def index(self, head: int) -> int:
+        """Where a head stands in `kept_heads`; IndexError if its weights are not known."""
+        return head
+
+    @abstractmethod
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block, float32, (rows, columns)."""
-        ...
+        """Weights of a head's block, float32, (rows, columns); starts and stops are given."""
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
-        ...
+        """Whether the mask lets queries attend to keys, bool, (rows, columns); True where unknown.
+
+        A weight of zero does not say that it had to be.
+        """
+        del head
+        return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+
+    def weights_of_rows(
+        self, head: int, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Weights of any queries, and what the mask lets through, (rows, keys) each.
+
+        Of not many queries: all of their weights are held at once.
+
+        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> given.weights_of_rows(0, np.array([1]))[0]
+        array([[0.25, 0.75]], dtype=float32)
+        """
+        columns = slice(0, self.num_keys)
+        # Neighbours at once: of a short text, all.
+        runs = np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1)
+        each = [slice(int(run[0]), int(run[-1]) + 1) for run in runs]
+        return (
+            np.concatenate([self.weights(head, row, columns) for row in each]),
+            np.concatenate([self.allowed(head, row, columns) for row in each]),
+        )
+
+    def rows_of_heads(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
+        """Look at some queries of heads, together where they read the same keys.
+
+        Yields which of `heads` these are, and their queries in the order of `rows`, not many.
+
+        >>> given = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+        >>> [(which, some)] = given.rows_of_heads([0], np.array([1]))
+        >>> some.weights(slice(0, 1), slice(0, 1)).tolist()
+        [[[0.25]]]
+        """
+        for number, head in enumerate(heads):
+            yield [number], _WholeRows(*self.weights_of_rows(head, rows))
 
 
 @dataclass(frozen=True)
-class QueryKeyAttention:
-    """A layer's attention, kept as queries and keys; weights are computed when asked for.
+class QueryKeyAttention(LayerAttention):
+    """A layer's attention as queries and keys; weights are computed when asked for.
 
     Attributes
     ----------
@@ -85,9 +184,9 @@ class QueryKeyAttention:
         `key_heads` does not say otherwise.
     scale : float
         Factor of the dot products, usually 1 / sqrt(head_dim).
-    mask : BandMask, PackedMask, WindowMask or None
+    mask : Mask or None
         Which keys each query may attend to; None is all.
-    bias : DistanceBias, DenseBias, WindowBias or None
+    bias : Bias or None
         Added to the logits after the soft cap.
     softcap : float or None
         Bound of the soft cap.
@@ -96,11 +195,6 @@ class QueryKeyAttention:
     key_heads : tuple of int or None
         For each query head the entry of `keys` that it reads, where only some heads of each group
         are there; None for whole groups.
-
-    Raises
-    ------
-    ValueError
-        If the shapes do not fit together.
     """
 
     queries: torch.Tensor
@@ -125,7 +219,7 @@ class QueryKeyAttention:
             )
         if self.key_heads is not None:
             fits = len(self.key_heads) == queries[0]
-            if not fits or any(not 0 <= place < keys[0] for place in self.key_heads):
+            if not fits or any(not 0 <= number < keys[0] for number in self.key_heads):
                 raise ValueError(
                     f"key_heads={self.key_heads!r} must say for each of the {queries[0]} query "
                     f"heads which of the {keys[0]} key heads it reads"
@@ -146,9 +240,9 @@ class QueryKeyAttention:
         return self.queries.shape[0]
 
     @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of all heads."""
-        return tuple(range(self.num_heads))
+    def num_key_heads(self) -> int:
+        """Number of key heads."""
+        return self.keys.shape[0]
 
     @property
     def num_queries(self) -> int:
@@ -162,9 +256,18 @@ class QueryKeyAttention:
 
     @property
     def causal(self) -> bool:
-        """Whether no query may look ahead: where the mask is a band that ends at the query."""
-        mask = self.mask
-        return isinstance(mask, BandMask) and mask.after is not None and mask.after <= 0
+        """Whether no query may look ahead, as far as the mask says."""
+        return self.mask is not None and self.mask.causal
+
+    @property
+    def vectors(self) -> QueryKeyAttention:
+        """Itself."""
+        return self
+
+    @property
+    def offset(self) -> int:
+        """The key position that query 0 stands at, as far as the mask says."""
+        return 0 if self.mask is None else self.mask.offset
 
     def key_head(self, head: int) -> int:
         """Key head that a query head reads."""
@@ -172,129 +275,139 @@ class QueryKeyAttention:
             return self.key_heads[head]
         return head // (self.num_heads // self.keys.shape[0])
 
-    def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
-        """Logits of some queries and keys.
+    def key_heads_of(self, heads: Sequence[int]) -> tuple[list[int], tuple[int, ...] | None]:
+        """The key heads that some heads read, and the `key_heads` of a layer of only these."""
+        needed = sorted({self.key_head(head) for head in heads})
+        read = [needed.index(self.key_head(head)) for head in heads]
+        size, rest = divmod(len(read), len(needed))
+        in_groups = not rest and read == [number // size for number in range(len(read))]
+        return needed, None if in_groups else tuple(read)
 
-        Parameters
-        ----------
-        head : int
-            Query head.
-        rows : slice or Tensor
-            Queries: start and stop given, or their numbers, int64.
-        columns : slice, optional
-            Keys, start and stop given; all when left out.
+    def select_heads(self, heads: Sequence[int]) -> QueryKeyAttention:
+        """Some heads, in their order, and the key heads that they read."""
+        needed, key_heads = self.key_heads_of(heads)
+        return replace(
+            self,
+            queries=self.queries[list(heads)],
+            keys=self.keys[needed],
+            mask=None if self.mask is None else self.mask.select_heads(heads),
+            bias=None if self.bias is None else self.bias.select_heads(heads),
+            sinks=None if self.sinks is None else self.sinks[list(heads)],
+            key_heads=key_heads,
+        )
 
-        Returns
-        -------
-        Tensor
-            float32, (rows, columns), on the device of the queries; minus infinity where a key is
-            not allowed.
+    def permute(self, order: torch.Tensor) -> QueryKeyAttention:
+        """The same tokens in another order; queries and keys are the same tokens.
+
+        `order` is int64, (tokens,): which token comes where.
         """
+        there = order.to(self.queries.device)
+        return replace(
+            self,
+            queries=self.queries[:, there],
+            keys=self.keys[:, there],
+            mask=None if self.mask is None else self.mask.permute(order),
+            bias=None if self.bias is None else self.bias.permute(order),
+        )
+
+    def logits(self, head: int, rows: Rows, columns: slice | None = None) -> torch.Tensor:
+        """Logits of some queries and keys, all keys when left out.
+
+        float32, (rows, columns), on the device of the queries; minus infinity where a key is not
+        allowed.
+        """
+        return self.shared_logits([head], rows, columns)[0]
+
+    def shared_logits(
+        self, heads: Sequence[int], rows: Rows, columns: slice | None = None
+    ) -> torch.Tensor:
+        """As `logits`, (heads, rows, columns), of heads that read the same keys, at once."""
         columns = slice(0, self.num_keys) if columns is None else columns
-        queries = self.queries[head, rows].float()
-        keys = self.keys[self.key_head(head), columns].float()
+        if len(heads) == 1:
+            queries = self.queries[heads[0], rows]
+        else:
+            queries = torch.stack([self.queries[head, rows] for head in heads])
+        keys = self.keys[self.key_head(heads[0]), columns].float()
         device = queries.device
         # What is stored gives the same weights wherever it is read.
         with torch.autocast(device.type, enabled=False):
-            logits = queries @ keys.T
+            logits = queries.float() @ keys.T
+        logits = logits[None] if len(heads) == 1 else logits
         # In place: a block of a long text is made many thousand times.
         logits *= self.scale
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         if self.bias is not None:
-            logits += self.bias.added(head, rows, columns, device)
-        if self.mask is not None and not _all_within(self.mask, rows, columns):
-            allowed = self.mask.allowed(head, rows, columns, device)
-            logits = logits.masked_fill_(~allowed, -torch.inf)
+            for which, head in _by_head(self.bias, heads):
+                logits[which] += self.bias.added(head, rows, columns, device)
+        if self.mask is not None and not self.mask.covers(rows, columns):
+            for which, head in _by_head(self.mask, heads):
+                allowed = self.mask.allowed(head, rows, columns, device)
+                logits[which].masked_fill_(~allowed, -torch.inf)
         return logits
 
     def reach(self, rows: Rows) -> slice:
-        """Keys outside of which the mask allows some queries nothing.
+        """Keys outside of which the mask allows some queries (at least one) nothing."""
+        everything = slice(0, self.num_keys)
+        return everything if self.mask is None else self.mask.reach(rows, self.num_keys)
 
-        Parameters
-        ----------
-        rows : slice or Tensor
-            Queries, as for `logits`; at least one.
+    def log_normalizer(self, head: int, rows: Rows) -> torch.Tensor:
+        """Logarithm of what each query's weights are divided by, the sink included.
 
-        Returns
-        -------
-        slice
-            All keys where the mask is no band.
-        """
-        if isinstance(self.mask, BandMask):
-            return self.mask.reach(rows, self.num_keys)
-        return slice(0, self.num_keys)
+        float32, (rows,), on the device of the queries; minus infinity where nothing is allowed.
+        ``exp(logits - log_normalizer)`` are the weights, of whichever keys (`normalized`).
 
-    def log_sum_exp(self, head: int, rows: Rows) -> torch.Tensor:
-        """Logarithm of what each query's weights are divided by.
-
-        ``exp(logits - log_sum_exp)`` are its weights, of whichever keys (`normalized`). It is
-        summed up over blocks of keys, each against the largest logit so far (Milakov and
-        Gimelshein 2018, arXiv 1805.02867), so that no row is ever held whole.
-
-        Parameters
-        ----------
-        head : int
-            Query head.
-        rows : slice or Tensor
-            Queries, as for `logits`.
-
-        Returns
-        -------
-        Tensor
-            float32, (rows,), on the device of the queries, the sink included; minus infinity where
-            nothing is allowed.
-
-        Examples
-        --------
         >>> attention = QueryKeyAttention(torch.zeros(1, 2, 4), torch.zeros(1, 8, 4), 0.5)
-        >>> attention.log_sum_exp(0, slice(0, 2)).exp()
+        >>> attention.log_normalizer(0, slice(0, 2)).exp()
         tensor([8.0000, 8.0000])
         """
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
-        device = self.queries.device
-        found = torch.empty(len(numbers), dtype=torch.float32, device=device)
+        sums = torch.empty(len(numbers), dtype=torch.float32, device=self.queries.device)
         with torch.no_grad():
             for start in range(0, len(numbers), _ROWS_AT_ONCE):
                 some = slice(start, min(start + _ROWS_AT_ONCE, len(numbers)))
                 part: Rows = numbers[some]
                 if isinstance(rows, slice):
                     part = slice(rows.start + some.start, rows.start + some.stop)
-                found[some] = self._sum_of(head, part, some.stop - some.start)
-        return found
+                sums[some] = self.shared_log_normalizer([head], part)[0]
+        return sums
 
-    def _sum_of(self, head: int, rows: Rows, count: int) -> torch.Tensor:
-        device = self.queries.device
-        most = torch.full((count,), -torch.inf, device=device)
-        total = torch.zeros(count, device=device)
+    def shared_log_normalizer(self, heads: Sequence[int], rows: Rows) -> torch.Tensor:
+        """As `log_normalizer`, (heads, rows), of heads that read the same keys, at once.
+
+        Summed up over blocks of keys, each against the largest logit so far (Milakov and
+        Gimelshein 2018, arXiv 1805.02867), so that no row is ever held whole.
+        """
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        shape, device = (len(heads), count), self.queries.device
+        most = torch.full(shape, -torch.inf, device=device)
+        total = torch.zeros(shape, device=device)
         if self.sinks is not None:
-            most = self.sinks[head].float().to(device).expand(count)
-            total = torch.ones(count, device=device)
-        for columns in blocks(self.reach(rows), count, device):
-            logits = self.logits(head, rows, columns)
-            higher = torch.maximum(most, logits.amax(dim=1))
+            most = self.sinks[list(heads)].float().to(device)[:, None].expand(shape)
+            total = torch.ones(shape, device=device)
+        for columns in blocks(self.reach(rows), shape[0] * count, device):
+            logits = self.shared_logits(heads, rows, columns)
+            higher = torch.maximum(most, logits.amax(dim=-1))
             # A row that has seen nothing yet is held against 0: infinities have no difference.
             against = higher.masked_fill(torch.isneginf(higher), 0.0)
-            logits -= against[:, None]
-            total = total * torch.exp(most - against) + powers(logits).sum(dim=1)
+            logits -= against[..., None]
+            total = total * torch.exp(most - against) + powers(logits).sum(dim=-1)
             most = higher
         return most + torch.log(total)
 
-    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
-        """Weights of a head's block.
+    def log_normalizer_from(self, head: int, logits: torch.Tensor) -> torch.Tensor:
+        """As `log_normalizer`, from the logits of all keys that are allowed: (rows, keys).
 
-        Parameters
-        ----------
-        head : int
-            Query head.
-        rows, columns : slice
-            Start and stop given.
-
-        Returns
-        -------
-        ndarray
-            float32, (rows, columns).
+        They may be logarithms of sums over several keys each.
         """
+        total = torch.logsumexp(logits, dim=-1)
+        if self.sinks is None:
+            return total
+        sink = self.sinks[head].to(total.device, total.dtype)
+        return torch.logaddexp(total, sink.expand_as(total))
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
         block = np.empty((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
@@ -313,35 +426,37 @@ class QueryKeyAttention:
         return block
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """Whether the mask lets a head's queries attend to keys.
-
-        Parameters
-        ----------
-        head : int
-            Query head.
-        rows, columns : slice
-            Start and stop given.
-
-        Returns
-        -------
-        ndarray
-            bool, (rows, columns).
-        """
+        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         if self.mask is None:
-            return _all_allowed(rows, columns)
+            return super().allowed(head, rows, columns)
         flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
         return flags
 
+    def weights_of_rows(
+        self, head: int, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
+        numbers = torch.from_numpy(rows)
+        with torch.no_grad():
+            logits = self.logits(head, numbers)
+            allowed = ~torch.isneginf(logits)
+            weights = normalized(logits, self.log_normalizer(head, numbers))
+        return weights.cpu().numpy(), allowed.cpu().numpy()
+
+    def rows_of_heads(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
+        """Look at some queries of heads, together where they read the same keys."""
+        groups: dict[int, list[int]] = {}
+        for number, head in enumerate(heads):
+            groups.setdefault(self.key_head(head), []).append(number)
+        for numbers in groups.values():
+            yield numbers, _SharedKeys(self, [heads[number] for number in numbers], rows)
+
 
 @dataclass(frozen=True)
-class GivenWeights:
-    """A layer's attention, given as weights.
-
-    Attributes
-    ----------
-    values : Tensor
-        Floating point, (heads, queries, keys).
-    """
+class GivenWeights(LayerAttention):
+    """A layer's attention, given as weights: floating point, (heads, queries, keys)."""
 
     values: torch.Tensor
 
@@ -349,11 +464,6 @@ class GivenWeights:
     def num_heads(self) -> int:
         """Number of heads."""
         return self.values.shape[0]
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of all heads."""
-        return tuple(range(self.num_heads))
 
     @property
     def num_queries(self) -> int:
@@ -366,20 +476,195 @@ class GivenWeights:
         return self.values.shape[2]
 
     @property
-    def causal(self) -> bool:
-        """False: weights without a mask don't say what was allowed."""
-        return False
+    def given_weights(self) -> torch.Tensor:
+        """`values`."""
+        return self.values
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
         block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
         return block
 
+    def permute(self, order: torch.Tensor) -> GivenWeights:
+        """The same tokens in another order; queries and keys are the same tokens."""
+        return GivenWeights(self.values[:, order][:, :, order])
+
+
+@dataclass(frozen=True)
+class HeadSubset(LayerAttention):
+    """Some heads of a layer, under the model's own numbers.
+
+    `base` holds `heads` and no others; `model_heads` and `model_key_heads` are how many the model
+    has there, the second None where only weights are known.
+
+    >>> one = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+    >>> layer = HeadSubset(one, heads=(5,), model_heads=12)
+    >>> layer.weights(5, slice(1, 2), slice(0, 2))
+    array([[0.25, 0.75]], dtype=float32)
+    >>> layer.weights(0, slice(1, 2), slice(0, 2))
+    Traceback (most recent call last):
+    IndexError: head=0 was not kept, only 5
+    """
+
+    base: QueryKeyAttention | GivenWeights
+    heads: tuple[int, ...]
+    model_heads: int
+    model_key_heads: int | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that are not those of the heads."""
+        if not isinstance(self.base, QueryKeyAttention | GivenWeights):
+            raise TypeError(
+                "base must be the attention of the tokens themselves, as queries and keys or as "
+                f"weights; got {type(self.base).__name__}"
+            )
+        ascending = all(one < other for one, other in pairwise(self.heads))
+        if len(self.heads) != self.base.num_heads or not self.heads or not ascending:
+            raise ValueError(
+                f"heads={self.heads!r} must number the {self.base.num_heads} heads of base, "
+                "ascending"
+            )
+        if self.heads[0] < 0 or self.heads[-1] >= self.model_heads:
+            raise ValueError(
+                f"heads={self.heads!r} must lie between 0 and {self.model_heads - 1}, as there are "
+                f"model_heads={self.model_heads}"
+            )
+        key_heads = self.model_key_heads
+        whole_groups = key_heads is None or (key_heads > 0 and self.model_heads % key_heads == 0)
+        if not whole_groups or (key_heads is None) != (self.base.vectors is None):
+            raise ValueError(
+                f"model_key_heads={key_heads!r} must divide model_heads={self.model_heads} where "
+                "queries and keys are known, and be None where they are not"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads that the model has."""
+        return self.model_heads
+
+    @property
+    def num_key_heads(self) -> int | None:
+        """Number of key heads that the model has; None where only weights are known."""
+        return self.model_key_heads
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """`heads`."""
+        return self.heads
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.base.num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.base.num_keys
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the mask says."""
+        return self.base.causal
+
+    @property
+    def vectors(self) -> QueryKeyAttention | None:
+        """The queries and keys of `heads`; None where only weights are known."""
+        return self.base.vectors
+
+    @property
+    def given_weights(self) -> torch.Tensor | None:
+        """(heads, queries, keys) of `heads`; None where weights are computed."""
+        return self.base.given_weights
+
+    def index(self, head: int) -> int:
+        """Where a head stands in `base`; IndexError if it is not there."""
+        if head not in self.heads:
+            raise IndexError(f"head={head!r} was not kept, only {', '.join(map(str, self.heads))}")
+        return self.heads.index(head)
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns)."""
+        return self.base.weights(self.index(head), rows, columns)
+
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
-        """All True, bool, (rows, columns): a weight of zero does not say that it had to be."""
-        del head
-        return _all_allowed(rows, columns)
+        """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
+        return self.base.allowed(self.index(head), rows, columns)
+
+    def weights_of_rows(
+        self, head: int, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Weights of any queries, and what the mask lets through, (rows, keys) each."""
+        return self.base.weights_of_rows(self.index(head), rows)
+
+    def rows_of_heads(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
+        """Look at some queries of heads, together where they read the same keys."""
+        return self.base.rows_of_heads([self.index(head) for head in heads], rows)
 
 
-def _all_allowed(rows: slice, columns: slice) -> NDArray[np.bool_]:
-    return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+class _WholeRows:
+    """Rows of one head that are held whole, as its weights were given or merged."""
+
+    def __init__(self, weights: NDArray[np.float32], allowed: NDArray[np.bool_]) -> None:
+        self._weights = weights[None].astype(np.float64)
+        self._allowed = allowed[None]
+        self.totals = self._weights.sum(axis=-1)
+        self.sunk = np.zeros_like(self.totals)
+
+    def weights(self, some: slice, columns: slice) -> Numbers:
+        return self._weights[:, some, columns]
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        return self._allowed[:, some, columns]
+
+
+class _SharedKeys:
+    """Rows of heads that read the same keys; what they are divided by is summed up once."""
+
+    def __init__(
+        self, layer: QueryKeyAttention, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> None:
+        # The keys as float32 once, not again for each look.
+        keys = layer.keys[layer.key_head(heads[0])][None].float()
+        self._layer = replace(layer, keys=keys, key_heads=(0,) * layer.num_heads)
+        self._heads = heads
+        self._rows = torch.from_numpy(rows)
+        with torch.no_grad():
+            parts = [
+                self._layer.shared_log_normalizer(heads, part)
+                for part in self._rows.split(_SAMPLED_ROWS_AT_ONCE)
+            ]
+        sums = torch.cat(parts, dim=1)
+        nothing = torch.isneginf(sums)
+        # Nothing allowed is minus infinity on both sides, which have no difference.
+        self._sums = sums.masked_fill(nothing, torch.inf)
+        self.sunk = np.zeros(tuple(sums.shape))
+        if layer.sinks is not None:
+            sinks = layer.sinks[list(heads)].float().to(self._sums.device)
+            self.sunk = torch.exp(sinks[:, None] - self._sums).double().cpu().numpy()
+        self.totals = np.where(nothing.cpu().numpy(), 0.0, 1.0 - self.sunk)
+
+    def weights(self, some: slice, columns: slice) -> Numbers:
+        with torch.no_grad():
+            logits = self._layer.shared_logits(self._heads, self._rows[some], columns)
+            weights: Numbers = normalized(logits, self._sums[:, some]).double().cpu().numpy()
+        return weights
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        rows, mask = self._rows[some], self._layer.mask
+        flags = np.ones((len(self._heads), len(rows), columns.stop - columns.start), np.bool_)
+        if mask is not None:
+            for which, head in _by_head(mask, self._heads):
+                flags[which] = mask.allowed(head, rows, columns, torch.device("cpu")).numpy()
+        return flags
+
+
+def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, int]]:
+    """Which of some heads share entries of a mask or bias, and the number of one of them."""
+    if part.num_heads == 1:
+        yield slice(None), 0
+        return
+    for number, head in enumerate(heads):
+        yield slice(number, number + 1), head

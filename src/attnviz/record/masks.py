@@ -1,8 +1,8 @@
 """Masks and position biases, each in the smallest form that says exactly the same.
 
 An n x n mask would be the only thing in a record that grows with n squared. Nearly all of them are
-a band (causal, sliding window), and nearly all position biases depend on distance alone, so their
-parameters are kept instead, after checking equality block by block.
+a band (causal, sliding window) or windows of an image, and nearly all position biases depend on
+distance alone, so their parameters are kept instead, after checking equality block by block.
 
 Each makes its entries of any block when asked: of a slice of queries or of a tensor of their
 numbers, and on the device where they are needed.
@@ -10,22 +10,36 @@ numbers, and on the device where they are needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any, ClassVar, Self
 
 import torch
-
-from attnviz.record.windows import Device, Rows, WindowBias, WindowMask
 
 __all__ = [
     "BandMask",
     "Bias",
     "DenseBias",
+    "Device",
     "DistanceBias",
     "Mask",
     "PackedMask",
+    "Parts",
+    "Rows",
+    "WindowBias",
+    "WindowMask",
     "compact_bias",
     "compact_mask",
+    "from_parts",
 ]
+
+#: Queries of a block: start and stop of a slice, or an int64 tensor of their numbers.
+Rows = slice | torch.Tensor
+#: Where a block is made; None is where the mask or bias itself lies.
+Device = torch.device | None
+#: A mask or bias as what JSON can hold, its ``"kind"`` first, and its tensors, by name.
+Parts = tuple[dict[str, Any], dict[str, torch.Tensor]]
 
 # Rows compared at once: 256 x 131072 flags are 32 MiB, small beside the mask that was given.
 _ROWS_PER_BLOCK = 256
@@ -50,25 +64,163 @@ def _ends(rows: Rows) -> tuple[int, int]:
     return int(rows.min()), int(rows.max())
 
 
+def _numbers_all(numbers: torch.Tensor, count: int, stop: int | None = None) -> bool:
+    """Whether there is a number for each of `count` tokens, and all lie between 0 and `stop`."""
+    whole = numbers.dtype == torch.int64 and tuple(numbers.shape) == (count,)
+    return whole and (stop is None or (int(numbers.min()) >= 0 and int(numbers.max()) < stop))
+
+
+class _Part(ABC):
+    """What masks and biases have in common; each is a dataclass of numbers and tensors."""
+
+    #: Its name in files and pages.
+    kind: ClassVar[str]
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads have entries of their own; 1 where all heads share them."""
+        return 1
+
+    def select_heads(self, heads: Sequence[int]) -> Self:
+        """The same for some heads, in their order."""
+        del heads
+        return self
+
+    @abstractmethod
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether it has an entry for every head, query and key: a row would read another's."""
+
+    def to_parts(self) -> Parts:
+        """Its numbers and its tensors, for a file or a page; `from_parts` reads them."""
+        numbers: dict[str, Any] = {"kind": self.kind}
+        tensors: dict[str, torch.Tensor] = {}
+        for field in fields(self):  # type: ignore[arg-type]  # each is a dataclass
+            value = getattr(self, field.name)
+            if isinstance(value, torch.Tensor):
+                tensors[field.name] = value
+            else:
+                numbers[field.name] = value
+        return numbers, tensors
+
+    def equals(self, other: Mask | Bias) -> bool:
+        """Whether another says the same in the same form."""
+        (numbers, tensors), (others, other_tensors) = self.to_parts(), other.to_parts()
+        return numbers == others and all(
+            torch.equal(tensor, other_tensors[name]) for name, tensor in tensors.items()
+        )
+
+
+class Mask(_Part):
+    """Which keys each query may attend to."""
+
+    @property
+    def offset(self) -> int:
+        """The key position that query 0 stands at, where the mask says so."""
+        return 0
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead, as far as the form of the mask tells."""
+        return False
+
+    @property
+    def local(self) -> bool:
+        """Whether every query is limited to its neighbourhood on both sides."""
+        return False
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """Positions back and ahead that every query may look, where these are its limits."""
+        return None
+
+    @abstractmethod
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Flags of a block, bool, (rows, columns)."""
+
+    def covers(self, rows: Rows, columns: slice) -> bool:
+        """Whether it is known, without a look at entries, to allow all of a block."""
+        del rows, columns
+        return False
+
+    def reach(self, rows: Rows, num_keys: int) -> slice:
+        """Keys outside of which it is known to allow none of some queries (at least one)."""
+        del rows
+        return slice(0, num_keys)
+
+    def permute(self, order: torch.Tensor) -> Mask:
+        """The mask of the same tokens in another order; queries and keys are the same tokens."""
+        everything = slice(0, len(order)), slice(0, len(order))
+        flags = torch.stack([self.allowed(head, *everything) for head in range(self.num_heads)])
+        return PackedMask.pack(flags[:, order][:, :, order])
+
+    def without_windows(self, num_queries: int, num_keys: int) -> Mask:
+        """The same, the pairs of windows listed: pages have no form for windows."""
+        del num_queries, num_keys
+        return self
+
+    def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
+        """Bytes that the tensors of `without_windows` take."""
+        del num_queries, num_keys
+        return sum(tensor.nbytes for tensor in self.to_parts()[1].values())
+
+
+class Bias(_Part):
+    """What is added to the logits after the soft cap."""
+
+    @abstractmethod
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Values of a block, float32, (rows, columns) or (1, columns)."""
+
+    def permute(self, order: torch.Tensor) -> Bias:
+        """The bias of the same tokens in another order; queries and keys are the same tokens."""
+        raise NotImplementedError("a bias outside of windows cannot be put into another order")
+
+    def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> Bias:
+        """The same, the values of windows written out: pages have no form for windows."""
+        del num_heads, num_queries, num_keys
+        return self
+
+    def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
+        """Bytes that the tensors of `without_windows` take as float32."""
+        del num_heads, num_queries, num_keys
+        return sum(4 * tensor.numel() for tensor in self.to_parts()[1].values())
+
+
 @dataclass(frozen=True)
-class BandMask:
+class BandMask(Mask):
     """Keys allowed within a band around the query: causal, sliding window, or both.
 
     Key ``j`` is allowed for query ``i`` if ``j - (i + offset) <= after`` and
-    ``(i + offset) - j <= before``.
-
-    Attributes
-    ----------
-    before, after : int or None
-        How many positions back and ahead a query may look; None is no limit. Causal attention is
-        ``BandMask(None, 0)``, a causal window of w keys ``BandMask(w - 1, 0)``.
-    offset : int
-        The key position that query 0 stands at.
+    ``(i + offset) - j <= before``; None is no limit. Causal attention is ``BandMask(None, 0)``, a
+    causal window of w keys ``BandMask(w - 1, 0)``.
     """
+
+    kind = "band"
 
     before: int | None
     after: int | None
     offset: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse ends that are not whole numbers."""
+        ends = self.before, self.after, self.offset
+        if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
+            raise TypeError(f"a band has ends that are not whole numbers: {ends!r}")
+
+    @property
+    def causal(self) -> bool:
+        """Whether the band ends at the query."""
+        return self.after is not None and self.after <= 0
+
+    @property
+    def local(self) -> bool:
+        """Whether the band is limited on both sides."""
+        return self.window is not None
+
+    @property
+    def window(self) -> tuple[int, int] | None:
+        """`before` and `after`, where both are limits."""
+        return None if self.before is None or self.after is None else (self.before, self.after)
 
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns); the same for every head."""
@@ -83,22 +235,8 @@ class BandMask:
         return flags
 
     def reach(self, rows: Rows, num_keys: int) -> slice:
-        """Keys that any of some queries may attend to.
+        """Keys outside of which nothing is allowed for some queries (at least one).
 
-        Parameters
-        ----------
-        rows : slice or Tensor
-            The queries, at least one.
-        num_keys : int
-            How many keys there are.
-
-        Returns
-        -------
-        slice
-            Within 0 to `num_keys`; outside of it nothing is allowed.
-
-        Examples
-        --------
         >>> BandMask(None, 0).reach(slice(4, 8), 100)
         slice(0, 8, None)
         """
@@ -117,18 +255,20 @@ class BandMask:
         ahead = self.after is None or columns.stop - 1 <= first + self.offset + self.after
         return behind and ahead
 
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """True: a band goes on for ever."""
+        del num_heads, num_queries, num_keys
+        return True
+
 
 @dataclass(frozen=True)
-class PackedMask:
+class PackedMask(Mask):
     """Any other mask, one bit an entry.
 
-    Attributes
-    ----------
-    bits : Tensor
-        uint8, (heads or 1, queries, ceil(keys / 8)); the lowest bit is the first key.
-    num_keys : int
-        Number of keys.
+    `bits` is uint8, (heads or 1, queries, ceil(keys / 8)); the lowest bit is the first key.
     """
+
+    kind = "packed"
 
     bits: torch.Tensor
     num_keys: int
@@ -142,58 +282,227 @@ class PackedMask:
         powers = 2 ** torch.arange(8, dtype=torch.uint8)
         return cls((padded.unflatten(-1, (-1, 8)) * powers).sum(-1, dtype=torch.uint8), keys)
 
+    @property
+    def num_heads(self) -> int:
+        """How many heads have bits of their own; 1 where all share them."""
+        return len(self.bits)
+
+    def select_heads(self, heads: Sequence[int]) -> PackedMask:
+        """The same for some heads, in their order."""
+        return self if self.num_heads == 1 else replace(self, bits=self.bits[list(heads)])
+
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns)."""
         first, last = columns.start // 8, -(-columns.stop // 8)
-        bits = self.bits[head if len(self.bits) > 1 else 0][rows, first:last].to(device)
+        bits = self.bits[head if self.num_heads > 1 else 0][rows, first:last].to(device)
         column = torch.arange(columns.start, columns.stop, device=device) - 8 * first
         flags: torch.Tensor = (bits[:, column // 8] >> (column % 8).to(torch.uint8)) & 1 == 1
         return flags
 
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether there is a bit for every entry."""
+        shapes = {(heads, num_queries, -(-num_keys // 8)) for heads in (1, num_heads)}
+        fits = self.num_keys == num_keys and tuple(self.bits.shape) in shapes
+        return fits and self.bits.dtype == torch.uint8
+
 
 @dataclass(frozen=True)
-class DistanceBias:
+class WindowMask(Mask):
+    """Keys allowed within the query's own window (Swin, towers of vision-language models).
+
+    `query_windows` and `key_windows` are int64, (queries,) and (keys,): the number of the window
+    that each token lies in.
+
+    >>> windows = torch.tensor([0, 0, 1])
+    >>> WindowMask(windows, windows).allowed(0, slice(0, 1), slice(0, 3)).tolist()
+    [[True, True, False]]
+    """
+
+    kind = "windows"
+
+    query_windows: torch.Tensor
+    key_windows: torch.Tensor
+
+    @property
+    def local(self) -> bool:
+        """True."""
+        return True
+
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Flags of a block, bool, (rows, columns); the same for every head."""
+        del head
+        queries = self.query_windows[rows].to(device)
+        return queries[:, None] == self.key_windows[columns].to(device)
+
+    def permute(self, order: torch.Tensor) -> WindowMask:
+        """The mask of the same tokens in another order."""
+        return WindowMask(self.query_windows[order], self.key_windows[order])
+
+    def without_windows(self, num_queries: int, num_keys: int) -> PackedMask:
+        """The pairs that lie in one window."""
+        return PackedMask.pack(self.allowed(0, slice(0, num_queries), slice(0, num_keys))[None])
+
+    def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
+        """About a bit a pair."""
+        return num_queries * num_keys // 8
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether each query and key has a window."""
+        del num_heads
+        return _numbers_all(self.query_windows, num_queries) and _numbers_all(
+            self.key_windows, num_keys
+        )
+
+
+@dataclass(frozen=True)
+class DistanceBias(Bias):
     """A bias that depends on the distance from query to key alone (T5, ALiBi).
 
-    Attributes
-    ----------
-    values : Tensor
-        float32, (heads or 1, queries + keys - 1): entry ``[h, (j - i) + queries - 1]`` is added to
-        the logit of query ``i`` and key ``j``.
-    num_queries : int
-        Number of queries.
+    `values` is float32, (heads or 1, queries + keys - 1): entry ``[h, (j - i) + queries - 1]`` is
+    added to the logit of query ``i`` and key ``j``.
     """
+
+    kind = "distance"
 
     values: torch.Tensor
     num_queries: int
 
+    @property
+    def num_heads(self) -> int:
+        """How many heads have values of their own; 1 where all share them."""
+        return len(self.values)
+
+    def select_heads(self, heads: Sequence[int]) -> DistanceBias:
+        """The same for some heads, in their order."""
+        return self if self.num_heads == 1 else replace(self, values=self.values[list(heads)])
+
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns)."""
         query, key = _positions(rows, columns, device)
-        values = self.values[head if len(self.values) > 1 else 0].to(device)
+        values = self.values[head if self.num_heads > 1 else 0].to(device)
         return values[key - query + self.num_queries - 1]
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether there is a value for every distance."""
+        shapes = {(heads, num_queries + num_keys - 1) for heads in (1, num_heads)}
+        return self.num_queries == num_queries and tuple(self.values.shape) in shapes
 
 
 @dataclass(frozen=True)
-class DenseBias:
-    """Any other bias.
+class DenseBias(Bias):
+    """Any other bias: `values` is float32, (heads or 1, queries or 1, keys)."""
 
-    Attributes
-    ----------
-    values : Tensor
-        float32, (heads or 1, queries or 1, keys).
-    """
+    kind = "dense"
 
     values: torch.Tensor
 
+    @property
+    def num_heads(self) -> int:
+        """How many heads have values of their own; 1 where all share them."""
+        return len(self.values)
+
+    def select_heads(self, heads: Sequence[int]) -> DenseBias:
+        """The same for some heads, in their order."""
+        return self if self.num_heads == 1 else replace(self, values=self.values[list(heads)])
+
     def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Values of a block, float32, (rows, columns) or (1, columns)."""
-        values = self.values[head if len(self.values) > 1 else 0]
+        values = self.values[head if self.num_heads > 1 else 0]
         return values[rows if len(values) > 1 else slice(0, 1), columns].to(device)
 
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether there is a value for every entry."""
+        return tuple(self.values.shape) in {
+            (heads, rows, num_keys) for heads in (1, num_heads) for rows in (1, num_queries)
+        }
 
-Mask = BandMask | PackedMask | WindowMask
-Bias = DistanceBias | DenseBias | WindowBias
+
+@dataclass(frozen=True)
+class WindowBias(Bias):
+    """A bias that depends on where in the window query and key lie.
+
+    `values` is float32, (windows or 1, heads or 1, queries of a window, keys of a window). The
+    others are int64, (queries,) and (keys,): the window of each token, and its place in it.
+    """
+
+    kind = "in windows"
+
+    values: torch.Tensor
+    query_windows: torch.Tensor
+    key_windows: torch.Tensor
+    query_places: torch.Tensor
+    key_places: torch.Tensor
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads have values of their own; 1 where all share them."""
+        return self.values.shape[1]
+
+    def select_heads(self, heads: Sequence[int]) -> WindowBias:
+        """The same for some heads, in their order."""
+        return self if self.num_heads == 1 else replace(self, values=self.values[:, list(heads)])
+
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Values of a block, float32, (rows, columns); 0 where the windows differ."""
+        values = self.values[:, head if self.num_heads > 1 else 0].to(device)
+        windows = self.query_windows[rows][:, None].to(device)
+        block = values[
+            windows if len(values) > 1 else torch.zeros_like(windows),
+            self.query_places[rows][:, None].to(device),
+            self.key_places[columns].to(device),
+        ]
+        return block.masked_fill(windows != self.key_windows[columns].to(device), 0.0)
+
+    def permute(self, order: torch.Tensor) -> WindowBias:
+        """The bias of the same tokens in another order."""
+        return WindowBias(
+            self.values,
+            self.query_windows[order],
+            self.key_windows[order],
+            self.query_places[order],
+            self.key_places[order],
+        )
+
+    def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> DenseBias:
+        """The values of all pairs, 0 where the windows differ."""
+        everything = slice(0, num_queries), slice(0, num_keys)
+        return DenseBias(torch.stack([self.added(head, *everything) for head in range(num_heads)]))
+
+    def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
+        """Those of a value for every head and pair."""
+        return 4 * num_heads * num_queries * num_keys
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether each query and key has a window and a place in it, and these have values."""
+        windows, heads, rows, columns = self.values.shape
+        return (
+            _numbers_all(self.query_windows, num_queries)
+            and _numbers_all(self.key_windows, num_keys)
+            and heads in (1, num_heads)
+            and self.values.is_floating_point()
+            and _numbers_all(self.query_places, num_queries, rows)
+            and _numbers_all(self.key_places, num_keys, columns)
+            and (windows == 1 or _numbers_all(self.query_windows, num_queries, windows))
+        )
+
+
+_KINDS: dict[str, type[Mask | Bias]] = {
+    each.kind: each
+    for each in (BandMask, PackedMask, WindowMask, DistanceBias, DenseBias, WindowBias)
+}
+
+
+def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]) -> Mask | Bias:
+    """Make a mask or bias again of its `to_parts`, the tensors by their names.
+
+    LookupError, TypeError or ValueError if there is none like that.
+    """
+    if numbers["kind"] not in _KINDS:
+        raise ValueError(f"a mask or bias is of an unknown kind, {numbers['kind']!r}")
+    cls = _KINDS[numbers["kind"]]
+    rest = {name: number for name, number in numbers.items() if name != "kind"}
+    names = [field.name for field in fields(cls) if field.name not in rest]  # type: ignore[arg-type]
+    return cls(**rest, **{name: tensor(name) for name in names})
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:

@@ -18,9 +18,9 @@ from numpy.typing import NDArray
 
 from attnviz.record.given.elsewhere import FromElsewhere
 from attnviz.record.images import checked_image
-from attnviz.record.merged import MERGED_NOTE
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.spans import spans
 
 if TYPE_CHECKING:
@@ -320,7 +320,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     """
     from attnviz.record.storage.folder import is_part, read_folder
     from attnviz.record.storage.safetensors_file import read_arrays
-    from attnviz.record.storage.schema import record_from_arrays
+    from attnviz.record.storage.schema import FORMAT, record_from_arrays
     from attnviz.utils.paths import as_path
 
     place = as_path("path", path, "file or folder")
@@ -338,6 +338,12 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             f"load({folder!r})"
         )
     header, arrays = read(path, verify=verify)
+    if header.get("format") != FORMAT:
+        raise ValueError(
+            f"path={str(path)!r} has the format {header.get('format')!r}, and this version of "
+            f"attnviz reads the format {FORMAT}: extract the record again, or load it with the "
+            "version that saved it"
+        )
     try:
         return record_from_arrays(header, arrays)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:

@@ -66,28 +66,17 @@ def blocks(
         yield slice(start, min(start + step, columns.stop))
 
 
-def normalized(logits: torch.Tensor, log_sum_exp: torch.Tensor) -> torch.Tensor:
-    """Weights of some keys, from what their queries' weights of all keys are divided by.
+def normalized(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tensor:
+    """Weights of some keys, (..., rows, columns), from what their queries' weights are divided by.
 
-    Parameters
-    ----------
-    logits : Tensor
-        float32, (rows, columns), of `QueryKeyAttention.logits`; overwritten.
-    log_sum_exp : Tensor
-        float32, (rows,), of `QueryKeyAttention.log_sum_exp`, on the same device.
+    `logits` are overwritten; `log_normalizer` is (..., rows), as `QueryKeyAttention` gives it. The
+    weights are 0 where a query may attend to nothing.
 
-    Returns
-    -------
-    Tensor
-        float32, (rows, columns): 0 where a query may attend to nothing.
-
-    Examples
-    --------
     >>> normalized(torch.zeros(1, 2), torch.tensor([8.0]).log())
     tensor([[0.1250, 0.1250]])
     """
     # Nothing allowed is minus infinity on both sides, which have no difference.
-    logits -= log_sum_exp.masked_fill(torch.isneginf(log_sum_exp), torch.inf)[:, None]
+    logits -= log_normalizer.masked_fill(torch.isneginf(log_normalizer), torch.inf)[..., None]
     return powers(logits)
 
 

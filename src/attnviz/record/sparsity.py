@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import torch
 
 from attnviz.record.attention import LayerAttention
-from attnviz.record.head_subset import weights_of_layer
 from attnviz.record.masks import BandMask, compact_mask
 
 __all__ = ["ZeroCount", "count_zeros"]
@@ -81,7 +80,7 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     given = {
         number: values
         for number, layer in layers.items()
-        if (values := weights_of_layer(layer)) is not None
+        if (values := layer.given_weights) is not None
     }
     causal = bool(given) and all(_is_causal(values) for values in given.values())
     return {number: _of_layer(values, causal=causal) for number, values in given.items()}

@@ -8,10 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
-from attnviz.record.head_subset import vectors_of_head, vectors_of_layer
-from attnviz.record.merged import merged_layers
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import merged_layers
 from attnviz.utils.spans import full_slice, spans
 
 __all__ = ["AttentionStack"]
@@ -24,7 +23,7 @@ class AttentionStack:
     ----------
     name : str
         ``"self"``, ``"encoder"``, ``"decoder"``, ``"cross"``, ``"vision"``, ...
-    layers : mapping of int to QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
+    layers : mapping of int to LayerAttention
         By the model's own layer numbers; hybrids have gaps. Numbers of heads may differ.
     query_tokens : Tokens
         The rows.
@@ -145,9 +144,14 @@ class AttentionStack:
         return all(attention.causal for attention in self._layers.values())
 
     @property
+    def merged(self) -> bool:
+        """Whether rows and columns are words, each made of several tokens."""
+        return any(attention.merged for attention in self._layers.values())
+
+    @property
     def has_vectors(self) -> bool:
         """Whether queries and keys of every layer are known, and not its weights alone."""
-        return all(vectors_of_layer(layer) is not None for layer in self._layers.values())
+        return all(layer.vectors is not None for layer in self._layers.values())
 
     def attention(self, layer: int) -> LayerAttention:
         """What is kept of a layer.
@@ -159,7 +163,7 @@ class AttentionStack:
 
         Returns
         -------
-        QueryKeyAttention, GivenWeights, KeptHeads or MergedWeights
+        LayerAttention
 
         Raises
         ------
@@ -283,8 +287,8 @@ class AttentionStack:
         head = self._head(layer, head)
         if self._zeros is None:
             self._zeros = count_zeros(self._layers)
-        place = self.kept_heads(layer).index(head)
-        return self._zeros[layer][place] if layer in self._zeros else None
+        index = self.attention(layer).index(head)
+        return self._zeros[layer][index] if layer in self._zeros else None
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
@@ -300,11 +304,11 @@ class AttentionStack:
             float32, (queries, head_dim), as the attention receives them (after rotary position
             and normalisation); None where only weights are known, and for words.
         """
-        known = vectors_of_head(self.attention(layer), self._head(layer, head))
-        if known is None:
+        index = self.attention(layer).index(self._head(layer, head))
+        attention = self.attention(layer).vectors
+        if attention is None:
             return None
-        attention, place = known
-        vectors: NDArray[np.float32] = attention.queries[place].float().cpu().numpy().copy()
+        vectors: NDArray[np.float32] = attention.queries[index].float().cpu().numpy().copy()
         return vectors
 
     def keys(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
@@ -320,11 +324,11 @@ class AttentionStack:
         ndarray or None
             float32, (keys, head_dim); None where only weights are known, and for words.
         """
-        known = vectors_of_head(self.attention(layer), self._head(layer, head))
-        if known is None:
+        index = self.attention(layer).index(self._head(layer, head))
+        attention = self.attention(layer).vectors
+        if attention is None:
             return None
-        attention, place = known
-        shared = attention.keys[attention.key_head(place)]
+        shared = attention.keys[attention.key_head(index)]
         vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
         return vectors
 

@@ -1,19 +1,40 @@
-"""Words: which tokens are one, and what is shown for them together.
+"""Words: which tokens are one, what is shown for them together, and attention between them.
 
 A tokenizer says which word each token is a part of (`Tokens.words`). Where it was not asked, the
 text that is shown tells: most vocabularies write the space before a word, WordPiece marks the
 inside of one.
+
+With the tokens i of a word I as queries and the tokens j of a word J as keys,
+
+    merged[I, J] = mean over i in I of (sum over j in J of weights[i, j])
+
+(Clark et al. 2019, arXiv 1906.04341, section 4.1): attention to a word is that to all of its
+tokens, attention from a word is the mean of its tokens'. Rows that sum to 1 stay so.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention, RowsOfHeads
+from attnviz.record.softmax import tiles
 from attnviz.record.tokens import Tokens, numbered_words
 
-__all__ = ["merged_tokens", "word_starts", "words_from_text"]
+__all__ = [
+    "MERGED_NOTE",
+    "MergedWeights",
+    "merged_layers",
+    "merged_tokens",
+    "word_starts",
+    "words_from_text",
+]
+
+MERGED_NOTE = "Subword tokens merged into words: keys summed, queries averaged."
 
 _INSIDE = "##"
 # A character that is divided over tokens, with all of its parts: see `display.display_text`.
@@ -37,33 +58,17 @@ def words_from_text(
 ) -> tuple[int | None, ...] | None:
     """Find words by the spaces that tokens hold, or by WordPiece's ``##``.
 
-    Parameters
-    ----------
-    text : sequence of str
-        Display texts, or vocabulary entries with their own signs.
-    special : sequence of bool
-        Which tokens are special: they are no part of a word, and end the one before them.
-    sequence : sequence of (int or None)
-        The text of a pair that each token belongs to; no word goes from one to the other.
-    space : str
-        The sign of a space. A token that begins with it begins a word, and so does the one after
-        a token that ends with it and is more than spaces.
-    breaks : str
-        Signs of line breaks and tabs, which are words of their own.
+    `text` are display texts, or vocabulary entries with their own signs. A special token is not a
+    part of a word, and ends the one before it; no word goes from one text of a pair (`sequence`) to
+    the other. A token that begins with `space` begins a word, and so does the one after a token
+    that ends with it and is more than spaces; `breaks` (line breaks, tabs) are words of their own.
 
-    Returns
-    -------
-    tuple of (int or None), or None
-        As `Tokens.words`. None where nothing tells words apart: no token begins or ends with a
-        sign, and none continues a word with ``##``.
+    As `Tokens.words`; None where nothing tells words apart: no token begins or ends with a sign,
+    and none continues a word with ``##``.
 
-    Notes
-    -----
     A display text does not tell a middle dot that was written from a space, so that ``l·l`` is
     taken for two words where a token begins with its dot.
 
-    Examples
-    --------
     >>> words_from_text(["un", "do", "·it"], [False] * 3, [0] * 3)
     (0, 0, 1)
     >>> words_from_text(["token", "##ization", "."], [False] * 3, [0] * 3)
@@ -94,27 +99,11 @@ def words_from_text(
 
 
 def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
-    """Place of each word's first token.
+    """Position of each word's first token, ascending from 0.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        A special token, and one of which no word is known, stands for itself.
-    name : str
-        What to call them in an error.
+    A special token, and one of which no word is known, stands for itself. ValueError, which calls
+    the tokens `name`, if neither `Tokens.words` nor the text tells which tokens are one word.
 
-    Returns
-    -------
-    tuple of int
-        Ascending; the first is 0.
-
-    Raises
-    ------
-    ValueError
-        If neither `Tokens.words` nor the text tells which tokens are one word.
-
-    Examples
-    --------
     >>> word_starts(Tokens.of(["un", "do", " it"]))
     (0, 2)
     """
@@ -129,32 +118,20 @@ def word_starts(tokens: Tokens, name: str = "tokens") -> tuple[int, ...]:
         )
     starts = []
     before: tuple[int, int | None] | None = None
-    for place, word in enumerate(words):
-        here = None if word is None or tokens.special[place] else (word, tokens.sequence[place])
+    for position, word in enumerate(words):
+        special = tokens.special[position]
+        here = None if word is None or special else (word, tokens.sequence[position])
         if here is None or here != before:
-            starts.append(place)
+            starts.append(position)
         before = here
     return tuple(starts)
 
 
 def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
-    """Tokens of words, in place of their parts.
+    """Tokens of words, in place of their parts; the same object where no word has several.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        The parts.
-    starts : sequence of int
-        As `word_starts` gives them.
+    Without ids and predictions, which are of single tokens. `starts` are as of `word_starts`.
 
-    Returns
-    -------
-    Tokens
-        Without ids and predictions, which are of single tokens; the same object where no word has
-        several parts.
-
-    Examples
-    --------
     >>> merged_tokens(Tokens.of(["un", "do", " it"]), [0, 2]).text
     ('undo', '·it')
     """
@@ -166,7 +143,7 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
     stops = [*starts[1:], len(tokens)]
     special = tuple(tokens.special[start] for start in starts)
     sequence = tuple(tokens.sequence[start] for start in starts)
-    places = {start: place for place, start in enumerate(starts)}
+    numbers = {start: number for number, start in enumerate(starts)}
     return Tokens(
         text=tuple(
             _joined(tokens.text[start:stop], pieces=pieces)
@@ -176,7 +153,7 @@ def merged_tokens(tokens: Tokens, starts: Sequence[int]) -> Tokens:
         sequence=sequence,
         words=numbered_words(range(len(starts)), special, sequence),
         # A patch is a word of its own, so that a grid stays whole.
-        grids=tuple(replace(grid, start=places[grid.start]) for grid in tokens.grids),
+        grids=tuple(replace(grid, start=numbers[grid.start]) for grid in tokens.grids),
     )
 
 
@@ -195,3 +172,213 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
     rest = [part[len(_INSIDE) :] if pieces and _continues(part) else part for part in parts[1:]]
     text = "".join([parts[0], *rest])
     return _DIVIDED.sub(lambda found: next(filter(None, found.groups())), text).strip(" ")
+
+
+@dataclass(frozen=True)
+class MergedWeights(LayerAttention):
+    """A layer's attention from word to word; only the rows asked for are computed.
+
+    `base` is the attention from token to token. `query_starts` and `key_starts` are int64,
+    (words,): the position of each word's first token, ascending from 0.
+
+    >>> import torch
+    >>> from attnviz.record.attention import GivenWeights
+    >>> base = GivenWeights(torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.5, 0.25]]]))
+    >>> merged = MergedWeights(base, np.array([0, 2]), np.array([0, 2]))
+    >>> merged.weights(0, slice(0, 2), slice(0, 2))
+    array([[1.  , 0.  ],
+           [0.75, 0.25]], dtype=float32)
+    """
+
+    base: LayerAttention
+    query_starts: NDArray[np.int64]
+    key_starts: NDArray[np.int64]
+
+    def __post_init__(self) -> None:
+        """Refuse starts that do not fit this attention."""
+        if self.base.merged:
+            raise TypeError("base is merged already; give the attention of the tokens themselves")
+        for name, starts, size in (
+            ("query_starts", self.query_starts, self.base.num_queries),
+            ("key_starts", self.key_starts, self.base.num_keys),
+        ):
+            array = np.asarray(starts)
+            if (
+                array.ndim != 1
+                or array.dtype.kind not in "iu"
+                or not len(array)
+                or array[0] != 0
+                or array[-1] >= size
+                or (array[1:] <= array[:-1]).any()
+            ):
+                raise ValueError(
+                    f"{name} must ascend from 0 to at most {size - 1}, the first token of each "
+                    f"word; got {array.dtype} of shape {array.shape}"
+                )
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return self.base.num_heads
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of the heads that were kept."""
+        return self.base.kept_heads
+
+    def index(self, head: int) -> int:
+        """Where a head stands in `kept_heads`."""
+        return self.base.index(head)
+
+    @property
+    def merged(self) -> bool:
+        """True."""
+        return True
+
+    @property
+    def num_queries(self) -> int:
+        """Number of words that are rows."""
+        return len(self.query_starts)
+
+    @property
+    def num_keys(self) -> int:
+        """Number of words that are columns."""
+        return len(self.key_starts)
+
+    @property
+    def causal(self) -> bool:
+        """Whether no word may look ahead to a later one.
+
+        So it is where no token may, and the words of the queries are the last words of the keys: of
+        a later word all tokens come after all of this word's, and have no weight.
+        """
+        if not self.base.causal or self.num_queries > self.num_keys:
+            return False
+        offset = 0 if self.base.vectors is None else self.base.vectors.offset
+        last = self.key_starts[self.num_keys - self.num_queries :]
+        return bool(np.array_equal(last - offset, self.query_starts))
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Weights of a head's block, float32, (rows, columns); rows and columns are words."""
+        merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start))
+        if not merged.size:
+            return merged.astype(np.float32)
+        keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
+        queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
+        for tile in tiles(queries, keys.stop - keys.start):
+            block = self.base.weights(head, tile, keys)
+            summed = np.add.reduceat(block, first_keys, axis=1, dtype=np.float64)
+            words, starts = _words_of(tile, queries, first_queries)
+            merged[words] += np.add.reduceat(summed, starts, axis=0)
+        lengths = np.diff([*first_queries, queries.stop - queries.start])
+        return (merged / lengths[:, None]).astype(np.float32)
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether any token of a word may attend to any token of another, bool, (rows, columns)."""
+        merged = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
+        if not merged.size:
+            return merged
+        keys, first_keys = self._tokens(self.key_starts, columns, self.base.num_keys)
+        queries, first_queries = self._tokens(self.query_starts, rows, self.base.num_queries)
+        for tile in tiles(queries, keys.stop - keys.start):
+            flags = np.logical_or.reduceat(self.base.allowed(head, tile, keys), first_keys, axis=1)
+            words, starts = _words_of(tile, queries, first_queries)
+            merged[words] |= np.logical_or.reduceat(flags, starts, axis=0)
+        return merged
+
+    def rows_of_heads(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
+        """Look at some words of heads, together where they read the same keys."""
+        words = _WordTokens(self, rows)
+        for numbers, tokens in self.base.rows_of_heads(heads, words.rows):
+            yield numbers, _MergedRows(tokens, words)
+
+    @staticmethod
+    def _tokens(
+        starts: NDArray[np.int64], words: slice, size: int
+    ) -> tuple[slice, NDArray[np.int64]]:
+        """All tokens of neighbouring words, and the position of each word's first among them."""
+        begin = int(starts[words.start])
+        end = int(starts[words.stop]) if words.stop < len(starts) else size
+        return slice(begin, end), starts[words] - begin
+
+
+class _WordTokens:
+    """Which tokens some words that are queries, and any that are keys, are made of."""
+
+    def __init__(self, attention: MergedWeights, words: NDArray[np.int64]) -> None:
+        starts = np.append(attention.query_starts, attention.base.num_queries)
+        self._keys = np.append(attention.key_starts, attention.base.num_keys)
+        self.lengths = (starts[1:] - starts[:-1])[words]
+        # Where each word begins among the tokens of all of them, and where the last one ends.
+        self._firsts = np.concatenate([[0], np.cumsum(self.lengths)])
+        self.rows = np.concatenate([np.arange(starts[word], starts[word + 1]) for word in words])
+
+    def tokens(self, some: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Rows of some of the words, and where each word begins in them."""
+        start, stop, _ = some.indices(len(self.lengths))
+        begin, end = int(self._firsts[start]), int(self._firsts[stop])
+        return slice(begin, end), self._firsts[start:stop] - begin
+
+    def keys(self, words: slice) -> tuple[slice, NDArray[np.int64]]:
+        """Keys of some words, and where each word begins in them."""
+        begin, end = int(self._keys[words.start]), int(self._keys[words.stop])
+        return slice(begin, end), self._keys[words] - begin
+
+
+class _MergedRows:
+    """Rows of words, from those of their tokens: keys are summed, queries averaged."""
+
+    def __init__(self, tokens: RowsOfHeads, words: _WordTokens) -> None:
+        self._tokens = tokens
+        self._words = words
+        _, firsts = words.tokens(slice(None))
+        self.totals = np.add.reduceat(tokens.totals, firsts, axis=1) / words.lengths
+        self.sunk = np.add.reduceat(tokens.sunk, firsts, axis=1) / words.lengths
+
+    def weights(self, some: slice, columns: slice) -> NDArray[np.float64]:
+        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
+        summed = np.add.reduceat(self._tokens.weights(rows, keys), first_keys, axis=2)
+        lengths = self._words.lengths[some][:, None]
+        merged: NDArray[np.float64] = np.add.reduceat(summed, firsts, axis=1) / lengths
+        return merged
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        (rows, firsts), (keys, first_keys) = self._words.tokens(some), self._words.keys(columns)
+        flags = np.logical_or.reduceat(self._tokens.allowed(rows, keys), first_keys, axis=2)
+        merged: NDArray[np.bool_] = np.logical_or.reduceat(flags, firsts, axis=1)
+        return merged
+
+
+def _words_of(
+    tile: slice, tokens: slice, starts: NDArray[np.int64]
+) -> tuple[slice, NDArray[np.int64]]:
+    """Words that a tile of tokens touches, and where in it each begins; the first may be cut."""
+    begin, end = tile.start - tokens.start, tile.stop - tokens.start
+    first = int(np.searchsorted(starts, begin, side="right")) - 1
+    last = int(np.searchsorted(starts, end, side="left"))
+    return slice(first, last), np.maximum(starts[first:last] - begin, 0)
+
+
+def merged_layers(
+    name: str, layers: Mapping[int, LayerAttention], query_tokens: Tokens, key_tokens: Tokens
+) -> tuple[dict[int, LayerAttention], Tokens, Tokens | None] | None:
+    """The layers, queries and keys of a stack merged into words, keys None where the same.
+
+    None as a whole where every token is a word. `name` is the stack's, for errors. ValueError if
+    nothing tells which tokens are one word.
+    """
+    one_text = key_tokens is query_tokens
+    queries = word_starts(query_tokens, f"query_tokens of stack {name!r}")
+    keys = queries if one_text else word_starts(key_tokens, f"key_tokens of stack {name!r}")
+    if (len(queries), len(keys)) == (len(query_tokens), len(key_tokens)):
+        return None
+    # The same arrays for all layers: they are saved once.
+    rows = np.array(queries, np.int64)
+    columns = rows if one_text else np.array(keys, np.int64)
+    return (
+        {number: MergedWeights(attention, rows, columns) for number, attention in layers.items()},
+        merged_tokens(query_tokens, queries),
+        None if one_text else merged_tokens(key_tokens, keys),
+    )

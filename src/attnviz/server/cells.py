@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.record.masks import Rows
 from attnviz.record.softmax import blocks, normalized, powers
-from attnviz.record.windows import Rows
 from attnviz.server.head_mean import HeadMean
 
 __all__ = ["CellRows"]
@@ -296,10 +296,7 @@ class CellRows:
                 most[cells] = largest
             yield
         with torch.no_grad():
-            divided = torch.logsumexp(most + torch.log(total), dim=1)
-            sink = heads.sink()
-            if sink is not None:
-                divided = torch.logaddexp(divided, sink.expand_as(divided))
+            divided = heads.log_normalizer_from(most + torch.log(total))
             heads.keep(heads.heads[0], numbers, divided.cpu())
             # The largest weight of a query's cell, and by it the sum of them all.
             weights = normalized(most, divided)

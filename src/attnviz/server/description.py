@@ -13,7 +13,7 @@ from typing import Any
 
 from attnviz.analysis import patterns_of
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.sampled import SAMPLED_QUERIES, affords_maps
+from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
 from attnviz.record.tokens import Tokens
 
 __all__ = ["describe", "packed_description"]

@@ -8,10 +8,9 @@ from functools import partial
 import torch
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import vectors_of_head
+from attnviz.record.masks import Rows
 from attnviz.record.softmax import normalized
 from attnviz.record.stack import AttentionStack
-from attnviz.record.windows import Rows
 from attnviz.server.codec import not_finite
 from attnviz.server.row_sums import RowSums
 
@@ -51,20 +50,18 @@ class HeadMean:
     def __init__(
         self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
     ) -> None:
-        known = []
         for head in heads:
             # Weights of nothing, for the words of an error where the head does not exist.
             stack.weights(layer=layer, head=head, rows=slice(0, 0))
-            vectors = vectors_of_head(stack.attention(layer), head)
-            if vectors is None:
-                raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
-            known.append(vectors)
-        self.attention: QueryKeyAttention = known[0][0]
+        vectors = stack.attention(layer).vectors
+        if vectors is None:
+            raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
+        self.attention: QueryKeyAttention = vectors
         self.name = (stack.name, layer, tuple(heads))
         self.words = (
             f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
         )
-        self._places = {head: place for head, (_, place) in zip(heads, known, strict=True)}
+        self._places = {head: stack.attention(layer).index(head) for head in heads}
         self._sums = {head: partial(sums.of, stack, layer, head) for head in heads}
 
     @property
@@ -102,7 +99,7 @@ class HeadMean:
                 asked: Rows = part
                 if isinstance(rows, slice):
                     asked = slice(int(part[0]), int(part[-1]) + 1)
-                found = self.attention.log_sum_exp(self._places[head], asked).cpu()
+                found = self.attention.log_normalizer(self._places[head], asked).cpu()
                 self.keep(head, part, found)
                 yield
             gathered[start : start + len(part)] = found
@@ -136,11 +133,10 @@ class HeadMean:
         (place,) = self._places.values()
         return self.attention.logits(place, rows, columns)
 
-    def sink(self) -> torch.Tensor | None:
-        """The logit of the only head's sink."""
+    def log_normalizer_from(self, logits: torch.Tensor) -> torch.Tensor:
+        """As `QueryKeyAttention.log_normalizer_from`, of the only head."""
         (place,) = self._places.values()
-        sinks = self.attention.sinks
-        return None if sinks is None else sinks[place].float().to(self.attention.queries.device)
+        return self.attention.log_normalizer_from(place, logits)
 
     def weights(self, rows: Rows, columns: slice, divided: list[torch.Tensor]) -> torch.Tensor:
         """Weights of a block, the mean over the heads.

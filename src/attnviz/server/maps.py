@@ -10,8 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads, vectors_of_layer
-from attnviz.record.sampled import affords_maps, sampled_queries, weights_of_rows
+from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, encode, pool_max
@@ -78,14 +77,14 @@ def encoded_maps(
     if not affords_maps([stack.attention(layer)], pairs):
         queries = rows.start + sampled_queries(rows.stop - rows.start, size)
     attention = stack.attention(layer)
-    vectors = vectors_of_layer(attention)
+    vectors = attention.vectors
     maps = []
     for head in heads:
         if queries is not None:
-            weights = weights_of_rows(attention, head, queries)[0][:, columns]
+            weights = attention.weights_of_rows(head, queries)[0][:, columns]
         elif vectors is not None and vectors.queries.is_cuda:
-            place = attention.place(head) if isinstance(attention, KeptHeads) else head
-            weights = pooled_where_it_lies(vectors, place, rows, columns, size)
+            index = attention.index(head)
+            weights = pooled_where_it_lies(vectors, index, rows, columns, size)
         else:
             weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
         maps.append(pool_max(weights[None], size))
@@ -123,7 +122,7 @@ def pooled_where_it_lies(
     with torch.no_grad():
         for cell, (top, bottom) in enumerate(pairwise(tops)):
             for part in tiles(slice(top, bottom), vectors.num_keys):
-                sums = vectors.log_sum_exp(place, part)
+                sums = vectors.log_normalizer(place, part)
                 weights = normalized(vectors.logits(place, part, columns), sums).amax(dim=0)
                 pieces = [
                     weights[left - columns.start : right - columns.start].amax()

@@ -25,7 +25,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.record.head_subset import vectors_of_layer
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import KeptAnswers
 from attnviz.server.cells import CellRows
@@ -108,7 +107,7 @@ def is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
     bool
         False where weights are given, or those of words: there is nothing to multiply.
     """
-    attention = vectors_of_layer(stack.attention(layer))
+    attention = stack.attention(layer).vectors
     if attention is None:
         return False
     return attention.num_queries * attention.num_keys * len(heads) > LARGE

@@ -7,7 +7,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import vectors_of_head
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import KeptAnswers
@@ -77,7 +76,7 @@ class RowSums:
         with torch.no_grad():
             missing = torch.isnan(sums[rows]).nonzero().flatten() + rows.start
             if len(missing):
-                sums[missing] = attention.log_sum_exp(place, missing).cpu()
+                sums[missing] = attention.log_normalizer(place, missing).cpu()
             logits = attention.logits(place, rows, columns)
             weights = normalized(logits, sums[rows].to(logits.device))
         block: NDArray[np.float32] = weights.cpu().numpy()
@@ -122,10 +121,7 @@ class RowSums:
                     sums[tile] = -torch.inf
                     continue
                 logits = attention.logits(place, tile, reach)
-                total = torch.logsumexp(logits, dim=1)
-                if attention.sinks is not None:
-                    sink = attention.sinks[place].float().to(device)
-                    total = torch.logaddexp(total, sink.expand_as(total))
+                total = attention.log_normalizer_from(place, logits)
                 part[:, reach] = normalized(logits, total)
                 sums[tile] = total.cpu()
         return weights
@@ -136,7 +132,8 @@ class RowSums:
     ) -> tuple[QueryKeyAttention, int] | None:
         # Weights of nothing, for the words of an error where the head does not exist.
         stack.weights(layer=layer, head=head, rows=slice(0, 0), columns=slice(0, 0))
-        return vectors_of_head(stack.attention(layer), head)
+        attention = stack.attention(layer)
+        return None if attention.vectors is None else (attention.vectors, attention.index(head))
 
     def of(self, stack: AttentionStack, layer: int, head: int) -> torch.Tensor:
         """The logarithms of the sums of a head, to be read and to be filled.

@@ -22,12 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
-from attnviz.record.head_subset import vectors_of_layer
-from attnviz.record.masks import BandMask
-from attnviz.record.rows import rows_of_heads
-from attnviz.record.sampled import SAMPLED_QUERIES, sampled_queries
+from attnviz.record.rows import SAMPLED_QUERIES, sampled_queries
 from attnviz.record.stack import AttentionStack
-from attnviz.record.windows import WindowMask
 from attnviz.server.codec import not_finite
 
 __all__ = ["NEAR", "PARTS", "Strips", "strips"]
@@ -110,7 +106,7 @@ def strips(
     heads : sequence of int, optional
         Heads wanted; all that were kept when left out.
     queries : int, default 64
-        How many queries to take, from all over the text (`attnviz.record.sampled.sampled_queries`).
+        How many queries to take, from all over the text (`attnviz.record.rows.sampled_queries`).
         Their weights are exact; that they speak for all is the estimate.
 
     Returns
@@ -184,12 +180,9 @@ class _Window:
 
 
 def _window(attention: LayerAttention) -> _Window:
-    vectors = vectors_of_layer(attention)
-    mask = None if vectors is None else vectors.mask
-    if isinstance(mask, BandMask) and mask.before is not None and mask.after is not None:
-        return _Window((mask.before, mask.after), own=True)
-    if isinstance(mask, WindowMask):
-        return _Window(None, own=True)
+    mask = None if attention.vectors is None else attention.vectors.mask
+    if mask is not None and mask.local:
+        return _Window(mask.window, own=True)
     return _Window((NEAR, 0 if attention.causal else NEAR), own=False)
 
 
@@ -201,7 +194,7 @@ def _masses(
 ) -> NDArray[np.float64]:
     """Weight in each of `PARTS`, (heads, rows, parts)."""
     masses = np.zeros((len(heads), len(rows), len(PARTS)))
-    for places, group in rows_of_heads(attention, heads, rows):
+    for places, group in attention.rows_of_heads(heads, rows):
         found = np.zeros((len(places), len(rows), len(PARTS)))
         found[..., _FIRST] = group.weights(slice(None), slice(0, 1))[..., 0]
         found[..., _NO_KEY] = group.sunk

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.merged import MergedWeights
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, Precision, encode
@@ -195,7 +194,7 @@ def _refuse_minutes(
     stack: AttentionStack, layer: int, heads: Sequence[int], level: int, row: int
 ) -> None:
     """Words have no queries and keys of their own, to be gone through step by step."""
-    if not isinstance(stack.attention(layer), MergedWeights):
+    if not stack.attention(layer).merged:
         return
     span = TILE << max(0, min(level, _MAX_LEVEL))
     queries = max(0, min(len(stack.query_tokens) - row * span, span))

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads, vectors_of_layer
 from attnviz.record.stack import AttentionStack
 
 __all__ = ["STRONGEST", "encoded_vectors", "vectors_of"]
@@ -45,7 +44,7 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     ValueError
         If only the layer's weights are known.
     """
-    attention = vectors_of_layer(stack.attention(layer))
+    attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
             f"queries and keys of stack {stack.name!r}, layer {layer}, are not known: the record "
@@ -99,9 +98,7 @@ def encoded_vectors(
     ):
         if not 0 <= given < count:
             raise IndexError(f"{name}={given}: stack {stack.name!r} has {name}s 0 to {count - 1}")
-    num_key_heads, place = attention.keys.shape[0], head
-    if isinstance(whole_layer, KeptHeads):
-        num_key_heads, place = whole_layer.num_key_heads or 1, whole_layer.place(head)
+    num_key_heads, place = whole_layer.num_key_heads or 1, whole_layer.index(head)
     count, head_dim = keys.stop - keys.start, attention.queries.shape[2]
     size = _FLOAT_BYTES * (head_dim * (count + 1) + 4 * count)
     if size > largest:
@@ -124,10 +121,7 @@ def encoded_vectors(
             "logits": logits[keys].numpy(),
         }
         sink = None if attention.sinks is None else float(attention.sinks[place].float())
-        total = logits.double()
-        if sink is not None:
-            total = torch.cat([total, torch.tensor([sink], dtype=torch.float64)])
-        log_sum_exp = float(torch.logsumexp(total, 0))
+        log_sum_exp = float(attention.log_normalizer_from(place, logits.double()))
     weights = attention.weights(place, row, whole)[0]
     parts["weights"] = weights[keys]
     if not (np.isfinite(parts["query"]).all() and np.isfinite(weights).all()):

@@ -37,7 +37,7 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     keys lie on a device) there is a strip for each head instead: the shares of its weight that fall
     on the first token, on the previous token, in its window (the model's own, otherwise the 64
     tokens before the query, and after it where queries look ahead) and elsewhere. They are
-    estimates from 64 queries (`attnviz.record.sampled.sampled_queries`), whose weights are exact;
+    estimates from 64 queries (`attnviz.record.rows.sampled_queries`), whose weights are exact;
     scores that heads are ordered by are estimated from the same ones. Only heads in sight are asked
     for.
 

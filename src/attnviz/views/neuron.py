@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.pages.html import Carried
-from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -108,12 +107,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
 
 
 def _reason(record: AttentionRecord) -> str:
-    merged = any(
-        isinstance(stack.attention(layer), MergedWeights)
-        for stack in record.stacks.values()
-        for layer in stack.layers
-    )
-    if merged:
+    if any(stack.merged for stack in record.stacks.values()):
         return (
             "its tokens are merged into words, whose weights are sums and means of many tokens'; "
             "give the record as it was before merge_words()"

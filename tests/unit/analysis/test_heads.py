@@ -31,7 +31,7 @@ from attnviz.analysis import (
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.sampled import sampled_queries
+from attnviz.record.rows import sampled_queries
 from attnviz.record.tokens import Tokens
 from unit.records import captured_record, given_record, shares, vectors
 

@@ -17,9 +17,15 @@ from torch.nn.functional import scaled_dot_product_attention
 import attnviz.record.attention
 import attnviz.record.softmax
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
-from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
+from attnviz.record.masks import (
+    BandMask,
+    DenseBias,
+    DistanceBias,
+    PackedMask,
+    WindowBias,
+    WindowMask,
+)
 from attnviz.record.softmax import blocks, normalized, tiles
-from attnviz.record.windows import WindowBias, WindowMask
 from unit.records import shares, vectors
 
 
@@ -277,7 +283,7 @@ def test_logits_and_their_sums_block_by_block(
         weights = np.exp(expected - np.where(np.isneginf(sums), np.inf, sums)[:, None])
         for rows in (slice(0, 9), slice(2, 7), slice(8, 9), scattered):
             at = rows if isinstance(rows, slice) else rows.numpy()
-            found = attention.log_sum_exp(head, rows)
+            found = attention.log_normalizer(head, rows)
             assert found.dtype == torch.float32
             assert_allclose(found.numpy(), sums[at], rtol=1e-6, atol=1e-6)
             for columns in (slice(0, 13), slice(5, 11), slice(12, 13)):
@@ -294,20 +300,20 @@ def test_logits_and_their_sums_block_by_block(
 
 def test_what_no_query_may_see_is_never_multiplied(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[int] = []
-    logits = QueryKeyAttention.logits
+    logits = QueryKeyAttention.shared_logits
 
-    def counted(self: Any, head: int, rows: Any, columns: Any = None) -> torch.Tensor:
-        found = logits(self, head, rows, columns)
+    def counted(self: Any, heads: Any, rows: Any, columns: Any = None) -> torch.Tensor:
+        found = logits(self, heads, rows, columns)
         seen.append(found.numel())
         return found
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
     monkeypatch.setattr(attnviz.record.attention, "_ROWS_AT_ONCE", 8)
     options: Any = {"queries": vectors(1, 256, 8), "keys": vectors(1, 256, 8), "scale": 0.3}
     for mask, share in ((None, 1.0), (BandMask(None, 0), 0.52), (BandMask(15, 0), 0.1)):
         seen.clear()
-        QueryKeyAttention(**options, mask=mask).log_sum_exp(0, slice(0, 256))
+        QueryKeyAttention(**options, mask=mask).log_normalizer(0, slice(0, 256))
         assert sum(seen) <= share * 256 * 256
         # Nothing larger than a block is ever held.
         assert max(seen) <= 64
@@ -321,7 +327,7 @@ def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
     attention = QueryKeyAttention(
         queries, vectors(1, 4, 8, seed=1), 0.35, mask=PackedMask.pack(flags)
     )
-    sums = attention.log_sum_exp(0, slice(0, 4))
+    sums = attention.log_normalizer(0, slice(0, 4))
     assert torch.isneginf(sums).tolist() == [False, False, True, False]
     assert torch.isnan(sums).tolist() == [False, True, False, False]
     assert normalized(attention.logits(0, slice(2, 3)), sums[2:3]).tolist() == [[0.0] * 4]
@@ -329,7 +335,7 @@ def test_rows_that_see_nothing_and_nan_have_sums_that_say_so() -> None:
 
 def test_sums_of_logits_that_overflow() -> None:
     attention = QueryKeyAttention(torch.tensor([[[300.0]]]), torch.tensor([[[1.0], [2.0]]]), 100.0)
-    sums = attention.log_sum_exp(0, slice(0, 1))
+    sums = attention.log_normalizer(0, slice(0, 1))
     assert sums.tolist() == [60000.0]
     assert normalized(attention.logits(0, slice(0, 1)), sums).tolist() == [[0.0, 1.0]]
 

@@ -18,13 +18,12 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.options import Keeping
 from attnviz.pages.notebook import strongest_weights_table
 from attnviz.pages.vectors import carried_vectors
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads, vectors_of_head
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import MergedWeights
 from attnviz.server.codec import decode
 from attnviz.server.description import describe
 from attnviz.server.maps import encoded_maps
@@ -36,11 +35,11 @@ from attnviz.views.neuron import NeuronView
 from unit.records import shares, vectors, words
 
 
-def kept(layer: QueryKeyAttention | GivenWeights, heads: list[int]) -> KeptHeads:
+def kept(layer: QueryKeyAttention | GivenWeights, heads: list[int]) -> HeadSubset:
     """The layer as extraction keeps it."""
     base = Copier(Keeping()).copy(layer, heads)
     num_key_heads = layer.keys.shape[0] if isinstance(layer, QueryKeyAttention) else None
-    return KeptHeads(base, tuple(heads), layer.num_heads, num_key_heads)
+    return HeadSubset(base, tuple(heads), layer.num_heads, num_key_heads)
 
 
 @st.composite
@@ -93,12 +92,11 @@ def test_kept_heads_are_those_of_the_whole_layer(
             continue
         assert_allclose(some.weights(head, *block), layer.weights(head, *block), atol=1e-6)
         assert_array_equal(some.allowed(head, *block), layer.allowed(head, *block))
-        found = vectors_of_head(some, head)
+        base, place = some.vectors, some.index(head)
         if isinstance(layer, GivenWeights):
-            assert found is None
+            assert base is None
             continue
-        assert found is not None
-        base, place = found
+        assert base is not None
         assert torch.equal(base.queries[place], layer.queries[head])
         own = layer.keys[layer.key_head(head)]
         assert torch.equal(base.keys[base.key_head(place)], own)
@@ -245,11 +243,11 @@ def test_what_is_no_layer_is_refused() -> None:
     layer = grouped_layer()
     one = Copier(Keeping()).copy(layer, [3])
     with pytest.raises(TypeError, match="base must be the attention of the tokens themselves"):
-        KeptHeads(KeptHeads(one, (3,), 12, 3), (3,), 12, 3)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"kept_heads=\(3, 4\) must number the 1 heads of base"):
-        KeptHeads(one, (3, 4), 12, 3)
-    with pytest.raises(ValueError, match=r"kept_heads=\(12,\) must lie between 0 and 11"):
-        KeptHeads(one, (12,), 12, 3)
+        HeadSubset(HeadSubset(one, (3,), 12, 3), (3,), 12, 3)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"heads=\(3, 4\) must number the 1 heads of base"):
+        HeadSubset(one, (3, 4), 12, 3)
+    with pytest.raises(ValueError, match=r"heads=\(12,\) must lie between 0 and 11"):
+        HeadSubset(one, (12,), 12, 3)
 
 
 def test_scores_of_heads_that_were_not_kept_are_nan() -> None:

@@ -14,14 +14,14 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.record import merged as merged_module
 from attnviz.record import softmax
+from attnviz.record import words as merged_module
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
-from attnviz.record.merged import MERGED_NOTE, MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import MERGED_NOTE, MergedWeights
 from attnviz.server import tiles as tiles_module
 from attnviz.server.server import RecordServer
 from unit.records import encoder_decoder_record, shares, vectors
@@ -325,11 +325,11 @@ def test_the_words_of_tokens_come_back(tmp_path: Path) -> None:
     record = AttentionRecord.from_weights([shares(1, 3, 3)], tokens)
     path = record.save(tmp_path / "x.safetensors")
     assert load(path).tokens == tokens
-    # A file from before words were known.
     header, arrays = read_arrays(path)
     del header["stacks"][0]["query_tokens"]["words"]
     write_arrays(path, header, arrays)
-    assert load(path).tokens.words is None
+    with pytest.raises(ValueError, match=r"x\.safetensors' is damaged"):
+        load(path)
 
 
 def test_a_divided_character_comes_back_as_it_was_shown(tmp_path: Path) -> None:

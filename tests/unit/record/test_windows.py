@@ -9,13 +9,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.windowed import joined, reordered
+from attnviz.extraction.capture.windowed import joined
 from attnviz.pages.vectors import carried_vectors
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
-from attnviz.record.masks import BandMask, DenseBias
+from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
-from attnviz.record.windows import WindowBias, WindowMask
 from unit.records import vectors
 
 HEADS, WINDOWS, SIZE = 2, 3, 4
@@ -42,7 +41,7 @@ def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
     for window, part in enumerate(parts):
         logits = part.queries[head].double().numpy() @ part.keys[head].double().numpy().T * 0.5
         if part.bias is not None:
-            logits += part.bias.values[head].numpy()
+            logits += part.bias.added(head, slice(0, SIZE), slice(0, SIZE)).numpy()
         if part.mask is not None:
             logits[np.triu_indices(SIZE, 1)] = -np.inf
         powers = np.exp(logits)
@@ -74,7 +73,7 @@ def test_another_order_is_a_permutation_of_rows_and_columns(
     attention = joined(windows(with_bias=with_bias, causal=causal), "module")
     order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
     everything = slice(0, TOKENS), slice(0, TOKENS)
-    changed = reordered(attention, order)
+    changed = attention.permute(order)
     for head in range(HEADS):
         before = attention.weights(head, *everything)
         found = changed.weights(head, *everything)

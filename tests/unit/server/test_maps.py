@@ -9,9 +9,8 @@ import pytest
 import torch
 from numpy.testing import assert_allclose
 
-from attnviz.record import sampled
+from attnviz.record import rows as sampled
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.head_subset import vectors_of_head
 from attnviz.record.record import AttentionStack
 from attnviz.server.codec import decode, pool_max
 from attnviz.server.maps import encoded_maps, pooled_where_it_lies
@@ -63,10 +62,11 @@ def test_on_a_device_the_same_cells_are_pooled(layer: int, size: int) -> None:
     # The code that runs on a device, tried where there may be none.
     stack = captured_record().stack()
     for head in range(4):
-        known = vectors_of_head(stack.attention(layer), head)
-        assert known is not None
+        attention = stack.attention(layer)
+        vectors = attention.vectors
+        assert vectors is not None
         for rows, columns in [(slice(0, 6), slice(0, 6)), (slice(1, 6), slice(2, 5))]:
-            found = pooled_where_it_lies(*known, rows, columns, size)
+            found = pooled_where_it_lies(vectors, attention.index(head), rows, columns, size)
             weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
             assert_allclose(found, pool_max(weights[None], size)[0], atol=1e-6)
 

@@ -486,10 +486,10 @@ def test_only_large_matrices_of_vectors_take_steps(monkeypatch: pytest.MonkeyPat
 
 
 def test_heads_that_were_kept_have_their_own_numbers() -> None:
-    from attnviz.record.head_subset import KeptHeads
+    from attnviz.record.attention import HeadSubset
 
     attention = attention_of("causal")
-    kept = KeptHeads(attention, kept_heads=(1, 4, 6, 7), num_heads=8, num_key_heads=4)
+    kept = HeadSubset(attention, heads=(1, 4, 6, 7), model_heads=8, model_key_heads=4)
     stack = AttentionStack("self", {3: kept}, Tokens.of(words(53)), Tokens.of(words(101, "k")))
     found = Asked(stack, (6,)).whole(4, "mean")
     np.testing.assert_allclose(found, in_one_go(stack, (6,), 4, "mean"), rtol=1e-5)

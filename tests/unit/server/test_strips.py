@@ -19,17 +19,14 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import attnviz as av
-from attnviz.record import rows as sampled_rows
-from attnviz.record import sampled
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
-from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
-from attnviz.record.merged import MergedWeights
+from attnviz.record import attention as layer_attention
+from attnviz.record import rows as sampled
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask, WindowMask
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.rows import rows_of_heads
-from attnviz.record.sampled import sampled_queries, weights_of_rows
+from attnviz.record.rows import sampled_queries
 from attnviz.record.tokens import Tokens
-from attnviz.record.windows import WindowMask
+from attnviz.record.words import MergedWeights
 from attnviz.server import strips as channel_strips
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
@@ -233,7 +230,7 @@ def test_patches_of_an_image() -> None:
 def test_kept_heads_answer_to_the_model_s_numbers() -> None:
     base = layer_of(mask=CAUSAL)
     some = QueryKeyAttention(base.queries[[1, 3]], base.keys, 0.9, mask=CAUSAL, key_heads=(0, 1))
-    kept = stack_of(KeptHeads(some, (1, 3), num_heads=4, num_key_heads=2))
+    kept = stack_of(HeadSubset(some, (1, 3), model_heads=4, model_key_heads=2))
     whole = strips(stack_of(base), 3)
     np.testing.assert_allclose(strips(kept, 3).shares, whole.shares[[1, 3]], atol=1e-6)
     np.testing.assert_allclose(strips(kept, 3, [3]).shares, whole.shares[[3]], atol=1e-6)
@@ -262,7 +259,7 @@ def test_words_of_any_number_of_tokens(base: str) -> None:
     layers: dict[str, LayerAttention] = {
         "vectors": of_vectors,
         "weights": of_weights,
-        "kept heads": KeptHeads(of_weights, (0, 2, 5, 6), num_heads=8),
+        "kept heads": HeadSubset(of_weights, (0, 2, 5, 6), model_heads=8),
     }
     layer = layers[base]
     starts = np.sort(np.random.default_rng(0).choice(np.arange(1, TOKENS), 99, replace=False))
@@ -276,7 +273,7 @@ def test_words_of_any_number_of_tokens(base: str) -> None:
     np.testing.assert_allclose(found.shares[:, 3], before.mean(1), atol=1e-5)
     np.testing.assert_allclose(found.shares[:, 4], 1 - weights.sum(2).mean(1), atol=1e-5)
     for (places, group), head in zip(
-        rows_of_heads(stack.attention(3), stack.kept_heads(3)[1:2], rows), [1], strict=True
+        stack.attention(3).rows_of_heads(stack.kept_heads(3)[1:2], rows), [1], strict=True
     ):
         assert places == [0]
         some, columns = slice(3, 9), slice(5, 60)
@@ -329,7 +326,7 @@ def test_rows_of_any_layer_are_slices_of_its_weights() -> None:
     rows = np.array([4, 1, 3])
     for layer in stack.layers:
         for head in range(4):
-            weights, allowed = weights_of_rows(stack.attention(layer), head, rows)
+            weights, allowed = stack.attention(layer).weights_of_rows(head, rows)
             whole = stack.weights(layer=layer, head=head)
             np.testing.assert_allclose(weights, whole[rows], atol=1e-6)
             assert (allowed == stack.allowed(layer=layer, head=head)[rows]).all()
@@ -395,7 +392,7 @@ def test_a_page_carries_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPa
     np.testing.assert_allclose(by_pattern["previous token"], scores, atol=1e-6)
 
 
-@pytest.mark.parametrize("module", [sampled, sampled_rows, channel_strips])
+@pytest.mark.parametrize("module", [sampled, layer_attention, channel_strips])
 def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
     failures, tried = doctest.testmod(module)
     assert failures == 0

@@ -13,13 +13,11 @@ import attnviz as av
 import attnviz.record.softmax
 import attnviz.server.row_sums
 import attnviz.server.strongest
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
-from attnviz.record.masks import BandMask
-from attnviz.record.merged import MergedWeights
+from attnviz.record.attention import HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.masks import BandMask, WindowMask
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.record.windows import WindowMask
+from attnviz.record.words import MergedWeights
 from attnviz.server.row_sums import RowSums
 from attnviz.server.server import MAX_REPLY_BYTES, RecordServer
 from attnviz.server.strongest import Strongest, strongest_keys
@@ -38,8 +36,8 @@ def _size(request: Any, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def formula(attention: LayerAttention, head: int) -> NDArray[np.float64]:
     """A head's weights by the formula, in float64, row by row and key by key."""
-    if isinstance(attention, KeptHeads):
-        return formula(attention.base, attention.place(head))
+    if isinstance(attention, HeadSubset):
+        return formula(attention.base, attention.index(head))
     if isinstance(attention, MergedWeights):
         base = formula(attention.base, head)
         summed = np.add.reduceat(base, attention.key_starts, axis=1)
@@ -71,7 +69,7 @@ def stacks() -> dict[str, AttentionStack]:
     found = {f"captured, layer {layer}": captured.only([layer]) for layer in captured.layers}
     queries, keys = vectors(3, 7, 8, seed=1), vectors(2, 7, 8, seed=2)
     some = QueryKeyAttention(queries, keys, 0.4, mask=BandMask(3, 0), key_heads=(0, 0, 1))
-    kept = KeptHeads(some, kept_heads=(1, 4, 6), num_heads=8, num_key_heads=4)
+    kept = HeadSubset(some, heads=(1, 4, 6), model_heads=8, model_key_heads=4)
     windows = torch.tensor([0, 0, 1, 1, 2, 2, 0])
     windowed = QueryKeyAttention(queries, keys[:1], 0.4, mask=WindowMask(windows, windows))
     ahead = QueryKeyAttention(queries, keys[:1, :5], 0.4, mask=BandMask(None, 0, -2))

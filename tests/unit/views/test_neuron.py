@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from traitlets import TraitError
 
-from attnviz.record.merged import MergedWeights
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.record.words import MergedWeights
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.neuron import NeuronView

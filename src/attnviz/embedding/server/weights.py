@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import LayerAttention
-from attnviz.record.sampled import sampled_queries, weights_of_rows
+from attnviz.record.rows import sampled_queries
 
 __all__ = ["MOST_LINES", "Aggregate", "aggregate", "lines", "top_keys"]
 
@@ -173,7 +173,7 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
         numbers = own_points.start + sampled_queries(count, most) if count else np.arange(0)
         rows = points.query_position[numbers].astype(np.int64)
         found = (
-            weights_of_rows(own.attention(layer), head, rows)[0][:, position]
+            own.attention(layer).weights_of_rows(head, rows)[0][:, position]
             if len(rows)
             else np.zeros(0, np.float32)
         )
@@ -249,7 +249,7 @@ def _weights_of(
     """As `weights_of_rows`; neighbours, such as all of a text, in half the time."""
     run, columns = slice(int(rows[0]), int(rows[-1]) + 1), slice(0, attention.num_keys)
     if run.stop - run.start != len(rows):
-        return weights_of_rows(attention, head, rows)
+        return attention.weights_of_rows(head, rows)
     return attention.weights(head, run, columns), attention.allowed(head, run, columns)
 
 

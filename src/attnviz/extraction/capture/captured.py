@@ -192,14 +192,11 @@ def _read(
 
 
 def _is_finite(attention: Captured) -> bool:
-    tensors = [attention.values] if isinstance(attention, GivenWeights) else []
-    if isinstance(attention, QueryKeyAttention):
-        tensors = [attention.queries, attention.keys]
     # A sum is finite where all are, unless it grows too large: it takes no memory, and less time.
     return all(
         math.isfinite(float(tensor.sum(dtype=_wide(tensor.dtype))))
         or bool(torch.isfinite(tensor).all())
-        for tensor in tensors
+        for tensor in attention.tensors
     )
 
 

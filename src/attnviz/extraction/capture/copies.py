@@ -8,17 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 import numpy as np
 import torch
 
 from attnviz.extraction.options import Keeping, narrows
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
-from attnviz.record.masks import Bias, DenseBias, DistanceBias, Mask, PackedMask
+from attnviz.record.masks import Bias, Mask
 from attnviz.record.storage.arrays_file import Blocks
 from attnviz.record.storage.spool import Spool
-from attnviz.record.windows import WindowBias
 
 __all__ = ["SAMPLED", "Copier", "sampled_rows"]
 
@@ -83,8 +82,7 @@ class Copier:
         if isinstance(attention, GivenWeights):
             made = self._copied({"weights": (attention.values, places, self._weights)}, written)
             return GivenWeights(made["weights"])
-        needed = sorted({attention.key_head(head) for head in heads})
-        read = [needed.index(attention.key_head(head)) for head in heads]
+        needed, key_heads = attention.key_heads_of(heads)
         all_keys = len(needed) == attention.keys.shape[0]
         sinks = attention.sinks
         if sinks is not None:
@@ -108,7 +106,7 @@ class Copier:
             mask=self._part(attention.mask, places),
             bias=self._part(attention.bias, places),
             sinks=sinks,
-            key_heads=None if _in_groups(read, len(needed)) else tuple(read),
+            key_heads=key_heads,
         )
 
     def error(
@@ -185,7 +183,7 @@ class Copier:
             return part
         key = (id(part), places)
         if key not in self._parts:
-            self._parts[key] = (part, _heads_of_part(part, list(places)))
+            self._parts[key] = (part, part.select_heads(places))
         return cast("_Part", self._parts[key][1])
 
 
@@ -206,22 +204,6 @@ def _converted(
     return convert(tensor.detach()[head])
 
 
-def _heads_of_part(part: Any, places: list[int]) -> Any:
-    if isinstance(part, PackedMask) and len(part.bits) > 1:
-        return replace(part, bits=part.bits[places])
-    if isinstance(part, DistanceBias | DenseBias) and len(part.values) > 1:
-        return replace(part, values=part.values[places])
-    if isinstance(part, WindowBias) and part.values.shape[1] > 1:
-        return replace(part, values=part.values[:, places])
-    return part
-
-
-def _in_groups(read: Sequence[int], num_key_heads: int) -> bool:
-    """Whether query heads read key heads in groups of neighbours, all of one size."""
-    size, rest = divmod(len(read), num_key_heads)
-    return not rest and list(read) == [place // size for place in range(len(read))]
-
-
 def sampled_rows(num_queries: int) -> list[int]:
     """Queries on which weights are tried: the last ones see most.
 
@@ -240,16 +222,9 @@ def sampled_rows(num_queries: int) -> list[int]:
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:
     """Largest difference of a head's weights; computed where the model computes."""
-    exact = replace(
-        attention,
-        queries=attention.queries[head : head + 1],
-        # Made float32 once, not again for each row.
-        keys=attention.keys[attention.key_head(head)][None].float(),
-        mask=_heads_of_part(attention.mask, [head]),
-        bias=_heads_of_part(attention.bias, [head]),
-        sinks=None if attention.sinks is None else attention.sinks[head : head + 1],
-        key_heads=None,
-    )
+    exact = attention.select_heads([head])
+    # Made float32 once, not again for each row.
+    exact = replace(exact, keys=exact.keys.float())
     rounded = replace(exact, queries=exact.queries.to(dtype), keys=exact.keys.to(dtype).float())
     columns = slice(0, attention.num_keys)
     worst = 0.0

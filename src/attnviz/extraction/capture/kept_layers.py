@@ -11,7 +11,6 @@ from attnviz.extraction.capture.collector import Run
 from attnviz.extraction.capture.copies import SAMPLED, Copier
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.options import Keeping
-from attnviz.record.attention import GivenWeights
 from attnviz.utils.spans import spans
 
 __all__ = ["kept_layers", "notes_of_kept"]
@@ -153,7 +152,7 @@ def notes_of_kept(
     errors: dict[bool, list[float]] = {False: [], True: []}
     for layers in stacks.values():
         for found, run in zip(layers.examples[0].values(), layers.runs, strict=True):
-            errors[isinstance(found, GivenWeights)] += run.errors
+            errors[found.vectors is None] += run.errors
     dtype = str(keeping.dtype).removeprefix("torch.")
     if errors[False]:
         notes.append(

@@ -14,7 +14,7 @@ import torch
 from torch.nn.attention.flex_attention import BlockMask, create_mask
 
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.record.masks import BandMask, Bias, Mask, PackedMask, compact_bias, compact_mask
+from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
 __all__ = ["Kept", "MaskReader"]
 
@@ -147,7 +147,7 @@ class MaskReader:
         if mask is None:
             return None
         for known in self._masks:
-            if _equal_masks(known, mask):
+            if known.equals(mask):
                 return known
         self._masks.append(mask)
         return mask
@@ -156,18 +156,10 @@ class MaskReader:
         if bias is None:
             return None
         for known in self._biases:
-            if type(known) is type(bias) and torch.equal(known.values, bias.values):
+            if known.equals(bias):
                 return known
         self._biases.append(bias)
         return bias
-
-
-def _equal_masks(one: Mask, other: Mask) -> bool:
-    if isinstance(one, PackedMask) and isinstance(other, PackedMask):
-        return one.num_keys == other.num_keys and torch.equal(one.bits, other.bits)
-    if isinstance(one, BandMask) and isinstance(other, BandMask):
-        return one == other
-    return False
 
 
 def _is_flash(call: AttentionCall) -> bool:

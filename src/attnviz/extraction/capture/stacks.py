@@ -11,8 +11,7 @@ import transformers
 from attnviz.extraction.capture.captured import Captured
 from attnviz.extraction.capture.collector import Collector, Run
 from attnviz.extraction.modules import layer_numbers
-from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
+from attnviz.record.attention import HeadSubset, LayerAttention
 
 __all__ = ["StackLayers", "stacks_of"]
 
@@ -66,10 +65,9 @@ class StackLayers:
         }
 
 
-def _with_numbers(attention: Captured, run: Run) -> KeptHeads:
-    known = isinstance(attention, QueryKeyAttention)
-    num_key_heads = run.num_key_heads if known else None
-    return KeptHeads(attention, run.heads or (), run.num_heads, num_key_heads)
+def _with_numbers(attention: Captured, run: Run) -> HeadSubset:
+    num_key_heads = None if attention.vectors is None else run.num_key_heads
+    return HeadSubset(attention, run.heads or (), run.num_heads, num_key_heads)
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:

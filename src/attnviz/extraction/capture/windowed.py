@@ -9,10 +9,9 @@ import torch
 
 from attnviz.extraction.capture.captured import Captured
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
-from attnviz.record.masks import Bias, Mask, PackedMask
-from attnviz.record.windows import WindowBias, WindowMask
+from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 
-__all__ = ["joined", "reordered"]
+__all__ = ["joined"]
 
 # Windows of which only weights are known are put into one matrix of at most this many entries.
 _MOST_ENTRIES = 1 << 28
@@ -35,9 +34,11 @@ def joined(parts: Sequence[Captured], name: str) -> Captured:
     """
     if len(parts) == 1:
         return parts[0]
-    vectors = [part for part in parts if isinstance(part, QueryKeyAttention)]
+    vectors = [part.vectors for part in parts if part.vectors is not None]
     if len(vectors) < len(parts):
-        return _joined_weights([part for part in parts if isinstance(part, GivenWeights)], name)
+        return _joined_weights(
+            [part.given_weights for part in parts if part.given_weights is not None], name
+        )
     first = vectors[0]
     query_windows, query_places = _numbered([part.num_queries for part in vectors])
     key_windows, key_places = _numbered([part.num_keys for part in vectors])
@@ -63,7 +64,7 @@ def _joined_mask(
     if all(mask is None for mask in masks):
         return windows
     rows, columns = slice(0, len(windows.query_windows)), slice(0, len(windows.key_windows))
-    heads = {len(mask.bits) if isinstance(mask, PackedMask) else 1 for mask in masks}
+    heads = [1 if mask is None else mask.num_heads for mask in masks]
     flags = windows.allowed(0, rows, columns).expand(max(heads), -1, -1).clone()
     start = first_key = 0
     for mask, part in zip(masks, parts, strict=True):
@@ -88,7 +89,7 @@ def _joined_bias(
     distinct = biases[:1] if all(bias is biases[0] for bias in biases) else biases
     values = []
     for bias in distinct:
-        heads = 1 if bias is None else len(bias.values)
+        heads = 1 if bias is None else bias.num_heads
         values.append(
             torch.stack(
                 [
@@ -103,9 +104,8 @@ def _joined_bias(
     )
 
 
-def _joined_weights(parts: Sequence[GivenWeights], name: str) -> GivenWeights:
-    heads = parts[0].num_heads
-    rows, columns = (sum(getattr(p, side) for p in parts) for side in ("num_queries", "num_keys"))
+def _joined_weights(parts: Sequence[torch.Tensor], name: str) -> GivenWeights:
+    heads, rows, columns = len(parts[0]), *(sum(p.shape[axis] for p in parts) for axis in (1, 2))
     if heads * rows * columns > _MOST_ENTRIES:
         raise NotImplementedError(
             f"model: {name} attends in {len(parts)} windows of which only the weights are known, "
@@ -114,51 +114,7 @@ def _joined_weights(parts: Sequence[GivenWeights], name: str) -> GivenWeights:
     values = torch.zeros(heads, rows, columns)
     start = first_key = 0
     for part in parts:
-        stop, last_key = start + part.num_queries, first_key + part.num_keys
-        values[:, start:stop, first_key:last_key] = part.values
+        stop, last_key = start + part.shape[1], first_key + part.shape[2]
+        values[:, start:stop, first_key:last_key] = part
         start, first_key = stop, last_key
     return GivenWeights(values)
-
-
-def reordered(attention: Captured, order: torch.Tensor) -> Captured:
-    """The same attention with its tokens in another order.
-
-    Parameters
-    ----------
-    attention : QueryKeyAttention or GivenWeights
-        Queries and keys are the same tokens.
-    order : Tensor
-        int64, (tokens,): which token comes where.
-
-    Returns
-    -------
-    QueryKeyAttention or GivenWeights
-    """
-    if isinstance(attention, GivenWeights):
-        return GivenWeights(attention.values[:, order][:, :, order])
-    mask, bias = attention.mask, attention.bias
-    everything = slice(0, attention.num_queries), slice(0, attention.num_keys)
-    if isinstance(mask, WindowMask):
-        mask = WindowMask(mask.query_windows[order], mask.key_windows[order])
-    elif mask is not None:
-        heads = len(mask.bits) if isinstance(mask, PackedMask) else 1
-        flags = torch.stack([mask.allowed(head, *everything) for head in range(heads)])
-        mask = PackedMask.pack(flags[:, order][:, :, order])
-    if isinstance(bias, WindowBias):
-        bias = replace(
-            bias,
-            query_windows=bias.query_windows[order],
-            key_windows=bias.key_windows[order],
-            query_places=bias.query_places[order],
-            key_places=bias.key_places[order],
-        )
-    elif bias is not None:
-        raise NotImplementedError("a bias outside of windows cannot be put into another order")
-    places = order.to(attention.queries.device)
-    return replace(
-        attention,
-        queries=attention.queries[:, places],
-        keys=attention.keys[:, places],
-        mask=mask,
-        bias=bias,
-    )

@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.capture.windowed import reordered
 from attnviz.extraction.tokens.patches import patch_sizes
 
 __all__ = ["Arranged", "arranged", "grid_of"]
@@ -131,7 +130,7 @@ def _side_by_side(
 
 def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
     for example in layers.examples:
-        example[number] = reordered(example[number], order)
+        example[number] = example[number].permute(order)
 
 
 def _told_block(arguments: Mapping[str, Any]) -> int | None:

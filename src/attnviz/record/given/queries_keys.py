@@ -23,7 +23,7 @@ from attnviz.record.given.arrays import (
 from attnviz.record.given.masks import band_of, bias_of, mask_of
 from attnviz.record.given.projected_keys import ProjectedKeys
 from attnviz.record.given.tokens import key_tokens_of, numbered_tokens, tokens_of
-from attnviz.record.masks import BandMask, Bias, Mask
+from attnviz.record.masks import Bias, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
@@ -66,7 +66,7 @@ def stack_of_vectors(
     num_queries, num_keys = first.num_queries, first.num_keys
     alone = tokens is None and key_tokens is None
     # The queries of a band are the last of its keys.
-    start = first.mask.offset if alone and isinstance(first.mask, BandMask) else 0
+    start = first.offset if alone else 0
     given = numbered_tokens(num_queries, start) if tokens is None else tokens
     queries = tokens_of(given, "tokens", sentence_b_start)
     if len(queries) != num_queries:

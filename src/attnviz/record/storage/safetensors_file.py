@@ -240,8 +240,8 @@ def read_arrays(
             "a record is saved with record.save(path)"
         )
     text = metadata[_HEADER_KEY]
-    # Files of the first days have one checksum of everything.
-    intact = metadata.get(_HEADER_CHECKSUM_KEY) in (None, _header_checksum(text, arrays))
+    intact = metadata.get(_HEADER_CHECKSUM_KEY) == _header_checksum(text, arrays)
+    intact = intact and CHECKSUM in metadata
     if verify or sum(array.nbytes for array in arrays.values()) <= ALWAYS_SUMMED:
         intact = intact and metadata.get(CHECKSUM) == array_checksum(arrays, text)
     if not intact:

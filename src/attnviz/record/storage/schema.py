@@ -7,58 +7,61 @@ through the same checks as anything else that makes a record.
 from __future__ import annotations
 
 import math
+import re
+from dataclasses import asdict, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
-from attnviz.record.head_subset import KeptHeads
-from attnviz.record.images import checked_image
-from attnviz.record.masks import Bias, Mask
-from attnviz.record.merged import MergedWeights
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.images import PatchGrid, checked_image
+from attnviz.record.masks import Bias, Mask, from_parts
+from attnviz.record.predictions import Candidate, Prediction
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.storage.schema_masks import SharedParts, check_covers, shared_from_header
-from attnviz.record.storage.schema_tokens import tokens_from_header, tokens_to_header
+from attnviz.record.tokens import Tokens, visible
+from attnviz.record.words import MergedWeights
 
-__all__ = ["record_from_arrays", "record_to_arrays"]
+__all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]
 
-_FORMAT = 1
+#: The only format that is read.
+FORMAT = 2
+
+# As `display.display_text` writes it.
+_PART = re.compile(
+    r"( [1-4]/[1-4](?: (?=\S))?"
+    # As `ProjectedKeys` names a group of tokens, and a mixture of all.
+    r"| … | \(\d+(?:–\d+)?\)$|(?<=^projection) (?=\d+$))"
+)
+
+_Arrays = dict[str, torch.Tensor]
+_Header = dict[str, Any]
 
 
-def record_to_arrays(
-    record: AttentionRecord,
-) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Describe a record.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        What to describe.
-
-    Returns
-    -------
-    header : dict
-        Everything but the arrays, fit for JSON.
-    arrays : dict of str to Tensor
-        By names that the header's structure implies.
-    """
-    arrays: dict[str, torch.Tensor] = {}
-    shared = SharedParts(arrays)
+def record_to_arrays(record: AttentionRecord) -> tuple[_Header, _Arrays]:
+    """Everything but the arrays, fit for JSON, and the arrays by names that it implies."""
+    arrays: _Arrays = {}
+    shared = _SharedParts(arrays)
     header = {
-        "format": _FORMAT,
+        "format": FORMAT,
         "model": record.model,
         "notes": list(record.notes),
         "stacks": [
             {
                 "name": stack.name,
                 "normalized": stack.normalized,
-                "query_tokens": tokens_to_header(stack.query_tokens),
+                "query_tokens": _tokens_to_header(stack.query_tokens),
                 "key_tokens": None
                 if stack.key_tokens is stack.query_tokens
-                else tokens_to_header(stack.key_tokens),
+                else _tokens_to_header(stack.key_tokens),
                 "layers": [
-                    _layer_to_header(stack, number, arrays, shared) for number in stack.layers
+                    {"number": number}
+                    | _layer_to_header(
+                        stack.attention(number), f"{stack.name}/{number}", arrays, shared
+                    )
+                    for number in stack.layers
                 ],
             }
             for stack in record.stacks.values()
@@ -71,29 +74,15 @@ def record_to_arrays(
     return header | {"shared": shared.header}, arrays
 
 
-def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) -> AttentionRecord:
-    """Make the record again.
+def record_from_arrays(header: _Header, arrays: _Arrays) -> AttentionRecord:
+    """Make the record again of what `record_to_arrays` gave.
 
-    Parameters
-    ----------
-    header, arrays
-        What `record_to_arrays` gave.
-
-    Returns
-    -------
-    AttentionRecord
-
-    Raises
-    ------
-    ArithmeticError, AttributeError, LookupError, TypeError, ValueError
-        If header and arrays do not fit together.
+    ArithmeticError, AttributeError, LookupError, TypeError or ValueError if header and arrays do
+    not fit together.
     """
-    if header.get("format") != _FORMAT:
-        raise ValueError(
-            f"its format is {header.get('format')!r}, this version of attnviz reads {_FORMAT}"
-        )
     shared = {
-        name: shared_from_header(name, fields, arrays) for name, fields in header["shared"].items()
+        name: from_parts(numbers, partial(_array_of, arrays, name))
+        for name, numbers in header["shared"].items()
     }
     stacks: dict[str, AttentionStack] = {}
     for fields in header["stacks"]:
@@ -102,130 +91,145 @@ def record_from_arrays(header: dict[str, Any], arrays: dict[str, torch.Tensor]) 
             number = int(layer["number"])
             if number in layers:
                 raise ValueError(f"layer {number} of stack {fields['name']!r} is there twice")
-            layers[number] = _layer_from_header(fields["name"], layer, arrays, shared)
+            layers[number] = _layer_from_header(
+                f"{fields['name']}/{layer['number']}", layer, arrays, shared
+            )
         if fields["name"] in stacks:
             raise ValueError(f"stack {fields['name']!r} is there twice")
         stacks[fields["name"]] = AttentionStack(
             fields["name"],
             layers,
-            tokens_from_header(fields["query_tokens"]),
-            None if fields["key_tokens"] is None else tokens_from_header(fields["key_tokens"]),
+            _tokens_from_header(fields["query_tokens"]),
+            None if fields["key_tokens"] is None else _tokens_from_header(fields["key_tokens"]),
             normalized=bool(fields["normalized"]),
         )
     texts = [header["model"], *header["notes"]]
     if not all(isinstance(text, str) for text in texts):
         raise TypeError(f"model and notes must be texts, got {texts!r}")
-    # Files of the first days have none.
     images = [
         checked_image(arrays[f"images/{index}"].numpy(), f"images/{index}")
-        for index in range(int(header.get("images", 0)))
+        for index in range(int(header["images"]))
     ]
     return AttentionRecord(stacks, model=texts[0], notes=texts[1:], images=images)
 
 
+class _SharedParts:
+    """Masks, biases and starts of words by identity, so that each is written once."""
+
+    def __init__(self, arrays: _Arrays) -> None:
+        self.header: dict[str, _Header] = {}
+        self._arrays = arrays
+        self._names: dict[int, str] = {}
+
+    def name(self, part: Mask | Bias | None) -> str | None:
+        """The name of a mask or bias, the same for the same object; None for none."""
+        if part is None:
+            return None
+        if id(part) not in self._names:
+            name = self._names[id(part)] = f"shared/{len(self._names)}"
+            numbers, tensors = part.to_parts()
+            self.header[name] = numbers
+            self._arrays |= {f"{name}/{each}": tensor for each, tensor in tensors.items()}
+        return self._names[id(part)]
+
+    def starts(self, starts: NDArray[np.int64]) -> str:
+        """The name of the positions where words begin, the same for the same array."""
+        if id(starts) not in self._names:
+            name = self._names[id(starts)] = f"shared/{len(self._names)}"
+            self._arrays[name] = torch.from_numpy(starts.astype(np.int64))
+        return self._names[id(starts)]
+
+
+def _array_of(arrays: _Arrays, name: str, each: str) -> torch.Tensor:
+    return arrays[f"{name}/{each}"]
+
+
 def _layer_to_header(
-    stack: AttentionStack, number: int, arrays: dict[str, torch.Tensor], shared: SharedParts
-) -> dict[str, Any]:
-    prefix = f"{stack.name}/{number}"
-    attention = stack.attention(number)
-    if not isinstance(attention, MergedWeights):
-        return {"number": number} | _attention_to_header(attention, prefix, arrays, shared)
-    return {
-        "number": number,
-        "kind": "merged words",
-        "query_starts": shared.starts(attention.query_starts),
-        "key_starts": shared.starts(attention.key_starts),
-        "base": _attention_to_header(attention.base, prefix, arrays, shared),
-    }
-
-
-def _attention_to_header(
-    attention: LayerAttention, prefix: str, arrays: dict[str, torch.Tensor], shared: SharedParts
-) -> dict[str, Any]:
-    if isinstance(attention, KeptHeads):
-        return {
-            "kind": "kept heads",
-            "heads": list(attention.kept_heads),
-            "num_heads": attention.num_heads,
-            "num_key_heads": attention.num_key_heads,
-            "base": _attention_to_header(attention.base, prefix, arrays, shared),
-        }
-    if isinstance(attention, GivenWeights):
-        arrays[f"{prefix}/weights"] = attention.values
-        return {"kind": "weights"}
-    if not isinstance(attention, QueryKeyAttention):
-        raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
-    arrays[f"{prefix}/queries"] = attention.queries
-    arrays[f"{prefix}/keys"] = attention.keys
-    if attention.sinks is not None:
-        arrays[f"{prefix}/sinks"] = attention.sinks
-    return {
-        "kind": "queries and keys",
-        "scale": attention.scale,
-        "softcap": attention.softcap,
-        "mask": shared.name(attention.mask),
-        "bias": shared.name(attention.bias),
-        **({} if attention.key_heads is None else {"key_heads": list(attention.key_heads)}),
-    }
+    attention: LayerAttention, prefix: str, arrays: _Arrays, shared: _SharedParts
+) -> _Header:
+    match attention:
+        case MergedWeights():
+            return {
+                "kind": "merged words",
+                "query_starts": shared.starts(attention.query_starts),
+                "key_starts": shared.starts(attention.key_starts),
+                "base": _layer_to_header(attention.base, prefix, arrays, shared),
+            }
+        case HeadSubset():
+            return {
+                "kind": "head subset",
+                "heads": list(attention.heads),
+                "num_heads": attention.model_heads,
+                "num_key_heads": attention.model_key_heads,
+                "base": _layer_to_header(attention.base, prefix, arrays, shared),
+            }
+        case GivenWeights():
+            arrays[f"{prefix}/weights"] = attention.values
+            return {"kind": "weights"}
+        case QueryKeyAttention():
+            arrays[f"{prefix}/queries"] = attention.queries
+            arrays[f"{prefix}/keys"] = attention.keys
+            if attention.sinks is not None:
+                arrays[f"{prefix}/sinks"] = attention.sinks
+            return {
+                "kind": "queries and keys",
+                "scale": attention.scale,
+                "softcap": attention.softcap,
+                "mask": shared.name(attention.mask),
+                "bias": shared.name(attention.bias),
+                "key_heads": None if attention.key_heads is None else list(attention.key_heads),
+            }
+    raise TypeError(f"{prefix} is a {type(attention).__name__}, which has no saved form")
 
 
 def _layer_from_header(
-    stack: str,
-    fields: dict[str, Any],
-    arrays: dict[str, torch.Tensor],
-    shared: dict[str, Mask | Bias],
+    prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
 ) -> LayerAttention:
-    prefix = f"{stack}/{fields['number']}"
-    if fields["kind"] != "merged words":
-        return _attention_from_header(prefix, fields, arrays, shared)
-    return MergedWeights(
-        _attention_from_header(prefix, fields["base"], arrays, shared),
-        arrays[fields["query_starts"]].numpy(),
-        arrays[fields["key_starts"]].numpy(),
-    )
-
-
-def _attention_from_header(
-    prefix: str,
-    fields: dict[str, Any],
-    arrays: dict[str, torch.Tensor],
-    shared: dict[str, Mask | Bias],
-) -> LayerAttention:
-    if fields["kind"] == "kept heads":
+    if fields["kind"] == "merged words":
+        if fields["base"]["kind"] == "merged words":
+            raise ValueError(f"{prefix} has words that are merged from words")
+        return MergedWeights(
+            _layer_from_header(prefix, fields["base"], arrays, shared),
+            arrays[fields["query_starts"]].numpy(),
+            arrays[fields["key_starts"]].numpy(),
+        )
+    if fields["kind"] == "head subset":
         num_key_heads = fields["num_key_heads"]
-        return KeptHeads(
-            _tokens_attention_from_header(prefix, fields["base"], arrays, shared),
+        return HeadSubset(
+            _all_heads_from_header(prefix, fields["base"], arrays, shared),
             tuple(map(int, fields["heads"])),
             int(fields["num_heads"]),
             None if num_key_heads is None else int(num_key_heads),
         )
-    return _tokens_attention_from_header(prefix, fields, arrays, shared)
+    return _all_heads_from_header(prefix, fields, arrays, shared)
 
 
-def _tokens_attention_from_header(
-    prefix: str,
-    fields: dict[str, Any],
-    arrays: dict[str, torch.Tensor],
-    shared: dict[str, Mask | Bias],
+def _all_heads_from_header(
+    prefix: str, fields: _Header, arrays: _Arrays, shared: dict[str, Mask | Bias]
 ) -> QueryKeyAttention | GivenWeights:
     if fields["kind"] == "weights":
         return GivenWeights(_three_axes(arrays[f"{prefix}/weights"], f"{prefix}/weights"))
-    queries, keys = arrays[f"{prefix}/queries"], arrays[f"{prefix}/keys"]
     scale = float(fields["scale"])
     softcap = None if fields["softcap"] is None else float(fields["softcap"])
     if not math.isfinite(scale) or not (softcap is None or 0 < softcap < math.inf):
         raise ValueError(f"{prefix} has the scale {scale} and the soft cap {softcap}")
+    mask = None if fields["mask"] is None else shared[fields["mask"]]
+    bias = None if fields["bias"] is None else shared[fields["bias"]]
+    if not isinstance(mask, Mask | None) or not isinstance(bias, Bias | None):
+        raise TypeError(f"{prefix} has a bias where a mask is needed, or a mask for a bias")
     attention = QueryKeyAttention(
-        _three_axes(queries, f"{prefix}/queries"),
-        _three_axes(keys, f"{prefix}/keys"),
+        _three_axes(arrays[f"{prefix}/queries"], f"{prefix}/queries"),
+        _three_axes(arrays[f"{prefix}/keys"], f"{prefix}/keys"),
         scale=scale,
         softcap=softcap,
-        mask=_mask(shared, fields["mask"]),
-        bias=_bias(shared, fields["bias"]),
+        mask=mask,
+        bias=bias,
         sinks=arrays.get(f"{prefix}/sinks"),
-        key_heads=None if fields.get("key_heads") is None else tuple(map(int, fields["key_heads"])),
+        key_heads=None if fields["key_heads"] is None else tuple(map(int, fields["key_heads"])),
     )
-    check_covers(attention, prefix)
+    sizes = attention.num_heads, attention.num_queries, attention.num_keys
+    if not all(part is None or part.fits(*sizes) for part in (mask, bias)):
+        raise ValueError(f"{prefix}: its mask or bias does not fit {sizes[1]} x {sizes[2]}")
     return attention
 
 
@@ -235,15 +239,53 @@ def _three_axes(array: torch.Tensor, name: str) -> torch.Tensor:
     return array
 
 
-def _mask(shared: dict[str, Mask | Bias], name: str | None) -> Mask | None:
-    part = None if name is None else shared[name]
-    if part is None or isinstance(part, Mask):
-        return part
-    raise TypeError(f"{name} is a bias where a mask is needed")
+def _tokens_to_header(tokens: Tokens) -> _Header:
+    return {
+        "text": tokens.text,
+        "special": tokens.special,
+        "sequence": tokens.sequence,
+        "ids": tokens.ids,
+        "words": tokens.words,
+        "grids": [asdict(grid) for grid in tokens.grids],
+        "predictions": [asdict(prediction) for prediction in tokens.predictions],
+    }
 
 
-def _bias(shared: dict[str, Mask | Bias], name: str | None) -> Bias | None:
-    part = None if name is None else shared[name]
-    if part is None or isinstance(part, Bias):
-        return part
-    raise TypeError(f"{name} is a mask where a bias is needed")
+def _tokens_from_header(fields: _Header) -> Tokens:
+    # Through visible() again: a file is data, and its text must not mislead a reader either.
+    tokens = Tokens.of(
+        fields["text"],
+        special=fields["special"],
+        sequence=fields["sequence"],
+        ids=fields["ids"],
+    )
+    words = fields["words"]
+    return replace(
+        tokens,
+        text=tuple(map(_visible_with_parts, fields["text"])),
+        words=None if words is None else tuple(None if n is None else int(n) for n in words),
+        grids=tuple(PatchGrid(**grid) for grid in fields["grids"]),
+        predictions=tuple(map(_prediction_from_header, fields["predictions"])),
+    )
+
+
+def _prediction_from_header(fields: _Header) -> Prediction:
+    row = fields["row"]
+    return Prediction(
+        query=int(fields["query"]),
+        token=_candidate_from_header(fields["token"]),
+        candidates=tuple(map(_candidate_from_header, fields["candidates"])),
+        row=None if row is None else int(row),
+    )
+
+
+def _candidate_from_header(fields: _Header) -> Candidate:
+    text = _visible_with_parts(fields["text"])
+    return Candidate(text, int(fields["id"]), float(fields["probability"]))
+
+
+def _visible_with_parts(text: str) -> str:
+    """Make a text visible but for the spaces around a part of a character, as in ``é 1/2``."""
+    pieces = _PART.split(text)
+    pieces[::2] = [visible(piece) if piece else "" for piece in pieces[::2]]
+    return "".join(pieces) or visible("")
