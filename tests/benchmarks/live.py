@@ -148,12 +148,12 @@ class LiveView:
 def logits_computed() -> Iterator[Counter[str]]:
     """Count the logits that are computed from queries and keys meanwhile, under "logits"."""
     counted: Counter[str] = Counter()
-    compute = QueryKeyAttention.logits
+    compute = QueryKeyAttention.shared_logits
 
     def counting(self: QueryKeyAttention, *arguments: Any, **options: Any) -> Any:
         logits = compute(self, *arguments, **options)
         counted["logits"] += logits.numel()
         return logits
 
-    with mock.patch.object(QueryKeyAttention, "logits", counting):
+    with mock.patch.object(QueryKeyAttention, "shared_logits", counting):
         yield counted

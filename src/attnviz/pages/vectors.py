@@ -267,12 +267,13 @@ def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, An
 
 
 def _carried_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
-    """A mask or bias, with the first two axes of its tensor: the heads, and the rows of each."""
     numbers, tensors = part.to_parts()
+    # The layer says how many queries and keys there are.
+    described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
     for name, tensor in tensors.items():
-        values = tensor.float() if tensor.is_floating_point() else tensor
-        numbers |= {"heads": values.shape[0], "rows": values.shape[1], name: arrays.place(values)}
-    return numbers
+        described |= dict(zip(part.shared_axes, tensor.shape, strict=False))
+        described[name] = arrays.place(tensor.float() if tensor.is_floating_point() else tensor)
+    return described
 
 
 def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:

@@ -75,6 +75,8 @@ class _Part(ABC):
 
     #: Its name in files and pages.
     kind: ClassVar[str]
+    #: The first axes of its tensor, which may be shared and then are 1 long.
+    shared_axes: ClassVar[tuple[str, ...]] = ("heads",)
 
     @property
     def num_heads(self) -> int:
@@ -393,6 +395,7 @@ class DenseBias(Bias):
     """Any other bias: `values` is float32, (heads or 1, queries or 1, keys)."""
 
     kind = "dense"
+    shared_axes = ("heads", "rows")
 
     values: torch.Tensor
 

@@ -172,14 +172,14 @@ def test_rounding_is_measured_on_some_queries_of_a_long_text(
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
     record = long_record(500, layers=2, heads=3, key_heads=1, head_dim=16)
     rows: list[int] = []
-    logits = QueryKeyAttention.logits
+    logits = QueryKeyAttention.shared_logits
 
-    def counted(self: QueryKeyAttention, head: int, which: Any, columns: Any = None) -> Any:
+    def counted(self: QueryKeyAttention, heads: Any, which: Any, columns: Any = None) -> Any:
         if self.queries.dtype == torch.float16 and isinstance(which, torch.Tensor):
             rows.extend(which.tolist())
-        return logits(self, head, which, columns)
+        return logits(self, heads, which, columns)
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     data = data_of(NeuronView(record).to_html())["vectors"]
     looked_at = sorted(set(rows))
     assert len(looked_at) == 64
@@ -219,15 +219,15 @@ def test_computing_of_a_long_neuron_page_grows_with_its_text_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     computed = 0
-    logits = QueryKeyAttention.logits
+    logits = QueryKeyAttention.shared_logits
 
-    def counted(self: QueryKeyAttention, head: int, rows: Any, columns: Any = None) -> Any:
+    def counted(self: QueryKeyAttention, heads: Any, rows: Any, columns: Any = None) -> Any:
         nonlocal computed
-        found = logits(self, head, rows, columns)
+        found = logits(self, heads, rows, columns)
         computed += found.numel()
         return found
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", counted)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", counted)
     tokens = 131_072
     record = long_record(tokens, heads=1, key_heads=1, head_dim=16)
     data = data_of(NeuronView(record).to_html())

@@ -258,14 +258,14 @@ def test_a_finer_tile_needs_its_rows_sums_once(monkeypatch: pytest.MonkeyPatch) 
 
 def count_products(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     counted: list[int] = []
-    logits = QueryKeyAttention.logits
+    logits = QueryKeyAttention.shared_logits
 
-    def count(self: QueryKeyAttention, head: int, rows: Any, columns: Any = None) -> torch.Tensor:
-        found = logits(self, head, rows, columns)
+    def count(self: QueryKeyAttention, heads: Any, rows: Any, columns: Any = None) -> torch.Tensor:
+        found = logits(self, heads, rows, columns)
         counted.append(found.numel())
         return found
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", count)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", count)
     return counted
 
 
@@ -327,7 +327,7 @@ def test_an_interrupt_leaves_all_that_was_done(level: int, monkeypatch: pytest.M
     stack = stack_of(attention_of("causal"))
     undisturbed = Asked(stack, (0, 1)).until_done(level, 0, 0, "max")[1]
     asked = Asked(stack, (0, 1))
-    logits = QueryKeyAttention.logits
+    logits = QueryKeyAttention.shared_logits
     calls = 0
 
     def interrupted(self: Any, *where: Any) -> torch.Tensor:
@@ -337,7 +337,7 @@ def test_an_interrupt_leaves_all_that_was_done(level: int, monkeypatch: pytest.M
             raise KeyboardInterrupt
         return logits(self, *where)
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", interrupted)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", interrupted)
     interrupts, done = 0, 0.0
     while True:
         try:
@@ -439,7 +439,7 @@ def test_memory_that_is_missing_is_told_in_words(
         raise error
 
     with monkeypatch.context() as patch:
-        patch.setattr(QueryKeyAttention, "logits", fail)
+        patch.setattr(QueryKeyAttention, "shared_logits", fail)
         with pytest.raises(MemoryError, match=r"layer 3, mean of heads 0: there is not enough mem"):
             asked.until_done(5, 0, 0)
     assert asked.until_done(5, 0, 0)[0][-1]["progress"] == 1
@@ -453,7 +453,7 @@ def test_half_the_threads_are_left_to_others(threads: int, monkeypatch: pytest.M
         seen.append(torch.get_num_threads())
         raise RuntimeError("a fault")
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", fail)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", fail)
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -469,7 +469,7 @@ def test_other_faults_stay_what_they_are(monkeypatch: pytest.MonkeyPatch) -> Non
     def fail(*_: Any) -> None:
         raise RuntimeError("another fault")
 
-    monkeypatch.setattr(QueryKeyAttention, "logits", fail)
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", fail)
     with pytest.raises(RuntimeError, match="another fault"):
         Asked(stack_of(attention_of("causal"))).once(5, 0, 0)
 
