@@ -1,5 +1,7 @@
 /** Steps through the layers: a button for each where they fit, else a slider. */
 
+import { StepSlider } from "./step-slider";
+
 export interface LayersProps {
   layers: readonly number[];
   layer: number;
@@ -40,34 +42,15 @@ export function Layers({ layers, layer, width, onChange }: LayersProps) {
         </div>
       ) : (
         <div class="av-slide">
-          <button
-            type="button"
-            class="av-step"
-            aria-label="Previous layer"
-            disabled={place <= 0}
-            onClick={() => onChange(stepLayer(layers, layer, -1))}
-          >
-            ‹
-          </button>
-          <input
-            type="range"
-            aria-label="Layer"
-            aria-valuetext={`Layer ${layer}`}
-            min={0}
+          <StepSlider
+            label="Layer"
+            valueText={`Layer ${layer}`}
+            back="Previous layer"
+            on="Next layer"
             max={layers.length - 1}
-            step={1}
             value={place}
-            onInput={(event) => onChange(layers[Number(event.currentTarget.value)] ?? layer)}
+            onChange={(at) => onChange(layers[at] ?? layer)}
           />
-          <button
-            type="button"
-            class="av-step"
-            aria-label="Next layer"
-            disabled={place >= layers.length - 1}
-            onClick={() => onChange(stepLayer(layers, layer, 1))}
-          >
-            ›
-          </button>
           <output class="av-step av-now">{layer}</output>
           <span class="av-muted">
             of {layers[0]} to {layers[layers.length - 1]}

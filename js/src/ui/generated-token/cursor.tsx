@@ -4,6 +4,7 @@ import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/source";
 import { printable } from "../../draw/marks";
 import { formatProbability, quotedAt } from "../captions";
+import { StepSlider } from "../controls/step-slider";
 import type { ViewContext } from "../define-view";
 import { Switch } from "../frame/frame";
 import type { RecordState } from "../record";
@@ -33,41 +34,21 @@ export function PredictionWalk<S extends RecordState>({ context }: { context: Vi
 
   // 0 is no token at all, so that the way back to the whole picture is on the slider, too.
   const step = at === null ? 0 : at + 1;
-  const go = (to: number): void =>
-    assign(state, { prediction: to <= 0 ? null : Math.min(count, to) - 1 });
   const texts = place.queries.text;
   return (
     <fieldset class="av-walk" aria-label="Answer">
       <div class="av-row">
         <span class="av-label">Answer</span>
         <div class="av-slide">
-          <button
-            type="button"
-            class="av-step"
-            aria-label="Previous token of the answer"
-            disabled={step === 0}
-            onClick={() => go(step - 1)}
-          >
-            ‹
-          </button>
-          <input
-            type="range"
-            aria-label="Token of the answer"
-            aria-valuetext={each ? `${each.token.text}, ${step} of ${count}` : "none"}
-            min={0}
+          <StepSlider
+            label="Token of the answer"
+            valueText={each ? `${each.token.text}, ${step} of ${count}` : "none"}
+            back="Previous token of the answer"
+            on="Next token of the answer"
             max={count}
             value={step}
-            onInput={(event) => go(Number(event.currentTarget.value))}
+            onChange={(to) => assign(state, { prediction: to === 0 ? null : to - 1 })}
           />
-          <button
-            type="button"
-            class="av-step"
-            aria-label="Next token of the answer"
-            disabled={step === count}
-            onClick={() => go(step + 1)}
-          >
-            ›
-          </button>
           <output class="av-number">{each ? `${step} of ${count}` : `${count} tokens`}</output>
         </div>
         <Switch

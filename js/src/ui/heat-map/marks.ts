@@ -62,8 +62,8 @@ export interface HeatMap {
   column: Line | null;
   hovered: CellAt | null;
   cursor: TokensAt | null;
-  /** Tokens whose text holds this are marked. */
-  search: string;
+  /** Whether a token matches what is searched for; null without a search. */
+  isFound: ((token: string) => boolean) | null;
 }
 
 /** Cells that hold a number. */
@@ -321,7 +321,7 @@ function queryLabels(heatMap: HeatMap, focus: number | null, pinned: number | nu
 }
 
 function matchesSearch(heatMap: HeatMap, text: string | undefined): boolean {
-  return heatMap.search !== "" && (text ?? "").toLowerCase().includes(heatMap.search);
+  return heatMap.isFound?.(text ?? "") ?? false;
 }
 
 function searchMark(heatMap: HeatMap, text: string, x: number, y: number, labels: Labels): Mark {

@@ -10,6 +10,7 @@ import type { ViewContext } from "../define-view";
 import type { Focus } from "../image/state";
 import { createImagePanel, type ImagePanel, imagesDrawn } from "../image/store";
 import { assign, same } from "../state";
+import { tokenMatcher } from "../token-search";
 import { type CaptionInput, summary, whatInWords } from "./captions";
 import { type Layout, layOut } from "./layout";
 import {
@@ -266,7 +267,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       column: null,
       hovered: null,
       cursor: null,
-      search: "",
+      isFound: null,
     };
   });
 
@@ -281,7 +282,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       key: same ? (viewport.value?.key ?? null) : null,
       row: now.layout.barsBelow > 0 ? row.value : null,
       column: now.layout.barsBeside > 0 ? column.value : null,
-      search: search.value.toLowerCase(),
+      isFound: tokenMatcher(search.value),
     };
   });
 

@@ -6,6 +6,7 @@ import type { ColorScale } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice, Switch } from "../../ui/frame/frame";
 import { assign, valuesOf } from "../../ui/state";
+import { SearchField } from "../../ui/token-search";
 import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";
 import type { Corpus, Method, Projecting } from "./client/requests";
 import { aggregateModelOf } from "./mean/store";
@@ -141,7 +142,7 @@ function Search({ context, model }: ControlProps) {
   const { state } = context;
   const found = model.found.value;
   const wanted = state.search.value;
-  const told = !found
+  const result = !found
     ? ""
     : found.count === 0
       ? "none"
@@ -150,27 +151,24 @@ function Search({ context, model }: ControlProps) {
     ? `${several(found.tokens, "different token")}; ${several(found.queries, "query", "queries")} and ${several(found.count - found.queries, "key")} among the points`
     : "";
   return (
-    <search class="av-field av-find av-find-points">
-      <input
-        type="search"
-        placeholder="Find token"
-        aria-label="Find token"
-        title={'A part of a token; in quotes, "it", the whole'}
-        value={wanted}
-        onInput={(event) => assign(state, { search: event.currentTarget.value })}
-        onKeyDown={(event) => {
-          if (event.key === "Escape") assign(state, { search: "" });
-        }}
-      />
+    <SearchField
+      class="av-find-points"
+      title={'A part of a token; in quotes, "it", the whole'}
+      value={wanted}
+      onInput={(search) => assign(state, { search })}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") assign(state, { search: "" });
+      }}
+    >
       <Switch
         label="match case"
         on={state.match_case.value}
         onChange={(match_case) => assign(state, { match_case })}
       />
       <output class="av-number" aria-live="polite" title={title}>
-        {told}
+        {result}
       </output>
-    </search>
+    </SearchField>
   );
 }
 

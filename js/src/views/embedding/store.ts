@@ -20,8 +20,8 @@ import {
 import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
 import { makeOverview, makeProjection } from "./plots";
+import { type Found, findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
-import { type Found, findPoints } from "./token-search";
 
 export interface EmbeddingModel {
   corpus: ReadonlySignal<Corpus | null>;

@@ -4,10 +4,10 @@ import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { formatWeight, quoted } from "../../ui/captions";
 import { fitLabel } from "../../ui/labels";
-import { headTextColor, MOST_COLOURS } from "../../ui/palette";
+import { MOST_COLOURS } from "../../ui/palette";
 import { along, type Column, type Layout } from "./layout";
 import type { Series } from "./lines";
-import { type Focus, type Picture, seriesColor } from "./picture";
+import { type Focus, type Picture, seriesColor, seriesTextColor } from "./picture";
 
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;
@@ -39,10 +39,7 @@ function barColumns(picture: Picture): BarColumn[] {
   const each = series.map((one, place) => ({
     name: one.name,
     color: seriesColor(picture, place),
-    textColor:
-      one.head === null
-        ? picture.palette.neutral
-        : headTextColor(picture.palette, place, series.length),
+    textColor: seriesTextColor(picture, place),
     value: valueIn(picture, one),
   }));
   if (each.length <= MOST_COLOURS) return each;

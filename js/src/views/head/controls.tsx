@@ -3,16 +3,17 @@
 import { useSignal } from "@preact/signals";
 import type { Range } from "../../client/source";
 import { counted, formatWeight, quoted } from "../../ui/captions";
+import { StepSlider } from "../../ui/controls/step-slider";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice, Switch } from "../../ui/frame/frame";
 import { OrderControl, PairControl } from "../../ui/frame/view-frame";
 import { pairOf } from "../../ui/pairs";
-import { assign } from "../../ui/state";
+import { assign, same } from "../../ui/state";
+import { TokenSearch } from "../../ui/token-search";
 import type { Side } from "./layout";
 import type { LeaveOut } from "./lines";
 import type { HeadState, Plan } from "./state";
 import type { HeadModel } from "./store";
-import { nextMatch } from "./token-search";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
@@ -149,13 +150,25 @@ export function LineControls({ context, model, plan }: ControlProps) {
         onChange={(orientation) => assign(state, { orientation })}
       />
       <OrderControl context={context} />
-      <Search context={context} model={model} plan={plan} />
+      <TokenSearch
+        search={model.search}
+        matches={model.matches.value}
+        from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
+        show={(side, index) => {
+          model.leave();
+          assign(state, revealed(plan, index, side));
+          model.cursor.value = { side, index };
+        }}
+        onClear={() => {
+          model.cursor.value = null;
+        }}
+      />
     </div>
   );
 }
 
 /** Moves a window by whole steps, inside the list. */
-export function moveWindow(window: Range, count: number, by: number): Range {
+function moveWindow(window: Range, count: number, by: number): Range {
   const size = window[1] - window[0];
   const start = Math.max(0, Math.min(count - size, window[0] + by));
   return [start, start + size];
@@ -185,8 +198,7 @@ export function revealed(
   if (index >= window[0] && index < window[1]) return {};
   const query_window =
     side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
-  const together =
-    plan.stack.key_tokens === null && JSON.stringify(queryWindow) === JSON.stringify(keyWindow);
+  const together = plan.stack.key_tokens === null && same(queryWindow, keyWindow);
   const key_window = together
     ? query_window
     : side === "key"
@@ -230,35 +242,16 @@ function WindowControl(props: {
   return (
     <fieldset class="av-field av-window" aria-label={label}>
       <span>{label}</span>
-      <button
-        type="button"
-        class="av-step"
-        aria-label={`${label}: back`}
-        disabled={window[0] === 0}
-        onClick={() => onChange(moveWindow(window, count, -size))}
-      >
-        ‹
-      </button>
-      <input
-        type="range"
-        aria-label={`${label}: first in sight`}
-        aria-valuetext={range}
-        min={0}
-        max={Math.max(0, count - size)}
+      <StepSlider
+        label={`${label}: first in sight`}
+        valueText={range}
+        back={`${label}: back`}
+        on={`${label}: on`}
+        max={count - size}
         value={window[0]}
-        onInput={(event) =>
-          onChange(moveWindow(window, count, Number(event.currentTarget.value) - window[0]))
-        }
+        step={size}
+        onChange={(first) => onChange([first, first + size])}
       />
-      <button
-        type="button"
-        class="av-step"
-        aria-label={`${label}: on`}
-        disabled={window[1] >= count}
-        onClick={() => onChange(moveWindow(window, count, size))}
-      >
-        ›
-      </button>
       <output class="av-number">{range}</output>
       <select
         aria-label={`${label}: how many in sight`}
@@ -288,10 +281,7 @@ export function WindowControls({ context, model, plan }: ControlProps) {
     count > 100 || window[1] - window[0] < count;
   const long = windowed(plan.queryWindow, numQueries) || windowed(plan.keyWindow, numKeys);
   if (!long) return null;
-  const joined =
-    sameTokens &&
-    together.value &&
-    JSON.stringify(plan.queryWindow) === JSON.stringify(plan.keyWindow);
+  const joined = sameTokens && together.value && same(plan.queryWindow, plan.keyWindow);
   return (
     <div class="av-row av-options">
       {joined && (
@@ -339,70 +329,5 @@ export function WindowControls({ context, model, plan }: ControlProps) {
         />
       )}
     </div>
-  );
-}
-
-/** Finds tokens by their text or number; Enter goes to the next. */
-function Search({ context, model, plan }: ControlProps) {
-  const { state } = context;
-  const at = useSignal(-1);
-  const { side, indices } = model.matches.value ?? { side: "query", indices: [] };
-  const jump = (by: number): void => {
-    const from = side === "query" ? plan.queryWindow[0] : plan.keyWindow[0];
-    const { length } = indices;
-    // The first time to the nearest of those that follow.
-    at.value =
-      at.value < 0 ? nextMatch(indices, from, by) : (at.value + by + length) % Math.max(1, length);
-    const index = indices[at.value];
-    if (index === undefined) return;
-    model.leave();
-    assign(state, revealed(plan, index, side));
-    model.cursor.value = { side, index };
-  };
-  const count = counted(indices.length);
-  return (
-    <search class="av-field av-find">
-      <input
-        type="search"
-        placeholder="Find token"
-        aria-label="Find token"
-        title="A token's text, or # and its number; Enter and Shift-Enter: next, previous"
-        value={model.search.value}
-        onInput={(event) => {
-          at.value = -1;
-          model.search.value = event.currentTarget.value;
-        }}
-        onKeyDown={(event) => {
-          if (event.key === "Enter") {
-            jump(event.shiftKey ? -1 : 1);
-            event.preventDefault();
-          } else if (event.key === "Escape") {
-            model.search.value = "";
-            model.cursor.value = null;
-          }
-        }}
-      />
-      {indices.length > 0 &&
-        ([-1, 1] as const).map((by) => (
-          <button
-            type="button"
-            class="av-step"
-            key={by}
-            aria-label={by < 0 ? "Previous match" : "Next match"}
-            onClick={() => jump(by)}
-          >
-            {by < 0 ? "‹" : "›"}
-          </button>
-        ))}
-      <output class="av-number" aria-live="polite">
-        {model.search.value === ""
-          ? ""
-          : indices.length === 0
-            ? "none"
-            : at.value >= 0
-              ? `${counted(at.value + 1)} of ${count}`
-              : `${count} found`}
-      </output>
-    </search>
   );
 }

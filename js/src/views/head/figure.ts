@@ -34,7 +34,7 @@ export function figure(
     hoveredHead: null,
     cursor: null,
     matches: null,
-    search: "",
+    isFound: null,
   };
   const { palette, layout } = picture;
   const named = picture.lines.series.map((series, place) => ({

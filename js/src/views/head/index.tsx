@@ -11,14 +11,14 @@ import { Footer, ViewFrame } from "../../ui/frame/view-frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { ColorLegend } from "../../ui/legend";
-import { headColor, MOST_COLOURS } from "../../ui/palette";
+import { MOST_COLOURS } from "../../ui/palette";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./controls";
 import { figure, linesCsv } from "./figure";
 import { captionOf, subtitleOf } from "./frame-captions";
 import { makeHeadImage } from "./image";
-import type { Picture } from "./picture";
+import { type Picture, seriesColor } from "./picture";
 import { HeadPlot } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, isLoaded } from "./state";
 import { type HeadModel, makeHeadModel, pinsOf } from "./store";
@@ -154,16 +154,9 @@ function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) 
 function HeadLegend({ picture }: { picture: Picture }) {
   const { series } = picture.lines;
   const many = series.length > MOST_COLOURS;
-  const only = series[0];
   const entries = many
     ? [{ name: `${series.length} heads`, color: picture.palette.neutral }]
-    : series.map((each, place) => ({
-        name: each.name,
-        color:
-          only?.head === null
-            ? picture.palette.neutral
-            : headColor(picture.palette, place, series.length),
-      }));
+    : series.map((each, place) => ({ name: each.name, color: seriesColor(picture, place) }));
   return (
     <span class="av-head-legend">
       {entries.map((entry) => (

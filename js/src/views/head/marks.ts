@@ -183,8 +183,7 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
     const isEnd =
       (line !== null && (query ? line.query : line.key) === index) ||
       (at?.side === column.side && at.index === index);
-    const found =
-      picture.search !== "" && (tokens.text[index] ?? "").toLowerCase().includes(picture.search);
+    const found = picture.isFound?.(tokens.text[index] ?? "") ?? false;
     const lit = isPinned || isFocus || isEnd || found;
     const box = labelBox(layout, column, label.width, middle);
     if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });

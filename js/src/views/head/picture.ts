@@ -4,11 +4,11 @@ import type { Strongest } from "../../client/requests/strongest";
 import type { TokenList } from "../../client/source";
 import type { Images } from "../../ui/image/state";
 import { headColor, headTextColor, type Palette } from "../../ui/palette";
+import type { Matches } from "../../ui/token-search";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
 import type { Plan } from "./state";
 import type { Spread } from "./strips";
-import type { Matches } from "./token-search";
 
 /** A token of one side. */
 export interface TokenAt {
@@ -55,8 +55,8 @@ export interface Picture {
   /** The same pins, also where they are out of sight, and all that a search found. */
   pins?: Pick<Plan, "token" | "key">;
   matches?: Matches | null;
-  /** Lower-cased text that is searched for; "" for none. */
-  search: string;
+  /** Whether a token matches what is searched for; null without a search. */
+  isFound: ((token: string) => boolean) | null;
 }
 
 /** The queries and keys whose lines stand out. */

@@ -8,7 +8,7 @@ import { toggleHead } from "../../ui/controls/heads";
 import { stepLayer } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
-import { assign } from "../../ui/state";
+import { assign, same } from "../../ui/state";
 import { goBack, leap, revealed } from "./controls";
 import { type Side, tokenIn } from "./layout";
 import {
@@ -166,10 +166,8 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
       return;
     }
     const { token, line, x, y } = under;
-    const before = model.hovered.peek();
-    if (before?.side !== token?.side || before?.index !== token?.index) model.hovered.value = token;
-    const lineBefore = model.hoveredLine.peek();
-    if (JSON.stringify(lineBefore) !== JSON.stringify(line)) model.hoveredLine.value = line;
+    if (!same(model.hovered.peek(), token)) model.hovered.value = token;
+    if (!same(model.hoveredLine.peek(), line)) model.hoveredLine.value = line;
     const picture = model.picture.peek();
     const on = under.strip && stripOf(under.strip, under);
     const said =

@@ -2,6 +2,7 @@
 
 import type { Piece, Range, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
+import { same } from "../../ui/state";
 import type { Orientation } from "./layout";
 import { type Combine, clipWindow, type LeaveOut, type Weights } from "./lines";
 
@@ -99,15 +100,8 @@ export function partOf(plan: Plan) {
 
 /** Whether two plans show the same weights. */
 export function samePicture(a: Plan, b: Plan): boolean {
-  const part = (plan: Plan): unknown => [
-    plan.stack.name,
-    plan.layer,
-    plan.heads,
-    isTogether(plan),
-    plan.queryWindow,
-    plan.keyWindow,
-  ];
-  return JSON.stringify(part(a)) === JSON.stringify(part(b));
+  const part = (plan: Plan): unknown => ({ ...partOf(plan), rows: null, columns: null });
+  return same(part(a), part(b));
 }
 
 function weightsOf(plan: Plan, piece: Piece): Weights {

@@ -12,6 +12,7 @@ import { imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
 import { placeOf } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
+import { findTokens, type Matches, tokenMatcher } from "../../ui/token-search";
 import type { Caption } from "./figure";
 import { captionOf, summaryOf } from "./frame-captions";
 import { type Layout, layOut, type Side } from "./layout";
@@ -33,7 +34,6 @@ import {
 } from "./state";
 import { type Spread, spreadOf } from "./strips";
 import { makeStrongest, strongestHere } from "./strongest";
-import { findTokens, type Matches } from "./token-search";
 
 export interface HeadModel {
   plan: ReadonlySignal<Plan | null>;
@@ -268,13 +268,13 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
       pairKeys: options.value.pairKeys,
       spread: spread.value,
       strongest: far.value,
-      search: "",
+      isFound: null,
     };
   });
 
   const matches = computed(() => {
     const place = record.place.value;
-    return place && findTokens(place, search.value.toLowerCase());
+    return place && findTokens(place, search.value);
   });
 
   const ready = computed<Picture | null>(() => {
@@ -285,7 +285,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
         ...pinsInSight.value,
         pins: { token, key },
         matches: matches.value,
-        search: search.value.toLowerCase(),
+        isFound: tokenMatcher(search.value),
       }
     );
   });

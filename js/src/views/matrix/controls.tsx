@@ -1,6 +1,5 @@
 /** The matrix view's own controls: colour, pooling, and what is in sight. */
 
-import { useSignal } from "@preact/signals";
 import type { Range } from "../../client/source";
 import { counted } from "../../ui/captions";
 import type { ViewContext } from "../../ui/define-view";
@@ -10,6 +9,7 @@ import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
 import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";
 import { assign } from "../../ui/state";
+import { findTokens, TokenSearch } from "../../ui/token-search";
 
 interface ControlProps {
   context: ViewContext<HeatMapState>;
@@ -44,7 +44,18 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
         )}
         <PairControl context={context} />
         <OrderControl context={context} />
-        <Search store={store} viewport={viewport} />
+        <TokenSearch
+          search={store.search}
+          matches={findTokens(viewport, store.search.value, {
+            queries: viewport.rows.extent,
+            keys: viewport.columns.extent,
+          })}
+          from={(side) => (side === "query" ? viewport.rows : viewport.columns).window[0]}
+          show={store.show}
+          onClear={() => {
+            store.cursor.value = null;
+          }}
+        />
       </div>
       <div class="av-row av-options">
         <Zoom store={store} viewport={viewport} />
@@ -143,59 +154,5 @@ function WindowField(props: {
       )}
       <span>of {counted(count)}</span>
     </fieldset>
-  );
-}
-
-/** Finds tokens by their text; Enter goes to the next. */
-function Search({ store, viewport }: { store: HeatMapStore; viewport: Viewport }) {
-  const at = useSignal(-1);
-  const wanted = store.search.value.toLowerCase();
-  const find = (texts: readonly string[], { extent }: Axis): number[] =>
-    wanted === ""
-      ? []
-      : texts.flatMap((text, index) =>
-          index >= extent[0] && index < extent[1] && text.toLowerCase().includes(wanted)
-            ? [index]
-            : [],
-        );
-  const inQueries = find(viewport.queries.text, viewport.rows);
-  const side = inQueries.length > 0 ? "query" : "key";
-  const matches = side === "query" ? inQueries : find(viewport.keys.text, viewport.columns);
-  const jump = (by: number): void => {
-    if (matches.length === 0) return;
-    at.value = (at.value + by + matches.length) % matches.length;
-    store.show(side, matches[at.value] as number);
-  };
-  return (
-    <search class="av-field av-find">
-      <input
-        type="search"
-        placeholder="Find token"
-        aria-label="Find token"
-        value={store.search.value}
-        onInput={(event) => {
-          at.value = -1;
-          store.search.value = event.currentTarget.value;
-        }}
-        onKeyDown={(event) => {
-          if (event.key === "Enter") {
-            jump(event.shiftKey ? -1 : 1);
-            event.preventDefault();
-          } else if (event.key === "Escape") {
-            store.search.value = "";
-            store.cursor.value = null;
-          }
-        }}
-      />
-      <output class="av-number" aria-live="polite">
-        {wanted === ""
-          ? ""
-          : matches.length === 0
-            ? "none"
-            : at.value >= 0
-              ? `${counted(at.value + 1)} of ${counted(matches.length)}`
-              : `${matches.length} found`}
-      </output>
-    </search>
   );
 }

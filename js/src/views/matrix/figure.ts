@@ -14,7 +14,7 @@ export function figure(
   /** Puts beside the picture what belongs to it. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
 ): Scene {
-  const still = { ...heatMap, hovered: null, cursor: null, search: "" };
+  const still = { ...heatMap, hovered: null, cursor: null, isFound: null };
   const { layout, palette } = heatMap;
   return composeFigure({
     palette,

@@ -9,7 +9,7 @@ import {
   splitStrongest,
   strongestOf,
 } from "../../../src/client/requests/strongest";
-import type { Carrier, Reply, TokenList } from "../../../src/client/source";
+import type { Carrier, Reply } from "../../../src/client/source";
 import { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/palette";
 import { alongToken, layOut, type Strip, tokenIn } from "../../../src/views/head/layout";
@@ -21,7 +21,6 @@ import {
 } from "../../../src/views/head/lines";
 import { binSizeOf, spreadOf, stripMarks, stripWords } from "../../../src/views/head/strips";
 import { strongestKeys } from "../../../src/views/head/strongest";
-import { findTokens, nextMatch } from "../../../src/views/head/token-search";
 
 const LONG = 131_072;
 
@@ -384,32 +383,5 @@ describe("strips", () => {
     const strip = laid.key.before as Strip;
     const said = stripWords(strip, strip.start + 1, laid.key, spread);
     expect(said).toMatch(/^key 0–[\d,]+: 2% of the weight$/);
-  });
-});
-
-describe("finding", () => {
-  const tokens = (text: string[]): TokenList => ({ text, special: [], sequence: [] });
-  const queries = tokens(texts);
-
-  it("looks through all of a long text, or goes to a number", () => {
-    const both = { queries, keys: queries };
-    expect(findTokens(both, "")).toBeNull();
-    expect(findTokens(both, "t13107")?.indices).toEqual([13_107, 131_070, 131_071]);
-    expect(findTokens(both, "#65536")).toEqual({ side: "query", indices: [65_536] });
-    expect(findTokens(both, "#131072")?.indices).toEqual([]);
-  });
-
-  it("goes to the keys where no query says so", () => {
-    const other = { queries: tokens(["a", "b"]), keys: tokens(["x", "B", "y"]) };
-    expect(findTokens(other, "y")).toEqual({ side: "key", indices: [2] });
-    expect(findTokens(other, "b")).toEqual({ side: "query", indices: [1] });
-  });
-
-  it("begins with the match that is nearest on", () => {
-    expect(nextMatch([3, 50, 90], 10, 1)).toBe(1);
-    expect(nextMatch([3, 50, 90], 95, 1)).toBe(0);
-    expect(nextMatch([3, 50, 90], 10, -1)).toBe(0);
-    expect(nextMatch([3, 50, 90], 0, -1)).toBe(2);
-    expect(nextMatch([], 0, 1)).toBe(-1);
   });
 });

@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { readHash, writeHash } from "../../../src/ui/state";
+import { findPoints } from "../../../src/views/embedding/search";
 import {
   EMBEDDING_DEFAULTS,
   EMBEDDING_HASH,
@@ -11,7 +12,6 @@ import {
   pause,
   projectingOf,
 } from "../../../src/views/embedding/state";
-import { findPoints } from "../../../src/views/embedding/token-search";
 import { corpusWith, stackOf } from "./kernel";
 
 const corpus = corpusWith();

@@ -1,5 +1,6 @@
 /** Finding tokens among the points of a corpus. Pure functions. */
 
+import { tokenMatcher } from "../../ui/token-search";
 import type { Corpus } from "./client/requests";
 
 /** What a search found. */
@@ -14,27 +15,10 @@ export interface Found {
   occurrences: number;
 }
 
-/** Signs that a token begins a word or goes on with one, as tokens are shown. */
-const JOINTS = /^(##| )+| +$/g;
-
-/** Whether a token matches, as the reader typed it. */
-function matcher(wanted: string, matchCase: boolean): (token: string) => boolean {
-  // Spaces are shown as a dot in the middle, which few keyboards have.
-  const fold = (text: string): string =>
-    (matchCase ? text : text.toLowerCase()).replaceAll("·", " ");
-  const whole = /^"(.+)"$/.exec(wanted)?.[1];
-  if (whole !== undefined) {
-    const word = fold(whole).replace(JOINTS, "");
-    return (token) => fold(token).replace(JOINTS, "") === word;
-  }
-  const part = fold(wanted);
-  return (token) => fold(token).includes(part);
-}
-
 /** The points whose tokens hold a text; null without one. */
 export function findPoints(corpus: Corpus, wanted: string, matchCase: boolean): Found | null {
-  if (wanted === "") return null;
-  const matches = matcher(wanted, matchCase);
+  const matches = tokenMatcher(wanted, matchCase);
+  if (!matches) return null;
   // Of each different token once, however many points it has.
   const entries = Uint8Array.from(corpus.vocabulary, (token) => (matches(token) ? 1 : 0));
   const points = new Uint8Array(corpus.count);
