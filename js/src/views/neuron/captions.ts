@@ -1,4 +1,4 @@
-/** What the neuron view says in words. Pure functions. */
+/** The captions of the neuron view. Pure functions. */
 
 import type { Vectors } from "../../client/requests/vectors";
 import {
@@ -13,8 +13,8 @@ import {
 import { roundedUp } from "../../ui/csv";
 import { predictingInWords } from "../../ui/generated-token/state";
 import type { Place } from "../../ui/record";
-import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./rows";
 import { headOf, tokenOf } from "./state";
+import { type Dimensions, type Row, sharesOf, sumOf, type Table } from "./table";
 
 /** Dimensions that the sentence names. */
 const MOST_NAMED = 3;
@@ -40,34 +40,34 @@ function factor(scale: number): string {
   return scale === 1 ? "" : ` × ${Number(scale.toPrecision(3))}`;
 }
 
-/** What is said around the picture. */
-export interface Said {
+/** What captions are made from. */
+export interface CaptionInput {
   place: Place;
   table: Table;
   dimensions: Dimensions;
   sorted: boolean;
 }
 
-function keyText(said: Said, key: number): string {
-  return quotedAt(said.place.keys.text, key);
+function keyText(input: CaptionInput, key: number): string {
+  return quotedAt(input.place.keys.text, key);
 }
 
-function queryText(said: Said): string {
-  const query = tokenOf(said.place);
-  return quotedAt(said.place.queries.text, query) + predictingInWords(said.place, query);
+function queryText(input: CaptionInput): string {
+  const query = tokenOf(input.place);
+  return quotedAt(input.place.queries.text, query) + predictingInWords(input.place, query);
 }
 
-function highlighted(said: Said): Row | null {
-  const { rows, highlighted: place } = said.table;
-  return place === null ? null : (rows[place] ?? null);
+function highlighted(input: CaptionInput): Row | null {
+  const { rows, highlighted: index } = input.table;
+  return index === null ? null : (rows[index] ?? null);
 }
 
 /** Where the view is, beside its title. */
-export function subtitleOf(said: Said): string {
-  const { place, table } = said;
-  const row = highlighted(said);
+export function subtitleOf(input: CaptionInput): string {
+  const { place, table } = input;
+  const row = highlighted(input);
   const order =
-    said.sorted && row ? `sorted by their share for ${keyText(said, row.key)}` : "in their order";
+    input.sorted && row ? `sorted by their share for ${keyText(input, row.key)}` : "in their order";
   const { error, measured } = table.vectors.header;
   return [
     "neuron view",
@@ -96,16 +96,16 @@ export function largestDimensions(row: Row, most = MOST_NAMED): { named: number[
 }
 
 /** The one sentence: what the highlighted key gets, and from where. */
-export function sentenceOf(said: Said): string {
-  const row = highlighted(said);
-  const { vectors } = said.table;
-  const query = queryText(said);
+export function sentenceOf(input: CaptionInput): string {
+  const row = highlighted(input);
+  const { vectors } = input.table;
+  const query = queryText(input);
   if (!row) {
     return vectors.header.num_allowed === 0
       ? `${query} attends to nothing: all of its keys are masked.`
       : `${query} attends to no key that is shown: all of these are masked.`;
   }
-  const key = keyText(said, row.key);
+  const key = keyText(input, row.key);
   if (!row.allowed) return `${query} may not attend to ${key}: the key is masked.`;
   const { named, share } = largestDimensions(row);
   const product = `q·k${scaleInWords(vectors.header.scale)} = ${logitInWords(row, vectors)}`;
@@ -113,7 +113,7 @@ export function sentenceOf(said: Said): string {
   return `${query} gives ${formatWeight(row.weight)} of its attention to ${key}: ${product}, ${carried}.`;
 }
 
-/** What the model has beside queries and keys, or has not. */
+/** What the store has beside queries and keys, or has not. */
 function extrasInWords(vectors: Vectors): string[] {
   const { softcap, has_bias, sink } = vectors.header;
   const parts: string[] = [];
@@ -141,8 +141,8 @@ function extrasInWords(vectors: Vectors): string[] {
 }
 
 /** The second sentence: what adds up, and what is not shown. */
-export function additionOf(said: Said): string {
-  const { place, table, dimensions } = said;
+export function additionOf(input: CaptionInput): string {
+  const { place, table, dimensions } = input;
   const { vectors } = table;
   const { header } = vectors;
   const parts = [
@@ -185,12 +185,12 @@ export function additionOf(said: Said): string {
 }
 
 /** Stack, layer, head, token and the five strongest weights, in one breath. */
-export function summaryOf(said: Said): string {
-  const { place, table } = said;
+export function summaryOf(input: CaptionInput): string {
+  const { place, table } = input;
   const { strongest } = table.vectors.header;
-  const named = strongest.map(([key, weight]) => `${keyText(said, key)} ${formatWeight(weight)}`);
-  const row = highlighted(said);
-  const about = row ? ` ${sentenceOf(said)}` : "";
+  const named = strongest.map(([key, weight]) => `${keyText(input, key)} ${formatWeight(weight)}`);
+  const row = highlighted(input);
+  const about = row ? ` ${sentenceOf(input)}` : "";
   return (
     `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
     `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}` +

@@ -10,12 +10,12 @@ import { OrderControl } from "../../ui/frame/view-frame";
 import { answerStart } from "../../ui/generated-token/state";
 import type { Place } from "../../ui/record";
 import { assign } from "../../ui/state";
-import { MOST_KEYS, type NeuronState, tokenOf } from "./state";
-import type { NeuronModel } from "./store";
+import { type NeuronState, tokenOf } from "./state";
+import { MOST_KEYS, type NeuronStore } from "./store";
 
 interface ControlProps {
   context: ViewContext<NeuronState>;
-  model: NeuronModel;
+  store: NeuronStore;
 }
 
 /** Queries that are offered at once; the others are a step away. */
@@ -101,13 +101,13 @@ function Queries({ context, place }: { context: ViewContext<NeuronState>; place:
 }
 
 /** Which keys of a long text are shown. */
-function KeyWindow({ context, model, place }: ControlProps & { place: Place }) {
-  const table = model.table.value;
+function KeyWindow({ context, store, place }: ControlProps & { place: Place }) {
+  const table = store.table.value;
   const numKeys = place.keys.text.length;
   if (!table || numKeys <= MOST_KEYS) return null;
   const [start, stop] = table.vectors.keys;
   const move = (by: number): void => {
-    model.moved.value = {
+    store.moved.value = {
       stack: place.stack.name,
       key: place.key,
       start: Math.max(0, Math.min(numKeys - MOST_KEYS, start + by)),
@@ -139,9 +139,9 @@ function KeyWindow({ context, model, place }: ControlProps & { place: Place }) {
       <button
         type="button"
         class="av-chip"
-        disabled={place.key === null && model.moved.value === null}
+        disabled={place.key === null && store.moved.value === null}
         onClick={() => {
-          model.moved.value = null;
+          store.moved.value = null;
           assign(context.state, { key: null });
         }}
       >
@@ -152,11 +152,11 @@ function KeyWindow({ context, model, place }: ControlProps & { place: Place }) {
 }
 
 /** Everything between the heads and the picture. */
-export function NeuronControls({ context, model }: ControlProps) {
+export function NeuronControls({ context, store }: ControlProps) {
   const place = context.record.place.value;
   if (!place?.stack.vectors) return null;
   const { state } = context;
-  const others = model.picture.value?.dimensions.others.length ?? 0;
+  const others = store.drawnTable.value?.dimensions.others.length ?? 0;
   return (
     <>
       <Queries key={place.stack.name} context={context} place={place} />
@@ -166,16 +166,16 @@ export function NeuronControls({ context, model }: ControlProps) {
           on={state.sort_dimensions.value}
           onChange={(on) => assign(state, { sort_dimensions: on })}
         />
-        {(others > 0 || model.everyDimension.value) && (
+        {(others > 0 || store.everyDimension.value) && (
           <Switch
             label="Every dimension"
-            on={model.everyDimension.value}
+            on={store.everyDimension.value}
             onChange={(on) => {
-              model.everyDimension.value = on;
+              store.everyDimension.value = on;
             }}
           />
         )}
-        <KeyWindow context={context} model={model} place={place} />
+        <KeyWindow context={context} store={store} place={place} />
         <OrderControl context={context} />
       </div>
     </>

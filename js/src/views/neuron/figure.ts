@@ -11,10 +11,10 @@ import {
 import { type Scene, translate } from "../../draw/marks";
 import { csvText, roundedUp } from "../../ui/csv";
 import { type Palette, rgbOf } from "../../ui/palette";
-import { type Said, scaleInWords } from "./captions";
-import { backMarks, type Picture } from "./marks";
-import { halfError, type Row, type Scale, sumOf } from "./rows";
+import { type CaptionInput, scaleInWords } from "./captions";
+import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
+import { halfError, type Row, type Scale, sumOf } from "./table";
 
 /** The words at the ends of a scale of colours. */
 export function scaleEnds(scale: Scale): [string, string] {
@@ -24,8 +24,8 @@ export function scaleEnds(scale: Scale): [string, string] {
 }
 
 /** What the colours mean, scale by scale. */
-export function scalesOf(picture: Picture): { name: string; scale: Scale }[] {
-  const { table, dimensions } = picture;
+export function scalesOf(drawn: DrawnTable): { name: string; scale: Scale }[] {
+  const { table, dimensions } = drawn;
   const cells = table.cellScale;
   const beyond = (row: Row): boolean =>
     row.allowed && Math.abs(sumOf(row.cells, dimensions.others)) > cells.limit;
@@ -48,9 +48,9 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
 }
 
 /** The whole figure. What the pointer is on is not part of it. */
-export function figure(picture: Picture, words: Words): Scene {
-  const { palette, layout } = picture;
-  const boxes = scalesOf(picture).map(({ name, scale }) => rampOf(palette, name, scale));
+export function figure(drawn: DrawnTable, words: Words): Scene {
+  const { palette, layout } = drawn;
+  const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
   const height = 38;
   const scale: Box = {
     width: RAMP_WIDTH,
@@ -75,7 +75,7 @@ export function figure(picture: Picture, words: Words): Scene {
     picture: {
       width: layout.width,
       height: layout.height,
-      back: backMarks(picture),
+      back: backMarks(drawn),
       backOpacity: 1,
       front: [],
     },
@@ -110,8 +110,8 @@ function digits(value: number): number {
  * there is of "capped" and "bias", and its "logit" and "weight", or "masked" instead of these two.
  * The row of attention has "log_sum_exp", and "sink_logit" and "sink_weight" where it has a sink.
  */
-export function neuronCsv(said: Said): string {
-  const { place, table } = said;
+export function neuronCsv(input: CaptionInput): string {
+  const { place, table } = input;
   const { header } = table.vectors;
   const token = tokenOf(place);
   const start = [

@@ -10,13 +10,13 @@ import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/view-frame";
 import { ColorLegend } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
-import { additionOf, type Said, sentenceOf, subtitleOf } from "./captions";
+import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./captions";
 import { NeuronControls } from "./controls";
 import { figure, neuronCsv, scaleEnds, scalesOf } from "./figure";
 import css from "./neuron.css";
 import { NeuronPlot } from "./plot";
 import { NEURON_DEFAULTS, type NeuronState } from "./state";
-import { makeNeuronModel, type NeuronModel } from "./store";
+import { createNeuronStore, type NeuronStore } from "./store";
 
 const KEYS = [
   ["↑ ↓", "previous, next key"],
@@ -29,45 +29,45 @@ const KEYS = [
   ["?", "show or hide these keys"],
 ] as const;
 
-function shownNow(model: NeuronModel): Said {
-  const said = model.said.peek();
-  if (!said) throw new Error("Nothing is drawn yet, so there is no picture to take.");
-  return said;
+function shownNow(store: NeuronStore): CaptionInput {
+  const input = store.captionInput.peek();
+  if (!input) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  return input;
 }
 
 export function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const { record } = context;
-  const model = useMemo(() => makeNeuronModel(context), []);
+  const store = useMemo(() => createNeuronStore(context), []);
   const { entries, busy } = useExports(context, {
     name: "neuron-view",
     figure: () => {
-      const said = shownNow(model);
-      const picture = model.picture.peek();
-      if (!picture) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+      const input = shownNow(store);
+      const drawn = store.drawnTable.peek();
+      if (!drawn) throw new Error("Nothing is drawn yet, so there is no picture to take.");
       const words = {
         title: record.description.peek()?.model || "attention",
-        subtitle: subtitleOf(said),
-        sentence: sentenceOf(said),
-        coverage: additionOf(said),
+        subtitle: subtitleOf(input),
+        sentence: sentenceOf(input),
+        coverage: additionOf(input),
       };
-      return { scene: figure(picture, words), title: `${words.title}, ${words.sentence}` };
+      return { scene: figure(drawn, words), title: `${words.title}, ${words.sentence}` };
     },
-    csv: () => neuronCsv(shownNow(model)),
+    csv: () => neuronCsv(shownNow(store)),
     csvLabel: "Numbers, CSV",
   });
-  const said = model.said.value;
+  const input = store.captionInput.value;
   const place = record.place.value;
   return (
     <ViewFrame
       context={context}
       name="Neuron view"
-      subtitle={said ? subtitleOf(said) : ""}
-      summary={model.summary}
+      subtitle={input ? subtitleOf(input) : ""}
+      summary={store.summary}
       exports={entries}
       keys={KEYS}
       choose="head"
-      options={<NeuronControls context={context} model={model} />}
-      footer={<NeuronFooter model={model} busy={busy.value} />}
+      options={<NeuronControls context={context} store={store} />}
+      footer={<NeuronFooter store={store} busy={busy.value} />}
     >
       {place && !place.stack.vectors ? (
         <p class="av-only-weights">
@@ -76,21 +76,21 @@ export function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
           model view and the matrix view can show it.
         </p>
       ) : (
-        <NeuronPlot context={context} model={model} />
+        <NeuronPlot context={context} store={store} />
       )}
     </ViewFrame>
   );
 }
 
-/** What is said of the picture, and its scales. */
-function NeuronFooter({ model, busy }: { model: NeuronModel; busy: string | null }) {
-  const said = model.said.value;
-  const picture = model.picture.value;
-  if (!said || !picture) return null;
-  const { palette } = picture;
+/** The captions and the colour scales. */
+function NeuronFooter({ store, busy }: { store: NeuronStore; busy: string | null }) {
+  const input = store.captionInput.value;
+  const drawn = store.drawnTable.value;
+  if (!input || !drawn) return null;
+  const { palette } = drawn;
   return (
-    <Footer sentence={sentenceOf(said)} coverage={busy ?? additionOf(said)}>
-      {scalesOf(picture).map(({ name, scale }) => {
+    <Footer sentence={sentenceOf(input)} coverage={busy ?? additionOf(input)}>
+      {scalesOf(drawn).map(({ name, scale }) => {
         const [low, high] = scaleEnds(scale);
         return (
           <ColorLegend

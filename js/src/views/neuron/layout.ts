@@ -1,10 +1,10 @@
-/** Where everything of the neuron view's picture stands. Pure. */
+/** Positions of the lines, columns and cells of the neuron view. Pure functions. */
 
 import { fontOf, printable } from "../../draw/marks";
 
 /** A line of the table: a key, the sink, or all keys that are not shown. */
 export type Line =
-  | { kind: "key"; place: number; masked: boolean }
+  | { kind: "key"; index: number; masked: boolean }
   | { kind: "sink" }
   | { kind: "elsewhere" };
 
@@ -18,8 +18,8 @@ export interface Strip {
   height: number;
 }
 
-/** Where a line stands. */
-export interface LinePlace {
+/** The position of a line and of its strips. */
+export interface LinePosition {
   line: Line;
   y: number;
   height: number;
@@ -50,7 +50,7 @@ export interface Layout {
   /** Where the columns of cells begin. */
   keysLeft: number;
   cellsLeft: number;
-  lines: LinePlace[];
+  lines: LinePosition[];
   /** The right end of each column of numbers. */
   numbers: { column: NumberColumn; right: number }[];
   bar: { x: number; width: number };
@@ -160,7 +160,7 @@ export function layOut(options: LayoutOptions): Layout {
   const rule = queryTop + cellHeight + 18;
   const head = rule + 24;
   const top = head + 16;
-  const lines = options.lines.map((line, i): LinePlace => {
+  const lines = options.lines.map((line, i): LinePosition => {
     const y = top + i * height;
     const strip = { y: y + (height - cellHeight) / 2, height: cellHeight };
     return {
@@ -208,7 +208,7 @@ function stackedLayout(
   const rule = queryTop + cellHeight + 16;
   const head = rule + 20;
   let y = head + 20;
-  const lines: LinePlace[] = [];
+  const lines: LinePosition[] = [];
   for (const line of options.lines) {
     // What has no cells needs no room for them.
     const strips = line.kind !== "key" ? 0 : line.masked ? keyHeight : keyHeight + 3 + cellHeight;
@@ -244,11 +244,11 @@ function stackedLayout(
 }
 
 /** What lies at a point. */
-export interface At {
-  /** The line's place among the lines, null for the query's own strip. */
+export interface Hit {
+  /** The index of the line, null for the query's own strip. */
   line: number | null;
   part: "query" | "keys" | "cells" | "line";
-  /** The place of a dimension among those shown; null where the others share a cell, or for none. */
+  /** The index of a dimension among those shown; null where the others share a cell, or for none. */
   column: number | null;
   others: boolean;
 }
@@ -258,7 +258,7 @@ function columnAt(
   strip: Strip,
   x: number,
   shared: boolean,
-): Omit<At, "line" | "part"> | null {
+): Omit<Hit, "line" | "part"> | null {
   const across = x - strip.x;
   if (across >= 0 && across < layout.count * layout.cell) {
     return { column: Math.floor(across / layout.cell), others: false };
@@ -271,19 +271,19 @@ function columnAt(
 }
 
 /** What of the picture lies at (x, y). */
-export function partAt(layout: Layout, x: number, y: number): At | null {
+export function partAt(layout: Layout, x: number, y: number): Hit | null {
   const inside = (strip: Strip): boolean => y >= strip.y && y < strip.y + strip.height;
   if (inside(layout.query)) {
-    const found = columnAt(layout, layout.query, x, false);
-    if (found) return { line: null, part: "query", ...found };
+    const hit = columnAt(layout, layout.query, x, false);
+    if (hit) return { line: null, part: "query", ...hit };
   }
   const line = layout.lines.findIndex((each) => y >= each.y && y < each.y + each.height);
-  const place = layout.lines[line];
-  if (!place || x < 0 || x >= layout.width) return null;
-  if (place.line.kind === "key") {
+  const position = layout.lines[line];
+  if (!position || x < 0 || x >= layout.width) return null;
+  if (position.line.kind === "key") {
     for (const part of ["cells", "keys"] as const) {
-      const found = inside(place[part]) && columnAt(layout, place[part], x, part === "cells");
-      if (found) return { line, part, ...found };
+      const hit = inside(position[part]) && columnAt(layout, position[part], x, part === "cells");
+      if (hit) return { line, part, ...hit };
     }
   }
   return { line, part: "line", column: null, others: false };

@@ -4,11 +4,11 @@ import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
 import { formatWeight } from "../../ui/captions";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { scaleInWords, signed } from "./captions";
-import { type At, type Layout, type LinePlace, type Strip, stripWidth } from "./layout";
-import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./rows";
+import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
+import { type Dimensions, type Row, type Scale, sumOf, type Table, weightElsewhere } from "./table";
 
-/** All that a picture is made of. */
-export interface Picture {
+/** A table with its layout and colours; its marks follow from it alone. */
+export interface DrawnTable {
   layout: Layout;
   palette: Palette;
   table: Table;
@@ -50,7 +50,7 @@ function text(
 export function cutToken(
   content: string,
   width: number,
-  measure: Picture["measure"],
+  measure: DrawnTable["measure"],
   bold = false,
 ): string {
   const font = fontOf({ size: TOKEN_SIZE, font: "token", bold });
@@ -65,17 +65,17 @@ export function cutToken(
 
 /** One strip of cells: rectangles where there are gaps between them, else one picture. */
 function stripMarks(
-  picture: Picture,
+  drawn: DrawnTable,
   strip: Strip,
   values: readonly number[],
   scale: Scale,
   faint = 1,
 ): Mark[] {
-  const { layout, palette } = picture;
+  const { layout, palette } = drawn;
   if (layout.gap > 0) {
-    return values.map((value, place) => ({
+    return values.map((value, index) => ({
       kind: "rect",
-      x: strip.x + place * layout.cell,
+      x: strip.x + index * layout.cell,
       y: strip.y,
       width: layout.cell - layout.gap,
       height: strip.height,
@@ -84,9 +84,9 @@ function stripMarks(
     }));
   }
   const pixels = new Uint8ClampedArray(values.length * 4);
-  values.forEach((value, place) => {
+  values.forEach((value, index) => {
     const rgb = rgbOf(colorOf(value, palette));
-    pixels.set([...rgb, 255 * strengthOf(value, scale) * faint], place * 4);
+    pixels.set([...rgb, 255 * strengthOf(value, scale) * faint], index * 4);
   });
   const width = values.length * layout.cell;
   const { x, y, height } = strip;
@@ -94,22 +94,22 @@ function stripMarks(
 }
 
 /** The cell that dimensions share which have none of their own. */
-function otherMarks(picture: Picture, row: Row, strip: Strip): Mark[] {
-  const { other } = picture.layout;
+function otherMarks(drawn: DrawnTable, row: Row, strip: Strip): Mark[] {
+  const { other } = drawn.layout;
   if (!other) return [];
-  const value = sumOf(row.cells, picture.dimensions.others);
+  const value = sumOf(row.cells, drawn.dimensions.others);
   const place = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
-  const fill = colorOf(value, picture.palette);
-  const opacity = strengthOf(value, picture.table.cellScale);
+  const fill = colorOf(value, drawn.palette);
+  const opacity = strengthOf(value, drawn.table.cellScale);
   return [
     { kind: "rect", ...place, fill, opacity },
-    { kind: "rect", ...place, stroke: picture.palette.rule },
+    { kind: "rect", ...place, stroke: drawn.palette.rule },
   ];
 }
 
 /** "+5.20 → +3.44 − 0.30 = +3.14": how a logit comes from the sum, in one piece of text. */
-function equation(picture: Picture, row: Row): string {
-  const { header } = picture.table.vectors;
+function equation(drawn: DrawnTable, row: Row): string {
+  const { header } = drawn.table.vectors;
   if (header.softcap === null && !header.has_bias) return signed(row.logit);
   const cap = header.softcap === null ? "" : ` → ${signed(row.capped)}`;
   const bias = header.has_bias
@@ -125,20 +125,20 @@ const NUMBER_OF = {
   logit: (row: Row) => row.logit,
 };
 
-function numberMarks(picture: Picture, place: LinePlace, row: Row, bold: boolean): Mark[] {
-  const { layout, palette } = picture;
+function numberMarks(drawn: DrawnTable, position: LinePosition, row: Row, bold: boolean): Mark[] {
+  const { layout, palette } = drawn;
   const size = layout.stacked ? 12 : TOKEN_SIZE;
   if (layout.stacked) {
     const right = layout.numbers[0]?.right ?? 0;
-    const content = equation(picture, row);
-    return [text(content, right, place.middle, palette.ink, { align: "end", bold, size })];
+    const content = equation(drawn, row);
+    return [text(content, right, position.middle, palette.ink, { align: "end", bold, size })];
   }
   const last = layout.numbers.length - 1;
   return layout.numbers.map(({ column, right }, i) =>
     text(
       signed(NUMBER_OF[column](row)),
       right,
-      place.middle,
+      position.middle,
       // The number that goes into the softmax; those before it lead there.
       i === last ? palette.ink : palette.muted,
       { align: "end", bold: bold && i === last, size },
@@ -146,71 +146,76 @@ function numberMarks(picture: Picture, place: LinePlace, row: Row, bold: boolean
   );
 }
 
-function barMarks(picture: Picture, place: LinePlace, weight: number, bold = false): Mark[] {
-  const { layout, palette } = picture;
-  const height = layout.stacked ? 12 : Math.min(16, place.height - 8);
+function barMarks(drawn: DrawnTable, position: LinePosition, weight: number, bold = false): Mark[] {
+  const { layout, palette } = drawn;
+  const height = layout.stacked ? 12 : Math.min(16, position.height - 8);
   const width = Math.max(1, layout.bar.width * Math.min(1, weight));
   return [
     {
       kind: "rect",
       x: layout.bar.x,
-      y: place.middle - height / 2,
+      y: position.middle - height / 2,
       width,
       height,
       fill: palette.neutral,
       radius: Math.min(2, width / 2),
       opacity: 0.85,
     },
-    text(formatWeight(weight), layout.bar.x + width + 9, place.middle, palette.ink, { bold }),
+    text(formatWeight(weight), layout.bar.x + width + 9, position.middle, palette.ink, { bold }),
   ];
 }
 
 /** Where words about a masked key, the sink and what is not shown stand. */
-function remark(picture: Picture, place: LinePlace, content: string): Mark {
-  const { layout, palette } = picture;
+function remark(drawn: DrawnTable, position: LinePosition, content: string): Mark {
+  const { layout, palette } = drawn;
   const more = { font: "text" as const, size: HEAD_SIZE };
   return layout.stacked
-    ? text(content, layout.bar.x + layout.bar.width + BAR_END, place.middle, palette.muted, {
+    ? text(content, layout.bar.x + layout.bar.width + BAR_END, position.middle, palette.muted, {
         ...more,
         align: "end",
       })
-    : text(content, layout.cellsLeft, place.middle, palette.muted, more);
+    : text(content, layout.cellsLeft, position.middle, palette.muted, more);
 }
 
 const BAR_END = 48;
 
-function keyMarks(picture: Picture, place: LinePlace, row: Row, highlighted: boolean): Mark[] {
-  const { layout, palette, table, dimensions } = picture;
+function keyMarks(
+  drawn: DrawnTable,
+  position: LinePosition,
+  row: Row,
+  highlighted: boolean,
+): Mark[] {
+  const { layout, palette, table, dimensions } = drawn;
   const marks: Mark[] = [];
   if (highlighted) {
     marks.push({
       kind: "rect",
       x: 0.5,
-      y: place.y + 0.5,
+      y: position.y + 0.5,
       width: layout.width - 1,
-      height: place.height - 1,
+      height: position.height - 1,
       fill: palette.raised,
       stroke: palette.rule,
       radius: 5,
     });
   }
-  const steps = picture.special.has(row.key) || !row.allowed;
-  const content = picture.keyTexts[row.key] ?? "";
-  const cut = cutToken(content, layout.tokenWidth, picture.measure, highlighted);
+  const steps = drawn.special.has(row.key) || !row.allowed;
+  const content = drawn.keyTexts[row.key] ?? "";
+  const cut = cutToken(content, layout.tokenWidth, drawn.measure, highlighted);
   const ink = steps && !highlighted ? palette.muted : palette.ink;
-  marks.push(text(cut, layout.left, place.middle, ink, { bold: highlighted }));
+  marks.push(text(cut, layout.left, position.middle, ink, { bold: highlighted }));
   const { shown } = dimensions;
   const values = shown.map((dimension) => row.vector[dimension] as number);
-  marks.push(...stripMarks(picture, place.keys, values, table.vectorScale, row.allowed ? 1 : 0.3));
+  marks.push(...stripMarks(drawn, position.keys, values, table.vectorScale, row.allowed ? 1 : 0.3));
   if (!row.allowed) {
-    marks.push(remark(picture, place, "masked"));
+    marks.push(remark(drawn, position, "masked"));
     return marks;
   }
   const cells = shown.map((dimension) => row.cells[dimension] as number);
-  marks.push(...stripMarks(picture, place.cells, cells, table.cellScale));
-  marks.push(...otherMarks(picture, row, place.cells));
-  marks.push(...numberMarks(picture, place, row, highlighted));
-  marks.push(...barMarks(picture, place, row.weight, highlighted));
+  marks.push(...stripMarks(drawn, position.cells, cells, table.cellScale));
+  marks.push(...otherMarks(drawn, row, position.cells));
+  marks.push(...numberMarks(drawn, position, row, highlighted));
+  marks.push(...barMarks(drawn, position, row.weight, highlighted));
   return marks;
 }
 
@@ -218,7 +223,7 @@ function keyMarks(picture: Picture, place: LinePlace, row: Row, highlighted: boo
 const STACKED_RULE = 6;
 
 /** A rule before the first key of the text that the model produced, and its name. */
-function answerMarks({ layout, palette }: Picture, { y }: LinePlace): Mark[] {
+function answerMarks({ layout, palette }: DrawnTable, { y }: LinePosition): Mark[] {
   const above = layout.stacked ? y - STACKED_RULE : y;
   const name = { font: "text", size: 11 } as const;
   return [
@@ -229,48 +234,48 @@ function answerMarks({ layout, palette }: Picture, { y }: LinePlace): Mark[] {
   ];
 }
 
-function lineMarks(picture: Picture, place: LinePlace): Mark[] {
-  const { layout, palette, table } = picture;
-  const { line } = place;
+function lineMarks(drawn: DrawnTable, position: LinePosition): Mark[] {
+  const { layout, palette, table } = drawn;
+  const { line } = position;
   if (line.kind === "key") {
-    const row = table.rows[line.place] as Row;
-    const marks = keyMarks(picture, place, row, line.place === table.highlighted);
-    return row.key === picture.answer ? [...answerMarks(picture, place), ...marks] : marks;
+    const row = table.rows[line.index] as Row;
+    const marks = keyMarks(drawn, position, row, line.index === table.highlighted);
+    return row.key === drawn.answer ? [...answerMarks(drawn, position), ...marks] : marks;
   }
   const { sink } = table.vectors.header;
   const named = (name: string): Mark =>
-    text(name, layout.left, place.middle, palette.muted, { font: "text", size: HEAD_SIZE });
+    text(name, layout.left, position.middle, palette.muted, { font: "text", size: HEAD_SIZE });
   if (line.kind === "elsewhere") {
     const weight = weightElsewhere(table.vectors);
-    const count = picture.keyTexts.length - table.rows.length;
+    const count = drawn.keyTexts.length - table.rows.length;
     const marks = [
       named(`${count} other ${count === 1 ? "key" : "keys"}`),
-      ...barMarks(picture, place, weight),
+      ...barMarks(drawn, position, weight),
     ];
-    return layout.stacked ? marks : [...marks, remark(picture, place, "not shown, together")];
+    return layout.stacked ? marks : [...marks, remark(drawn, position, "not shown, together")];
   }
   if (!sink) return [];
   const right = layout.numbers[layout.numbers.length - 1]?.right ?? 0;
   const size = layout.stacked ? 12 : TOKEN_SIZE;
   const marks = [
     named("sink"),
-    text(signed(sink.logit), right, place.middle, palette.ink, { align: "end", size }),
-    ...barMarks(picture, place, sink.weight),
+    text(signed(sink.logit), right, position.middle, palette.ink, { align: "end", size }),
+    ...barMarks(drawn, position, sink.weight),
   ];
   return layout.stacked
     ? marks
-    : [...marks, remark(picture, place, "a learned logit of this head")];
+    : [...marks, remark(drawn, position, "a learned logit of this head")];
 }
 
 const COLUMN_NAMES = { sum: "sum", capped: "capped", bias: "+ bias", logit: "= logit" };
 
 /** The names of the columns. */
-function headMarks(picture: Picture): Mark[] {
-  const { layout, palette, table } = picture;
+function headMarks(drawn: DrawnTable): Mark[] {
+  const { layout, palette, table } = drawn;
   const { header } = table.vectors;
   const words = (content: string, x: number, y: number, more: Partial<TextMark> = {}): Mark =>
     text(content, x, y, palette.muted, { font: "text", size: HEAD_SIZE, ...more });
-  const query = cutToken(picture.queryText, layout.tokenWidth, picture.measure, true);
+  const query = cutToken(drawn.queryText, layout.tokenWidth, drawn.measure, true);
   const product = `q × k${scaleInWords(header.scale)}`;
   const rule: Mark = {
     kind: "line",
@@ -288,7 +293,7 @@ function headMarks(picture: Picture): Mark[] {
     ];
     const right = layout.numbers[0]?.right ?? 0;
     const name = "q, the query of";
-    const nameWidth = picture.measure(name, fontOf({ size: HEAD_SIZE, font: "text" }));
+    const nameWidth = drawn.measure(name, fontOf({ size: HEAD_SIZE, font: "text" }));
     return [
       words(name, layout.left, 12),
       text(query, layout.left + nameWidth + 6, 12, palette.ink, { bold: true }),
@@ -316,7 +321,7 @@ function headMarks(picture: Picture): Mark[] {
     ...(layout.other
       ? [
           words(
-            `+ ${picture.dimensions.others.length}`,
+            `+ ${drawn.dimensions.others.length}`,
             layout.cellsLeft + layout.other.x + layout.other.width,
             layout.head,
             { align: "end", size: 11 },
@@ -334,19 +339,19 @@ function headMarks(picture: Picture): Mark[] {
 }
 
 /** Everything that does not follow the pointer. */
-export function backMarks(picture: Picture): Mark[] {
-  const { layout, table, dimensions } = picture;
+export function backMarks(drawn: DrawnTable): Mark[] {
+  const { layout, table, dimensions } = drawn;
   const query = dimensions.shown.map((dimension) => table.query[dimension] as number);
   return [
-    ...headMarks(picture),
-    ...stripMarks(picture, layout.query, query, table.vectorScale),
-    ...layout.lines.flatMap((place) => lineMarks(picture, place)),
+    ...headMarks(drawn),
+    ...stripMarks(drawn, layout.query, query, table.vectorScale),
+    ...layout.lines.flatMap((position) => lineMarks(drawn, position)),
   ];
 }
 
 /** What the pointer is on: the dimension in q, in k and in their product. */
-export function frontMarks(picture: Picture, at: At | null): Mark[] {
-  const { layout, palette } = picture;
+export function frontMarks(drawn: DrawnTable, at: Hit | null): Mark[] {
+  const { layout, palette } = drawn;
   if (!at) return [];
   const place = at.line === null ? null : layout.lines[at.line];
   const outline = (strip: Strip, x: number, width: number): Mark => ({

@@ -7,18 +7,25 @@ import { stepLayer } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
-import { cellInWords, othersInWords, rowInWords, type Said, sentenceOf, signed } from "./captions";
-import { type At, partAt } from "./layout";
+import {
+  type CaptionInput,
+  cellInWords,
+  othersInWords,
+  rowInWords,
+  sentenceOf,
+  signed,
+} from "./captions";
+import { type Hit, partAt } from "./layout";
 import { type NeuronState, tokenOf } from "./state";
-import type { NeuronModel } from "./store";
+import type { NeuronStore } from "./store";
 
-/** What is said about what the pointer is on. */
+/** The tooltip of what the pointer is on. */
 export function hintOf(
-  said: Said,
-  at: At,
+  input: CaptionInput,
+  at: Hit,
   line: number | "sink" | "elsewhere" | null,
 ): Omit<Hint, "x" | "y"> | null {
-  const { place, table, dimensions } = said;
+  const { place, table, dimensions } = input;
   const token = tokenOf(place);
   const query = `${quoted(place.queries.text[token] ?? "")} (${token})`;
   const plain = (text: string, meant = false): Hint["rows"][number] => ({ color: "", text, meant });
@@ -59,41 +66,41 @@ export function hintOf(
 
 interface PlotProps {
   context: ViewContext<NeuronState>;
-  model: NeuronModel;
+  store: NeuronStore;
 }
 
-export function NeuronPlot({ context, model }: PlotProps) {
+export function NeuronPlot({ context, store }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const { state } = context;
   const place = useComputed(() => {
-    const question = model.question.value;
-    return model.current.value && question ? `neuron:${question.stack}:${question.layer}` : null;
+    const question = store.question.value;
+    return store.current.value && question ? `neuron:${question.stack}:${question.layer}` : null;
   });
 
-  const at = (event: MouseEvent): { part: At | null; x: number; y: number } => {
+  const at = (event: MouseEvent): { part: Hit | null; x: number; y: number } => {
     const { x, y } = pointIn(plot.current, event);
-    const layout = model.layout.peek();
+    const layout = store.layout.peek();
     return { part: layout && partAt(layout, x, y), x, y };
   };
 
-  /** The place of a key's row, or what else a line is; null for the query. */
-  const lineOf = (part: At): number | "sink" | "elsewhere" | null => {
-    const line = part.line === null ? null : model.layout.peek()?.lines[part.line]?.line;
+  /** The index of a key's row, or what else a line is; null for the query. */
+  const lineOf = (part: Hit): number | "sink" | "elsewhere" | null => {
+    const line = part.line === null ? null : store.layout.peek()?.lines[part.line]?.line;
     if (!line) return null;
-    return line.kind === "key" ? line.place : line.kind;
+    return line.kind === "key" ? line.index : line.kind;
   };
 
   const onPointerMove = (event: PointerEvent): void => {
     const { part, x, y } = at(event);
-    if (!same(model.hovered.peek(), part)) model.hovered.value = part;
-    const said = model.said.peek();
-    const told = part && said && hintOf(said, part, lineOf(part));
-    hint.value = told ? { ...told, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
+    if (!same(store.hovered.peek(), part)) store.hovered.value = part;
+    const input = store.captionInput.peek();
+    const tooltip = part && input && hintOf(input, part, lineOf(part));
+    hint.value = tooltip ? { ...tooltip, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
 
   const leave = (): void => {
-    model.hovered.value = null;
+    store.hovered.value = null;
     hint.value = null;
   };
 
@@ -103,12 +110,12 @@ export function NeuronPlot({ context, model }: PlotProps) {
   const onClick = (event: MouseEvent): void => {
     const { part } = at(event);
     const line = part && lineOf(part);
-    const row = typeof line === "number" ? model.table.peek()?.rows[line] : undefined;
+    const row = typeof line === "number" ? store.table.peek()?.rows[line] : undefined;
     if (row) pinKey(row.key);
   };
 
   const moveKey = (by: number): void => {
-    const [here, table] = [model.place.peek(), model.table.peek()];
+    const [here, table] = [store.place.peek(), store.table.peek()];
     if (!here || !table) return;
     const row = table.highlighted === null ? undefined : table.rows[table.highlighted];
     const from = row?.key ?? table.vectors.keys[0];
@@ -178,11 +185,11 @@ export function NeuronPlot({ context, model }: PlotProps) {
 
   return (
     <ScenePlot
-      scene={model.scene}
+      scene={store.scene}
       place={place}
       onDrawn={context.setDrawn}
       kind="query and keys, dimension by dimension"
-      label={model.said.value ? sentenceOf(model.said.value) : "Loading"}
+      label={store.captionInput.value ? sentenceOf(store.captionInput.value) : "Loading"}
       plot={plot}
       hint={hint.value}
       width={context.width.value}

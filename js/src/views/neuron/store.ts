@@ -1,38 +1,87 @@
 /** The neuron view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
-import type { Vectors } from "../../client/requests/vectors";
+import { askVectors, type Vectors } from "../../client/requests/vectors";
+import type { Range, Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Scene, sceneOf } from "../../draw/marks";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
 import type { Place } from "../../ui/record";
 import { same } from "../../ui/state";
-import { type Said, summaryOf } from "./captions";
-import { type At, type Layout, type Line, layOut, type NumberColumn } from "./layout";
-import { backMarks, frontMarks, type Picture } from "./marks";
-import { dimensionsOf, type Table, tableOf } from "./rows";
-import {
-  load,
-  type MovedWindow,
-  type NeuronState,
-  type Question,
-  questionOf,
-  tokenOf,
-} from "./state";
+import { type CaptionInput, summaryOf } from "./captions";
+import { type Hit, type Layout, type Line, layOut, type NumberColumn } from "./layout";
+import { backMarks, type DrawnTable, frontMarks } from "./marks";
+import { headOf, type NeuronState, tokenOf } from "./state";
+import { dimensionsOf, type Table, tableOf } from "./table";
 
-export interface NeuronModel {
+/** Keys that are shown at once. */
+export const MOST_KEYS = 64;
+
+/** What the store requests. */
+export interface Question {
+  stack: string;
+  layer: number;
+  head: number;
+  token: number;
+  numKeys: number;
+  /** null: around the strongest key, which is not known yet. */
+  keys: Range | null;
+}
+
+/** A window that the reader moved; it counts while the place is the one that it was moved at. */
+export interface MovedWindow {
+  stack: string;
+  key: number | null;
+  start: number;
+}
+
+/** Neighbouring keys with this one in their middle, as far as there are keys. */
+export function windowAround(key: number, numKeys: number): Range {
+  return windowFrom(key - MOST_KEYS / 2, numKeys);
+}
+
+/** Neighbouring keys from this one on, as far as there are keys. */
+function windowFrom(start: number, numKeys: number): Range {
+  const first = Math.max(0, Math.min(start, numKeys - MOST_KEYS));
+  return [first, Math.min(numKeys, first + MOST_KEYS)];
+}
+
+/** What to request at a place; null where only its weights are known. */
+export function questionOf(place: Place, moved: MovedWindow | null): Question | null {
+  if (!place.stack.vectors) return null;
+  const stack = place.stack.name;
+  const numKeys = place.keys.text.length;
+  let keys: Range | null = null;
+  if (numKeys <= MOST_KEYS) keys = [0, numKeys];
+  else if (moved && moved.stack === stack && moved.key === place.key) {
+    keys = windowFrom(moved.start, numKeys);
+  } else if (place.key !== null) keys = windowAround(place.key, numKeys);
+  return { stack, layer: place.layer, head: headOf(place), token: tokenOf(place), numKeys, keys };
+}
+
+async function load(source: Source, question: Question, signal: AbortSignal): Promise<Vectors> {
+  const { stack, layer, head, token, numKeys } = question;
+  const ask = (keys: Range): Promise<Vectors> =>
+    askVectors(source, { stack, layer, head, token, keys }, signal);
+  if (question.keys) return ask(question.keys);
+  const first = await ask(windowFrom(0, numKeys));
+  const strongest = first.header.strongest[0]?.[0] ?? 0;
+  return strongest < first.keys[1] ? first : ask(windowAround(strongest, numKeys));
+}
+
+export interface NeuronStore {
   place: ReadonlySignal<Place | null>;
   question: ReadonlySignal<Question | null>;
   table: ReadonlySignal<Table | null>;
   layout: ReadonlySignal<Layout | null>;
-  picture: ReadonlySignal<Picture | null>;
+  drawnTable: ReadonlySignal<DrawnTable | null>;
   scene: ReadonlySignal<Scene | null>;
-  said: ReadonlySignal<Said | null>;
+  captionInput: ReadonlySignal<CaptionInput | null>;
   summary: ReadonlySignal<string>;
   /** Whether what is drawn is what the state asks for. */
   current: ReadonlySignal<boolean>;
-  hovered: Signal<At | null>;
+  hovered: Signal<Hit | null>;
   /** The window of keys, where the reader moved it. */
   moved: Signal<MovedWindow | null>;
   /** Whether every dimension has a cell, though not all of them fit. */
@@ -55,16 +104,16 @@ export function linesOf(vectors: Vectors, numKeys: number): Line[] {
   return [
     ...Array.from(
       vectors.allowed,
-      (allowed, place): Line => ({ kind: "key", place, masked: allowed !== 1 }),
+      (allowed, index): Line => ({ kind: "key", index, masked: allowed !== 1 }),
     ),
     ...(shown < numKeys ? [{ kind: "elsewhere" } as const] : []),
     ...(vectors.header.sink ? [{ kind: "sink" } as const] : []),
   ];
 }
 
-export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel {
+export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStore {
   const { source, state, record } = context;
-  const hovered = signal<At | null>(null);
+  const hovered = signal<Hit | null>(null);
   const moved = signal<MovedWindow | null>(null);
   const everyDimension = signal(false);
 
@@ -109,7 +158,7 @@ export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel 
     });
   });
 
-  const picture = computed<Picture | null>(() => {
+  const drawnTable = computed<DrawnTable | null>(() => {
     const [here, now, places] = [place.value, table.value, layout.value];
     if (!here || !now || !places) return null;
     return {
@@ -124,13 +173,13 @@ export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel 
       measure: measureText,
     };
   });
-  const back = computed(() => (picture.value ? backMarks(picture.value) : []));
+  const back = computed(() => (drawnTable.value ? backMarks(drawnTable.value) : []));
   const scene = computed(() => {
-    const now = picture.value;
+    const now = drawnTable.value;
     return now && sceneOf(now.layout, back.value, frontMarks(now, hovered.value));
   });
-  const said = computed<Said | null>(() => {
-    const [here, now] = [place.value, picture.value];
+  const captionInput = computed<CaptionInput | null>(() => {
+    const [here, now] = [place.value, drawnTable.value];
     if (!here || !now) return null;
     const { table: numbers, dimensions } = now;
     return { place: here, table: numbers, dimensions, sorted: state.sort_dimensions.value };
@@ -141,10 +190,10 @@ export function makeNeuronModel(context: ViewContext<NeuronState>): NeuronModel 
     question,
     table,
     layout,
-    picture,
+    drawnTable,
     scene,
-    said,
-    summary: computed(() => (said.value ? summaryOf(said.value) : "")),
+    captionInput,
+    summary: computed(() => (captionInput.value ? summaryOf(captionInput.value) : "")),
     current: computed(
       () => question.value !== null && same(answered.value?.question ?? null, question.value),
     ),

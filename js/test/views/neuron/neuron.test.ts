@@ -8,10 +8,10 @@ import { PALETTES } from "../../../src/ui/palette";
 import type { Place } from "../../../src/ui/record";
 import {
   additionOf,
+  type CaptionInput,
   cellInWords,
   othersInWords,
   rowInWords,
-  type Said,
   scaleInWords,
   sentenceOf,
   signed,
@@ -20,16 +20,16 @@ import {
 } from "../../../src/views/neuron/captions";
 import { neuronCsv } from "../../../src/views/neuron/figure";
 import { layOut, partAt, stripWidth } from "../../../src/views/neuron/layout";
-import { backMarks, cutToken, type Picture } from "../../../src/views/neuron/marks";
+import { backMarks, cutToken, type DrawnTable } from "../../../src/views/neuron/marks";
+import { tokenOf } from "../../../src/views/neuron/state";
+import { columnsOf, linesOf, questionOf, windowAround } from "../../../src/views/neuron/store";
 import {
   dimensionsOf,
   scaleOf,
   sharesOf,
   tableOf,
   weightElsewhere,
-} from "../../../src/views/neuron/rows";
-import { questionOf, tokenOf, windowAround } from "../../../src/views/neuron/state";
-import { columnsOf, linesOf } from "../../../src/views/neuron/store";
+} from "../../../src/views/neuron/table";
 
 const HEADER: RowHeader = {
   scale: 0.5,
@@ -99,7 +99,7 @@ function placeOf(text: string[], more: Partial<Place> = {}): Place {
 
 const TEXTS = ["one", "two", "three"];
 
-function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): Said {
+function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): CaptionInput {
   const table = tableOf(of, key);
   return {
     place: placeOf(TEXTS),
@@ -109,7 +109,7 @@ function saidOf(of: Vectors = vectors(), key: number | null = null, count = 4): 
   };
 }
 
-function pictureOf(of: Vectors, width: number, everyDimension = false): Picture {
+function pictureOf(of: Vectors, width: number, everyDimension = false): DrawnTable {
   const table = tableOf(of, null);
   const texts = table.rows.map((row) => `t${row.key}`);
   const measure = (text: string): number => text.length * 8;

@@ -1,4 +1,4 @@
-/** The numbers of the picture: rows that add up, shares of dimensions, ranges of colours. */
+/** The numbers of the neuron view: rows that add up, shares of dimensions, ranges of colours. */
 
 import { capped } from "../../client/attention";
 import type { Vectors } from "../../client/requests/vectors";
@@ -31,7 +31,7 @@ export interface Table {
   vectors: Vectors;
   query: Float32Array;
   rows: Row[];
-  /** The row that stands out, by its place; null where no key is allowed. */
+  /** The index of the row that stands out; null where no key is allowed. */
   highlighted: number | null;
   /** Each dimension's part of the highlighted row: |cell| over the sum of |cells|. */
   shares: Float64Array;
@@ -98,7 +98,7 @@ export function halfError(q: number, k: number, scale: number): number {
   return (Math.abs(q) * step(k) + Math.abs(k) * step(q) + step(q) * step(k)) * Math.abs(scale);
 }
 
-/** The place of the row that stands out: the pinned key's, else the strongest. */
+/** The index of the row that stands out: the pinned key's, else the strongest. */
 function highlightedOf(rows: readonly Row[], key: number | null): number | null {
   const pinned = rows.findIndex((row) => row.key === key);
   if (pinned >= 0) return pinned;
