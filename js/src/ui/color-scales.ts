@@ -1,18 +1,20 @@
 /**
- * Colour scales: their colours, and the weights that they end at. Pure functions.
- *
- * One map for each theme, from next to its background to what stands out from it most, after
- * "mako" of seaborn (Waskom 2021): lightness goes one way only, by equal steps, and blue-green
- * hues differ for every kind of sight (js/test/ui/color-scales.test.ts). Only what is zero
- * has the background itself, so that what is masked does not look like a small weight.
+ * All colour scales: of weights, of numbers of points, and of signed numbers; and the weights that
+ * they end at. Pure functions. Lightness goes one way only, by equal steps.
  */
 
-import { rgbOf, type ThemeName } from "./palette";
+import { type Palette, rgbOf, type ThemeName } from "./palette";
 
 /** How colours follow weights. */
 export type ColorScale = "linear" | "log";
 
-export const STOPS: Record<ThemeName, readonly string[]> = {
+/**
+ * Weights: from next to the background to what stands out from it most, after "mako" of seaborn
+ * (Waskom 2021), whose blue-green hues differ for every kind of sight
+ * (js/test/ui/color-scales.test.ts). Only zero has the background itself, so that a masked pair
+ * does not look like a small weight.
+ */
+const WEIGHT_STOPS: Record<ThemeName, readonly string[]> = {
   light: [
     "#edf4f1",
     "#c2e6d6",
@@ -35,6 +37,16 @@ export const STOPS: Record<ThemeName, readonly string[]> = {
     "#bbe5d2",
     "#f4fbf7",
   ],
+};
+
+/**
+ * Numbers, from low to high, after matplotlib's "inferno" (van der Walt and Smith 2015), as far as it stands
+ * out from the background by 3 to 1: a point is a few pixels wide. Of inferno, plasma,
+ * viridis and mako it has the longest way left to every kind of sight.
+ */
+const NUMBER_STOPS: Record<ThemeName, readonly string[]> = {
+  light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
+  dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
 };
 
 /** Colours of a map; a byte says which. */
@@ -80,7 +92,7 @@ function rgbOfOklab([lightness, a, b]: Three): Three {
 }
 
 /** Red, green and blue of 256 colours from the first stop to the last, by equal steps of lightness. */
-export function mapOf(stops: readonly string[]): Uint8ClampedArray {
+function mapOf(stops: readonly string[]): Uint8ClampedArray {
   const points = stops.map((color) => oklabOf(rgbOf(color)));
   const first = (points[0] as Three)[0];
   const last = (points.at(-1) as Three)[0];
@@ -107,8 +119,28 @@ const MAPS: Partial<Record<ThemeName, Uint8ClampedArray>> = {};
 
 /** The colours of a theme, from weak to strong: red, green and blue of 256 of them. */
 export function colorMap(theme: ThemeName): Uint8ClampedArray {
-  MAPS[theme] ??= mapOf(STOPS[theme]);
+  MAPS[theme] ??= mapOf(WEIGHT_STOPS[theme]);
   return MAPS[theme];
+}
+
+/** Colours of the scale of numbers. */
+export const NUMBER_STEPS = 64;
+
+/** A theme's colours of numbers, from low to high. */
+export function numberColors(theme: ThemeName): string[] {
+  const map = mapOf(NUMBER_STOPS[theme]);
+  return Array.from({ length: NUMBER_STEPS }, (_, i) => {
+    const at = 3 * Math.round((i * 255) / (NUMBER_STEPS - 1));
+    const hex = Array.from(map.subarray(at, at + 3), (value) =>
+      value.toString(16).padStart(2, "0"),
+    );
+    return `#${hex.join("")}`;
+  });
+}
+
+/** The hue of a signed number; its opacity says how far it is from zero. */
+export function signColor(value: number, palette: Pick<Palette, "positive" | "negative">): string {
+  return value < 0 ? palette.negative : palette.positive;
 }
 
 /** How far along its map a weight is, 0 to 1; null for no weight. */

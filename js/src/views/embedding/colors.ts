@@ -1,13 +1,13 @@
 /**
  * What points are coloured by, and the colours. Pure functions.
  *
- * Kinds take the colours of chosen heads, which every kind of sight tells apart; numbers take a map
- * of one way in lightness and many hues (js/test/views/embedding/colors.test.ts).
+ * Kinds take the colours of chosen heads, which differ for every kind of sight; numbers take the
+ * colour scale of numbers (js/test/views/embedding/colors.test.ts).
  * Colour is never alone: queries are discs and keys are squares, whatever they are coloured by.
  */
 
 import { counted } from "../../ui/captions";
-import { mapOf } from "../../ui/color-scales";
+import { NUMBER_STEPS, numberColors } from "../../ui/color-scales";
 import { MOST_COLOURS, type Palette, type ThemeName } from "../../ui/palette";
 import type { Corpus } from "./client/requests";
 
@@ -42,32 +42,8 @@ export interface Coloring {
   note: string | null;
 }
 
-/**
- * From low to high, after matplotlib's "inferno" (van der Walt and Smith 2015), as far as it stands
- * out from the background by 3 to 1: a point is a few pixels wide. Of inferno, plasma,
- * viridis and mako it has the longest way left to every kind of sight.
- */
-const STOPS: Record<ThemeName, readonly string[]> = {
-  light: ["#e8672b", "#dd513a", "#bc3754", "#932667", "#6a176e", "#420a68", "#160b39", "#000004"],
-  dark: ["#bc3754", "#dd513a", "#f37819", "#fca50a", "#f6d746", "#fcffa4"],
-};
 /** Points that have no number step back, in a grey that every kind of sight tells from the scale. */
 export const UNKNOWN: Record<ThemeName, string> = { light: "#8d939d", dark: "#828d9c" };
-/** Colours of a scale. */
-const STEPS = 64;
-
-/** A theme's colours of numbers, from low to high. */
-export function scaleStops(theme: ThemeName): string[] {
-  const map = mapOf(STOPS[theme]);
-  return Array.from({ length: STEPS }, (_, i) => {
-    const at = 3 * Math.round((i * 255) / (STEPS - 1));
-    const hex = Array.from(map.subarray(at, at + 3), (value) =>
-      value.toString(16).padStart(2, "0"),
-    );
-    return `#${hex.join("")}`;
-  });
-}
-
 /** What colours depend on beside the corpus. */
 export interface ColorRoom {
   palette: Palette;
@@ -152,14 +128,14 @@ function byNumber(
     }
   }
   if (low > high) [low, high] = log ? [1, 1] : [0, 0];
-  const stops = scaleStops(theme);
+  const stops = numberColors(theme);
   const scaled = (value: number): number => (log ? Math.log(value) : value);
   const [from, to] = [scaled(low), scaled(high)];
   const index = new Uint8Array(count);
   for (let point = 0; point < count; point++) {
     const value = numberOf(point);
     const share = to > from ? (scaled(value) - from) / (to - from) : 0;
-    index[point] = known(value) ? Math.round(share * (STEPS - 1)) : STEPS;
+    index[point] = known(value) ? Math.round(share * (NUMBER_STEPS - 1)) : NUMBER_STEPS;
   }
   const legend: ColorLegend = {
     kind: "scale",

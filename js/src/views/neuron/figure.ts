@@ -9,6 +9,7 @@ import {
   type Words,
 } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
+import { signColor } from "../../ui/color-scales";
 import { csvText, roundedUp } from "../../ui/csv";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { type CaptionInput, scaleInWords } from "./captions";
@@ -42,7 +43,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
   const [low, high] = scaleEnds(scale);
   const color = (share: number): [number, number, number, number] => {
     const value = 2 * share - 1;
-    return [...rgbOf(value < 0 ? palette.negative : palette.positive), 255 * Math.abs(value)];
+    return [...rgbOf(signColor(value, palette)), 255 * Math.abs(value)];
   };
   return rampBox(palette, color, [low, name, high]);
 }

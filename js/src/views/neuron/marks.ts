@@ -2,6 +2,7 @@
 
 import { fontOf, type Mark, printable, type TextMark } from "../../draw/marks";
 import { formatWeight } from "../../ui/captions";
+import { signColor } from "../../ui/color-scales";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { scaleInWords, signed } from "./captions";
 import { type Hit, type Layout, type LinePosition, type Strip, stripWidth } from "./layout";
@@ -29,11 +30,6 @@ const HEAD_SIZE = 12;
 /** How strong a number's colour is, 0 to 1. */
 export function strengthOf(value: number, scale: Scale): number {
   return Math.min(1, Math.abs(value) / scale.limit);
-}
-
-/** The colour of a number. */
-export function colorOf(value: number, palette: Palette): string {
-  return value < 0 ? palette.negative : palette.positive;
 }
 
 function text(
@@ -79,13 +75,13 @@ function stripMarks(
       y: strip.y,
       width: layout.cell - layout.gap,
       height: strip.height,
-      fill: colorOf(value, palette),
+      fill: signColor(value, palette),
       opacity: strengthOf(value, scale) * faint,
     }));
   }
   const pixels = new Uint8ClampedArray(values.length * 4);
   values.forEach((value, index) => {
-    const rgb = rgbOf(colorOf(value, palette));
+    const rgb = rgbOf(signColor(value, palette));
     pixels.set([...rgb, 255 * strengthOf(value, scale) * faint], index * 4);
   });
   const width = values.length * layout.cell;
@@ -99,7 +95,7 @@ function otherMarks(drawn: DrawnTable, row: Row, strip: Strip): Mark[] {
   if (!other) return [];
   const value = sumOf(row.cells, drawn.dimensions.others);
   const place = { x: strip.x + other.x, y: strip.y, width: other.width, height: strip.height };
-  const fill = colorOf(value, drawn.palette);
+  const fill = signColor(value, drawn.palette);
   const opacity = strengthOf(value, drawn.table.cellScale);
   return [
     { kind: "rect", ...place, fill, opacity },

@@ -1,11 +1,11 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import { numberColors } from "../../../src/ui/color-scales";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import {
   type Coloring,
   type ColorRoom,
   coloring,
-  scaleStops,
   UNKNOWN,
 } from "../../../src/views/embedding/colors";
 import { contrast, distance, SIGHT } from "../../sight";
@@ -210,7 +210,7 @@ describe("numbers that tell nothing apart", () => {
 
 describe.each(THEMES)("colours of points in the %s theme", (theme) => {
   const { background } = PALETTES[theme];
-  const stops = scaleStops(theme);
+  const stops = numberColors(theme);
   const unknown = UNKNOWN[theme];
 
   it("stand out from the background by 3 to 1", () => {
