@@ -45,8 +45,9 @@ _VIEWS = {
     "dashboard": ("Dashboard", "model view, head view and matrix view, linked"),
 }
 
-# The last word predicts the street; the first dash the month; CLS the shape.
-_TELLING_QUERIES = {
+# Queries at which the demo models show what they learned: the last word predicts the street, the
+# first dash the month, CLS the shape.
+_QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
@@ -101,9 +102,9 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     produced.add_argument(
         "--generate", type=int, metavar="N", help="let the model produce up to N tokens"
     )
-    _add_place(view)
+    _add_position(view)
     view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
-    _add_keeping(view)
+    _add_capture_options(view)
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
 
@@ -134,7 +135,7 @@ def _add_embedding_view(commands: Any) -> None:
         metavar="N",
         help="of the random order of texts, and of t-SNE and UMAP (default: %(default)s)",
     )
-    _add_place(view)
+    _add_position(view)
     view.add_argument(
         "--enlarged", action="store_true", help="show one head, the first chosen, and not all"
     )
@@ -152,17 +153,17 @@ def _add_embedding_view(commands: Any) -> None:
         metavar="N",
         help="strongest keys carried for each query, for its lines (default: %(default)s)",
     )
-    _add_keeping(view)
+    _add_capture_options(view)
     _add_file(view, "default: 40")
 
 
-def _add_place(view: argparse.ArgumentParser) -> None:
+def _add_position(view: argparse.ArgumentParser) -> None:
     view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
     view.add_argument("--layer", type=int, help="layer shown first")
     view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
 
 
-def _add_keeping(view: argparse.ArgumentParser) -> None:
+def _add_capture_options(view: argparse.ArgumentParser) -> None:
     view.add_argument(
         "--layers", type=_numbers, metavar="N,N", help="layers to keep, such as 0,5 or 0-3"
     )
@@ -186,7 +187,7 @@ def _numbers(text: str) -> list[int]:
             first, dash, last = part.partition("-")
             numbers += range(int(first), int(last if dash else first) + 1)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no list such as 0,5 or 0-3") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,5 or 0-3") from None
     return numbers
 
 
@@ -248,7 +249,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         shown = options.view if options.command == "demo" else options.command
         output = options.output or Path(f"{shown.replace('-', '_')}.html")
-        # Said before a model runs, not after: a spool folder is written once.
+        # Checked before a model runs, not after: a spool folder is written once.
         kind = check_file_kind(output)
         check_options(precision, options.max_mb)
         if options.command == "embedding-view":
@@ -284,7 +285,7 @@ def _demo(options: argparse.Namespace) -> RecordView:
     example = demos.example(options.model)
     record = record_of(model, example.pop("inputs"), **_read_by(options.model, reader), **example)
     shown = _view_class(options.view)
-    return shown(record, theme=options.theme, **_telling_place(record, options.model))
+    return shown(record, theme=options.theme, **_strongest_position(record, options.model))
 
 
 def _view_class(command: str) -> type[RecordView]:
@@ -292,20 +293,20 @@ def _view_class(command: str) -> type[RecordView]:
     return view
 
 
-def _telling_place(record: AttentionRecord, model: str) -> dict[str, Any]:
-    """Where a demo model shows what it has learned: a query, and the head that is surest there."""
-    name, query = _TELLING_QUERIES[model]
+def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
+    """Where a demo model shows what it learned: a query, and the head with the largest weight."""
+    name, query = _QUERIES[model]
     stack = record.stack(name)
     token = query % len(stack.query_tokens)
     row = slice(token, token + 1)
-    # Not in the first layer, which knows nothing yet but single tokens and their places.
-    strongest = {
+    # Not in the first layer, whose input is single tokens and their positions.
+    largest = {
         (layer, head): stack.weights(layer=layer, head=head, rows=row).max()
         for layer in stack.layers
         for head in stack.kept_heads(layer)
         if layer > 0
     }
-    layer, head = max(strongest, key=lambda place: strongest[place])
+    layer, head = max(largest, key=lambda each: largest[each])
     return {"stack": name, "layer": layer, "heads": [head], "token": token}
 
 
@@ -350,13 +351,13 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
 
     texts = _lines(options.texts)
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
-    kept = {
+    captured = {
         name: getattr(options, name)
         for name in ("layers", "keep_heads", "dtype", "spool")
         if getattr(options, name) is not None
     }
     if options.device != "cpu":
-        kept["device"] = options.device
+        captured["device"] = options.device
     shown = {
         name: getattr(options, name)
         for name in ("stack", "layer", "heads", "color", "method", "theme")
@@ -365,7 +366,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     # Small plots are by principal components alone.
     shown["enlarged"] = options.enlarged or options.method != "pca"
     corpus = corpus_of(
-        options.model, texts, points=options.points, seed=options.seed, traits=shown, **kept
+        options.model, texts, points=options.points, seed=options.seed, traits=shown, **captured
     )
     return EmbeddingView(corpus, seed=options.seed, **shown)
 

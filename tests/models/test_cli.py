@@ -139,7 +139,7 @@ def test_what_is_kept_can_be_limited(
         with pytest.raises(SystemExit) as ended:
             main(["head-view", *given, "--layers", wrong])
         assert ended.value.code == 2
-        assert "is no list such as 0,5 or 0-3" in capsys.readouterr().err
+        assert "is not a list such as 0,5 or 0-3" in capsys.readouterr().err
 
 
 def test_queries_and_keys_are_spooled(

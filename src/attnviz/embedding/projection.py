@@ -75,7 +75,7 @@ class ProjectionSettings:
     Raises
     ------
     TypeError, ValueError
-        If one of them is none of these.
+        If one of them has another value.
 
     Examples
     --------
@@ -98,8 +98,8 @@ class ProjectionSettings:
         ):
             given = getattr(self, name)
             if isinstance(given, bool) or given not in choices:
-                known = ", ".join(repr(choice) for choice in choices)
-                raise ValueError(f"{name} must be one of {known}; got {given!r}")
+                expected = ", ".join(map(repr, choices))
+                raise ValueError(f"{name} must be one of {expected}; got {given!r}")
         for name, least, most in (
             ("dimensions", 2, 3),
             ("perplexity", 2, None),
@@ -461,7 +461,7 @@ def _umap(
 def _bar_of_epochs(start: NDArray[Any], run: _Run, *, progress: bool) -> dict[str, Any]:
     """What UMAP's bar of progress is made with.
 
-    It calls nobody, but on a terminal a bar is written to a file, which may be any.
+    UMAP calls nothing on the way, but on a terminal it writes a bar to a file, which may be any.
     """
     if progress or "notebook" in tqdm.__module__:
         return {"desc": "UMAP", "unit": "epoch", "disable": not progress}

@@ -37,36 +37,23 @@ _WARNED: set[str] = set()
 
 
 class ProjectionCache:
-    """Keeps layouts by what they were made of.
+    """Keeps layouts in a folder, by what they were made of.
 
-    Parameters
-    ----------
-    folder : Path, optional
-        Where; it is made when it is first needed. None keeps nothing.
-    room : int, default 500,000,000
-        Bytes that all files together may take; those that were not read for the longest time go
-        first.
-
-    Examples
-    --------
-    >>> cache = ProjectionCache.of_user()                                      # doctest: +SKIP
-    >>> key = cache.key(points, settings)                                      # doctest: +SKIP
-    >>> frame = cache.find(key, len(points), settings)                         # doctest: +SKIP
+    The folder is made when it is first needed; without one nothing is kept. Where all files
+    together take more than `max_bytes`, those that were not read for the longest time are removed.
+    Several processes may use it at once: a file is there as a whole or not at all.
     """
 
-    def __init__(self, folder: Path | None, *, room: int = 500_000_000) -> None:
+    def __init__(self, folder: Path | None, *, max_bytes: int = 500_000_000) -> None:
         self.folder = folder
-        self.room = room
+        self.max_bytes = max_bytes
 
     @classmethod
     def of_user(cls) -> ProjectionCache:
-        """The cache of whoever runs this.
+        """The cache of the user: ``projections`` in a folder.
 
-        Returns
-        -------
-        ProjectionCache
-            In ``projections`` in the folder that the environment variable ``ATTNVIZ_CACHE`` names,
-            nowhere if that is empty; without it in attnviz's folder among the user's caches.
+        The folder is the one that the environment variable ``ATTNVIZ_CACHE`` names, none if that is
+        empty; without it attnviz's own among the user's caches.
         """
         named = os.environ.get("ATTNVIZ_CACHE")
         if named is not None:
@@ -78,43 +65,28 @@ class ProjectionCache:
             return cls(None)
         folder = user_cache_path("attnviz", appauthor=False) / "projections"
         if not folder.is_absolute():
-            _warn_once("home", "no home folder is known; name a folder in ATTNVIZ_CACHE")
+            _warn_once("home", "the home folder is unknown; name a folder in ATTNVIZ_CACHE")
             return cls(None)
         return cls(folder)
 
     def key(self, points: NDArray[np.float32], settings: ProjectionSettings) -> str:
-        """What a layout is kept under.
+        """What a layout is kept under: 64 hexadecimal digits.
 
-        Parameters
-        ----------
-        points : ndarray of float32
-            (points, dimensions).
-        settings : ProjectionSettings
-            Of them only those that its method reads.
-
-        Returns
-        -------
-        str
-            64 hexadecimal digits: the SHA-256 of the points, the settings and the versions of the
-            libraries.
+        The SHA-256 of the points, of the settings that the method reads, and of the versions of the
+        libraries.
         """
         read = asdict(settings)
         unread = {"tsne": ["neighbors"], "umap": ["perplexity"], "pca": ["neighbors", "perplexity"]}
         for name in unread[settings.method]:
             del read[name]
         versions = {name: _version(name) for name in _LIBRARIES.get(settings.method, ())}
-        told = {"form": _FORM, "shape": points.shape, "settings": read, "versions": versions}
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        made_of = {"form": _FORM, "shape": points.shape, "settings": read, "versions": versions}
+        digest = hashlib.sha256(json.dumps(made_of, sort_keys=True).encode())
         digest.update(np.ascontiguousarray(points, dtype="<f4").data)
         return digest.hexdigest()
 
     def ready(self) -> bool:
-        """Whether anything can be kept; if not, a warning says so, once.
-
-        Returns
-        -------
-        bool
-        """
+        """Whether anything can be kept; if not, a warning says so, once."""
         if self.folder is None:
             return False
         try:
@@ -130,21 +102,9 @@ class ProjectionCache:
         return False
 
     def find(self, key: str, points: int, settings: ProjectionSettings) -> Frame | None:
-        """A layout that was kept.
+        """The layout that was kept of so many points; None where there is none.
 
-        Parameters
-        ----------
-        key : str
-            Of `key`.
-        points : int
-            How many it must have.
-        settings : ProjectionSettings
-            How they were laid out.
-
-        Returns
-        -------
-        Frame or None
-            The result. None where there is none, or its file is damaged: that one is removed.
+        A file that is damaged, or of other points, is removed.
         """
         if self.folder is None:
             return None
@@ -162,24 +122,16 @@ class ProjectionCache:
         return frame
 
     def keep(self, key: str, frame: Frame) -> None:
-        """Keep a layout, and make room for it.
-
-        Parameters
-        ----------
-        key : str
-            Of `key`.
-        frame : Frame
-            The result; nothing happens where nothing can be written.
-        """
+        """Keep a layout, where it can be written, and remove the oldest above the limit."""
         if self.folder is None:
             return
         header = {"form": _FORM, "words": frame.words, "steps": frame.of}
         coordinates = torch.from_numpy(np.ascontiguousarray(frame.coordinates))
-        # A full disk is no reason to lose what was computed.
+        # A full disk must not lose what was computed.
         with suppress(OSError):
             write_arrays(self.folder / f"{key}.safetensors", header, {"coordinates": coordinates})
         with suppress(OSError):
-            _make_room(self.folder, self.room)
+            _remove_oldest(self.folder, self.max_bytes)
 
 
 def _read(path: Path, shape: tuple[int, int]) -> Frame:
@@ -193,17 +145,17 @@ def _read(path: Path, shape: tuple[int, int]) -> Frame:
     return Frame(coordinates, done=steps, of=steps, final=True, words=str(header["words"]))
 
 
-def _make_room(folder: Path, room: int) -> None:
-    kept = []
+def _remove_oldest(folder: Path, max_bytes: int) -> None:
+    files = []
     for path in folder.iterdir():
         with suppress(FileNotFoundError):
             state = path.stat()
             if _NAME.fullmatch(path.name):
-                kept.append((state.st_mtime, state.st_size, path))
+                files.append((state.st_mtime, state.st_size, path))
             elif _UNFINISHED.fullmatch(path.name) and time.time() - state.st_mtime > _DAY:
                 path.unlink()
-    over = sum(size for _, size, _ in kept) - room
-    for _, size, path in sorted(kept):
+    over = sum(size for _, size, _ in files) - max_bytes
+    for _, size, path in sorted(files):
         if over <= 0:
             return
         path.unlink(missing_ok=True)

@@ -208,9 +208,9 @@ def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> Non
     """Refuse traits that no corpus with these columns can be shown with."""
     EmbeddingView.check_names(traits)
     view = _without_browser(SimpleNamespace(column_names=tuple(columns)))
-    known = EmbeddingView.class_traits()
+    own = EmbeddingView.class_traits()
     for name, value in traits.items():
-        trait: Any = known[name]
+        trait: Any = own[name]
         if value is None and trait.allow_none:
             continue
         if name in _OF_CORPUS:

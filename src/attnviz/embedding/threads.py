@@ -1,6 +1,6 @@
 """Work of many short operations, in which torch's own threads only wait for one another.
 
-Where torch parts an operation among threads, all wait until the last has been given time. That is
+Where torch divides an operation among threads, all wait until the last has been given time. That is
 longer than a short operation takes as soon as the machine has anything else to do: a second of work
 has been seen to take a minute.
 """
@@ -24,14 +24,7 @@ _MOST_THREADS = 4
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch part no operation among threads meanwhile.
-
-    Examples
-    --------
-    >>> with one_thread():
-    ...     torch.get_num_threads()
-    1
-    """
+    """Let torch run every operation in one thread meanwhile."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -41,25 +34,7 @@ def one_thread() -> Iterator[None]:
 
 
 def side_by_side(make: Callable[[int], _Made], count: int) -> list[_Made]:
-    """Make something for each of the first numbers, each in one thread.
-
-    Parameters
-    ----------
-    make : callable
-        Is given 0, 1, ... and may be called in several threads at once.
-    count : int
-        How many.
-
-    Returns
-    -------
-    list
-        What it made, in order.
-
-    Examples
-    --------
-    >>> side_by_side(lambda number: number**2, 4)
-    [0, 1, 4, 9]
-    """
+    """``[make(0), make(1), ...]``, `count` of them, several at once, each in one thread."""
     threads = torch.get_num_threads()
     if min(threads, count) <= 1:
         with one_thread():
@@ -71,5 +46,5 @@ def side_by_side(make: Callable[[int], _Made], count: int) -> list[_Made]:
         with pool:
             return list(pool.map(make, range(count)))
     finally:
-        # What was said in the pool is also what threads that come later go by.
+        # The number that was set in the pool also holds for threads that start later.
         torch.set_num_threads(threads)

@@ -71,9 +71,9 @@ class HeadTrust:
         The mean share of a query's ten keys with the largest q . k that are among its ten nearest
         ones on the plot, of the keys that it may attend to, or of all. Only queries with more than
         ten count; None where no query has. Which of several keys with the same product is the
-        tenth, or of several at one place, is left to chance, and 1 is what the best plot gets so.
+        tenth, or of several at one position, is left to chance; 1 is what the best plot then gets.
     chance_allowed, chance_all : float or None
-        The same where places say nothing: the mean of ten by the number of keys, more where keys
+        The same where positions say nothing: the mean of ten by the number of keys, more where keys
         with the same product may stand for each other.
     queries, of : int
         How many queries were measured, of how many.
@@ -123,12 +123,12 @@ def measure_trust(
     -------
     list of (HeadTrust or None)
         One a head of `placed`; None where `attnviz.embedding.placement.problems` names one, or its
-        coordinates are no finite numbers.
+        coordinates are not finite numbers.
 
     Raises
     ------
     TypeError, ValueError
-        If `queries` is no positive whole number, or `coordinates` are not those of these points.
+        If `queries` is not a positive whole number, or `coordinates` are not those of these points.
 
     Notes
     -----
@@ -285,16 +285,16 @@ class _Measures:
         # One more than are looked for: whether it is as good as the last of them.
         strong, close = (each.topk(NEIGHBOURS + 1, dim=1) for each in (products, near))
         chosen, last = strong.indices[:, :-1], close.values[:, -2:-1]
-        found = (near.gather(1, chosen) >= last).float().sum(dim=1)
-        most = torch.full_like(found, NEIGHBOURS)
+        overlap = (near.gather(1, chosen) >= last).float().sum(dim=1)
+        most = torch.full_like(overlap, NEIGHBOURS)
         tied = strong.values[:, -2:-1] - strong.values[:, -1:] <= ties[0]
         tied |= last - close.values[:, -1:] <= ties[1]
-        some = torch.nonzero(tied[:, 0] & enough)[:, 0]
-        if len(some):
-            strongest = _among_first(products[some], ties[0][some])
-            found[some] = (strongest * _among_first(near[some], ties[1])).sum(dim=1)
-            most[some] = strongest.square_().sum(dim=1)
-        self.recalls[number].add(found / most, enough)
+        unsure = torch.nonzero(tied[:, 0] & enough)[:, 0]
+        if len(unsure):
+            strongest = _among_first(products[unsure], ties[0][unsure])
+            overlap[unsure] = (strongest * _among_first(near[unsure], ties[1])).sum(dim=1)
+            most[unsure] = strongest.square_().sum(dim=1)
+        self.recalls[number].add(overlap / most, enough)
         self.chances[number].add(NEIGHBOURS**2 / counts / most, enough)
 
     def _add_correlations(
@@ -351,17 +351,16 @@ def _three_differ(
     values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
 ) -> torch.Tensor:
     """Which rows have at least three different values: one that is neither least nor largest."""
-    # Nearly always the first few tell it.
-    some = None if counted is None else counted[:, :_FEW]
-    found = _some_between(values[:, :_FEW], same, some)
-    rest = torch.nonzero(~found)[:, 0]
+    # Nearly always the first few keys are enough to see it.
+    differ = _any_between(values[:, :_FEW], same, None if counted is None else counted[:, :_FEW])
+    rest = torch.nonzero(~differ)[:, 0]
     if len(rest) and values.shape[1] > _FEW:
-        some = None if counted is None else counted[rest]
-        found[rest] = _some_between(values[rest], same[rest], some)
-    return found
+        counted = None if counted is None else counted[rest]
+        differ[rest] = _any_between(values[rest], same[rest], counted)
+    return differ
 
 
-def _some_between(
+def _any_between(
     values: torch.Tensor, same: torch.Tensor, counted: torch.Tensor | None
 ) -> torch.Tensor:
     low, high = values, values
@@ -376,7 +375,7 @@ def _some_between(
 
 
 def _centre(values: torch.Tensor, counted: torch.Tensor | None) -> torch.Tensor:
-    """Take each row's mean from it, in place, and say what it was; only `counted` entries count."""
+    """Subtract each row's mean, in place, and give its size; only `counted` entries count."""
     if counted is None:
         mean = values.mean(dim=1, keepdim=True)
         values -= mean

@@ -85,7 +85,7 @@ class EmbeddingView(PositionedView):
     search : str
         Tokens to find.
     match_case : bool
-        Whether the search tells capitals from small letters.
+        Whether the search distinguishes capitals from small letters.
     selected : list of int
         Numbers of the points in the lasso, ascending; see `selection`.
     leave_out, renormalize
@@ -96,7 +96,7 @@ class EmbeddingView(PositionedView):
     TypeError
         If `corpus` is neither, or a keyword is unknown.
     ValueError
-        If the records are none, or not of one model, or have no queries and keys.
+        If there are no records, or they are not of one model, or have no queries and keys.
     ImportError
         If `method` needs a package that is not installed.
     traitlets.TraitError
@@ -191,8 +191,8 @@ class EmbeddingView(PositionedView):
         Raises
         ------
         TypeError, ValueError
-            If the page would be larger than it may be, with ways out, or an argument is none of
-            its values.
+            If the page would be larger than it may be, with ways out, or an argument has
+            another value.
         ImportError, RuntimeError
             If the enlarged head's plot is by a method that cannot run here.
 
@@ -270,7 +270,7 @@ class EmbeddingView(PositionedView):
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If the page would be larger than it may be, or an argument is none of its values.
+            If the page would be larger than it may be, or an argument has another value.
 
         Examples
         --------

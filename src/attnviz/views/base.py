@@ -127,8 +127,9 @@ class View(anywidget.AnyWidget):
 
     def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
         """The name and the text of a page, of a state that the browser sent."""
-        known = {name: value for name, value in state.items() if name in self.state_names()}
-        return f"{self.name}-view.html", self._page(self.state | known)
+        names = self.state_names()
+        sent = {name: value for name, value in state.items() if name in names}
+        return f"{self.name}-view.html", self._page(self.state | sent)
 
     def _ipython_display_(self) -> None:
         """Stay silent as the last expression of the cell that shows this view already."""

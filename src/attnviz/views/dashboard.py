@@ -1,4 +1,4 @@
-"""The dashboard: model view, head view and matrix view in one frame, at the same place."""
+"""The dashboard: model view, head view and matrix view in one frame, at the same position."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     name: ClassVar[str] = "dashboard"
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """What the three show when they are not told, the head view's word before the others'."""
+        """What the three show by default; where they differ, the head view's default."""
         return {
             **MatrixView.defaults(self, stack, layer),
             **ModelView.defaults(self, stack, layer),

@@ -108,8 +108,8 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
         return leave_out
 
     @traitlets.observe("stack")
-    def _forget_places(self, change: Mapping[str, Any]) -> None:
-        """A place among one stack's tokens means nothing in another's."""
+    def _forget_left_out(self, change: Mapping[str, Any]) -> None:
+        """Drop single keys that the new stack does not have."""
         if change["old"] and change["old"] != change["new"]:
             stack = self._stack_named(change["new"])
             count = len(stack.key_tokens)

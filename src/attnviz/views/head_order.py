@@ -27,13 +27,13 @@ class _HeadScores(traitlets.Dict):
         checked = _checked_scores(value, obj.record.stack(obj.stack or None))
         for name, by_stack in checked.items():
             # Stacks that this view leaves out may be scored, too.
-            known = [each for each in by_stack if each in obj.record.stacks]
-            if by_stack and not known:
+            shown = [each for each in by_stack if each in obj.record.stacks]
+            if by_stack and not shown:
                 raise traitlets.TraitError(
                     f"scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
                     f"{', '.join(map(repr, obj.record.stacks))}"
                 )
-            for each in known:
+            for each in shown:
                 _check_shape(name, by_stack[each], obj.record.stacks[each])
         return checked
 

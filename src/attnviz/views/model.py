@@ -109,8 +109,8 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
             _check_heads(heads, [(stack, layer) for stack in stacks], f"layer {layer}", given)
         return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
     heads = _heads(given, given)
-    places = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    _check_heads(heads, places, "no layer", given)
+    layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
+    _check_heads(heads, layers, "no layer", given)
     return heads
 
 
@@ -134,18 +134,18 @@ def _number(value: Any, given: Any) -> int:
         return int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         raise traitlets.TraitError(
-            f"include_heads={given!r}: {value!r} is no number of a layer or of a head"
+            f"include_heads={given!r}: {value!r} is not the number of a layer or of a head"
         ) from None
 
 
 def _check_heads(
-    heads: list[int], places: list[tuple[AttentionStack, int]], where: str, given: Any
+    heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, given: Any
 ) -> None:
-    kept = sorted({head for stack, layer in places for head in stack.kept_heads(layer)})
+    kept = sorted({head for stack, layer in layers for head in stack.kept_heads(layer)})
     wrong = [head for head in heads if head not in kept]
     if not wrong:
         return
-    count = max(stack.attention(layer).num_heads for stack, layer in places)
+    count = max(stack.attention(layer).num_heads for stack, layer in layers)
     there = f"heads 0 to {count - 1}"
     if len(kept) < count:
         there = f"heads {', '.join(map(str, kept))} of {count}, as the others were not kept"

@@ -33,7 +33,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
         `layer`, `heads`, `token`, `key`, `theme` (see `attnviz.views.position.PositionedView`),
         `pair`, `prediction`, `as_query` (`attnviz.views.generated_token.GeneratedToken`), `order`,
         `least_score` and `scores` (`attnviz.views.head_order.HeadOrder`). The head that
-        is shown is the first of `heads`. `token` is the query, None the last that is no special
+        is shown is the first of `heads`. `token` is the query, None the last that is not a special
         token. `key` is the highlighted row, None the strongest.
 
     Attributes
@@ -62,48 +62,20 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """The first head that was kept.
-
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack that is shown first.
-        layer : int
-            Its layer that is shown first.
-
-        Returns
-        -------
-        dict
-            Values by trait.
-        """
+        """The first head that the record has of the layer."""
         return {"heads": list(stack.kept_heads(layer)[:1]) if layer in stack.layers else [0]}
 
     def fit(self, record: AttentionRecord) -> AttentionRecord:
-        """The stacks whose queries and keys are known.
-
-        Parameters
-        ----------
-        record : AttentionRecord
-            What was given.
-
-        Returns
-        -------
-        AttentionRecord
-
-        Raises
-        ------
-        ValueError
-            If there is none; says why, and which views the record can have.
-        """
-        known = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
-        if not known:
+        """The stacks that have queries and keys; a ValueError where none has, with a way out."""
+        stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
+        if not stacks:
             raise ValueError(
                 f"NeuronView shows queries and keys, and this record has none: {_reason(record)}. "
                 "HeadView, ModelView and MatrixView can show it"
             )
-        if len(known) == len(record.stacks):
+        if len(stacks) == len(record.stacks):
             return record
-        return AttentionRecord(known, model=record.model, notes=record.notes)
+        return AttentionRecord(stacks, model=record.model, notes=record.notes)
 
 
 def _reason(record: AttentionRecord) -> str:

@@ -55,20 +55,7 @@ class PositionedView(View):
             self._default_heads = list(self.heads)
 
     def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
-        """What a view shows when it is not told.
-
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack that is shown first.
-        layer : int
-            Its layer that is shown first.
-
-        Returns
-        -------
-        dict
-            Values by trait.
-        """
+        """What a view shows of a layer by default: values by trait."""
         del layer, stack
         return {}
 

@@ -42,7 +42,7 @@ class RecordView(PositionedView):
     Raises
     ------
     TypeError
-        If `record` is no record, is a list of them, or a keyword is unknown.
+        If `record` is not a record, is a list of them, or a keyword is unknown.
     traitlets.TraitError
         If a trait's value does not fit the record. All traits can be set later, too, and change
         when the reader uses the view.
@@ -73,22 +73,7 @@ class RecordView(PositionedView):
         return self._record
 
     def fit(self, record: AttentionRecord) -> AttentionRecord:
-        """The part of a record that this view can show.
-
-        Parameters
-        ----------
-        record : AttentionRecord
-            What was given.
-
-        Returns
-        -------
-        AttentionRecord
-
-        Raises
-        ------
-        ValueError
-            If the view can show nothing of it; says which views can.
-        """
+        """The part of a record that this view can show; a ValueError where there is none."""
         return record
 
     def to_html(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> str:
@@ -118,7 +103,7 @@ class RecordView(PositionedView):
         Raises
         ------
         TypeError, ValueError
-            If the record is too large for such a page, or an argument is none of its values.
+            If the record is too large for such a page, or an argument has another value.
 
         Examples
         --------
@@ -153,8 +138,8 @@ class RecordView(PositionedView):
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, the record is too large for a page, or an argument is
-            none of its values.
+            If the ending is none of these, the record is too large for a page, or an argument has
+            another value.
         OSError
             If the file cannot be written; nothing is left half written.
         RuntimeError
@@ -184,7 +169,7 @@ class RecordView(PositionedView):
         RuntimeError
             If IPython is not running.
         TypeError, ValueError
-            If the record is too large for a page, or an argument is none of its values.
+            If the record is too large for a page, or an argument has another value.
 
         Examples
         --------

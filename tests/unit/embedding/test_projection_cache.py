@@ -110,10 +110,10 @@ def test_a_file_of_other_points_is_removed(tmp_path: Path) -> None:
     assert cache.find("1" * 64, 6, ProjectionSettings("tsne", dimensions=3)) is None
 
 
-def test_those_that_nobody_read_go_first(tmp_path: Path) -> None:
+def test_those_that_were_not_read_go_first(tmp_path: Path) -> None:
     ProjectionCache(tmp_path).keep("a" * 64, FRAME)
     size = (tmp_path / f"{'a' * 64}.safetensors").stat().st_size
-    cache = ProjectionCache(tmp_path, room=2 * size + size // 2)
+    cache = ProjectionCache(tmp_path, max_bytes=2 * size + size // 2)
     cache.keep("b" * 64, FRAME)
     # Longest ago b, until it is read.
     for age, name in enumerate("ab"):

@@ -20,7 +20,7 @@ def three_threads() -> Iterator[None]:
 
 
 def test_each_is_made_in_one_thread_and_in_order() -> None:
-    together = threading.Barrier(2, timeout=20)
+    together = threading.Barrier(2, timeout=100)
 
     def make(number: int) -> tuple[int, int]:
         if number < 2:

@@ -164,6 +164,8 @@ def test_values_that_do_not_fit_are_refused(name: str, value: Any, message: str)
 def test_an_unknown_keyword_is_named_with_those_that_there_are() -> None:
     with pytest.raises(TypeError, match=r"HeadView has no argument 'head'; it takes include_layer"):
         HeadView(given_record(), head=1)
+    with pytest.raises(TypeError, match="'include_heads'; heads= chooses heads; it takes include"):
+        HeadView(given_record(), include_heads=[0])
     with pytest.raises(TypeError, match="no argument '_esm'"):
         HeadView(given_record(), _esm="alert(1)")
 

@@ -56,9 +56,9 @@ def test_heads_to_offer_are_kept_fit_for_json(given: Any, kept: Any) -> None:
         (1, r"must be heads such as \[0, 1\], or heads by layer such as {3: \[0, 1\]}; got 1"),
         ("01", "got '01'"),
         ({0: 1}, r"got {0: 1}"),
-        ([0.5], "0.5 is no number of a layer or of a head"),
-        ({"first": [0]}, "'first' is no number"),
-        ([None], "None is no number"),
+        ([0.5], "0.5 is not the number of a layer or of a head"),
+        ({"first": [0]}, "'first' is not the number"),
+        ([None], "None is not the number"),
     ],
 )
 def test_heads_that_are_not_there_are_refused(given: Any, message: str) -> None:
