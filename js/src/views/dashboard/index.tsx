@@ -11,13 +11,9 @@ import { useExports } from "../../ui/exports";
 import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { RECORD_HASH } from "../../ui/record";
-import { HeadView } from "../head";
-import { HEAD_DEFAULTS, type HeadState } from "../head/state";
-import { MatrixView } from "../matrix";
-import matrixCss from "../matrix/matrix.css";
-import { ModelView } from "../model";
-import modelCss from "../model/model.css";
-import { MODEL_DEFAULTS, type ModelState } from "../model/state";
+import { HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
+import { MATRIX_CSS, MatrixView } from "../matrix";
+import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
 import dashboardCss from "./dashboard.css";
 
 type DashboardState = HeadState & ModelState & HeatMapState;
@@ -193,7 +189,7 @@ const view = defineView<DashboardState>({
   name: "dashboard",
   defaults: { ...HEAT_MAP_DEFAULTS, ...MODEL_DEFAULTS, ...HEAD_DEFAULTS },
   hash: RECORD_HASH,
-  css: modelCss + matrixCss + dashboardCss,
+  css: MODEL_CSS + MATRIX_CSS + dashboardCss,
   component: Dashboard,
 });
 

@@ -169,6 +169,8 @@ function HeadLegend({ picture }: { picture: Picture }) {
   );
 }
 
+export { HEAD_DEFAULTS, type HeadState };
+
 const view = defineView<HeadState>({
   name: "head",
   defaults: HEAD_DEFAULTS,

@@ -142,6 +142,9 @@ function Progress({ store, done }: { store: HeatMapStore; done: number }) {
   );
 }
 
+/** For a view that shows this one in a part of it. */
+export const MATRIX_CSS = css;
+
 const view = defineView<HeatMapState>({
   name: "matrix",
   defaults: HEAT_MAP_DEFAULTS,
