@@ -9,13 +9,13 @@ from .corpus.extract import extract_corpus as extract_corpus
 from .embedding.show import show_embedding_view as show_embedding_view
 from .embedding.view import EmbeddingView as EmbeddingView
 from .extraction import extract as extract
-from .record.given.projected_keys import ProjectedKeys as ProjectedKeys
+from .record.given.tokens import ProjectedKeys as ProjectedKeys
 from .record.images import PatchGrid as PatchGrid
-from .record.predictions import Candidate as Candidate
-from .record.predictions import Prediction as Prediction
 from .record.record import AttentionRecord as AttentionRecord
 from .record.record import load as load
 from .record.stack import AttentionStack as AttentionStack
+from .record.tokens import Candidate as Candidate
+from .record.tokens import Prediction as Prediction
 from .record.tokens import Tokens as Tokens
 from .views.dashboard import Dashboard as Dashboard
 from .views.head import HeadView as HeadView

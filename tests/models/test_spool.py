@@ -18,7 +18,7 @@ import transformers
 
 import attnviz.extraction.capture.memory_check
 from attnviz import AttentionRecord, extract, load
-from attnviz.record.storage.arrays_file import write_safetensors
+from attnviz.record.storage.safetensors_file import write_safetensors
 from models.tiny import built, picture
 from unit.records import assert_same
 

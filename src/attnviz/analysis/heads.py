@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis.pairs import PATTERNS, codes_of, pairs_of
+from attnviz.analysis.patterns import PATTERNS, codes_of, pairs_of
 
 if TYPE_CHECKING:
     from attnviz.record.attention import LayerAttention

@@ -27,8 +27,7 @@ from attnviz.extraction.options import Keeping, read_keeping
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.spool import Spool
-from attnviz.record.storage.spool_folders import SpoolFolders
+from attnviz.record.storage.spool import Spool, SpoolFolders
 from attnviz.utils.host import warn_caller
 
 __all__ = ["extract"]

@@ -11,8 +11,7 @@ from transformers import PreTrainedModel
 
 from attnviz.extraction.inputs.batch import Answer, Batch
 from attnviz.extraction.tokens.display import token_texts
-from attnviz.record.predictions import Candidate, Prediction
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Prediction, Tokens
 
 __all__ = ["add_predictions", "num_logits"]
 

@@ -1,4 +1,4 @@
-"""Display tokens: what a reader sees for every query and key.
+"""Display tokens: what a reader sees for every query and key, and what the model predicted.
 
 A token's display text is not its vocabulary entry. White space, control characters and characters
 that change the direction of text are made visible here, once, so that every view, export and table
@@ -12,9 +12,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from attnviz.record.images import PatchGrid
-from attnviz.record.predictions import Prediction
 
-__all__ = ["Tokens", "numbered_words", "visible"]
+__all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
 # Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
@@ -112,6 +111,75 @@ def numbered_words(
         numbers.append(None if here is None else count - 1)
         before = here
     return tuple(numbers)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A token that the model might have produced.
+
+    Attributes
+    ----------
+    text : str
+        What is shown for it, already visible.
+    id : int
+        Its vocabulary id.
+    probability : float
+        From 0 to 1: the softmax of the model's logits, before any sampling setting.
+
+    Raises
+    ------
+    ValueError
+        If the probability is none.
+    """
+
+    text: str
+    id: int
+    probability: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no probability."""
+        if not 0.0 <= self.probability <= 1.0 + 1e-6:
+            raise ValueError(f"a probability lies between 0 and 1; got {self.probability!r}")
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A token that the model produced, or was made to produce.
+
+    Attributes
+    ----------
+    query : int
+        The query that predicted it: the position before, whose row of weights shows what the model
+        looked at while it chose.
+    token : Candidate
+        The token that came.
+    candidates : tuple of Candidate
+        The likeliest tokens there, best first.
+    row : int or None
+        The query that the token itself is; None where the model never read it (the last one of an
+        encoder-decoder model's target).
+
+    Raises
+    ------
+    ValueError
+        If a place is negative.
+
+    Examples
+    --------
+    >>> cat = Candidate("·cat", 17, 0.6)
+    >>> Prediction(query=3, token=cat, candidates=(cat,), row=4).token.text
+    '·cat'
+    """
+
+    query: int
+    token: Candidate
+    candidates: tuple[Candidate, ...]
+    row: int | None
+
+    def __post_init__(self) -> None:
+        """Refuse places that are none."""
+        if self.query < 0 or (self.row is not None and self.row < 0):
+            raise ValueError(f"places count from 0; got query {self.query} and row {self.row}")
 
 
 @dataclass(frozen=True)

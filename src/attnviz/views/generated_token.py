@@ -13,7 +13,7 @@ from typing import Any
 
 import traitlets
 
-from attnviz.record.predictions import Prediction
+from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import Index
 

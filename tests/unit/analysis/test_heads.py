@@ -24,7 +24,6 @@ from attnviz.analysis import (
     head_entropy,
     head_scores,
     heads,
-    pairs,
     patterns,
     patterns_of,
 )
@@ -297,7 +296,7 @@ def test_entropy_lies_between_one_key_and_all(seed: int, entries: int) -> None:
         assert (scores <= math.log(weights.shape[-1]) + 1e-6).all()
 
 
-@pytest.mark.parametrize("module", [heads, pairs], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [heads, patterns], ids=lambda module: module.__name__)
 def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
     failures, tried = doctest.testmod(module)
     assert failures == 0

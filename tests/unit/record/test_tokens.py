@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from attnviz.record.images import PatchGrid
-from attnviz.record.predictions import Candidate, Prediction
-from attnviz.record.tokens import Tokens, visible
+from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
 from unit.records import HOSTILE
 
 ZERO_WIDTH_JOINER = "\u200d"

@@ -9,9 +9,8 @@ import pytest
 import traitlets
 from traitlets import TraitError
 
-from attnviz.record.predictions import Candidate, Prediction
 from attnviz.record.record import AttentionRecord
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Prediction, Tokens
 from attnviz.views.generated_token import Cursor, settled
 from attnviz.views.head import HeadView
 from attnviz.views.matrix import MatrixView

@@ -16,7 +16,7 @@ import torch
 from attnviz.extraction.options import Keeping, narrows
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask
-from attnviz.record.storage.arrays_file import Blocks
+from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
 __all__ = ["SAMPLED", "Copier", "sampled_rows"]

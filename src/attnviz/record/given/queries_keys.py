@@ -21,8 +21,7 @@ from attnviz.record.given.arrays import (
     split_layers,
 )
 from attnviz.record.given.masks import band_of, bias_of, mask_of
-from attnviz.record.given.projected_keys import ProjectedKeys
-from attnviz.record.given.tokens import key_tokens_of, numbered_tokens, tokens_of
+from attnviz.record.given.tokens import ProjectedKeys, key_tokens_of, numbered_tokens, tokens_of
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens

@@ -3,14 +3,148 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, SupportsIndex
 
-from attnviz.record.given.projected_keys import ProjectedKeys
 from attnviz.record.tokens import Tokens
 from attnviz.record.vocabulary import alphabet_of_entries, display_text
 
-__all__ = ["key_tokens_of", "numbered_tokens", "tokens_of"]
+__all__ = ["ProjectedKeys", "key_tokens_of", "numbered_tokens", "tokens_of"]
+
+
+@dataclass(frozen=True)
+class ProjectedKeys:
+    """What the keys of a projected attention stand for, given as ``key_tokens=``.
+
+    Linformer (Wang et al. 2020, arXiv 2006.04768) projects the n keys and values of a text to k
+    rows and attends to these: its weights are n x k. Section 4 of the paper names the projections:
+    a dense layer, a convolution, or pooling, the last two with a kernel and stride of n / k.
+
+    Attributes
+    ----------
+    kernel : int or None
+        How many neighbouring tokens a key is made of, by a convolution or pooling. None where
+        each is made of all of them, by a dense layer: columns are then named ``projection 0``,
+        ``projection 1``, ..., and the record notes that none can be read token by token.
+    stride : int or None
+        From how many tokens further on the next key is made; `kernel` when left out.
+    padding : int
+        Places before the first token and after the last one that the projection was filled up
+        with.
+
+    Raises
+    ------
+    ValueError
+        If `kernel` or `stride` is not positive, or `padding` is negative.
+
+    Notes
+    -----
+    Key j is made of the tokens from ``j * stride - padding`` on, `kernel` of them, as in
+    `torch.nn.Conv1d` and `torch.nn.AvgPool1d`.
+
+    Examples
+    --------
+    >>> tokens = Tokens.of(["the", "cat", "sat", "on", "the", "mat"])
+    >>> ProjectedKeys(kernel=3).tokens(tokens, 2).text
+    ('the … sat (0–2)', 'on … mat (3–5)')
+    >>> ProjectedKeys().tokens(tokens, 2).text
+    ('projection 0', 'projection 1')
+    """
+
+    kernel: int | None = None
+    stride: int | None = None
+    padding: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse numbers that no projection has."""
+        for name, number, least in (
+            ("kernel", self.kernel, 1),
+            ("stride", self.stride, 1),
+            ("padding", self.padding, 0),
+        ):
+            if number is not None and number < least:
+                raise ValueError(f"{name}={number!r} must be at least {least}")
+        if self.kernel is None and (self.stride is not None or self.padding):
+            raise ValueError(
+                "stride= and padding= are a convolution's: give kernel= too, or none of the three "
+                "for a dense projection"
+            )
+
+    def tokens(self, tokens: Tokens, num_keys: int) -> Tokens:
+        """Names of the keys.
+
+        Parameters
+        ----------
+        tokens : Tokens
+            What they are made of.
+        num_keys : int
+            How many there are.
+
+        Returns
+        -------
+        Tokens
+            As many: the first and last token of each key's group with their places, or numbers.
+
+        Raises
+        ------
+        ValueError
+            If these tokens don't make as many keys.
+        """
+        if self.kernel is None:
+            dense = [f"projection {number}" for number in range(num_keys)]
+            return self._named(dense, [None] * num_keys)
+        groups = self._groups(len(tokens), num_keys)
+        texts = []
+        for group in groups:
+            first, last = group[0], group[-1]
+            named = tokens[first] if first == last else f"{tokens[first]} … {tokens[last]}"
+            places = f"{first}" if first == last else f"{first}–{last}"
+            texts.append(f"{named} ({places})")
+        # A group over both texts of a pair belongs to neither.
+        sequences = [{tokens.sequence[place] for place in group} - {None} for group in groups]
+        return self._named(texts, [each.pop() if len(each) == 1 else None for each in sequences])
+
+    def notes(self, num_keys: int) -> list[str]:
+        """What a reader of the weights must be told.
+
+        Parameters
+        ----------
+        num_keys : int
+            How many keys there are.
+
+        Returns
+        -------
+        list of str
+        """
+        if self.kernel is not None:
+            return []
+        return [
+            f"The {num_keys} keys are mixtures of all tokens by a dense projection, as in "
+            "Linformer: no column can be read token by token."
+        ]
+
+    def _groups(self, num_tokens: int, num_keys: int) -> list[range]:
+        kernel = self.kernel or 1
+        stride = self.stride or kernel
+        steps = num_tokens + 2 * self.padding - kernel
+        # Pooling may round up: its last window then ends beyond the last token.
+        counts = {steps // stride + 1, -(-steps // stride) + 1}
+        starts = [key * stride - self.padding for key in range(num_keys)]
+        groups = [range(max(0, start), min(num_tokens, start + kernel)) for start in starts]
+        if num_keys not in counts or not all(groups):
+            raise ValueError(
+                f"key_tokens={self!r} makes {max(0, min(counts))} keys of {num_tokens} tokens, but "
+                f"there are {num_keys}; give the projection's own kernel, stride and padding "
+                f"(Linformer's: kernel={-(-num_tokens // num_keys)} alone), or ProjectedKeys() "
+                "where it is a dense layer"
+            )
+        return groups
+
+    @staticmethod
+    def _named(texts: list[str], sequence: list[int | None]) -> Tokens:
+        # Each is a word of its own: it stays as it is where words are merged.
+        made = Tokens.of(texts, sequence=sequence, words=range(len(texts)))
+        return replace(made, text=tuple(texts))
 
 
 def _token_strings(tokens: Any, argument: str) -> list[str]:

@@ -17,8 +17,14 @@ from typing import Any
 
 import torch
 
-from attnviz.record.storage.arrays_file import CHECKSUM, array_checksum
-from attnviz.record.storage.safetensors_file import ALWAYS_SUMMED, as_text, map_arrays, write_whole
+from attnviz.record.storage.safetensors_file import (
+    ALWAYS_SUMMED,
+    CHECKSUM,
+    array_checksum,
+    as_text,
+    map_arrays,
+    write_whole,
+)
 from attnviz.utils.paths import as_path
 
 __all__ = [

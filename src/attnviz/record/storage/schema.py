@@ -19,9 +19,8 @@ from numpy.typing import NDArray
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.images import PatchGrid, checked_image
 from attnviz.record.masks import Bias, Mask, from_parts
-from attnviz.record.predictions import Candidate, Prediction
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.record.tokens import Tokens, visible
+from attnviz.record.tokens import Candidate, Prediction, Tokens, visible
 from attnviz.record.words import MergedWeights
 
 __all__ = ["FORMAT", "record_from_arrays", "record_to_arrays"]

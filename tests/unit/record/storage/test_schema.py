@@ -20,11 +20,10 @@ from hypothesis import strategies as st
 from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAttention
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask, PackedMask, compact_bias, compact_mask
-from attnviz.record.predictions import Candidate, Prediction
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.storage.safetensors_file import read_arrays, write_arrays, write_whole
 from attnviz.record.storage.spool import Spool
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Candidate, Prediction, Tokens
 from models.counting import LiveTensors
 from unit.records import (
     HOSTILE,

@@ -16,9 +16,8 @@ import torch
 
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack, load
-from attnviz.record.storage.arrays_file import Blocks, write_safetensors
-from attnviz.record.storage.spool import Spool
-from attnviz.record.storage.spool_folders import SpoolFolders
+from attnviz.record.storage.safetensors_file import Blocks, write_safetensors
+from attnviz.record.storage.spool import Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
 from unit.records import (
     assert_same,
