@@ -1,11 +1,11 @@
-/** What is said of weights that lie over an image. Pure functions. */
+/** The captions of weights over an image. Pure functions. */
 
 import type { PatchGrid, TokenList } from "../../client/source";
 import { formatShare, formatWeight, quoted, quotedAt } from "../captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 
-/** What the words need to know. */
-export interface HeatSaid {
+/** What captions are made from. */
+export interface HeatCaptionInput {
   question: HeatQuestion;
   /** The grid that the values lie on: of keys, or of queries where they are weights to a key. */
   grid: PatchGrid;
@@ -26,7 +26,7 @@ function imageName(grid: PatchGrid, { grids = [] }: TokenList): string {
 }
 
 /** Where a row of weights lies: "61% on the image, 30% on “[CLS]”, 9% elsewhere". */
-export function sharesInWords(heat: Heat, { grid, keys }: HeatSaid): string {
+export function sharesInWords(heat: Heat, { grid, keys }: HeatCaptionInput): string {
   const total = sum(heat.values);
   if (total === 0) return "no weight at all";
   const of = (part: number): string => formatShare(part / total);
@@ -57,7 +57,7 @@ export function sharesInWords(heat: Heat, { grid, keys }: HeatSaid): string {
 }
 
 /** The strongest patch of a heat-map. */
-function strongestInWords(heat: Heat, { grid, queries, keys, question }: HeatSaid): string {
+function strongestInWords(heat: Heat, { grid, queries, keys, question }: HeatCaptionInput): string {
   const values = onGrid(heat, grid);
   const best = values.indexOf(Math.max(...values));
   const { text } = question.side === "key" ? queries : keys;
@@ -65,7 +65,7 @@ function strongestInWords(heat: Heat, { grid, queries, keys, question }: HeatSai
 }
 
 /** What the heat-maps are. */
-export function headingOf({ question, grid, queries, keys }: HeatSaid): string {
+export function headingOf({ question, grid, queries, keys }: HeatCaptionInput): string {
   const { side, token } = question;
   if (side === "query")
     return `Weights of ${quotedAt(queries.text, token)} on ${imageName(grid, keys)}`;
@@ -73,16 +73,16 @@ export function headingOf({ question, grid, queries, keys }: HeatSaid): string {
   return `Attention received: the mean over all ${queries.text.length} queries`;
 }
 
-/** What is said below one heat-map. */
-export function heatInWords(heat: Heat, said: HeatSaid): string {
-  if (said.question.side === "key") return `Most from ${strongestInWords(heat, said)}.`;
+/** The caption below one heat map. */
+export function heatInWords(heat: Heat, input: HeatCaptionInput): string {
+  if (input.question.side === "key") return `Most from ${strongestInWords(heat, input)}.`;
   // Maxima over heads are of no one row, and sum to no whole.
-  const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, said)}. `;
-  return `${shares}Most on ${strongestInWords(heat, said)}.`;
+  const shares = heat.series.how === "max" ? "" : `${sharesInWords(heat, input)}. `;
+  return `${shares}Most on ${strongestInWords(heat, input)}.`;
 }
 
-/** All of it, for who cannot see it. */
-export function heatsInWords(heats: readonly Heat[], said: HeatSaid): string {
-  const each = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, said)}`);
-  return `${headingOf(said)}. ${each.join(" ")}`;
+/** All of it, for a screen reader. */
+export function heatsInWords(heats: readonly Heat[], input: HeatCaptionInput): string {
+  const each = heats.map((heat) => `${heat.series.name}: ${heatInWords(heat, input)}`);
+  return `${headingOf(input)}. ${each.join(" ")}`;
 }

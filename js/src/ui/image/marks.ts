@@ -7,11 +7,11 @@ import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";
 import { greyOf, patchIn, pictureMark } from "../../draw/patches";
 import { type Palette, rgbOf } from "../palette";
-import { type HeatSaid, headingOf, heatInWords } from "./captions";
+import { type HeatCaptionInput, headingOf, heatInWords } from "./captions";
 import { type Heat, onGrid } from "./state";
 
-/** Everything that a panel shows. */
-export interface PanelPicture {
+/** All that a panel shows; its marks follow from it alone. */
+export interface PanelContent {
   width: number;
   palette: Palette;
   image: RecordImage;
@@ -19,16 +19,16 @@ export interface PanelPicture {
   grid: PatchGrid;
   /** Empty where nothing is asked for: the image alone. */
   heats: readonly Heat[];
-  said: HeatSaid | null;
-  /** What stands above all where nothing is said of the weights. */
+  captionInput: HeatCaptionInput | null;
+  /** The heading where there is no caption. */
   heading?: string;
   /** The weight that is drawn strongest. */
   end: number;
-  /** Patches that stand out, by their place in the grid: the token's own, the other pin. */
+  /** Patches that stand out, by their index in the grid: the token's own, the other pin. */
   own: number | null;
   other: number | null;
   /** Under the pointer or the keyboard. */
-  at: number | null;
+  hovered: number | null;
   /** Below all: what must be known, and what a click does. */
   notes: readonly string[];
 }
@@ -46,7 +46,7 @@ export const HEAT_OPACITY = 0.82;
 const HIGHEST = 300;
 const GAP = 14;
 const HEADING = 13;
-const WORDS = 11.5;
+const CAPTION = 11.5;
 const LINE = 16;
 
 function lines(text: string, width: number, size: number): string[] {
@@ -71,14 +71,14 @@ export function heatPixels(
 
 /** The frame of a patch: seen on every ground. */
 function frameMarks(
-  picture: PanelPicture,
+  content: PanelContent,
   tile: Tile,
-  at: number | null,
+  index: number | null,
   stroke: string,
   strokeWidth: number,
 ): Mark[] {
-  const { grid, palette } = picture;
-  const patch = at === null ? null : patchIn(grid, grid.start + at);
+  const { grid, palette } = content;
+  const patch = index === null ? null : patchIn(grid, grid.start + index);
   if (!patch) return [];
   const [width, height] = [tile.width / grid.columns, tile.height / grid.rows];
   const place = {
@@ -94,15 +94,15 @@ function frameMarks(
   ];
 }
 
-function tileMarks(picture: PanelPicture, heat: Heat | null, tile: Tile): Mark[] {
-  const { palette, grid, image } = picture;
-  const { own, other, at } = picture;
+function tileMarks(content: PanelContent, heat: Heat | null, tile: Tile): Mark[] {
+  const { palette, grid, image } = content;
+  const { own, other, hovered } = content;
   const marks: Mark[] = [];
   if (heat) {
     marks.push(pictureMark(greyOf(image, rgbOf(palette.background)), tile), {
       kind: "image",
       ...tile,
-      pixels: heatPixels(onGrid(heat, grid), picture.end, heat.series.color),
+      pixels: heatPixels(onGrid(heat, grid), content.end, heat.series.color),
       columns: grid.columns,
       rows: grid.rows,
     });
@@ -112,26 +112,26 @@ function tileMarks(picture: PanelPicture, heat: Heat | null, tile: Tile): Mark[]
   }
   marks.push(
     { kind: "rect", ...tile, stroke: palette.rule },
-    ...frameMarks(picture, tile, other, palette.muted, 1.2),
-    ...frameMarks(picture, tile, own, palette.ink, 1.8),
-    ...frameMarks(picture, tile, at, palette.ink, 1),
+    ...frameMarks(content, tile, other, palette.muted, 1.2),
+    ...frameMarks(content, tile, own, palette.ink, 1.8),
+    ...frameMarks(content, tile, hovered, palette.ink, 1),
   );
   return marks;
 }
 
-/** Marks of a panel, and where its images stand. */
+/** The marks of a panel, and the positions of its images. */
 export interface Panel extends Box {
   tiles: Tile[];
 }
 
 /** Everything, from the heading to the scale. */
-export function panelMarks(picture: PanelPicture): Panel {
-  const { palette, heats, said, image, width } = picture;
+export function panelMarks(content: PanelContent): Panel {
+  const { palette, heats, captionInput, image, width } = content;
   const marks: Mark[] = [];
   const tiles: Tile[] = [];
   let y = HEADING / 2 + 2;
   for (const line of lines(
-    said ? headingOf(said) : (picture.heading ?? "The image"),
+    captionInput ? headingOf(captionInput) : (content.heading ?? "The image"),
     width,
     HEADING,
   )) {
@@ -151,15 +151,19 @@ export function panelMarks(picture: PanelPicture): Panel {
       let top = y;
       if (heat) {
         const more = { bold: true };
-        marks.push(textMark(heat.series.name, x, top + 3, heat.series.textColor, WORDS, more));
+        marks.push(textMark(heat.series.name, x, top + 3, heat.series.textColor, CAPTION, more));
         top += LINE;
       }
       const tile = { x, y: top, width: wide, height: high };
       tiles.push(tile);
-      marks.push(...tileMarks(picture, heat, tile));
-      top += high + WORDS + 1;
-      for (const line of lines(heat && said ? heatInWords(heat, said) : "", room, WORDS)) {
-        marks.push(textMark(line, x, top, palette.muted, WORDS));
+      marks.push(...tileMarks(content, heat, tile));
+      top += high + CAPTION + 1;
+      for (const line of lines(
+        heat && captionInput ? heatInWords(heat, captionInput) : "",
+        room,
+        CAPTION,
+      )) {
+        marks.push(textMark(line, x, top, palette.muted, CAPTION));
         top += LINE;
       }
       below = Math.max(below, top);
@@ -172,7 +176,7 @@ export function panelMarks(picture: PanelPicture): Panel {
     const scale = rampBox(palette, (share) => [...rgb, 255 * HEAT_OPACITY * share], [
       "0",
       "weight",
-      String(Number(picture.end.toPrecision(3))),
+      String(Number(content.end.toPrecision(3))),
     ]);
     const meaning = { scale: true };
     marks.push(...translate(scale.marks, 0, y), {
@@ -185,25 +189,25 @@ export function panelMarks(picture: PanelPicture): Panel {
     });
     y += scale.height + 12;
   }
-  for (const line of picture.notes.flatMap((note) => lines(note, width, WORDS))) {
-    marks.push(textMark(line, 0, y, palette.muted, WORDS));
+  for (const line of content.notes.flatMap((note) => lines(note, width, CAPTION))) {
+    marks.push(textMark(line, 0, y, palette.muted, CAPTION));
     y += LINE;
   }
   return { width, height: Math.ceil(y), marks, tiles };
 }
 
-/** The patch under a point, by its place in the grid. */
+/** The patch under a point, by its index in the grid. */
 export function patchUnder(
   { tiles }: Panel,
   grid: PatchGrid,
   x: number,
   y: number,
-): { at: number; tile: number } | null {
+): { patch: number; tile: number } | null {
   for (const [tile, { x: left, y: top, width, height }] of tiles.entries()) {
     const column = Math.floor(((x - left) / width) * grid.columns);
     const row = Math.floor(((y - top) / height) * grid.rows);
     const inside = column >= 0 && column < grid.columns && row >= 0 && row < grid.rows;
-    if (inside) return { at: row * grid.columns + column, tile };
+    if (inside) return { patch: row * grid.columns + column, tile };
   }
   return null;
 }

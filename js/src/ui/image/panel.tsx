@@ -12,7 +12,7 @@ import type { RecordState } from "../record";
 import { assign } from "../state";
 import { patchUnder } from "./marks";
 import { onGrid } from "./state";
-import type { ImagePanel, PatchAt } from "./store";
+import type { HoveredPatch, ImagePanel } from "./store";
 
 interface PanelProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -43,33 +43,33 @@ export function WithImage<S extends RecordState>(
   );
 }
 
-/** The panel itself: the pointer, the keyboard, and the number beside it. */
+/** The panel, with pointer, keyboard and tooltip. */
 function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const plot = useRef<HTMLDivElement>(null);
   const where = useSignal<{ x: number; y: number } | null>(null);
   const scene = useComputed(() => {
-    const now = panel.panel.value;
+    const now = panel.drawn.value;
     return now && sceneOf(now, [], now.marks);
   });
   const sign = useComputed(() => (panel.current.value ? "image" : null));
   const hint = useComputed<Hint | null>(() => {
-    const [at, beside] = [panel.at.value, where.value];
-    const [now, place] = [panel.picture.value, context.record.place.value];
+    const [at, beside] = [panel.hovered.value, where.value];
+    const [now, place] = [panel.content.value, context.record.place.value];
     if (!at || !beside || !now || !place) return null;
-    const { query, key } = panel.tokensAt(at.at);
+    const { query, key } = panel.tokensAt(at.patch);
     const name = (text: readonly string[], token: number | null): string[] =>
       token === null ? [] : [`${quoted(text[token] ?? "")} (${token})`];
     const title = [...name(place.queries.text, query), ...name(place.keys.text, key)].join(" → ");
     const rows = now.heats.map((heat, tile) => ({
       color: heat.series.color,
-      text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.at] ?? 0, 3)}`,
+      text: `${heat.series.name}  ${formatWeight(onGrid(heat, now.grid)[at.patch] ?? 0, 3)}`,
       meant: tile === at.tile && now.heats.length > 1,
     }));
     return { title, rows, ...beside };
   });
 
-  const under = ({ x, y }: { x: number; y: number }): PatchAt | null => {
-    const [now, drawn] = [panel.picture.peek(), panel.panel.peek()];
+  const under = ({ x, y }: { x: number; y: number }): HoveredPatch | null => {
+    const [now, drawn] = [panel.content.peek(), panel.drawn.peek()];
     return now && drawn && patchUnder(drawn, now.grid, x, y);
   };
   const onPointerMove = (event: PointerEvent): void => {
@@ -83,14 +83,14 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
   const onClick = (event: MouseEvent): void => {
     const point = pointIn(plot.current, event);
     const to = under(point);
-    if (to) panel.choose(to.at);
-    else if (hitTest(panel.panel.peek()?.marks ?? [], point.x, point.y)?.scale)
+    if (to) panel.choose(to.patch);
+    else if (hitTest(panel.drawn.peek()?.marks ?? [], point.x, point.y)?.scale)
       panel.wholeScale.value = !panel.wholeScale.peek();
   };
   const onKeyDown = (event: KeyboardEvent): void => {
-    const grid = panel.picture.peek()?.grid;
+    const grid = panel.content.peek()?.grid;
     if (!grid || event.metaKey || event.ctrlKey || event.altKey) return;
-    const now = panel.at.peek();
+    const now = panel.hovered.peek();
     const step: Record<string, [number, number]> = {
       ArrowUp: [-1, 0],
       ArrowDown: [1, 0],
@@ -100,14 +100,14 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
     const by = step[event.key];
     if (by) {
       // The first press only shows where the keyboard is.
-      const from = now?.at ?? panel.picture.peek()?.own ?? 0;
+      const from = now?.patch ?? panel.content.peek()?.own ?? 0;
       const move = (place: number, change: number, count: number): number =>
         Math.max(0, Math.min(count - 1, place + (now ? change : 0)));
       const row = move(Math.floor(from / grid.columns), by[0], grid.rows);
       const column = move(from % grid.columns, by[1], grid.columns);
-      const to = { at: row * grid.columns + column, tile: now?.tile ?? 0 };
+      const to = { patch: row * grid.columns + column, tile: now?.tile ?? 0 };
       panel.point(to);
-      const tile = panel.panel.peek()?.tiles[to.tile];
+      const tile = panel.drawn.peek()?.tiles[to.tile];
       where.value = tile
         ? {
             x: tile.x + ((column + 1) * tile.width) / grid.columns,
@@ -115,7 +115,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
           }
         : null;
     } else if (event.key === "Enter" || event.key === " ") {
-      if (now) panel.choose(now.at);
+      if (now) panel.choose(now.patch);
     } else if (event.key === "Escape") {
       leave();
       assign(context.common, { token: null, key: null });
@@ -149,7 +149,7 @@ function ImagePlot<S extends RecordState>({ context, panel }: PanelProps<S>) {
           if (context.image) context.image.drawn.value = place !== null;
         }}
         kind="image with weights over it"
-        label={[panel.words.value || "Image", ...spoken].join(" ")}
+        label={[panel.caption.value || "Image", ...spoken].join(" ")}
         plot={plot}
         hint={at}
         width={context.image?.panelWidth.value ?? 0}

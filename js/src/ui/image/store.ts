@@ -9,8 +9,8 @@ import { patchIn } from "../../draw/patches";
 import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
 import { assign, same } from "../state";
-import { type HeatSaid, heatsInWords } from "./captions";
-import { type Panel, type PanelPicture, panelMarks } from "./marks";
+import { type HeatCaptionInput, heatsInWords } from "./captions";
+import { type Panel, type PanelContent, panelMarks } from "./marks";
 import {
   type Focus,
   fewSeries,
@@ -98,60 +98,59 @@ export function imagesDrawn({ image }: Pick<ViewContext<RecordState>, "image">):
   return !image || (image.ready.value && (!image.shown.value || image.drawn.value));
 }
 
-/** A patch that is pointed at, and what it is beside. */
-export interface PatchAt {
-  /** Its place in the grid. */
-  at: number;
+/** A patch under the pointer, by its index in the grid. */
+export interface HoveredPatch {
+  patch: number;
   /** The heat-map that the pointer is in. */
   tile: number;
 }
 
-/** The tokens that a patch which is pointed at stands for. */
+/** The tokens of the patch under the pointer. */
 export interface Pointed extends Focus {
   tile: number;
 }
 
-/** What a view tells its panel, and hears from it. */
-export interface PanelWiring {
+/** What a panel takes from its view, and what it calls there. */
+export interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
-  /** What stands out in the view; what the panel itself points at is no part of it. */
+  /** What stands out in the view, apart from what the panel itself points at. */
   focus: ReadonlySignal<Focus>;
   /** Lights what is pointed at. */
   point: (pointed: Pointed | null) => void;
   /** Brings a token that is chosen into sight. */
   reveal: (side: "query" | "key", token: number) => void;
-  /** What must be said of the numbers beside those of the view; "" for nothing. */
+  /** A note on the numbers; "" for none. */
   note?: ReadonlySignal<string>;
 }
 
 export interface ImagePanel {
-  picture: ReadonlySignal<PanelPicture | null>;
-  panel: ReadonlySignal<Panel | null>;
-  /** What is said of it; "" where there is no panel. */
-  words: ReadonlySignal<string>;
+  content: ReadonlySignal<PanelContent | null>;
+  drawn: ReadonlySignal<Panel | null>;
+  /** The text for a screen reader; "" where there is no panel. */
+  caption: ReadonlySignal<string>;
   /** Whether what is drawn is what is asked for. */
   current: ReadonlySignal<boolean>;
-  at: ReadonlySignal<PatchAt | null>;
+  hovered: ReadonlySignal<HoveredPatch | null>;
   /** Points at a patch, here and in the view. */
-  point: (to: PatchAt | null) => void;
+  point: (to: HoveredPatch | null) => void;
   /** Whether the scale ends at the largest weight that there can be, not at the largest shown. */
   wholeScale: Signal<boolean>;
   /** The number of the grid that is shown, where there are several. */
   picked: Signal<number | null>;
   shownGrid: ReadonlySignal<number>;
   /** The tokens that a patch stands for. */
-  tokensAt: (at: number) => Focus;
-  choose: (at: number) => void;
-  /** The panel for print; null where there is none. */
-  still: () => Box | null;
+  tokensAt: (patch: number) => Focus;
+  choose: (patch: number) => void;
+  /** The panel for an export; null where there is none. */
+  forExport: () => Box | null;
 }
 
 export function createImagePanel<S extends RecordState>(
   context: ViewContext<S>,
-  wiring: PanelWiring,
+  options: PanelOptions,
 ): ImagePanel {
   const { record, common: state, image: room } = context;
-  const at = signal<PatchAt | null>(null);
+  const hovered = signal<HoveredPatch | null>(null);
   const wholeScale = signal(false);
   const picked = signal<number | null>(null);
   const place = computed(() => (room?.shown.value ? record.place.value : null));
@@ -170,20 +169,20 @@ export function createImagePanel<S extends RecordState>(
 
   // What the panel itself points at must not change what it shows under the pointer.
   const focus = computed<Focus>(() =>
-    at.value
+    hovered.value
       ? { query: place.value?.token ?? null, key: place.value?.key ?? null }
-      : wiring.focus.value,
+      : options.focus.value,
   );
   const question = computed<HeatQuestion | null>(() => {
     const [now, grid] = [place.value, keyGrid.value];
-    const series = fewSeries(wiring.series.value);
+    const series = fewSeries(options.series.value);
     return now && grid && series.length > 0 ? heatQuestion(now, grid, focus.value, series) : null;
   });
   const answered = record.answer(question, (asked, ended) =>
     loadHeat(context.source, asked, ended),
   );
 
-  const base = computed<Omit<PanelPicture, "at" | "notes"> | null>(() => {
+  const base = computed<Omit<PanelContent, "hovered" | "notes"> | null>(() => {
     const [now, grid] = [place.value, keyGrid.value];
     const image = grid && room?.images.value[grid.image];
     if (!room || !now || !grid || !image) return null;
@@ -195,7 +194,7 @@ export function createImagePanel<S extends RecordState>(
     const queryGrid = queryGridOf(now, grid);
     const of = fits ? had.question : null;
     const lies = of?.side === "key" && queryGrid ? queryGrid : grid;
-    const said: HeatSaid | null = of && {
+    const captionInput: HeatCaptionInput | null = of && {
       question: of,
       grid: lies,
       queries: now.queries,
@@ -212,7 +211,7 @@ export function createImagePanel<S extends RecordState>(
       image,
       grid: lies,
       heats,
-      said,
+      captionInput,
       // To the largest weight itself: a rounder end would leave the heat-map paler.
       end: (wholeScale.value ? now.stack.maximum : largest) || 1,
       own: of?.side === "key" ? own(key, grid) : own(query, queryGrid),
@@ -227,41 +226,41 @@ export function createImagePanel<S extends RecordState>(
       ? `Click a patch to choose it as the ${role}${role === "query" ? ", or any other query" : ""}.`
       : "Click a patch to choose another; Esc clears.";
   });
-  const picture = computed<PanelPicture | null>(
+  const content = computed<PanelContent | null>(
     () =>
       base.value && {
         ...base.value,
-        at: at.value?.at ?? null,
-        notes: [wiring.note?.value ?? "", advice.value],
+        hovered: hovered.value?.patch ?? null,
+        notes: [options.note?.value ?? "", advice.value],
       },
   );
-  const panel = computed(() => picture.value && panelMarks(picture.value));
+  const drawn = computed(() => content.value && panelMarks(content.value));
 
   const tokensAt = (patch: number): Focus => {
     const now = base.peek();
-    const [of, grid] = [now?.said?.question, keyGrid.peek()];
+    const [of, grid] = [now?.captionInput?.question, keyGrid.peek()];
     const token = (now?.grid.start ?? 0) + patch;
     if (of?.side === "key") return { query: token, key: of.token };
     const query = of?.side === "query" ? of.token : null;
     return { query, key: grid ? grid.start + patch : null };
   };
   return {
-    picture,
-    panel,
-    words: computed(() => {
+    content,
+    drawn,
+    caption: computed(() => {
       const now = base.value;
-      return now?.said ? heatsInWords(now.heats, now.said) : "";
+      return now?.captionInput ? heatsInWords(now.heats, now.captionInput) : "";
     }),
     current: computed(() => {
       const asked = question.value;
       const answers = asked === null || same(answered.value?.question, asked);
       return place.value === null || (base.value !== null && answers);
     }),
-    at,
+    hovered,
     point: (to) => {
-      if (same(at.peek(), to)) return;
-      at.value = to;
-      wiring.point(to && { ...tokensAt(to.at), tile: to.tile });
+      if (same(hovered.peek(), to)) return;
+      hovered.value = to;
+      options.point(to && { ...tokensAt(to.patch), tile: to.tile });
     },
     wholeScale,
     picked,
@@ -274,12 +273,12 @@ export function createImagePanel<S extends RecordState>(
       const token = (queryGrid ?? grid).start + patch;
       const field = queryGrid ? "token" : "key";
       const pinned = state[field].peek() === token;
-      if (!pinned) wiring.reveal(queryGrid ? "query" : "key", token);
+      if (!pinned) options.reveal(queryGrid ? "query" : "key", token);
       assign(state, { [field]: pinned ? null : token });
     },
-    still: () => {
+    forExport: () => {
       const now = base.peek();
-      return now && panelMarks({ ...now, at: null, notes: [wiring.note?.peek() ?? ""] });
+      return now && panelMarks({ ...now, hovered: null, notes: [options.note?.peek() ?? ""] });
     },
   };
 }

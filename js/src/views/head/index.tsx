@@ -63,15 +63,15 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   const inner = useMemo(() => sharingRoom(context, panelled), []);
   const model = useMemo(() => makeHeadModel(inner), []);
   const panel = useMemo(() => makeHeadImage(inner, model), []);
-  const summary = useComputed(() => `${model.summary.value} ${panel.words.value}`.trim());
+  const summary = useComputed(() => `${model.summary.value} ${panel.caption.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "head-view",
     figure: () => {
       const { picture, caption } = figureNow(model, context);
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(picture, caption, (drawn) => withPanel(drawn, panel.still(), beside)),
-        title: `${caption.title}, ${caption.sentence} ${panel.words.peek()}`.trim(),
+        scene: figure(picture, caption, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        title: `${caption.title}, ${caption.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
     csv: () => {

@@ -55,7 +55,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
   const inner = useMemo(() => sharingRoom(context), []);
   const store = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, store), []);
-  const spoken = useComputed(() => `${store.summary.value} ${panel.words.value}`.trim());
+  const spoken = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "matrix-view",
     figure: () => {
@@ -71,8 +71,8 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       };
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(heatMap, words, (drawn) => withPanel(drawn, panel.still(), beside)),
-        title: `${words.title}, ${words.sentence} ${panel.words.peek()}`.trim(),
+        scene: figure(heatMap, words, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        title: `${words.title}, ${words.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
     csv: () => cellsCsv(drawn(store)),

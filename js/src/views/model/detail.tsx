@@ -75,7 +75,7 @@ export function Detail(props: DetailProps) {
   useEffect(() => {
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
-      props.said.value = saidOf(matrix, panel.words.value);
+      props.said.value = saidOf(matrix, panel.caption.value);
     });
     return () => {
       stop();

@@ -9,7 +9,7 @@ import {
 } from "../../../src/ui/image/captions";
 import {
   HEAT_OPACITY,
-  type PanelPicture,
+  type PanelContent,
   panelMarks,
   patchUnder,
 } from "../../../src/ui/image/marks";
@@ -114,7 +114,7 @@ describe("what is said", () => {
 });
 
 describe("the panel", () => {
-  const picture = (count: number, more: Partial<PanelPicture> = {}): PanelPicture => ({
+  const picture = (count: number, more: Partial<PanelContent> = {}): PanelContent => ({
     width: 314,
     palette: PALETTES.light,
     image: IMAGE,
@@ -123,11 +123,11 @@ describe("the panel", () => {
       series: series([head]),
       values: Float32Array.of(0.3, 0.01, 0.1, 0.2, 0.1, 0.1, 0.1, 0.09),
     })),
-    said: null,
+    captionInput: null,
     end: 0.2,
     own: null,
     other: null,
-    at: null,
+    hovered: null,
     notes: [],
     ...more,
   });
@@ -154,7 +154,7 @@ describe("the panel", () => {
   });
 
   it("lays the grid's own weights over a grey picture, and frames what stands out", () => {
-    const { marks } = panelMarks(picture(1, { own: 4, at: 0 }));
+    const { marks } = panelMarks(picture(1, { own: 4, hovered: 0 }));
     const [grey, heat] = marks.filter((mark) => mark.kind === "image");
     expect(grey).toMatchObject({ picture: true, columns: 12, rows: 4 });
     expect(heat).toMatchObject({ columns: 3, rows: 2 });
@@ -170,8 +170,8 @@ describe("the panel", () => {
   it("finds the patch under a point, and none beside the tiles", () => {
     const drawn = panelMarks(picture(4));
     const second = drawn.tiles[1] as { x: number; y: number };
-    expect(patchUnder(drawn, GRID, second.x + 149, second.y + 1)).toEqual({ at: 2, tile: 1 });
-    expect(patchUnder(drawn, GRID, second.x + 1, second.y + 49)).toEqual({ at: 3, tile: 1 });
+    expect(patchUnder(drawn, GRID, second.x + 149, second.y + 1)).toEqual({ patch: 2, tile: 1 });
+    expect(patchUnder(drawn, GRID, second.x + 1, second.y + 49)).toEqual({ patch: 3, tile: 1 });
     expect(patchUnder(drawn, GRID, 155, second.y + 1)).toBeNull();
   });
 

@@ -7,7 +7,7 @@ import type { Scene } from "../../../draw/marks";
 import { patchIn } from "../../../draw/patches";
 import { quoted } from "../../../ui/captions";
 import type { ViewContext } from "../../../ui/define-view";
-import { type Panel, type PanelPicture, panelMarks, patchUnder } from "../../../ui/image/marks";
+import { type Panel, type PanelContent, panelMarks, patchUnder } from "../../../ui/image/marks";
 import type { Heat } from "../../../ui/image/state";
 import { ScenePlot } from "../../../ui/plot";
 import { assign } from "../../../ui/state";
@@ -102,18 +102,18 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     const heat = carriedHeat(model, corpus, text, palette.positive);
     const chosen = model.chosen.value;
     const own = chosenAt.value !== null && patchIn(on, chosenAt.value) ? chosenAt.value : null;
-    const picture: PanelPicture = {
+    const picture: PanelContent = {
       width: width.value,
       palette,
       image: now,
       grid: on,
       heats: heat ? [heat] : [],
-      said: null,
+      captionInput: null,
       ...(heat && chosen !== null && { heading: headingOf(corpus, chosen, model) }),
       end: heat ? Math.max(...heat.values) : 1,
       own: own === null ? null : own - on.start,
       other: null,
-      at: at.value,
+      hovered: at.value,
       notes: [own === null ? "Click a patch to choose it." : "Click a patch to choose another."],
     };
     return panelMarks(picture);
@@ -137,7 +137,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     const [now, on] = [panel.peek(), grid.peek()];
     const box = plot.current?.getBoundingClientRect();
     if (!now || !on || !box) return null;
-    return patchUnder(now, on, event.clientX - box.left, event.clientY - box.top)?.at ?? null;
+    return patchUnder(now, on, event.clientX - box.left, event.clientY - box.top)?.patch ?? null;
   };
   const point = (patch: number | null): void => {
     at.value = patch;
