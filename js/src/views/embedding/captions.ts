@@ -23,7 +23,7 @@ import type {
   Reservation,
   Way,
 } from "./client/requests";
-import { type AggregateSaid, aggregateModelOf } from "./mean/store";
+import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
 import { type EmbeddingState, type PointsShown, projectingOf, wayOf } from "./state";
 import type { EmbeddingModel } from "./store";
 import { stepsInWords, trustInWords } from "./trust";
@@ -112,7 +112,7 @@ function projectedAs(state: EmbeddingState, model: EmbeddingModel): Projecting {
 
 /** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
 function noMean(context: Context, model: EmbeddingModel): string | null {
-  const { aggregate, current } = aggregateModelOf(context, model);
+  const { aggregate, current } = meanStoreOf(context, model);
   // A page carries none of a head whose weights are no numbers; any other has a pair that is allowed.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
@@ -145,7 +145,7 @@ function saidOf(context: Context, model: EmbeddingModel, live: boolean): Sentenc
     lines: state.enlarged.value ? linesSaid(model) : null,
     found: found && { search, count: found.count, points: corpus.count },
     selected: state.selected.value.length,
-    aggregate: aggregated ? aggregateModelOf(context, model).said.value : null,
+    aggregate: aggregated ? meanStoreOf(context, model).captionInput.value : null,
     live,
   };
 }
@@ -182,7 +182,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
   const chosen = model.chosen.value;
   const enlarged = state.enlarged.value;
   if (enlarged && state.shown.value === "aggregate") {
-    const mean = aggregateModelOf(context, model).said.value;
+    const mean = meanStoreOf(context, model).captionInput.value;
     return mean ? aggregateInWords(mean) : "";
   }
   const problem = problemOf(context, model);
@@ -417,13 +417,13 @@ export interface SentenceSaid {
   /** Points in the lasso. */
   selected: number;
   /** The mean weight's largest bin; null where there is none, or no aggregate is shown. */
-  aggregate: AggregateSaid | null;
+  aggregate: MeanCaptionInput | null;
   /** Whether a reader can act on it: not so in a figure. */
   live: boolean;
 }
 
 /** What a mean by position is the mean of. */
-export function aggregateInWords(said: Omit<AggregateSaid, "weight" | "at">): string {
+export function aggregateInWords(said: Omit<MeanCaptionInput, "weight" | "at">): string {
   const { texts, ofTexts, queries, ofQueries, bin } = said;
   const of =
     texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");

@@ -9,7 +9,7 @@ import { assign, valuesOf } from "../../ui/state";
 import { SearchField } from "../../ui/token-search";
 import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";
 import type { Corpus, Method, Projecting } from "./client/requests";
-import { aggregateModelOf } from "./mean/store";
+import { meanStoreOf } from "./mean/store";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
 import type { EmbeddingModel } from "./store";
 
@@ -82,7 +82,7 @@ export function EmbeddingControls({ context, model }: ControlProps) {
 
 /** How colours follow the mean weights. */
 function MeanScale({ context, model }: ControlProps) {
-  const { scale } = aggregateModelOf(context, model);
+  const { scale } = meanStoreOf(context, model);
   return (
     <Choice<ColorScale>
       label="Colour"

@@ -20,8 +20,8 @@ import { type Palette, rgbOf } from "../../ui/palette";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
 import { type Corpus, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";
-import { meanMarks } from "./mean/mean";
-import { aggregateModelOf } from "./mean/store";
+import { meanMarks } from "./mean/marks";
+import { meanStoreOf } from "./mean/store";
 import type { Pictures } from "./pictures";
 import { type EmbeddingState, headKey } from "./state";
 import type { EmbeddingModel } from "./store";
@@ -141,7 +141,7 @@ export function embeddingFigure(
   const palette = context.palette.peek();
   const mean = state.enlarged.peek() && state.shown.peek() === "aggregate";
   const drawn = mean
-    ? aggregateModelOf(context, model).picture(Math.min(MEAN_WIDTH, context.width.peek()))
+    ? meanStoreOf(context, model).drawnAt(Math.min(MEAN_WIDTH, context.width.peek()))
     : null;
   if (mean && !drawn) throw new Error(NOTHING);
   const scene: Scene = drawn
@@ -302,7 +302,7 @@ function headsCsv(model: EmbeddingModel): string {
 
 /** The bins of the mean by position that a query may attend in, one a row. */
 function meanCsv(context: Context, model: EmbeddingModel): string {
-  const mean = aggregateModelOf(context, model).aggregate.peek();
+  const mean = meanStoreOf(context, model).aggregate.peek();
   if (!mean) throw new Error(NOTHING);
   const rows: (string | number)[][] = [];
   mean.weights.forEach((weight, i) => {

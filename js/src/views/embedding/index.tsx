@@ -16,7 +16,7 @@ import controlsCss from "./controls.css";
 import css from "./embedding.css";
 import { embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
-import { Aggregate } from "./mean/panel";
+import { MeanPlot } from "./mean/panel";
 import { overviewScene } from "./overview/marks";
 import { EmbeddingOverview } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
@@ -173,7 +173,7 @@ function OneHead(props: { room: PlotRoom; beside: boolean; width: number }) {
       <div class="av-embedding-main" style={{ width: `${width}px` }}>
         <PlotTools {...room} />
         {aggregated ? (
-          <Aggregate context={context} model={model} width={width} />
+          <MeanPlot context={context} model={model} width={width} />
         ) : (
           <EmbeddingPlot {...room} />
         )}

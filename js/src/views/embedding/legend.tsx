@@ -6,8 +6,8 @@ import { scaleLabels, weightStops } from "../../ui/heat-map/legend";
 import { ColorLegend } from "../../ui/legend";
 import { assign } from "../../ui/state";
 import type { Coloring, LegendEntry } from "./colors";
-import { endOf } from "./mean/mean";
-import { aggregateModelOf } from "./mean/store";
+import { endOf } from "./mean/marks";
+import { meanStoreOf } from "./mean/store";
 import type { EmbeddingState, PointsShown } from "./state";
 import type { EmbeddingModel } from "./store";
 
@@ -122,7 +122,7 @@ function Kind({ label, color, count }: LegendEntry) {
 
 /** The colours of mean weights; a click changes between even steps and even ratios. */
 function MeanLegend({ context, model }: LegendProps) {
-  const mean = aggregateModelOf(context, model);
+  const mean = meanStoreOf(context, model);
   const aggregate = mean.aggregate.value;
   if (!aggregate) return null;
   const scale = mean.scale.value;

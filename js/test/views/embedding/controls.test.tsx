@@ -10,7 +10,7 @@ import {
 } from "../../../src/views/embedding/captions";
 import { colorings, EmbeddingControls } from "../../../src/views/embedding/controls";
 import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
-import { Aggregate } from "../../../src/views/embedding/mean/panel";
+import { MeanPlot } from "../../../src/views/embedding/mean/panel";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
@@ -49,7 +49,7 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
     <>
       <EmbeddingControls context={context} model={model} />
       {context.state.shown.value === "aggregate" && (
-        <Aggregate context={context} model={model} width={400} />
+        <MeanPlot context={context} model={model} width={400} />
       )}
       <EmbeddingLegend context={context} model={model} />
     </>

@@ -9,23 +9,23 @@ import { assign, same } from "../../../ui/state";
 import { sentenceOf } from "../captions";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
-import { type Bin, binAt, binSaid, hoverMarks, meanMarks } from "./mean";
-import { aggregateModelOf } from "./store";
+import { type Bin, binAt, binCaption, hoverMarks, meanMarks } from "./marks";
+import { meanStoreOf } from "./store";
 
-interface AggregateProps {
+interface MeanPlotProps {
   context: ViewContext<EmbeddingState>;
   model: EmbeddingModel;
   /** Pixels that it may take. */
   width: number;
 }
 
-export function Aggregate({ context, model, width }: AggregateProps) {
-  const mean = aggregateModelOf(context, model);
+export function MeanPlot({ context, model, width }: MeanPlotProps) {
+  const mean = meanStoreOf(context, model);
   const room = useSignal(width);
   if (room.peek() !== width) room.value = width;
   const plot = useRef<HTMLDivElement>(null);
   const where = useSignal<{ x: number; y: number } | null>(null);
-  const ground = useComputed(() => mean.picture(room.value));
+  const ground = useComputed(() => mean.drawnAt(room.value));
   const back = useComputed(() => (ground.value ? meanMarks(ground.value) : []));
   const scene = useComputed(() => {
     const now = ground.value;
@@ -39,12 +39,12 @@ export function Aggregate({ context, model, width }: AggregateProps) {
   const hint = useComputed<Hint | null>(() => {
     const [now, bin, at] = [mean.aggregate.value, mean.hovered.value, where.value];
     if (!now || !bin || !at) return null;
-    const [title, text] = binSaid(now, bin, mean.textsAt(bin));
+    const [title, text] = binCaption(now, bin, mean.textsAt(bin));
     return { title, rows: [{ color: "", text, meant: false }], ...at };
   });
   const label = useComputed(() => {
     const [now, bin] = [mean.aggregate.value, mean.hovered.value];
-    const spoken = now && bin ? ` ${binSaid(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
+    const spoken = now && bin ? ` ${binCaption(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
     return `${sentenceOf(context, model)}${spoken}` || "Loading";
   });
   useEffect(
@@ -109,7 +109,7 @@ export function Aggregate({ context, model, width }: AggregateProps) {
         scene={scene}
         place={place}
         onDrawn={(drawn) => {
-          // While it goes away it is still told what changes, and must not speak for what comes.
+          // While it is being removed it still hears of changes, which are not its own any more.
           const { enlarged, shown } = context.state;
           if (enlarged.peek() && shown.peek() === "aggregate") context.setDrawn(drawn);
         }}

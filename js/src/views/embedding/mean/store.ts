@@ -9,17 +9,17 @@ import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
 import {
   type Bin,
-  binSaid,
+  binCaption,
   endOf,
   largestOf,
   layOutMean,
   lengthsOf,
-  type MeanPicture,
+  type MeanMap,
   textsAt,
-} from "./mean";
+} from "./marks";
 
 /** Where a mean weight is largest, "query 3 → key 0", and what it is the mean of. */
-export interface AggregateSaid {
+export interface MeanCaptionInput {
   weight: number;
   at: string;
   texts: number;
@@ -32,18 +32,18 @@ export interface AggregateSaid {
   far: number | null;
 }
 
-export interface AggregateModel {
+export interface MeanStore {
   /** The last stays until the next has come. */
   aggregate: ReadonlySignal<Aggregate | null>;
   /** Whether it is of the head that is asked for. */
   current: ReadonlySignal<boolean>;
-  said: ReadonlySignal<AggregateSaid | null>;
+  captionInput: ReadonlySignal<MeanCaptionInput | null>;
   /** How many texts a bin is the mean of; null where that is not known. */
   textsAt: (bin: Bin) => number | null;
   scale: Signal<ColorScale>;
   hovered: Signal<Bin | null>;
   /** Everything but the pointer, as wide as it may be. */
-  picture: (width: number) => MeanPicture | null;
+  drawnAt: (width: number) => MeanMap | null;
 }
 
 /** Bins a side, at most. */
@@ -54,13 +54,13 @@ function widest(edges: readonly number[]): number {
   return Math.max(1, ...edges.slice(1).map((edge, i) => edge - (edges[i] as number)));
 }
 
-// The plot, its words and its figure are of the same answer.
-const made = new WeakMap<EmbeddingModel, AggregateModel>();
+// The plot, its captions and its figure are of the same answer.
+const made = new WeakMap<EmbeddingModel, MeanStore>();
 
-export function aggregateModelOf(
+export function meanStoreOf(
   context: ViewContext<EmbeddingState>,
   model: EmbeddingModel,
-): AggregateModel {
+): MeanStore {
   const known = made.get(model);
   if (known) return known;
   const { state, record, source } = context;
@@ -83,7 +83,7 @@ export function aggregateModelOf(
   );
   const lengths = computed(() => {
     const [corpus, now] = [model.corpus.value, aggregate.value];
-    // Of a sample nobody knows here which of its texts are long.
+    // Which texts of a sample are long is not known here.
     const known = corpus?.whole && now && now.texts === now.ofTexts;
     return known ? lengthsOf(corpus) : null;
   });
@@ -91,10 +91,10 @@ export function aggregateModelOf(
     const [known, now] = [lengths.value, aggregate.value];
     return known && now && textsAt(known, now, bin);
   };
-  const own: AggregateModel = {
+  const own: MeanStore = {
     aggregate,
     current,
-    said: computed(() => {
+    captionInput: computed(() => {
       const now = current.value ? aggregate.value : null;
       const largest = now && largestOf(now);
       if (!now || !largest) return null;
@@ -102,12 +102,12 @@ export function aggregateModelOf(
       const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
       const far = reaching({ row: now.rows - 1, column: 0 });
       const of = { texts, ofTexts, queries, ofQueries, bin, far };
-      return { weight: largest.weight, at: binSaid(now, largest)[0], ...of };
+      return { weight: largest.weight, at: binCaption(now, largest)[0], ...of };
     }),
     textsAt: reaching,
     scale,
     hovered,
-    picture: (width) => {
+    drawnAt: (width) => {
       const now = aggregate.value;
       return (
         now && {

@@ -1,4 +1,4 @@
-/** The mean weight by query position and key position, as a picture. Pure functions. */
+/** The mean weight by query position and key position, as a layout and marks. Pure functions. */
 
 import type { Range } from "../../../client/source";
 import { measureText } from "../../../draw/canvas";
@@ -17,7 +17,7 @@ export interface Bin {
   column: number;
 }
 
-/** Where the heat-map stands. */
+/** The position of the heat map. */
 export interface MeanLayout {
   width: number;
   height: number;
@@ -27,8 +27,8 @@ export interface MeanLayout {
   cellsHeight: number;
 }
 
-/** Everything that the picture shows. */
-export interface MeanPicture {
+/** All that the heat map of mean weights shows; its marks follow from it alone. */
+export interface MeanMap {
   layout: MeanLayout;
   palette: Palette;
   theme: ThemeName;
@@ -115,8 +115,8 @@ function wayTo(edges: readonly number[], position: number): number {
 const SMALLEST = 1e-30;
 
 /** The cells and their axes: what does not follow the pointer. */
-export function meanMarks(picture: MeanPicture): Mark[] {
-  const { layout, palette, aggregate, theme, end, scale } = picture;
+export function meanMarks(mean: MeanMap): Mark[] {
+  const { layout, palette, aggregate, theme, end, scale } = mean;
   const { left, top, cellsWidth, cellsHeight } = layout;
   const { queryEdges, keyEdges, rows, columns } = aggregate;
   // Pairs that no query may attend to have no colour at all; a weight of 0 has the scale's first.
@@ -162,7 +162,7 @@ export function meanMarks(picture: MeanPicture): Mark[] {
 }
 
 /** What the pointer or the keyboard is on. */
-export function hoverMarks({ layout, palette, aggregate, hovered }: MeanPicture): Mark[] {
+export function hoverMarks({ layout, palette, aggregate, hovered }: MeanMap): Mark[] {
   if (!hovered) return [];
   const [across, down] = [
     layout.cellsWidth / aggregate.columns,
@@ -226,7 +226,7 @@ export function textsAt(
  *
  * @param texts how many texts it is the mean of; null where that is not known.
  */
-export function binSaid(
+export function binCaption(
   aggregate: Aggregate,
   { row, column }: Bin,
   texts: number | null = null,

@@ -5,16 +5,16 @@ import { PALETTES } from "../../../../src/ui/palette";
 import { type Aggregate, Corpus } from "../../../../src/views/embedding/client/requests";
 import {
   binAt,
-  binSaid,
+  binCaption,
   endOf,
   hoverMarks,
   largestOf,
   layOutMean,
   lengthsOf,
-  type MeanPicture,
+  type MeanMap,
   meanMarks,
   textsAt,
-} from "../../../../src/views/embedding/mean/mean";
+} from "../../../../src/views/embedding/mean/marks";
 
 vi.mock("../../../../src/draw/canvas", () => ({ measureText: (text: string) => text.length * 7 }));
 
@@ -33,7 +33,7 @@ const MEAN: Aggregate = {
   weights: Float32Array.of(1, -1, -1, 0.25, 0.75, -1, 0.004, 0, 0.5),
 };
 
-function picture(width = 500, changed: Partial<MeanPicture> = {}): MeanPicture {
+function picture(width = 500, changed: Partial<MeanMap> = {}): MeanMap {
   return {
     layout: layOutMean(MEAN, width),
     palette: PALETTES.light,
@@ -89,12 +89,12 @@ describe("the mean by position", () => {
     expect(largestOf(MEAN)).toEqual({ row: 0, column: 0, weight: 1 });
     expect(largestOf({ ...MEAN, weights: new Float32Array(9).fill(-1) })).toBeNull();
     expect(endOf({ ...MEAN, weights: new Float32Array(9).fill(0.03) })).toBeCloseTo(0.05);
-    expect(binSaid(MEAN, { row: 2, column: 1 })).toEqual([
+    expect(binCaption(MEAN, { row: 2, column: 1 })).toEqual([
       "queries 3 to 6 → keys 1 to 2",
       "mean weight 0",
     ]);
-    expect(binSaid(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend there");
-    expect(binSaid(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
+    expect(binCaption(MEAN, { row: 0, column: 2 })[1]).toBe("no query may attend there");
+    expect(binCaption(MEAN, { row: 0, column: 0 })[0]).toBe("query 0 → key 0");
   });
 
   it("knows the bin under a point", () => {
@@ -157,9 +157,9 @@ describe("texts of unlike length", () => {
   });
 
   it("are told of with the weight", () => {
-    expect(binSaid(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
-    expect(binSaid(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
-    expect(binSaid(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend there");
+    expect(binCaption(MEAN, { row: 1, column: 0 }, 2)[1]).toBe("mean weight 0.25 over 2 texts");
+    expect(binCaption(MEAN, { row: 1, column: 0 }, 1)[1]).toBe("mean weight 0.25 over 1 text");
+    expect(binCaption(MEAN, { row: 0, column: 1 }, 2)[1]).toBe("no query may attend there");
   });
 
   it("are as long as their last points say", () => {
