@@ -10,6 +10,7 @@
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: half an hour, docs/benchmarks.md
 #   make counts   renews the baseline of bytes, requests and DOM nodes that make test compares with
+#   make protocol writes js/src/client/protocol.ts, the types of requests, from the Python classes
 #   make package  builds wheel and source distribution and tries them with nothing else there
 #   make clean    removes what was built (.venv and js/node_modules too)
 #
@@ -22,10 +23,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest coverage bench bench-quick counts lab watch tutorial format package clean environment test-environment front-end
+.PHONY: help demo test oldest coverage bench bench-quick counts lab watch tutorial format protocol package clean environment test-environment front-end
 
 help:
-	@sed -n '3,15s/^# *//p' Makefile
+	@sed -n '3,16s/^# *//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -97,6 +98,9 @@ format: test-environment
 	.venv/bin/ruff check --fix-only
 	.venv/bin/ruff format
 	$(FRONT_END) run format
+
+protocol: environment
+	$(VENV_PYTHON) scripts/protocol.py
 
 package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml

@@ -26,7 +26,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 from transformers import GPT2Config, GPT2Model
 
 import attnviz as av
-from attnviz.embedding.server.plot import placing_of
+from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.threads import one_thread
 from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
@@ -41,7 +41,7 @@ MARKS = ("<!-- figures of benchmarks.embedding -->", "<!-- end of figures -->")
 _REPEATS = 20
 _TURNS = 3
 _TIMEOUT_MS = 600_000
-_WAY = {"scaling": "norms", "translate": True, "lift": False}
+_WAY = Placing()
 
 # When pictures were drawn last, and how long it takes from an event until all is painted: handlers
 # and, from its begin on, the frame that follows. Frames begin when the screen is ready for them;
@@ -165,7 +165,7 @@ def overview(browser: Browser, sizes: Sizes) -> Iterator[Row]:
     answers, clock = EmbeddingAnswers(corpus), Clock()
     for layer in corpus.stack().layers:
         heads = corpus.stack().kept_heads(layer)
-        answers.plots(corpus.stack().name, layer, heads, placing_of(_WAY))
+        answers.plots(corpus.stack().name, layer, heads, _WAY)
     yield clock.row(f"{name}: placing and PCA, in Python")
     with _page(browser) as page:
         clock = Clock()

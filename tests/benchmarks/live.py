@@ -124,8 +124,8 @@ class LiveView:
     def bytes_held(self) -> int:
         """What the kernel keeps of its answers' making."""
         if isinstance(self._server, CorpusServer):
-            return self._server.answers._plots._bytes + self._server._parts._bytes
-        return self._server._row_sums.num_bytes + self._server._pyramids.num_bytes
+            return self._server.answers._plots.num_bytes + self._server.parts.num_bytes
+        return self._server.row_sums.num_bytes + self._server.pyramids.num_bytes
 
     def _answers(self, message: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
         self._said.clear()

@@ -192,7 +192,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
         for heads in ([0], [0, 1]):
             header, data = answered_tile(
                 each,
-                RecordServer(record)._pyramids,
+                RecordServer(record).pyramids,
                 layer=0,
                 heads=heads,
                 level=level,

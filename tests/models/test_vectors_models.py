@@ -48,7 +48,7 @@ def row_of(server: RecordServer, num_keys: int, **place: Any) -> tuple[dict[str,
     ends = np.cumsum([np.prod(part["shape"], dtype=int) for part in reply.header["parts"]])
     pieces = np.split(floats, ends[:-1])
     names = [part["name"] for part in reply.header["parts"]]
-    return reply.header, {
+    return dict(reply.header), {
         name: piece.reshape(part["shape"])
         for name, piece, part in zip(names, pieces, reply.header["parts"], strict=True)
     }

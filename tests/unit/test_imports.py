@@ -200,7 +200,7 @@ def test_no_module_imports_itself_through_others() -> None:
         ("record", {"numpy", "pandas", "safetensors", "torch"}),
         ("analysis", {"lazy_loader", "numpy", "torch"}),
         ("corpus", {"numpy", "torch", "transformers", "tqdm"}),
-        ("server", {"numpy", "torch"}),
+        ("server", {"numpy", "torch", "cachetools"}),
         ("pages", {"IPython", "PIL", "nbformat", "numpy", "playwright", "torch", "tqdm"}),
     ],
 )

@@ -5,19 +5,7 @@
  * `tests/fixtures/codec.json`.
  */
 
-/** How the numbers of a piece are written. */
-export type Encoding = "uint8-sqrt" | "float32";
-
-/** What a reply says about the numbers in its buffer. */
-export interface PieceHeader {
-  /** Heads, rows (queries) and columns (keys), row-major. */
-  shape: [number, number, number];
-  encoding: Encoding;
-  /** The value that the largest code stands for: 1 for normalised weights. */
-  maximum: number;
-  /** Largest absolute error of a value. */
-  error: number;
-}
+import type { Encoding, PieceHeader } from "./protocol";
 
 /** The number of bytes that one value takes. */
 export function bytesPerValue(encoding: Encoding): number {

@@ -6,7 +6,7 @@
  * a few travel at once.
  */
 
-import type { Carrier, Connection, Reply } from "./source";
+import type { Carrier, Connection, Reply } from "./carrier";
 
 /** The part of anywidget's model that is used. */
 export interface MessageModel {
@@ -49,7 +49,7 @@ function randomPrefix(): string {
 
 /** The table of requests of one model. */
 export class KernelChannel implements Carrier {
-  readonly makesPages = true;
+  readonly live = true;
   readonly #model: MessageModel;
   readonly #prefix = randomPrefix();
   #counter = 0;

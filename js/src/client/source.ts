@@ -5,81 +5,41 @@
  * big for one reply, decodes, and keeps what was lately asked for.
  */
 
-import { bytesPerValue, decode, type Encoding, inflate, type PieceHeader } from "./codec";
-import type { Pooled } from "./page/tiles";
+import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
+import { bytesPerValue, decode, inflate } from "./codec";
+import type {
+  BlockRequest,
+  Description,
+  MapsHeader,
+  MapsRequest,
+  PageHeader,
+  PieceHeader,
+  ScoresHeader,
+  StackDescription,
+  TileRequest,
+  TileWork,
+} from "./protocol";
 import { Recent } from "./recent";
 import { type RecordImage, readImage } from "./requests/images";
 
-/** A run of tokens that are the patches of one image, row by row from the top left. */
-export interface PatchGrid {
-  /** Which of the description's images. */
-  image: number;
-  /** Place of the first patch among the tokens. */
-  start: number;
-  rows: number;
-  columns: number;
-}
+export type { Carrier, Connection, Reply } from "./carrier";
+export type {
+  BlockRequest,
+  Candidate,
+  Description,
+  EmbeddedShare as CarriedShare,
+  MapsRequest,
+  PatchGrid,
+  Prediction,
+  Range,
+  StackDescription,
+  TileRequest,
+  TileWork,
+  TokenList,
+} from "./protocol";
 
-/** A token that the model might have produced. */
-export interface Candidate {
-  text: string;
-  id: number;
-  /** From 0 to 1. */
-  probability: number;
-}
-
-/** A token that the model produced, or was made to produce. */
-export interface Prediction {
-  /** The query that predicted it: the position before. */
-  query: number;
-  token: Candidate;
-  /** The likeliest tokens there, best first. */
-  candidates: Candidate[];
-  /** The query that the token itself is; null where the model never read it. */
-  row: number | null;
-}
-
-/** Display tokens of one side of a stack. */
-export interface TokenList {
-  text: string[];
-  /** Indices of special tokens. */
-  special: number[];
-  /** 0 for the first sequence of a pair, 1 for the second, null for special tokens. */
-  sequence: (number | null)[];
-  /** Runs of patches, in order; left out where there are none. */
-  grids?: PatchGrid[];
-  /** Tokens that the model produced, in order; left out where there are none. */
-  predictions?: Prediction[];
-}
-
-/** One stack of attention layers: "self", "encoder", "decoder", "cross", ... */
-export interface StackDescription {
-  name: string;
-  /** The model's own layer numbers. */
-  layers: number[];
-  /** How many heads the model has in each layer: as many as `layers`. */
-  heads_per_layer: number[];
-  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
-  heads?: number[][];
-  query_tokens: TokenList;
-  /** null: the same tokens as the queries. */
-  key_tokens: TokenList | null;
-  /** Whether rows sum to one. */
-  normalized: boolean;
-  /** Largest weight that can occur: 1 where `normalized`. */
-  maximum: number;
-  causal: boolean;
-  /** Whether queries and keys are known, and not the weights alone. */
-  vectors: boolean;
-  /** Names of the patterns that its heads can be scored by. */
-  patterns: string[];
-  /** Queries that estimates are made from; only where whole maps of all heads take too long. */
-  sampled?: number;
-  /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
-  zeros?: [number, number][][];
-  /** How much of its weights an exported page carries; left out where there is a kernel. */
-  carried?: CarriedShare;
-}
+/** A pattern's score of every head of a stack; null where it is not defined. */
+export type Scores = ScoresHeader["scores"];
 
 /** Numbers of a layer's heads whose weights are known, ascending. */
 export function keptHeads(
@@ -90,83 +50,6 @@ export function keptHeads(
   const all = Array.from({ length: stack.heads_per_layer[at] ?? 0 }, (_, head) => head);
   return stack.heads?.[at] ?? all;
 }
-
-/** How an exported page carries weights, and how much of them. */
-export interface CarriedShare {
-  /** Every weight, queries and keys that weights are computed from, or the strongest keys. */
-  form: "all" | "vectors" | "strongest";
-  /** Share of all weight that is carried as it is. */
-  covered: number;
-  /** Largest absolute error of a weight, as it was measured. */
-  error: number;
-}
-
-/** What a record holds. */
-export interface Description {
-  model: string;
-  notes: string[];
-  /** Sizes of the pictures that the model saw; left out where there are none. */
-  images?: { height: number; width: number }[];
-  stacks: StackDescription[];
-}
-
-/** A half-open range [start, stop). */
-export type Range = [number, number];
-
-/** Which weights are asked for. */
-export interface BlockRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  rows: Range;
-  columns: Range;
-  precision: "uint8" | "float32";
-}
-
-/** Heads' maps, pooled by the largest weight to at most `size` by `size`. */
-export interface MapsRequest {
-  stack: string;
-  layer: number;
-  size: number;
-  /** All heads that were kept, all queries and keys where they are left out. */
-  heads?: number[];
-  rows?: Range;
-  columns?: Range;
-}
-
-/**
- * A square of `TILE` by `TILE` cells of one head's matrix, or of the mean of several.
- *
- * At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
- * `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
- */
-export interface TileRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  level: number;
-  row: number;
-  column: number;
-  pooled: Pooled;
-  precision: "uint8" | "float32";
-  /** false: of a large matrix an estimate is enough. */
-  exact?: boolean;
-}
-
-/** How far a tile of a large matrix is. */
-export interface TileWork {
-  /** Share of the work that is done; 1 where every cell is exact. */
-  progress: number;
-  /** How many queries its cells are made from so far, and how many they stand for. */
-  queries: [number, number];
-  /** Pairs of query and key that all of the work takes. */
-  pairs: number;
-  /** Whether asking again gives more. */
-  waiting: boolean;
-}
-
-/** A pattern's score of every head of a stack; null where it is not defined. */
-export type Scores = (number | null)[][];
 
 /** Weights in hand, one matrix for each head that was asked for. */
 export interface Piece {
@@ -189,29 +72,6 @@ export interface MadeFile {
   bytes: Uint8Array<ArrayBuffer>;
 }
 
-/** A reply as it came: a header, and at most one buffer. */
-export interface Reply {
-  header: unknown;
-  data: ArrayBufferView | ArrayBuffer | null;
-}
-
-/** How a carrier stands: `unanswered` after it has waited too long. */
-export type Connection = "ready" | "waiting" | "unanswered";
-
-/** Moves requests and replies. */
-export interface Carrier {
-  ask(name: string, args: object, signal?: AbortSignal): Promise<Reply>;
-  /** Asks once more for everything that has not been answered. */
-  retry(): void;
-  /** Calls the listener with every change of the connection, until the signal is aborted. */
-  watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
-  /** Whether it can make an exported page. */
-  readonly makesPages: boolean;
-}
-
-/** Replies carry at most this many bytes: what every host that was tried passes on. */
-export const LARGEST_REPLY = 1_000_000;
-
 /** Bytes of decoded weights that are kept: over twenty layers of 12 heads at 256 tokens. */
 const KEPT_BYTES = 64_000_000;
 
@@ -223,7 +83,7 @@ interface Kept {
 
 /** Cuts a request into requests whose replies fit, by heads first, then by rows. */
 export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): BlockRequest[] {
-  const encoding: Encoding = request.precision === "float32" ? "float32" : "uint8-sqrt";
+  const encoding = request.precision === "float32" ? "float32" : "uint8-sqrt";
   const columns = request.columns[1] - request.columns[0];
   const rows = request.rows[1] - request.rows[0];
   const rowBytes = Math.max(1, columns * bytesPerValue(encoding));
@@ -245,31 +105,8 @@ export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): Bl
   return parts;
 }
 
-function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
-  if (reply.data === null) throw new Error("The reply came without its data.");
-  return reply.data;
-}
-
-/** The bytes of an answer that comes in parts, one after the other: the kernel reads on from it. */
-export async function joined(
-  first: Reply,
-  more: (part: number) => Promise<Reply>,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const { parts } = first.header as { parts: number };
-  const replies = [first];
-  while (replies.length < parts) replies.push(await more(replies.length));
-  if (replies.length === 1) return bytesOf(first);
-  return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
-}
-
-function bytesOf(reply: Reply): Uint8Array<ArrayBuffer> {
-  const data = dataOf(reply);
-  if (data instanceof ArrayBuffer) return new Uint8Array(data);
-  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
-}
-
 function readPiece(reply: Reply): Piece {
-  const header = reply.header as PieceHeader & Pick<Piece, "sampled">;
+  const header = reply.header as PieceHeader & Partial<MapsHeader>;
   const values = decode(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
@@ -375,7 +212,7 @@ export class Source {
 
   /** A pattern's score of every head of a stack, layer by layer. */
   async scores(stack: string, pattern: string, signal?: AbortSignal): Promise<Scores> {
-    const read = ({ header }: Reply): Scores => (header as { scores: Scores }).scores;
+    const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
     const bytesOf = (scores: Scores): number => 8 * scores.flat().length;
     return this.question("scores", { stack, pattern }, read, bytesOf, signal);
   }
@@ -391,28 +228,17 @@ export class Source {
    * @param read what the reply says.
    * @param bytesOf what it takes to keep it; null where it is not to be kept.
    */
-  async question<T>(
-    name: string,
-    request: object,
+  async question<N extends keyof Requests, T>(
+    name: N,
+    request: Requests[N],
     read: (reply: Reply) => T | Promise<T>,
     bytesOf: (answer: T) => number | null,
     signal?: AbortSignal,
   ): Promise<T> {
-    return this.#once(name, request, bytesOf, async () =>
-      read(await this.carrier.ask(name, request, signal)),
-    );
-  }
-
-  async #once<T>(
-    name: string,
-    request: object,
-    bytesOf: (answer: T) => number | null,
-    ask: () => Promise<T>,
-  ): Promise<T> {
     const key = JSON.stringify([name, request]);
     const known = this.#answers.get(key) as T | undefined;
     if (known !== undefined) return known;
-    const answer = await ask();
+    const answer = await read(await this.carrier.ask(name, request, signal));
     const bytes = bytesOf(answer);
     if (bytes !== null) this.#answers.set(key, answer, bytes);
     return answer;
@@ -423,7 +249,7 @@ export class Source {
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("page", { part, state }, signal);
     const first = await more(0);
-    const { name } = first.header as { name: string };
+    const { name } = first.header as PageHeader;
     const bytes = await joined(first, more);
     return { name, bytes };
   }

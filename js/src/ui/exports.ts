@@ -66,7 +66,7 @@ export function useExports<S extends RecordState>(
       new Blob([await csv()], { type: "text/csv" }),
     ]),
   ];
-  if (source.carrier.makesPages && !context.embedded) {
+  if (source.carrier.live && !context.embedded) {
     entries.push(
       entry("Page, HTML", async () => {
         busy.value = "Making the page …";

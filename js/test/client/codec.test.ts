@@ -2,7 +2,8 @@
 import { existsSync, readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { decode, fromBase64, inflate, type PieceHeader } from "../../src/client/codec";
+import { decode, fromBase64, inflate } from "../../src/client/codec";
+import type { PieceHeader } from "../../src/client/protocol";
 
 interface Case {
   name: string;

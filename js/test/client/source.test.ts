@@ -138,7 +138,7 @@ describe("big requests", () => {
   it("come back as one, and are kept", async () => {
     let asked = 0;
     const carrier: Carrier = {
-      makesPages: false,
+      live: false,
       retry: () => undefined,
       watch: () => undefined,
       ask: async (_name, args) => {
@@ -175,7 +175,7 @@ describe("big requests", () => {
   it("are forgotten, the oldest first, when too much is kept", async () => {
     const asked: number[] = [];
     const carrier: Carrier = {
-      makesPages: false,
+      live: false,
       retry: () => undefined,
       watch: () => undefined,
       ask: async (_name, args) => {
@@ -201,7 +201,7 @@ describe("the description of a long text", () => {
     const cuts = [0, 5, 11, bytes.length];
     const asked: object[] = [];
     const carrier: Carrier = {
-      makesPages: false,
+      live: false,
       retry: () => {},
       watch: () => {},
       ask: async (name, args) => {

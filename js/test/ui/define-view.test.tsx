@@ -31,7 +31,7 @@ function Model({ context }: { context: ViewContext<RecordState> }) {
 it("asks what a view names for its own pages", async () => {
   const asked: string[] = [];
   const carrierOf = (data: PageData): Carrier => ({
-    makesPages: false,
+    live: false,
     ask: async (name) => {
       asked.push(name);
       return { header: { model: `${data.view} of a corpus`, notes: [], stacks: [] }, data: null };

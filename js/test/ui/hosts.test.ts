@@ -1,7 +1,8 @@
 /** Hosts that cannot run here, each by what sets it apart: buffers, signals, marks of a theme. */
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import { LARGEST_REPLY } from "../../src/client/carrier";
 import { KernelChannel } from "../../src/client/kernel";
-import { LARGEST_REPLY, Source } from "../../src/client/source";
+import { Source } from "../../src/client/source";
 import makeHeadWidget from "../../src/views/head";
 import makeMatrixWidget from "../../src/views/matrix";
 import makeModelWidget from "../../src/views/model";

@@ -67,7 +67,7 @@ function carrier(answers: Record<string, () => Reply>): Carrier & { asked: strin
   const asked: string[] = [];
   return {
     asked,
-    makesPages: false,
+    live: false,
     async ask(name, args) {
       asked.push(`${name} ${JSON.stringify(args)}`);
       const answer = answers[name];

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -18,10 +19,10 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, packed_points
-from attnviz.embedding.server.plot import Plot, coded, placing_of
-from attnviz.embedding.server.plots import EmbeddingAnswers
-from attnviz.embedding.server.weights import aggregate, top_keys
+from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, Plot, PlotOptions, coded
+from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.embedding.threads import one_thread
 from attnviz.pages.bundles import bundle
 from attnviz.pages.errors import code_too_large, megabytes
@@ -29,7 +30,7 @@ from attnviz.pages.html import FORMAT, document
 from attnviz.pages.limits import check_top_keys
 from attnviz.pages.whole import packed
 from attnviz.server.images import encoded_image
-from attnviz.server.limits import MAX_REPLY_BYTES
+from attnviz.server.protocol import MAX_REPLY_BYTES
 
 __all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
 
@@ -99,14 +100,14 @@ def make_embedding_page(
         if bare + _DEFLATED_LEAST * (points + keys) > max_bytes:
             size = bare + len(_heads(corpus)) * _BYTES_OF_A_HEAD + points + keys
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
-    asked = _request(state)
+    placing = _placing(state)
     # First what may fail: all else takes seconds to compute.
-    shown = _carried_projections(answers, state, asked, wait=wait)
+    shown = _carried_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
         # What is not there yet cannot be shown.
         state |= {"method": "pca", "dimensions": 2}
-    stacks = [_carried_stack(answers, name, asked, top_keys) for name in corpus.stack_names]
+    stacks = [_carried_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
     data = {
         "format": FORMAT,
         "view": "embedding",
@@ -116,7 +117,7 @@ def make_embedding_page(
         "maps": [],
         "scores": [],
         "embedding": {
-            "way": asked["way"],
+            "way": asdict(placing),
             "top_keys": top_keys,
             "top_keys_add": None if top_keys else _keys_add(corpus),
             "stacks": stacks,
@@ -131,14 +132,12 @@ def make_embedding_page(
     return page
 
 
-def _request(state: Mapping[str, Any]) -> dict[str, Any]:
-    way = {name: state[name] for name in ("scaling", "translate", "lift")}
-    rest = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
-    return {"way": way, "method": "pca", "dimensions": 2} | rest
+def _placing(state: Mapping[str, Any]) -> Placing:
+    return Placing(state["scaling"], state["translate"], state["lift"])
 
 
 def _carried_stack(
-    answers: EmbeddingAnswers, name: str, asked: Mapping[str, Any], count: int
+    answers: EmbeddingAnswers, name: str, placing: Placing, count: int
 ) -> dict[str, Any]:
     corpus = answers.corpus
     layers = corpus.stack(name).layers
@@ -147,16 +146,16 @@ def _carried_stack(
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
         "count": len(corpus.points(name)),
-        "layers": [_carried_layer(answers, name, layer, asked, count) for layer in progress],
+        "layers": [_carried_layer(answers, name, layer, placing, count) for layer in progress],
     }
 
 
 def _carried_layer(
-    answers: EmbeddingAnswers, name: str, layer: int, asked: Mapping[str, Any], count: int
+    answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
 ) -> dict[str, Any]:
     corpus = answers.corpus
     heads = corpus.stack(name).kept_heads(layer)
-    plots = answers.plots(name, layer, heads, placing_of(asked["way"]))
+    plots = answers.plots(name, layer, heads, placing)
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
@@ -167,7 +166,6 @@ def _carried_layer(
         )
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
-    request = dict(asked) | {"stack": name, "layer": layer, "heads": list(heads)}
     with one_thread():
         norms = _carried_norms(answers, name, layer, heads)
         means = _carried_aggregate(corpus, name, layer, heads)
@@ -180,7 +178,7 @@ def _carried_layer(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
         "norms": norms,
-        "trust": answers.trust(request),
+        "trust": answers.trust(PlotOptions(name, layer, placing, "pca", 2), heads),
         "aggregate": means,
         "keys": None if keys is None else packed(keys.tobytes()),
     }
@@ -191,7 +189,7 @@ def _carried_norms(
 ) -> dict[str, Any]:
     lows, highs, codes = [], [], []
     for head in heads:
-        header, data = answers.norms({"stack": name, "layer": layer, "head": head})
+        header, data = answers.norms(name, layer, head)
         lows.append(header["low"])
         highs.append(header["high"])
         # 65,535 is 257 times 255.
@@ -202,7 +200,7 @@ def _carried_norms(
 def _carried_aggregate(
     corpus: Corpus, name: str, layer: int, heads: Sequence[int]
 ) -> dict[str, Any]:
-    header: dict[str, Any] | None = None
+    header: AggregateHeader | None = None
     maxima: list[float] = []
     found: list[Codes | None] = []
     for head in heads:
@@ -220,12 +218,19 @@ def _carried_aggregate(
         maxima.append(maximum)
         found.append(codes)
     if header is None:
-        nothing = {"texts": 0, "of_texts": 0, "queries": 0, "of_queries": 0}
-        edges = {"query_edges": [0, 1], "key_edges": [0, 1]}
-        header = {"rows": 1, "columns": 1} | edges | nothing
+        header = {
+            "rows": 1,
+            "columns": 1,
+            "query_edges": [0, 1],
+            "key_edges": [0, 1],
+            "texts": 0,
+            "of_texts": 0,
+            "queries": 0,
+            "of_queries": 0,
+        }
     blank = np.zeros((header["rows"], header["columns"]), np.uint8)
     data = b"".join((blank if codes is None else codes).tobytes() for codes in found)
-    return header | {"maximum": maxima, "data": packed(data)}
+    return {**header, "maximum": maxima, "data": packed(data)}
 
 
 def _keys(corpus: Corpus, name: str, layer: int, heads: Sequence[int], count: int) -> Codes:
@@ -265,51 +270,52 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
 
 
 def _carried_projections(
-    answers: EmbeddingAnswers, state: Mapping[str, Any], asked: Mapping[str, Any], *, wait: bool
+    answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
 ) -> list[dict[str, Any]]:
     """Plots that are not by two principal components: the enlarged head's, and what is finished."""
-    request = dict(asked) | {name: state[name] for name in ("stack", "method", "dimensions")}
-    if (request["method"], request["dimensions"]) == ("pca", 2):
+    method, dimensions = state["method"], state["dimensions"]
+    if (method, dimensions) == ("pca", 2):
         return []
-    heads = _heads(answers.corpus)
-    own = [head for name, layer, head in heads if (name, layer) == (state["stack"], state["layer"])]
+    heads = [each for each in _heads(answers.corpus) if each[0] == state["stack"]]
+    own = [head for _, layer, head in heads if layer == state["layer"]]
     enlarged = state["heads"][0] if state["heads"] else own[0]
-    found = []
+    settings = {name: state[name] for name in ("perplexity", "neighbors", "seed")}
+    projections = []
     for name, layer, head in heads:
-        if name != state["stack"]:
-            continue
-        one = request | {"layer": layer, "head": head}
+        options = PlotOptions(name, layer, placing, method, dimensions, **settings)
         is_shown = (layer, head) == (state["layer"], enlarged)
-        plot, header = _as_far_as_it_is(answers, one, wait=wait and is_shown and state["enlarged"])
-        if plot is None or (request["method"] == "pca" and not is_shown):
+        plot, header = _as_far_as_it_is(
+            answers, options.of(head), wait=wait and is_shown and state["enlarged"]
+        )
+        if plot is None or (method == "pca" and not is_shown):
             continue
-        [trust] = answers.trust(one | {"heads": [head]})
+        [trust] = answers.trust(options, [head])
         low, size, codes = coded(plot.coordinates)
-        place = {key: one[key] for key in one if key != "way"}
-        found.append(
-            place
+        projections.append(
+            {"method": method, "dimensions": dimensions, **settings}
+            | {"stack": name, "layer": layer, "head": head}
             | {"header": header | {"low": low, "size": size, "parts": 1}, "trust": trust}
             | {"data": packed(codes.astype("<u2").tobytes())}
         )
-    return found
+    return projections
 
 
 def _as_far_as_it_is(
-    answers: EmbeddingAnswers, request: Mapping[str, Any], *, wait: bool
+    answers: EmbeddingAnswers, asked: HeadPlot, *, wait: bool
 ) -> tuple[Plot | None, dict[str, Any]]:
-    """A plot that stays as it is, and what is told of it."""
-    if request["method"] == "pca" or wait:
-        plot, work = answers.plot(request, wait=wait)
+    """A plot that stays as it is, and its header."""
+    if asked.method == "pca" or wait:
+        plot, work = answers.plot(asked, wait=wait)
         return plot, plot.header() | {"work": None if work is None else work.header()}
-    known = answers.under_way(request)
+    known = answers.under_way(asked)
     if known is None:
         return None, {}
-    plot, far = known
-    told = far.header()
-    if far.state == "running":
-        # A page has nobody who goes on.
-        told |= {"state": "cancelled"}
-    return plot, plot.header() | {"work": told}
+    plot, work = known
+    header = work.header()
+    if work.state == "running":
+        # Nothing goes on in a page.
+        header |= {"state": "cancelled"}
+    return plot, plot.header() | {"work": header}
 
 
 def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:

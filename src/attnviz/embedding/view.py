@@ -13,8 +13,9 @@ from tqdm.auto import tqdm
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.page import MAX_BYTES, make_embedding_page
+from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
-from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.pages.file_kinds import check_file_kind
 from attnviz.pages.limits import PagePrecision, check_options, check_top_keys
@@ -331,15 +332,15 @@ class EmbeddingView(PositionedView):
         --------
         >>> pandas.DataFrame(view.trust()).plot_allowed.median()    # doctest: +SKIP
         """
-        way = {"scaling": self.scaling, "translate": self.translate, "lift": self.lift}
+        placing = Placing(cast("Scaling", self.scaling), self.translate, self.lift)
         # Of the principal components: a t-SNE of each head would take hours.
-        request = {"stack": self.stack, "way": way, "method": "pca", "dimensions": self.dimensions}
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
         for layer in tqdm(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
             heads = list(stack.kept_heads(layer))
-            measured = answers.trust(request | {"layer": layer, "heads": heads})
-            problems = answers.problems(self.stack, layer, way, self.dimensions)
+            options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
+            measured = answers.trust(options, heads)
+            problems = answers.problems(self.stack, layer, placing, self.dimensions)
             rows += [
                 {"layer": layer, "head": head} | _side_by_side(trust) | {"problem": problem}
                 for head, trust, problem in zip(heads, measured, problems, strict=True)

@@ -24,8 +24,8 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
 from attnviz.server.description import describe
 from attnviz.server.images import encoded_image
-from attnviz.server.limits import MAX_REPLY_BYTES
 from attnviz.server.maps import encoded_maps
+from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.strips import strips
 

@@ -1,74 +1,48 @@
-"""What was computed for somebody and may be asked for again, as far as there is room."""
+"""A cache with a bound in bytes."""
 
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
-__all__ = ["KeptAnswers"]
+from cachetools import LRUCache
+
+__all__ = ["ByteCache"]
 
 _Value = TypeVar("_Value")
 
 
-class KeptAnswers(Generic[_Value]):
-    """Values by key, of which those that were not asked for lately are forgotten.
+class ByteCache(Generic[_Value]):
+    """Values by key, of which the least recently used are dropped; for several threads at once.
 
-    Several threads may use it at once: a page is made while the browser asks.
-
-    Parameters
-    ----------
-    most_bytes : int
-        What all may take together. The newest is kept even where it alone takes more.
-    size : callable
-        Bytes that a value takes.
+    The newest value stays even where it alone takes more than `most_bytes`.
 
     Examples
     --------
-    >>> kept = KeptAnswers(10, len)
-    >>> kept["a"], kept["b"] = "12345678", "1234"
-    >>> kept.get("a"), kept.get("b")
+    >>> cache = ByteCache(10, len)
+    >>> cache["a"], cache["b"] = "12345678", "1234"
+    >>> cache.get("a"), cache.get("b")
     (None, '1234')
     """
 
     def __init__(self, most_bytes: int, size: Callable[[_Value], int]) -> None:
-        self._most = most_bytes
-        self._size = size
-        self._bytes = 0
         self._lock = threading.Lock()
-        self._values: OrderedDict[Hashable, _Value] = OrderedDict()
+        # What is larger than the cache counts as all of it, which cachetools would refuse.
+        self._values: LRUCache[Hashable, _Value] = LRUCache(
+            most_bytes, lambda value: min(most_bytes, size(value))
+        )
 
     @property
     def num_bytes(self) -> int:
-        """Bytes that are kept."""
-        return self._bytes
+        """Bytes that are cached."""
+        return int(self._values.currsize)
 
     def get(self, key: Hashable) -> _Value | None:
-        """What is kept under a key.
-
-        Parameters
-        ----------
-        key : hashable
-            Any.
-
-        Returns
-        -------
-        object or None
-            None where nothing is.
-        """
+        """What is cached under a key; None where nothing is."""
         with self._lock:
-            if key not in self._values:
-                return None
-            self._values.move_to_end(key)
-            return self._values[key]
+            return self._values.get(key)
 
     def __setitem__(self, key: Hashable, value: _Value) -> None:
         with self._lock:
-            if key in self._values:
-                self._bytes -= self._size(self._values.pop(key))
             self._values[key] = value
-            self._bytes += self._size(value)
-            while self._bytes > self._most and len(self._values) > 1:
-                _, oldest = self._values.popitem(last=False)
-                self._bytes -= self._size(oldest)

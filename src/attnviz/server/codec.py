@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +15,7 @@ __all__ = [
     "TOP_CODE",
     "Encoded",
     "Encoding",
+    "PieceHeader",
     "Precision",
     "check_weights",
     "decode",
@@ -33,6 +34,25 @@ _ROUNDING = 1.005
 # The square root spends the codes where most weights are: near zero. A weight is off by most
 # between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
+
+
+class PieceHeader(TypedDict):
+    """What a reply says about the numbers in its buffer.
+
+    Attributes
+    ----------
+    shape : list of int
+        Heads, rows (queries) and columns (keys), row-major.
+    maximum : float
+        The value that the largest code stands for: 1 for normalised weights.
+    error : float
+        Largest absolute error of a value.
+    """
+
+    shape: tuple[int, int, int]
+    encoding: Encoding
+    maximum: float
+    error: float
 
 
 @dataclass(frozen=True)
@@ -60,10 +80,10 @@ class Encoded:
     error: float
     data: bytes
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> PieceHeader:
         """Everything but the bytes, fit for JSON."""
         return {
-            "shape": list(self.shape),
+            "shape": self.shape,
             "encoding": self.encoding,
             "maximum": self.maximum,
             "error": self.error,

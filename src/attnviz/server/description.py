@@ -9,42 +9,141 @@ from __future__ import annotations
 import json
 import zlib
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from attnviz.analysis import patterns_of
+from attnviz.record.images import PatchGrid
+from attnviz.record.predictions import Prediction
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
 from attnviz.record.tokens import Tokens
+from attnviz.server.images import ImageHeader
 
-__all__ = ["describe", "packed_description"]
+__all__ = [
+    "Description",
+    "StackDescription",
+    "TokenList",
+    "describe",
+    "packed_description",
+]
+
+PageForm = Literal["all", "vectors", "strongest"]
+
+
+class TokenList(TypedDict):
+    """Display tokens of one side of a stack.
+
+    Attributes
+    ----------
+    special : list of int
+        Indices of special tokens.
+    sequence : list of (int or None)
+        0 for the first sequence of a pair, 1 for the second, null for special tokens.
+    grids : list of PatchGrid
+        Runs of patches, in order; left out where there are none.
+    predictions : list of Prediction
+        Tokens that the model produced, in order; left out where there are none.
+    """
+
+    text: list[str]
+    special: list[int]
+    sequence: list[int | None]
+    grids: NotRequired[list[PatchGrid]]
+    predictions: NotRequired[list[Prediction]]
+
+
+class EmbeddedShare(TypedDict):
+    """How an exported page embeds weights, and how much of them.
+
+    Attributes
+    ----------
+    form : {"all", "vectors", "strongest"}
+        Every weight, queries and keys that weights are computed from, or the strongest keys.
+    covered : float
+        Share of all weight that is embedded as it is.
+    error : float
+        Largest absolute error of a weight, as it was measured.
+    """
+
+    form: PageForm
+    covered: float
+    error: float
+
+
+class StackDescription(TypedDict):
+    """One stack of attention layers: "self", "encoder", "decoder", "cross", ...
+
+    Attributes
+    ----------
+    layers : list of int
+        The model's own layer numbers.
+    heads_per_layer : list of int
+        How many heads the model has in each layer: as many as `layers`.
+    heads : list of list of int
+        Numbers of the heads that were kept, layer by layer; left out where all were.
+    key_tokens : TokenList or None
+        null: the same tokens as the queries.
+    normalized : bool
+        Whether rows sum to one.
+    maximum : float
+        Largest weight that can occur: 1 where `normalized`.
+    vectors : bool
+        Whether queries and keys are known, and not the weights alone.
+    patterns : list of str
+        Names of the patterns that its heads can be scored by.
+    sampled : int
+        Queries that estimates are made from; only where whole maps of all heads take too long.
+    zeros : list
+        By layer and head, weights that are exactly 0 and pairs counted; only where there are any.
+    carried : EmbeddedShare
+        How much of its weights an exported page embeds; left out where there is a kernel.
+    """
+
+    name: str
+    layers: list[int]
+    heads_per_layer: list[int]
+    heads: NotRequired[list[list[int]]]
+    query_tokens: TokenList
+    key_tokens: TokenList | None
+    normalized: bool
+    maximum: float
+    causal: bool
+    vectors: bool
+    patterns: list[str]
+    sampled: NotRequired[int]
+    zeros: NotRequired[list[list[tuple[int, int]]]]
+    carried: NotRequired[EmbeddedShare]
+
+
+class Description(TypedDict):
+    """What a record holds.
+
+    Attributes
+    ----------
+    images : list of ImageHeader
+        Sizes of the pictures that the model saw; left out where there are none.
+    """
+
+    model: str
+    notes: list[str]
+    images: NotRequired[list[ImageHeader]]
+    stacks: list[StackDescription]
+
 
 # Below, the description travels as it is: readable for whoever looks into the messages.
 _MOST_CHARACTERS = 100_000
 
 
-def describe(record: AttentionRecord) -> dict[str, Any]:
-    """Say what a record holds, without any weights.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        The record.
-
-    Returns
-    -------
-    dict
-        Fit for JSON: model, notes, and for each stack its layers, heads and tokens; ``heads``, the
-        numbers of the heads that were kept, layer by layer, only where some are missing;
-        ``sampled``, how many queries estimates are made from, only where whole maps of all heads
-        would take too long.
-    """
+def describe(record: AttentionRecord) -> Description:
+    """Say what a record holds, without any weights; fit for JSON."""
     sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
-    return {
+    description: dict[str, Any] = {
         "model": record.model,
         "notes": list(record.notes),
         **({"images": sizes} if sizes else {}),
         "stacks": [_describe_stack(stack) for stack in record.stacks.values()],
     }
+    return cast("Description", description)
 
 
 def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
@@ -90,7 +189,7 @@ def _zeros(stack: AttentionStack) -> dict[str, Any]:
     if not any(count is not None and count.zeros for layer in counts for count in layer):
         return {}
     pairs = [
-        [[0, 0] if count is None else [count.zeros, count.counted] for count in layer]
+        [(0, 0) if count is None else (count.zeros, count.counted) for count in layer]
         for layer in counts
     ]
     return {"zeros": pairs}
@@ -106,19 +205,8 @@ def _describe_tokens(tokens: Tokens) -> dict[str, Any]:
     }
 
 
-def packed_description(description: dict[str, Any]) -> bytes | None:
-    """Deflate what `describe` gave, where it is long.
-
-    Parameters
-    ----------
-    description : dict
-        The description.
-
-    Returns
-    -------
-    bytes or None
-        Deflated UTF-8 of its JSON; None where that is short enough to travel as it is.
-    """
+def packed_description(description: Description) -> bytes | None:
+    """Deflated UTF-8 of a description's JSON; None where that is short enough as it is."""
     # Characters outside a text's encoding are escaped: a token may hold half of a pair.
     text = json.dumps(description, separators=(",", ":"))
     return None if len(text) <= _MOST_CHARACTERS else zlib.compress(text.encode("ascii"))

@@ -6,12 +6,19 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["averaged_image", "encoded_image"]
+__all__ = ["ImageHeader", "averaged_image", "encoded_image"]
+
+
+class ImageHeader(TypedDict):
+    """What a reply says about the bytes in its buffer, three to a pixel."""
+
+    height: int
+    width: int
 
 
 def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
@@ -59,7 +66,7 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
     return means
 
 
-def encoded_image(image: NDArray[np.uint8], largest: int) -> tuple[dict[str, Any], bytes]:
+def encoded_image(image: NDArray[np.uint8], largest: int) -> tuple[ImageHeader, bytes]:
     """An image as an answer.
 
     Parameters

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
-from attnviz.server.server import Reply
+from attnviz.server.protocol import Reply
 
 __all__ = ["KernelChannel", "Server"]
 

@@ -14,7 +14,7 @@ from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, encode, pool_max
-from attnviz.server.limits import MAX_REPLY_BYTES
+from attnviz.server.protocol import MAX_REPLY_BYTES
 
 __all__ = ["encoded_maps", "pooled_where_it_lies"]
 
@@ -33,25 +33,7 @@ def encoded_maps(
     Of a part whose every weight would keep somebody waiting (see `affords_maps`) each row of a map
     is one query, taken from its share of the text.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    size : int
-        Largest number of rows and columns of a map, at least 1.
-    heads : sequence of int, optional
-        Heads wanted; all that were kept when left out.
-    rows, columns : slice, optional
-        Queries and keys wanted, start and stop given; all when left out.
-
-    Returns
-    -------
-    maps : Encoded
-        ``"uint8-sqrt"``, (heads, rows, columns).
-    sampled : int or None
-        How many queries stand for all; None where all were gone through.
+    The second value is how many queries stand for all; None where all were gone through.
 
     Raises
     ------

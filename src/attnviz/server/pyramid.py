@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack
-from attnviz.server.cache import KeptAnswers
+from attnviz.server.cache import ByteCache
 from attnviz.server.cells import CellRows
 from attnviz.server.head_mean import HeadMean
 from attnviz.server.row_sums import RowSums
@@ -125,7 +125,7 @@ class Pyramids:
     """
 
     def __init__(self, sums: RowSums, kept_bytes: int = CELL_BYTES) -> None:
-        self._kept: KeptAnswers[CellRows] = KeptAnswers(kept_bytes, lambda cells: cells.num_bytes)
+        self._kept: ByteCache[CellRows] = ByteCache(kept_bytes, lambda cells: cells.num_bytes)
         self._sums = sums
 
     @property

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
-from attnviz.server.cache import KeptAnswers
+from attnviz.server.cache import ByteCache
 
 __all__ = ["RowSums"]
 
@@ -40,7 +40,7 @@ class RowSums:
     """
 
     def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
-        self._kept: KeptAnswers[torch.Tensor] = KeptAnswers(kept_bytes, lambda sums: sums.nbytes)
+        self._kept: ByteCache[torch.Tensor] = ByteCache(kept_bytes, lambda sums: sums.nbytes)
 
     def block(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice, columns: slice

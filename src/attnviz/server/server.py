@@ -1,14 +1,15 @@
 """Answers what a view may ask of a record.
 
 A view never gets the whole tensor: it asks for the description once, and then for the blocks and
-maps that it draws. Replies stay under a size that every notebook host carries.
+maps that it draws. Replies stay under a size that every notebook host carries. A request is a class
+below, with the method that answers it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,27 +17,29 @@ from numpy.typing import NDArray
 from attnviz.analysis import head_scores
 from attnviz.analysis.heads import scores_of_heads
 from attnviz.record.record import AttentionRecord
-from attnviz.server.codec import encode
-from attnviz.server.description import describe, packed_description
-from attnviz.server.images import encoded_image
-from attnviz.server.limits import MAX_REPLY_BYTES
+from attnviz.server.codec import PieceHeader, Precision, encode
+from attnviz.server.description import Description, describe, packed_description
+from attnviz.server.images import ImageHeader, encoded_image
 from attnviz.server.maps import encoded_maps
+from attnviz.server.protocol import (
+    MAX_REPLY_BYTES,
+    PartHeader,
+    Range,
+    Reply,
+    Requests,
+    part_of,
+    span,
+)
 from attnviz.server.pyramid import Pyramids
 from attnviz.server.row_sums import RowSums
-from attnviz.server.strips import strips
-from attnviz.server.strongest import encoded_strongest
-from attnviz.server.tiles import answered_tile
-from attnviz.server.vectors import encoded_vectors
+from attnviz.server.strips import StripsHeader, strips
+from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
+from attnviz.server.tiles import Pooled, TileWork, answered_tile
+from attnviz.server.vectors import VectorsHeader, encoded_vectors
 
-__all__ = ["MAX_REPLY_BYTES", "RecordServer", "Reply", "finite_scores", "part_of"]
+__all__ = ["RECORD_REQUESTS", "RecordServer", "finite_scores"]
 
-
-@dataclass(frozen=True)
-class Reply:
-    """An answer: a header fit for JSON and at most one buffer."""
-
-    header: dict[str, Any]
-    data: bytes | None = None
+MakePage = Callable[[Mapping[str, Any]], tuple[str, str]]
 
 
 class RecordServer:
@@ -57,230 +60,357 @@ class RecordServer:
     [0]
     """
 
-    def __init__(
-        self,
-        record: AttentionRecord,
-        page: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
-    ) -> None:
+    def __init__(self, record: AttentionRecord, page: MakePage | None = None) -> None:
         self.record = record
-        self._make_page = page
-        self._row_sums = RowSums()
-        self._pyramids = Pyramids(self._row_sums)
-        self._page: tuple[Any, str, bytes] | None = None
-        self._description: bytes | None = None
-        self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
-            "describe": self._describe,
-            "block": self._block,
-            "maps": self._maps,
-            "strongest": self._strongest,
-            "tile": self._tile,
-            "scores": self._scores,
-            "strips": self._strips,
-            "vectors": self._vectors,
-            "image": self._image,
-            "page": self._page_part,
-        }
+        self.make_page = page
+        self.row_sums = RowSums()
+        self.pyramids = Pyramids(self.row_sums)
+        self.page: tuple[Any, str, bytes] | None = None
+        self.description: bytes | None = None
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one request.
-
-        Parameters
-        ----------
-        name : str
-            What is asked for: ``"describe"``, ``"block"``, ``"maps"``, ``"strongest"``, ``"tile"``,
-            ``"scores"``, ``"strips"``, ``"vectors"``, ``"image"`` or ``"page"``.
-        arguments : mapping
-            Its arguments.
-
-        Returns
-        -------
-        Reply
+        """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them.
 
         Raises
         ------
         KeyError, IndexError, TypeError, ValueError
             If the request makes no sense for this record, with what would.
         """
-        if name not in self._answers:
+        if name not in RECORD_REQUESTS.classes:
             raise ValueError(f"request {name!r} is unknown; this kernel's attnviz may be older")
-        return self._answers[name](arguments)
+        return RECORD_REQUESTS.answer(self, name, arguments)
 
-    def _describe(self, arguments: Mapping[str, Any]) -> Reply:
-        if self._description is None:
-            description = describe(self.record)
-            self._description = packed_description(description)
-            if self._description is None:
+
+RECORD_REQUESTS: Requests[RecordServer] = Requests()
+
+
+@RECORD_REQUESTS.add("describe", Description, PartHeader)
+@dataclass(frozen=True)
+class DescribeRequest:
+    """What the record holds: in the header, or deflated in parts where the text is long."""
+
+    part: int = 0
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Describe the record."""
+        if server.description is None:
+            description = describe(server.record)
+            server.description = packed_description(description)
+            if server.description is None:
                 return Reply(description)
-        piece, parts = part_of(self._description, int(arguments.get("part", 0)), "a description")
+        piece, parts = part_of(server.description, self.part, "a description")
         return Reply({"parts": parts}, piece)
 
-    def _block(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = self.record.stack(arguments["stack"])
-        layer = int(arguments["layer"])
-        heads = [int(head) for head in arguments["heads"]]
-        rows = _range("rows", arguments["rows"], len(stack.query_tokens))
-        columns = _range("columns", arguments["columns"], len(stack.key_tokens))
-        precision = arguments["precision"]
-        count = len(heads) * (rows.stop - rows.start) * (columns.stop - columns.start)
-        size = count * (4 if precision == "float32" else 1)
-        if not heads or size > MAX_REPLY_BYTES:
+
+@RECORD_REQUESTS.add("block", PieceHeader)
+@dataclass(frozen=True)
+class BlockRequest:
+    """Weights of some heads, rows and columns of a layer."""
+
+    stack: str
+    layer: int
+    heads: tuple[int, ...]
+    rows: Range
+    columns: Range
+    precision: Precision
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Encode the weights, exact or in one byte each."""
+        stack = server.record.stack(self.stack)
+        rows = span("rows", self.rows, len(stack.query_tokens))
+        columns = span("columns", self.columns, len(stack.key_tokens))
+        count = len(self.heads) * (rows.stop - rows.start) * (columns.stop - columns.start)
+        size = count * (4 if self.precision == "float32" else 1)
+        if not self.heads or size > MAX_REPLY_BYTES:
             raise ValueError(
                 f"a block of {size} bytes was asked for; 1 to {MAX_REPLY_BYTES} are sent at once"
             )
         weights = np.stack(
             [
-                self._row_sums.block(stack, layer=layer, head=head, rows=rows, columns=columns)
-                for head in heads
+                server.row_sums.block(
+                    stack, layer=self.layer, head=head, rows=rows, columns=columns
+                )
+                for head in self.heads
             ]
         )
-        of = f"stack {stack.name!r}, layer {layer}, heads {', '.join(map(str, heads))}"
-        encoded = encode(weights, precision, stack.maximum, of=of)
+        of = f"stack {stack.name!r}, layer {self.layer}, heads {', '.join(map(str, self.heads))}"
+        encoded = encode(weights, self.precision, stack.maximum, of=of)
         return Reply(encoded.header(), encoded.data)
 
-    def _strongest(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = self.record.stack(arguments["stack"])
+
+class MapsHeader(PieceHeader):
+    """What a reply says about maps.
+
+    Attributes
+    ----------
+    sampled : int
+        Queries that stand for all, one a row; left out where all were gone through.
+    """
+
+    pooled: str
+    sampled: NotRequired[int]
+
+
+@RECORD_REQUESTS.add("maps", MapsHeader)
+@dataclass(frozen=True)
+class MapsRequest:
+    """Heads' maps, pooled by the largest weight to at most `size` by `size`.
+
+    Attributes
+    ----------
+    heads, rows, columns : optional
+        All heads that were kept, all queries and all keys where they are left out.
+    """
+
+    stack: str
+    layer: int
+    size: int
+    heads: tuple[int, ...] | None = None
+    rows: Range | None = None
+    columns: Range | None = None
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Pool the maps."""
+        stack = server.record.stack(self.stack)
+        num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+        maps, sampled = encoded_maps(
+            stack,
+            self.layer,
+            self.size,
+            heads=self.heads,
+            rows=span("rows", self.rows or (0, num_queries), num_queries),
+            columns=span("columns", self.columns or (0, num_keys), num_keys),
+        )
+        header = {**maps.header(), "pooled": "max"}
+        return Reply(header if sampled is None else {**header, "sampled": sampled}, maps.data)
+
+
+@RECORD_REQUESTS.add("strongest", StrongestHeader)
+@dataclass(frozen=True)
+class StrongestRequest:
+    """The strongest keys of some queries, and how their weight is spread over the text.
+
+    Attributes
+    ----------
+    k : int
+        Keys for each query.
+    bin_size : int
+        Keys whose weight is summed up in one number.
+    combine : {"separate", "mean", "max"}
+        A matrix for each head, or one for all.
+    leave_out : list
+        Keys that are none of the strongest: "special", "first", or their number.
+    pair : str
+        Of a pair of texts, whose queries and whose keys.
+    """
+
+    stack: str
+    layer: int
+    heads: tuple[int, ...]
+    rows: Range
+    k: int
+    bin_size: int
+    combine: Combine
+    leave_out: tuple[str | int, ...]
+    pair: Pair
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Find them in one pass over all keys."""
+        stack = server.record.stack(self.stack)
         header, data = encoded_strongest(
             stack,
             largest=MAX_REPLY_BYTES,
-            layer=int(arguments["layer"]),
-            heads=[int(head) for head in arguments["heads"]],
-            rows=_range("rows", arguments["rows"], len(stack.query_tokens)),
-            k=int(arguments["k"]),
-            bin_size=int(arguments["bin_size"]),
-            combine=arguments["combine"],
-            leave_out=arguments["leave_out"],
-            pair=arguments["pair"],
-            row_sums=self._row_sums,
+            layer=self.layer,
+            heads=self.heads,
+            rows=span("rows", self.rows, len(stack.query_tokens)),
+            k=self.k,
+            bin_size=self.bin_size,
+            combine=self.combine,
+            leave_out=self.leave_out,
+            pair=self.pair,
+            row_sums=server.row_sums,
         )
         return Reply(header, data)
 
-    def _maps(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = self.record.stack(arguments["stack"])
-        heads = arguments.get("heads")
-        rows = arguments.get("rows") or (0, len(stack.query_tokens))
-        columns = arguments.get("columns") or (0, len(stack.key_tokens))
-        maps, sampled = encoded_maps(
-            stack,
-            int(arguments["layer"]),
-            int(arguments["size"]),
-            heads=None if heads is None else [int(head) for head in heads],
-            rows=_range("rows", rows, len(stack.query_tokens)),
-            columns=_range("columns", columns, len(stack.key_tokens)),
-        )
-        header = maps.header() | {"pooled": "max"}
-        return Reply(header if sampled is None else header | {"sampled": sampled}, maps.data)
 
-    def _tile(self, arguments: Mapping[str, Any]) -> Reply:
+@RECORD_REQUESTS.add("tile", PieceHeader, TileWork)
+@dataclass(frozen=True)
+class TileRequest:
+    """A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
+
+    At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query
+    `row * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
+
+    Attributes
+    ----------
+    exact : bool
+        false: of a large matrix an estimate is enough.
+    """
+
+    stack: str
+    layer: int
+    heads: tuple[int, ...]
+    level: int
+    row: int
+    column: int
+    pooled: Pooled
+    precision: Precision
+    exact: bool = True
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Cut the tile; of a large matrix as far as it is known after a moment's work."""
         header, data = answered_tile(
-            self.record.stack(arguments["stack"]),
-            self._pyramids,
-            layer=int(arguments["layer"]),
-            heads=[int(head) for head in arguments["heads"]],
-            level=int(arguments["level"]),
-            place=(int(arguments["row"]), int(arguments["column"])),
-            pooled=arguments["pooled"],
-            precision=arguments["precision"],
-            exact=bool(arguments.get("exact", True)),
+            server.record.stack(self.stack),
+            server.pyramids,
+            layer=self.layer,
+            heads=self.heads,
+            level=self.level,
+            place=(self.row, self.column),
+            pooled=self.pooled,
+            precision=self.precision,
+            exact=self.exact,
         )
         return Reply(header, data)
 
-    def _scores(self, arguments: Mapping[str, Any]) -> Reply:
-        stack, pattern = self.record.stack(arguments["stack"]), str(arguments["pattern"])
-        if "heads" not in arguments:
-            return Reply({"scores": finite_scores(head_scores(stack, pattern))})
-        heads = [int(head) for head in arguments["heads"]]
-        layer = int(arguments["layer"])
-        scores = scores_of_heads(stack, [pattern], layer, heads, int(arguments["queries"]))
+
+class ScoresHeader(TypedDict):
+    """A pattern's scores.
+
+    Attributes
+    ----------
+    scores : list of list of float
+        Of every head of a stack, layer by layer; None where a score is not defined.
+    """
+
+    scores: list[list[float | None]]
+
+
+@RECORD_REQUESTS.add("scores", ScoresHeader)
+@dataclass(frozen=True)
+class ScoresRequest:
+    """A pattern's score of every head of a stack, or of some heads of a layer.
+
+    Attributes
+    ----------
+    layer, heads : optional
+        All where they are left out.
+    queries : int
+        From how many queries the scores of those heads are estimated.
+    """
+
+    stack: str
+    pattern: str
+    layer: int | None = None
+    heads: tuple[int, ...] | None = None
+    queries: int | None = None
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Compute them, or estimate those of some heads."""
+        stack = server.record.stack(self.stack)
+        if self.heads is None:
+            return Reply({"scores": finite_scores(head_scores(stack, self.pattern))})
+        if self.layer is None or self.queries is None:
+            raise ValueError("scores of some heads need 'layer' and 'queries'")
+        scores = scores_of_heads(stack, [self.pattern], self.layer, list(self.heads), self.queries)
         return Reply({"scores": finite_scores(list(scores))})
 
-    def _strips(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = self.record.stack(arguments["stack"])
-        heads = [int(head) for head in arguments["heads"]]
-        found = strips(stack, int(arguments["layer"]), heads)
+
+@RECORD_REQUESTS.add("strips", StripsHeader)
+@dataclass(frozen=True)
+class StripsRequest:
+    """Where the weight of heads goes, from some queries of a text too long for whole maps."""
+
+    stack: str
+    layer: int
+    heads: tuple[int, ...]
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Say it from some of their queries."""
+        found = strips(server.record.stack(self.stack), self.layer, self.heads)
         return Reply(found.header(), found.data)
 
-    def _vectors(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = self.record.stack(arguments["stack"])
+
+@RECORD_REQUESTS.add("vectors", VectorsHeader)
+@dataclass(frozen=True)
+class VectorsRequest:
+    """One row of a head: its query, some of its keys, and how its weights come from them.
+
+    Attributes
+    ----------
+    token : int
+        The query.
+    """
+
+    stack: str
+    layer: int
+    head: int
+    token: int
+    keys: Range
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Take the row apart."""
+        stack = server.record.stack(self.stack)
         header, data = encoded_vectors(
             stack,
-            layer=int(arguments["layer"]),
-            head=int(arguments["head"]),
-            token=int(arguments["token"]),
-            keys=_range("keys", arguments["keys"], len(stack.key_tokens)),
+            layer=self.layer,
+            head=self.head,
+            token=self.token,
+            keys=span("keys", self.keys, len(stack.key_tokens)),
             largest=MAX_REPLY_BYTES,
         )
         return Reply(header, data)
 
-    def _image(self, arguments: Mapping[str, Any]) -> Reply:
-        index, images = int(arguments["index"]), self.record.images
-        if not 0 <= index < len(images):
-            raise IndexError(f"image {index} was asked for; the record has {len(images)}")
-        return Reply(*encoded_image(images[index], MAX_REPLY_BYTES))
 
-    def _page_part(self, arguments: Mapping[str, Any]) -> Reply:
-        if self._make_page is None:
+@RECORD_REQUESTS.add("image", ImageHeader)
+@dataclass(frozen=True)
+class ImageRequest:
+    """One of the record's images, in as many pixels as a reply carries."""
+
+    index: int
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Send its pixels."""
+        images = server.record.images
+        if not 0 <= self.index < len(images):
+            raise IndexError(f"image {self.index} was asked for; the record has {len(images)}")
+        return Reply(*encoded_image(images[self.index], MAX_REPLY_BYTES))
+
+
+class PageHeader(PartHeader):
+    """What a reply says about a part of a page.
+
+    Attributes
+    ----------
+    name : str
+        Of the file.
+    """
+
+    name: str
+
+
+@RECORD_REQUESTS.add("page", PageHeader)
+@dataclass(frozen=True)
+class PageRequest:
+    """A part of the exported page of a view in some state."""
+
+    part: int
+    state: Mapping[str, Any]
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Make the page once for all its parts."""
+        if server.make_page is None:
             raise ValueError("this view has no HTML export")
-        part = int(arguments["part"])
-        # One page for all its parts, which two tabs may fetch at once, each with its state.
-        state = arguments["state"]
-        if self._page is None or self._page[0] != state:
-            name, text = self._make_page(state)
-            self._page = (state, name, text.encode())
-        _, name, content = self._page
-        piece, parts = part_of(content, part, "a page")
-        if part == parts - 1:
-            self._page = None
+        # Two tabs may fetch at once, each with its state.
+        if server.page is None or server.page[0] != self.state:
+            name, text = server.make_page(self.state)
+            server.page = (self.state, name, text.encode())
+        _, name, content = server.page
+        piece, parts = part_of(content, self.part, "a page")
+        if self.part == parts - 1:
+            server.page = None
         return Reply({"parts": parts, "name": name}, piece)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:
-    """Scores of heads, fit for JSON.
-
-    Parameters
-    ----------
-    scores : sequence of ndarray
-        One array a layer, one number a head.
-
-    Returns
-    -------
-    list
-        The same; None where a score is no finite number.
-    """
+    """Scores by layer and head, fit for JSON: None where a score is not a finite number."""
     return [[float(score) if np.isfinite(score) else None for score in layer] for layer in scores]
-
-
-def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
-    """What is sent at once, and in how many parts all is.
-
-    Parameters
-    ----------
-    content : bytes
-        All of it.
-    part : int
-        Which part, from 0.
-    of : str
-        What it is, for errors.
-
-    Returns
-    -------
-    bytes
-        The part, at most `MAX_REPLY_BYTES`.
-    int
-        How many parts there are, at least one.
-
-    Raises
-    ------
-    ValueError
-        If there is no such part.
-    """
-    parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
-    if not 0 <= part < parts:
-        raise ValueError(f"part {part} of {of} of {parts} parts was asked for")
-    return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts
-
-
-def _range(argument: str, given: Any, size: int) -> slice:
-    start, stop = (int(end) for end in given)
-    if not 0 <= start < stop <= size:
-        raise ValueError(f"{argument}=[{start}, {stop}] must lie within 0 to {size}")
-    return slice(start, stop)

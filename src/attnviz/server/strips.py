@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,7 +26,7 @@ from attnviz.record.rows import SAMPLED_QUERIES, sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import not_finite
 
-__all__ = ["NEAR", "PARTS", "Strips", "strips"]
+__all__ = ["NEAR", "PARTS", "Strips", "StripsHeader", "strips"]
 
 #: Tokens before the query that make its window where the model has none; as many after it where
 #: queries may look ahead.
@@ -37,6 +37,28 @@ _FIRST, _ELSEWHERE, _WINDOW, _PREVIOUS, _NO_KEY = range(len(PARTS))
 
 # Less than this is what rounding leaves of weights that were given, and no sink's.
 _ROUNDING = 0.005
+
+
+class StripsHeader(TypedDict):
+    """What the numbers of some heads' strips say.
+
+    Attributes
+    ----------
+    parts : list of str
+        Names of the parts, in their order.
+    queries, of : int
+        Queries that were taken, and that there are.
+    window : list of int or None
+        Tokens before and after a query that are its window, where that can be said.
+    own_window : bool
+        Whether it is the model's own.
+    """
+
+    parts: list[str]
+    queries: int
+    of: int
+    window: tuple[int, int] | None
+    own_window: bool
 
 
 @dataclass(frozen=True)
@@ -71,13 +93,13 @@ class Strips:
     window: tuple[int, int] | None
     own_window: bool
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> StripsHeader:
         """What the numbers say, fit for JSON."""
         return {
             "parts": list(self.parts),
             "queries": self.num_queries,
             "of": self.of,
-            "window": self.window and list(self.window),
+            "window": self.window,
             "own_window": self.own_window,
         }
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
 import torch
@@ -20,14 +20,33 @@ from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite
 from attnviz.server.row_sums import RowSums
 
-__all__ = ["Combine", "Strongest", "encoded_strongest", "strongest_keys"]
+__all__ = [
+    "Combine",
+    "Pair",
+    "Strongest",
+    "StrongestHeader",
+    "encoded_strongest",
+    "strongest_keys",
+]
 
 Combine = Literal["separate", "mean", "max"]
+Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
-_PAIRS = ("all", "a-a", "a-b", "b-a", "b-b")
 # Entries of weights that are held at once, 32 MB in float32.
 _ENTRIES = 1 << 23
+
+
+class StrongestHeader(TypedDict):
+    """What a reply says about its buffer.
+
+    Attributes
+    ----------
+    shape : list of int
+        Matrices, rows, keys a row, and bins.
+    """
+
+    shape: tuple[int, int, int, int]
 
 
 @dataclass(frozen=True)
@@ -64,7 +83,7 @@ def strongest_keys(
     bin_size: int,
     combine: Combine = "separate",
     leave_out: LeaveOut = (),
-    pair: str = "all",
+    pair: Pair = "all",
     row_sums: RowSums | None = None,
 ) -> Strongest:
     """Find the strongest keys of some queries, and sum their weight up along the text.
@@ -120,8 +139,8 @@ def strongest_keys(
         raise ValueError("heads is empty; ask for at least one")
     if combine not in {"separate", "mean", "max"}:
         raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
-    if pair not in _PAIRS:
-        raise ValueError(f"pair={pair!r} must be one of {', '.join(_PAIRS)}")
+    if pair not in get_args(Pair):
+        raise ValueError(f"pair={pair!r} must be one of {', '.join(get_args(Pair))}")
     row_sums = row_sums or RowSums()
     num_keys = len(stack.key_tokens)
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
@@ -165,30 +184,8 @@ def strongest_keys(
 
 def encoded_strongest(
     stack: AttentionStack, *, largest: int, **wanted: Any
-) -> tuple[dict[str, Any], bytes]:
-    """The same for a reply.
-
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    largest : int
-        Bytes that may be sent at once.
-    **wanted
-        Arguments of `strongest_keys`.
-
-    Returns
-    -------
-    header : dict
-        ``shape``: matrices, rows, k, bins.
-    data : bytes
-        ``keys``, ``weights``, ``sums``, ``spread``, one after the other, little endian.
-
-    Raises
-    ------
-    ValueError
-        If the answer would be larger than `largest`.
-    """
+) -> tuple[StrongestHeader, bytes]:
+    """The same for a reply: keys, weights, sums and spread one after the other, little endian."""
     found = strongest_keys(stack, **wanted)
     parts = (found.keys, found.weights, found.sums, found.spread)
     size = sum(part.nbytes for part in parts)
@@ -198,7 +195,8 @@ def encoded_strongest(
             "rows or keys, or for larger bins"
         )
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
-    return {"shape": [*found.keys.shape, found.spread.shape[1]]}, data
+    matrices, rows, k = found.keys.shape
+    return {"shape": (matrices, rows, k, found.spread.shape[1])}, data
 
 
 def _together(rows: Iterator[torch.Tensor], combine: Combine) -> torch.Tensor:

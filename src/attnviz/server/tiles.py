@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, Precision, encode
 from attnviz.server.pyramid import Budget, Pyramids, is_large
 
-__all__ = ["TILE", "Pooled", "answered_tile", "encoded_tile"]
+__all__ = ["TILE", "Pooled", "TileWork", "answered_tile", "encoded_tile"]
 
 # Cells of a tile's side: 64 kB in one byte each, 256 kB exact.
 TILE = 256
@@ -27,6 +27,27 @@ _MAX_LEVEL = 24
 _MOST_PAIRS_OF_WORDS = 1 << 32
 
 Pooled = Literal["mean", "max"]
+
+
+class TileWork(TypedDict):
+    """How far a tile of a large matrix is.
+
+    Attributes
+    ----------
+    progress : float
+        Share of the work that is done; 1 where every cell is exact.
+    queries : list of int
+        How many queries its cells are made from so far, and how many they stand for.
+    pairs : int
+        Pairs of query and key that all of the work takes.
+    waiting : bool
+        Whether asking again gives more.
+    """
+
+    progress: float
+    queries: tuple[int, int]
+    pairs: int
+    waiting: bool
 
 
 def encoded_tile(
@@ -106,7 +127,7 @@ def answered_tile(
     precision: Precision,
     exact: bool = True,
     budget: Budget | None = None,
-) -> tuple[dict[str, Any], bytes]:
+) -> tuple[Mapping[str, Any], bytes]:
     """One tile as a reply, which of a large matrix may be an estimate.
 
     Parameters
@@ -163,13 +184,13 @@ def answered_tile(
         budget=budget,
     )
     tile = encode(found.cells[None], precision, float(found.cells.max()))
-    header = tile.header() | {
+    work: TileWork = {
         "progress": found.progress,
-        "queries": list(found.queries),
+        "queries": found.queries,
         "pairs": found.pairs,
         "waiting": found.waiting,
     }
-    return header, tile.data
+    return {**tile.header(), **work}, tile.data
 
 
 def _checked(

@@ -6,7 +6,7 @@ in ``js/src/client/attention.ts``.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 
-__all__ = ["STRONGEST", "encoded_vectors", "vectors_of"]
+__all__ = ["STRONGEST", "RowHeader", "VectorsHeader", "encoded_vectors", "vectors_of"]
 
 #: Keys of the whole row that an answer names, wherever the keys asked for lie.
 STRONGEST = 5
@@ -23,24 +23,76 @@ STRONGEST = 5
 _FLOAT_BYTES = 4
 
 
+class SinkOfRow(TypedDict):
+    """An attention sink's logit, and the weight that it takes from a row."""
+
+    logit: float
+    weight: float
+
+
+class RowHeader(TypedDict):
+    """What a whole row shares, whichever of its keys were asked for.
+
+    Attributes
+    ----------
+    log_sum_exp : float or None
+        Of all logits and the sink; null where no key is allowed.
+    key_head : int
+        The key head that this head reads.
+    num_allowed : int
+        Keys of the whole row that the mask lets through.
+    strongest : list
+        The strongest keys of the whole row, with their weights.
+    error, logit_error : float
+        Largest absolute error of a weight and of a logit.
+    measured : int
+        Queries of each head that these were measured on; all when left out.
+    """
+
+    scale: float
+    softcap: float | None
+    has_bias: bool
+    sink: SinkOfRow | None
+    log_sum_exp: float | None
+    head: int
+    num_heads: int
+    key_head: int
+    num_key_heads: int
+    num_allowed: int
+    strongest: list[tuple[int, float]]
+    error: float
+    logit_error: float
+    measured: NotRequired[int]
+
+
+class VectorsPart(TypedDict):
+    """Name and shape of what a buffer holds next."""
+
+    name: str
+    shape: list[int]
+
+
+class VectorsHeader(RowHeader):
+    """What a reply says about its buffer.
+
+    Attributes
+    ----------
+    parts : list
+        `query` (head_dim), `keys` (keys, head_dim), and of each key `bias`, `allowed` (0 or 1),
+        `logits` (minus infinity where not allowed) and `weights`.
+    weight_in_range : float
+        Weight of the keys asked for, together.
+    """
+
+    parts: list[VectorsPart]
+    weight_in_range: float
+
+
 def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
     """The queries and keys of a layer's heads that were kept.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-
-    Returns
-    -------
-    QueryKeyAttention
-
     Raises
     ------
-    IndexError
-        If the stack has no such layer.
     ValueError
         If only the layer's weights are known.
     """
@@ -55,41 +107,15 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 
 def encoded_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
-) -> tuple[dict[str, Any], bytes]:
-    """A query, some keys, and how the query's weights come from them.
-
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer, head : int
-        Which head, the layer by the model's number.
-    token : int
-        The query.
-    keys : slice
-        Keys wanted, start and stop given.
-    largest : int
-        Bytes that may be sent at once.
-
-    Returns
-    -------
-    header : dict
-        Fit for JSON. ``parts`` lists name and shape of what the buffer holds, in order: ``query``
-        (head_dim,), ``keys`` (keys, head_dim), ``bias`` (keys,), ``allowed`` (keys,) of 0 and 1,
-        ``logits`` (keys,), minus infinity where not allowed, and ``weights`` (keys,). Beside them
-        what the whole row shares: ``scale``, ``softcap``, ``has_bias``, the ``sink``'s logit and
-        weight, ``log_sum_exp`` (of all logits and the sink; None where no key is allowed),
-        ``num_allowed``, the ``strongest`` keys with their weights, and ``weight_in_range``, which
-        the keys asked for have together.
-    data : bytes
-        float32, little endian.
+) -> tuple[VectorsHeader, bytes]:
+    """A query, some keys, and how the query's weights come from them; floats, little endian.
 
     Raises
     ------
     IndexError
         If the layer, head or token does not exist.
     ValueError
-        If only weights are known, or the answer would be larger than `largest`.
+        If only weights are known, or the answer would be larger than `largest` bytes.
     """
     attention, whole_layer = vectors_of(stack, layer), stack.attention(layer)
     for name, given, count in (
@@ -130,7 +156,7 @@ def encoded_vectors(
             "model's own queries or keys are"
         )
     strongest = np.argsort(-weights, kind="stable")[:STRONGEST]
-    header = {
+    header: VectorsHeader = {
         "parts": [{"name": name, "shape": list(part.shape)} for name, part in parts.items()],
         "scale": float(attention.scale),
         "softcap": None if attention.softcap is None else float(attention.softcap),
@@ -144,7 +170,7 @@ def encoded_vectors(
         "key_head": head // (whole_layer.num_heads // num_key_heads),
         "num_key_heads": num_key_heads,
         "num_allowed": int(attention.allowed(place, row, whole).sum()),
-        "strongest": [[int(key), float(weights[key])] for key in strongest if weights[key] > 0],
+        "strongest": [(int(key), float(weights[key])) for key in strongest if weights[key] > 0],
         "weight_in_range": float(weights[keys].sum(dtype=np.float64)),
         "error": 0.0,
         "logit_error": 0.0,

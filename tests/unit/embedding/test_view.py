@@ -12,6 +12,8 @@ import pytest
 import traitlets
 
 from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.placement import Placing
+from attnviz.embedding.server.plots import PlotOptions
 from attnviz.embedding.view import COLORINGS, EmbeddingView
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
@@ -307,9 +309,7 @@ def test_a_view_that_is_closed_ends_what_runs_for_it(
     monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path))
     view = EmbeddingView(corpus([400, 300]))
     answers = view._answers()
-    way = {"scaling": "norms", "translate": True, "lift": False}
-    asked = {"stack": "self", "layer": 0, "head": 0, "way": way, "method": "tsne", "dimensions": 2}
-    asked |= {"perplexity": 50, "neighbors": 15, "seed": 0}
+    asked = PlotOptions("self", 0, Placing(), "tsne", 2).of(0)
     header, _ = answers.projection(asked)
     assert header["work"]["state"] == "running"
     view.close()

@@ -285,8 +285,8 @@ def test_zeros_are_counted_under_the_models_numbers() -> None:
     for head in (1, 2):
         assert some.exact_zeros(layer=0, head=head) == whole.exact_zeros(layer=0, head=head)
     zeros = describe(AttentionRecord({"self": some}))["stacks"][0]["zeros"]
-    assert zeros[0][0] == [0, 0]
-    assert zeros[0][2] == [3, 16]
+    assert zeros[0][0] == (0, 0)
+    assert zeros[0][2] == (3, 16)
 
 
 def test_replies_hold_the_heads_that_were_kept() -> None:

@@ -197,7 +197,7 @@ def test_what_is_sent_as_nothing_is_no_zero_and_what_is_zero_is_sent_as_nothing(
     record = record_of(weights)
     sent = decode(encode(record.stack().weights(layer=0), "uint8", 1.0, of="x"))
     assert (sent == 0).sum() == 3
-    assert describe(record)["stacks"][0]["zeros"] == [[[1, 4], [0, 4]]]
+    assert describe(record)["stacks"][0]["zeros"] == [[(1, 4), (0, 4)]]
 
 
 def test_the_stack_says_what_was_counted() -> None:
@@ -237,7 +237,7 @@ def test_layers_of_both_kinds_are_described() -> None:
     stack = AttentionStack("self", layers, tokens)
     (described,) = describe(AttentionRecord({"self": stack}))["stacks"]
     assert described["zeros"] == [
-        [[0, 0]] * 4,
-        [[int((head == 0).sum()), 36] for head in weights],
+        [(0, 0)] * 4,
+        [(int((head == 0).sum()), 36) for head in weights],
     ]
     assert isinstance(stack.query_tokens, Tokens)

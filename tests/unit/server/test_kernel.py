@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from attnviz.server.kernel import KernelChannel
-from attnviz.server.server import RecordServer, Reply
+from attnviz.server.protocol import Reply
+from attnviz.server.server import RecordServer
 from unit.records import given_record
 
 BLOCK = {
@@ -52,7 +53,7 @@ def test_a_request_is_answered_with_a_header_and_a_buffer() -> None:
     assert browser.received == [
         ({"attnviz": "reply", "id": "tab-1", "header": expected.header}, [expected.data])
     ]
-    assert expected.header["shape"] == [1, 2, 5]
+    assert expected.header["shape"] == (1, 2, 5)
 
 
 def test_a_description_comes_without_a_buffer() -> None:
@@ -70,7 +71,7 @@ def test_a_description_comes_without_a_buffer() -> None:
         ("block", BLOCK | {"stack": "x"}, "stack='x': this record has 'self'"),
         ("block", {}, "'stack' is missing"),
         ("block", None, "'stack' is missing"),
-        ("block", [1], "list indices must be integers or slices, not str"),
+        ("block", [1], "arguments=[1] must have names and values"),
         ("page", {"part": 0, "state": {}}, "this view has no HTML export"),
         ("", {}, "request '' is unknown; this kernel's attnviz may be older"),
     ],

@@ -18,7 +18,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.tokens import Tokens
 from attnviz.server.kernel import KernelChannel
-from attnviz.server.server import RecordServer
+from attnviz.server.server import RECORD_REQUESTS, RecordServer
 from unit.records import words
 
 LARGEST_MESSAGE = 1_100_000
@@ -134,7 +134,7 @@ def test_scores_of_all_heads_are_not_too_large() -> None:
 
 def test_every_request_is_tried(record: av.AttentionRecord) -> None:
     tried = {name for name, _ in REQUESTS} | {"scores"}
-    assert tried == set(RecordServer(record)._answers)
+    assert tried == set(RECORD_REQUESTS.classes)
 
 
 def test_the_widget_itself_is_small(record: av.AttentionRecord) -> None:

@@ -89,7 +89,7 @@ class Asked:
         )
         shape = tuple(header["shape"])
         encoded = Encoded(shape, header["encoding"], header["maximum"], header["error"], data)
-        return header, decode(encoded)[0]
+        return dict(header), decode(encoded)[0]
 
     def until_done(self, *where: Any, **options: Any) -> tuple[list[dict[str, Any]], Any]:
         headers = []
@@ -208,7 +208,7 @@ def test_an_estimate_is_one_query_a_row_of_cells_over_all_keys() -> None:
     asked = Asked(stack)
     headers, cells = asked.until_done(3, 0, 0, exact=False)
     assert headers[-1]["progress"] == 0
-    assert headers[-1]["queries"] == [7, 53]
+    assert headers[-1]["queries"] == (7, 53)
     weights = stack.weights(layer=3, head=0)
     # Eight queries a cell, of the last only five; the middle one speaks for them.
     middles = [4, 12, 20, 28, 36, 44, 50]
@@ -515,6 +515,6 @@ def test_a_server_answers_with_how_far_it_is() -> None:
         if not reply.header["waiting"]:
             break
     assert reply.header["progress"] == 1
-    assert reply.header["queries"] == [64, 64]
-    assert reply.header["shape"] == [1, 8, 8]
+    assert reply.header["queries"] == (64, 64)
+    assert reply.header["shape"] == (1, 8, 8)
     assert server.reply("tile", arguments | {"exact": False}).header["progress"] == 1

@@ -342,7 +342,7 @@ def test_what_is_sent_is_small() -> None:
         "parts": ["first token", "elsewhere", "own window", "previous token"],
         "queries": 64,
         "of": TOKENS,
-        "window": [NEAR, 0],
+        "window": (NEAR, 0),
         "own_window": False,
     }
 
@@ -384,7 +384,8 @@ def test_a_page_carries_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPa
     data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
     (carried,) = data["strips"]
     found = strips(stack, 3)
-    assert {name: carried[name] for name in found.header()} == found.header()
+    header = json.loads(json.dumps(found.header()))
+    assert {name: carried[name] for name in header} == header
     assert (carried["stack"], carried["layer"]) == ("self", 3)
     assert zlib.decompress(base64.b64decode(carried["data"])) == found.data
     by_pattern = {each["pattern"]: each["scores"] for each in data["scores"]}

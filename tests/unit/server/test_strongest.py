@@ -18,8 +18,9 @@ from attnviz.record.masks import BandMask, WindowMask
 from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MergedWeights
+from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.row_sums import RowSums
-from attnviz.server.server import MAX_REPLY_BYTES, RecordServer
+from attnviz.server.server import RecordServer
 from attnviz.server.strongest import Strongest, strongest_keys
 from unit.long_records import NEEDLE, long_record
 from unit.records import captured_record, given_record, vectors, words
@@ -234,7 +235,7 @@ def test_the_reply_says_how_to_read_it() -> None:
         "pair": "all",
     }
     reply = server.reply("strongest", request)
-    assert reply.header == {"shape": [2, 4, 2, 2]}
+    assert reply.header == {"shape": (2, 4, 2, 2)}
     assert reply.data is not None
     expected = asked(
         captured_record().stack("self").only([2]),

@@ -20,7 +20,8 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias, compact_bias, compact_mask
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.server import MAX_REPLY_BYTES, RecordServer
+from attnviz.server.protocol import MAX_REPLY_BYTES
+from attnviz.server.server import RecordServer
 from unit.records import given_record, vectors, words
 
 # Written by a script that knows nothing of attnviz; the TypeScript tests read the same file.
@@ -73,7 +74,7 @@ def asked(record: AttentionRecord, **arguments: Any) -> tuple[dict[str, Any], di
         parts[part["name"]] = floats[:size].reshape(part["shape"]).astype(np.float64)
         floats = floats[size:]
     assert not len(floats)
-    return reply.header, parts
+    return dict(reply.header), parts
 
 
 @each_case
@@ -294,4 +295,4 @@ def test_the_strongest_keys_of_the_whole_row_are_named() -> None:
     assert [key for key, _ in header["strongest"]] == expected
     # The first query of a causal model has one key only.
     header, _ = asked(record, layer=3, head=1, token=0, keys=[0, 2])
-    assert header["strongest"] == [[0, 1.0]]
+    assert header["strongest"] == [(0, 1.0)]

@@ -1,26 +1,29 @@
 /** Answers from the data that an exported page carries, as a kernel would. */
 
-import { fromBase64, inflate, type PieceHeader } from "../codec";
-import type { ImageHeader } from "../requests/images";
-import type { StripsHeader, StripsRequest } from "../requests/strips";
-import type { StrongestRequest } from "../requests/strongest";
-import type { VectorsRequest } from "../requests/vectors";
+import type { Carrier, Connection, Reply } from "../carrier";
+import { fromBase64, inflate } from "../codec";
 import type {
   BlockRequest,
-  CarriedShare,
-  Carrier,
-  Connection,
   Description,
+  EmbeddedShare,
+  ImageHeader,
+  ImageRequest,
   MapsRequest,
-  Reply,
-  Scores,
+  PieceHeader,
+  Pooled,
+  RecordRequests,
+  ScoresRequest,
   StackDescription,
+  StripsHeader,
+  StripsRequest,
+  StrongestRequest,
   TileRequest,
-} from "../source";
+} from "../protocol";
+import type { Scores } from "../source";
 import { type CarriedBlock, CarriedLayers } from "./layers";
 import type { CarriedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
-import { type Pooled, parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
+import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type CarriedVectors, VectorCarrier } from "./vectors";
 
 /** What an exported page carries. */
@@ -33,7 +36,7 @@ export interface PageData {
   /** Weights, layer by layer; none where queries and keys are carried for them. */
   blocks: CarriedBlock[];
   /** How much of the weights they are. */
-  carried?: CarriedShare;
+  carried?: EmbeddedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
   maps: CarriedPiece[];
   /** Scores of all heads, by pattern. */
@@ -49,22 +52,15 @@ export interface PageData {
 /** A layer of at most so many weights is pooled here to maps that are finer than the carried ones. */
 const POOLED_WEIGHTS = 4_000_000;
 
-/** Scores of all heads, or of some of a layer. */
-interface ScoresRequest {
-  stack: string;
-  pattern: string;
-  layer?: number;
-  heads?: number[];
-}
-
-type Answer = (args: object) => Reply | Promise<Reply>;
+/** What a page answers, by the request's name. */
+export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Reply> };
 
 /** A carrier that is never late. */
 export class PageCarrier implements Carrier {
-  readonly makesPages = false;
+  readonly live = false;
   readonly #data: PageData;
   readonly #layers: CarriedLayers;
-  readonly #answers: Record<string, Answer>;
+  readonly #answers: Answers<RecordRequests>;
 
   /** @throws Error when the data are of a format that this bundle does not know. */
   constructor(data: PageData) {
@@ -77,19 +73,19 @@ export class PageCarrier implements Carrier {
     this.#layers = new CarriedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
       describe: () => ({ header: saidOf(description, carried), data: null }),
-      block: (args) => this.#block(args as BlockRequest),
-      maps: (args) => this.#maps(args as MapsRequest),
-      tile: (args) => this.#tile(args as TileRequest),
-      scores: (args) => this.#scores(args as ScoresRequest),
-      strips: (args) => this.#strips(args as StripsRequest),
-      strongest: (args) => this.#strongest(args as StrongestRequest),
-      vectors: (args) => vectors.reply(args as VectorsRequest),
-      image: (args) => this.#image(args as { index: number }),
+      block: (args) => this.#block(args),
+      maps: (args) => this.#maps(args),
+      tile: (args) => this.#tile(args),
+      scores: (args) => this.#scores(args),
+      strips: (args) => this.#strips(args),
+      strongest: (args) => this.#strongest(args),
+      vectors: (args) => vectors.reply(args),
+      image: (args) => this.#image(args),
     };
   }
 
   async ask(name: string, args: object): Promise<Reply> {
-    const answer = this.#answers[name];
+    const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
     return answer(args);
   }
@@ -181,7 +177,7 @@ export class PageCarrier implements Carrier {
     return pageStrongest(rows, places, request, stack as StackDescription);
   }
 
-  async #image({ index }: { index: number }): Promise<Reply> {
+  async #image({ index }: ImageRequest): Promise<Reply> {
     const image = this.#data.images?.[index];
     if (!image) throw new Error(`This page does not carry image ${index}.`);
     return { header: image, data: await inflate(fromBase64(image.data)) };
@@ -189,7 +185,7 @@ export class PageCarrier implements Carrier {
 }
 
 /** A description with what the page leaves out of the record. */
-function saidOf(description: Description, carried?: CarriedShare): Description {
+function saidOf(description: Description, carried?: EmbeddedShare): Description {
   if (!carried) return description;
   const stacks = description.stacks.map((stack) => ({ ...stack, carried }));
   return { ...description, stacks };

@@ -1,7 +1,8 @@
 /** The layers that an exported page carries, inflated when they are asked for. */
 
+import type { StackDescription } from "../protocol";
 import { Recent } from "../recent";
-import { keptHeads, type StackDescription } from "../source";
+import { keptHeads } from "../source";
 import { type CarriedPiece, type Rows, wholeRows } from "./rows";
 import { type CarriedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";

@@ -1,6 +1,7 @@
 /** Rows of a layer's weights, in whichever form an exported page carries them. */
 
-import { codeValues, type Encoding, fromBase64, inflate } from "../codec";
+import { codeValues, fromBase64, inflate } from "../codec";
+import type { Encoding } from "../protocol";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
 export interface Rows {

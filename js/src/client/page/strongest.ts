@@ -1,7 +1,8 @@
 /** The strongest keys of queries, found in the weights that an exported page carries. */
 
-import { meantBy, type StrongestRequest, strongestOf } from "../requests/strongest";
-import type { Reply, StackDescription } from "../source";
+import type { Reply } from "../carrier";
+import type { StackDescription, StrongestRequest } from "../protocol";
+import { meantBy, strongestOf } from "../requests/strongest";
 import type { Rows } from "./rows";
 
 /**

@@ -1,13 +1,10 @@
 /** Cuts, pools and averages carried weights, as the kernel does for a live view. Pure functions. */
 
-import type { Range } from "../source";
+import type { Pooled, Range } from "../protocol";
 import type { Rows } from "./rows";
 
 /** Cells of a tile's side; the kernel's is the same (`attnviz/server/tiles.py`). */
 export const TILE = 256;
-
-/** How neighbouring weights become one cell. */
-export type Pooled = "mean" | "max";
 
 /** The queries or keys that a tile covers, of `count`. */
 export function tileRange(place: number, level: number, count: number): Range {

@@ -1,10 +1,10 @@
 /** Queries and keys that an exported page carries (`attnviz/pages/vectors.py` puts them there). */
 
 import { attentionRow, type RowInputs } from "../attention";
+import type { Reply } from "../carrier";
 import { fromBase64, inflate } from "../codec";
+import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { Recent } from "../recent";
-import type { VectorsHeader, VectorsRequest } from "../requests/vectors";
-import type { Reply } from "../source";
 import type { Rows } from "./rows";
 
 /** Keys within a band around the query, or any others, one bit each. */

@@ -1,7 +1,8 @@
 /** Images of a record: from the bytes of a reply to pixels that can be drawn. */
 
+import type { Reply } from "../carrier";
 import { asBytes } from "../codec";
-import type { Reply } from "../source";
+import type { ImageHeader } from "../protocol";
 
 /** A picture that the model saw. */
 export interface RecordImage {
@@ -9,12 +10,6 @@ export interface RecordImage {
   height: number;
   /** Red, green, blue and opacity, row by row from the top left. */
   pixels: Uint8ClampedArray<ArrayBuffer>;
-}
-
-/** What a reply says about the bytes in its buffer: three to a pixel. */
-export interface ImageHeader {
-  height: number;
-  width: number;
 }
 
 /**

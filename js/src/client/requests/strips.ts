@@ -3,33 +3,17 @@
  * (`attnviz/server/strips.py` answers), and scores from the same queries.
  */
 
-import type { Reply, Scores, Source, StackDescription } from "../source";
-import { keptHeads } from "../source";
+import type { Reply } from "../carrier";
+import type { ScoresHeader, StackDescription, StripsHeader, StripsRequest } from "../protocol";
+import { keptHeads, type Scores, type Source } from "../source";
 
 /** Where a head's weight goes. */
-export interface Strip {
-  /** Names of the parts, in their order. */
-  parts: readonly string[];
-  /** The share of each, which add up to 1; NaN where no query attends to anything. */
+export interface Strip extends StripsHeader {
+  /** The share of each part, which add up to 1; NaN where no query attends to anything. */
   shares: number[];
   /** Their standard errors. */
   errors: number[];
-  /** Queries that were taken, and that there are. */
-  queries: number;
-  of: number;
-  /** Tokens before and after a query that are its window, where that can be said. */
-  window: [number, number] | null;
-  /** Whether it is the model's own. */
-  own_window: boolean;
 }
-
-export interface StripsRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-}
-
-export type StripsHeader = Omit<Strip, "shares" | "errors">;
 
 export function readStrips({ header, data }: Reply): Strip[] {
   const shared = header as StripsHeader;
@@ -93,7 +77,7 @@ export async function scoresOf(
       heads.slice(i * most, (i + 1) * most),
     );
     return parts.map(async (part) => {
-      const read = ({ header }: Reply): Scores => (header as { scores: Scores }).scores;
+      const read = ({ header }: Reply): Scores => (header as ScoresHeader).scores;
       const request = { stack: stack.name, layer, pattern, heads: part, queries };
       const found = await source.question("scores", request, read, () => 8 * most, signal);
       part.forEach((head, i) => {

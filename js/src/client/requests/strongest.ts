@@ -5,25 +5,10 @@
  * finds the same in them.
  */
 
+import { LARGEST_REPLY, type Reply } from "../carrier";
 import { asBytes } from "../codec";
-import { LARGEST_REPLY, type Range, type Reply, type Source, type TokenList } from "../source";
-
-export interface StrongestRequest {
-  stack: string;
-  layer: number;
-  heads: number[];
-  rows: Range;
-  /** Keys for each query. */
-  k: number;
-  /** Keys whose weight is summed up in one number. */
-  bin_size: number;
-  /** A matrix for each head, or one for all. */
-  combine: "separate" | "mean" | "max";
-  /** Keys that are none of the strongest: "special", "first", or their number. */
-  leave_out: (string | number)[];
-  /** Of a pair of texts, whose queries and whose keys. */
-  pair: string;
-}
+import type { Range, StrongestHeader, StrongestRequest, TokenList } from "../protocol";
+import type { Source } from "../source";
 
 /** What was found in one matrix, row after row. */
 export interface Found {
@@ -99,7 +84,7 @@ function nothing(numRows: number, k: number, bins: number): Found {
 export function readStrongest(reply: Reply): Found[] {
   // A page hands over what it has found.
   if (!reply.data) return (reply.header as { found: Found[] }).found;
-  const { shape } = reply.header as { shape: [number, number, number, number] };
+  const { shape } = reply.header as StrongestHeader;
   const [matrices, rows, k, bins] = shape;
   // A copy, because a view of a message need not start at a multiple of four bytes.
   const { buffer } = asBytes(reply.data as ArrayBuffer).slice();

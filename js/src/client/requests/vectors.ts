@@ -1,48 +1,9 @@
 /** A query, its keys and how its weights come from them: the request and its answer. */
 
+import { dataOf, LARGEST_REPLY, type Reply } from "../carrier";
 import { asBytes } from "../codec";
-import { LARGEST_REPLY, type Range, type Reply, type Source } from "../source";
-
-/** Which row of which head, and which of its keys. */
-export interface VectorsRequest {
-  stack: string;
-  layer: number;
-  head: number;
-  /** The query. */
-  token: number;
-  keys: Range;
-}
-
-/** What a whole row shares, whichever of its keys were asked for. */
-export interface RowHeader {
-  scale: number;
-  softcap: number | null;
-  has_bias: boolean;
-  sink: { logit: number; weight: number } | null;
-  /** Of all logits and the sink; null where no key is allowed. */
-  log_sum_exp: number | null;
-  head: number;
-  num_heads: number;
-  /** The key head that this head reads. */
-  key_head: number;
-  num_key_heads: number;
-  /** Keys of the whole row that the mask lets through. */
-  num_allowed: number;
-  /** The strongest keys of the whole row, with their weights. */
-  strongest: [number, number][];
-  /** Largest absolute error of a weight and of a logit. */
-  error: number;
-  logit_error: number;
-  /** Queries of each head that these were measured on; all when left out. */
-  measured?: number;
-}
-
-/** What a reply says about its buffer. */
-export interface VectorsHeader extends RowHeader {
-  parts: { name: string; shape: number[] }[];
-  /** Weight of the keys asked for, together. */
-  weight_in_range: number;
-}
+import type { Range, RowHeader, VectorsHeader, VectorsRequest } from "../protocol";
+import type { Source } from "../source";
 
 /** A query and some of its keys. */
 export interface Vectors {
@@ -90,9 +51,8 @@ export function splitVectors(
  */
 export function readVectors(reply: Reply, keys: Range): Vectors {
   const header = reply.header as VectorsHeader;
-  if (reply.data === null) throw new Error("The reply came without its data.");
   // A copy, because a view of a message need not start at a multiple of four bytes.
-  const floats = new Float32Array(asBytes(reply.data).slice().buffer);
+  const floats = new Float32Array(asBytes(dataOf(reply)).slice().buffer);
   const parts = new Map<string, Float32Array>();
   let offset = 0;
   for (const { name, shape } of header.parts) {

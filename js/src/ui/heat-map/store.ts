@@ -185,7 +185,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   });
   // A page has no kernel that could be kept waiting: it is asked for what is in sight alone.
   const tilesIn = (now: Viewport): TileRequest[] =>
-    source.carrier.makesPages ? wantedTiles(now, computing.value) : tilesOf(now);
+    source.carrier.live ? wantedTiles(now, computing.value) : tilesOf(now);
   const wanted = computed(() => viewport.value && tilesIn(viewport.value));
   record.answer(wanted, (requests, ended) =>
     tiles.load(requests, ended, () => {

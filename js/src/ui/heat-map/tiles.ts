@@ -1,6 +1,7 @@
 /** Which tiles a viewport needs, their loading, and the grid of cells that is drawn from those loaded. */
 
-import { type Pooled, TILE } from "../../client/page/tiles";
+import { TILE } from "../../client/page/tiles";
+import type { Pooled } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import type { Piece, Source, TileRequest, TileWork } from "../../client/source";
 import type { Place } from "../record";

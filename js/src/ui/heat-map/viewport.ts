@@ -1,6 +1,6 @@
 /** Which part of a matrix is in sight, and how many weights a cell stands for. Pure functions. */
 
-import type { Pooled } from "../../client/page/tiles";
+import type { Pooled } from "../../client/protocol";
 import type { Range } from "../../client/source";
 import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Place } from "../record";

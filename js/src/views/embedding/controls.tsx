@@ -39,7 +39,7 @@ export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, stri
 
 export function EmbeddingControls({ context, model }: ControlProps) {
   const { state } = context;
-  const live = context.source.carrier.makesPages;
+  const live = context.source.carrier.live;
   const corpus = model.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
@@ -354,7 +354,7 @@ function Work({ context, model }: ControlProps) {
   }
   const words = workInWords(work);
   // On a page nothing begins or ends, and the detail line says it all.
-  if (words === "" && !context.source.carrier.makesPages) return null;
+  if (words === "" && !context.source.carrier.live) return null;
   if (plotted && context.state.method.value !== "pca" && words === "") {
     // A line of the same height, so that the plot does not jump when the work begins and ends.
     // It is of the plot that is there: what was chosen last may still be awaited.
@@ -372,7 +372,7 @@ function Work({ context, model }: ControlProps) {
         />
       )}
       <span>{words}</span>
-      {context.source.carrier.makesPages && (
+      {context.source.carrier.live && (
         <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
           {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
         </button>

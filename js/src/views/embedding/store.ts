@@ -107,7 +107,7 @@ export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): Embedd
       return await linesOf(source, asked, ended);
     } catch (reason) {
       // A page was made without them: nothing to try again.
-      if (source.carrier.makesPages || isAbort(reason)) throw reason;
+      if (source.carrier.live || isAbort(reason)) throw reason;
       return reason instanceof Error ? reason.message : String(reason);
     }
   });

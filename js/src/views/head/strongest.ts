@@ -1,11 +1,11 @@
 /** What is asked of keys outside the window: the strongest of all, and where the weight lies. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
+import type { StrongestRequest } from "../../client/protocol";
 import {
   askStrongest,
   type Meant,
   type Strongest,
-  type StrongestRequest,
   strongestOf,
 } from "../../client/requests/strongest";
 import type { ViewContext } from "../../ui/define-view";

@@ -1,15 +1,10 @@
 /** Maps or strips of single heads: those in sight are asked for, those that left it no longer. */
 
 import { type Signal, signal } from "@preact/signals";
+import { LARGEST_REPLY } from "../../client/carrier";
 import { Recent } from "../../client/recent";
 import { askStrips, headsAtOnce, type Strip } from "../../client/requests/strips";
-import {
-  keptHeads,
-  LARGEST_REPLY,
-  type Range,
-  type Source,
-  type StackDescription,
-} from "../../client/source";
+import { keptHeads, type Range, type Source, type StackDescription } from "../../client/source";
 import { same } from "../../ui/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */

@@ -58,7 +58,7 @@ interface Asked {
 
 /** Answers when it is told to. */
 class SlowCarrier implements Carrier {
-  readonly makesPages = true;
+  readonly live = true;
   readonly asked: Asked[] = [];
   #waiting: (() => void)[] = [];
   retry(): void {}

@@ -168,7 +168,7 @@ describe("zooming", () => {
 function served(matrix: number[][]) {
   const asked: TileRequest[] = [];
   const source = new Source({
-    makesPages: false,
+    live: false,
     retry: () => undefined,
     watch: () => undefined,
     ask: async (_name, args) => {

@@ -25,7 +25,7 @@ const long = (state = {}, more = {}) => viewport(COUNT, COUNT, state, { ...LONG,
 
 /** A kernel that is done with a tile at the fourth time it is asked, and tells what it was asked. */
 class Kernel implements Carrier {
-  readonly makesPages = false;
+  readonly live = false;
   readonly asked: TileRequest[] = [];
   readonly times = new Map<string, number>();
   underWay = 0;

@@ -25,7 +25,7 @@ const EXACT = Math.fround(0.12345);
 
 /** A kernel that answers when it is told to: tiles to one part in 255, blocks as they are. */
 class Kernel implements Carrier {
-  readonly makesPages = false;
+  readonly live = false;
   readonly asked: [string, object][] = [];
   /** What waits for an answer, oldest first. */
   readonly waiting: (() => void)[] = [];

@@ -39,7 +39,7 @@ let made: Made[] = [];
 
 async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise<Made> {
   const kernel = new MeanKernel();
-  kernel.makesPages = live;
+  kernel.live = live;
   const room = roomWith(changed, kernel);
   const model = makeEmbeddingModel(room.context);
   const box = document.createElement("div");

@@ -14,7 +14,7 @@ import type { ViewContext } from "../../../src/ui/define-view";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { makeRecordModel, type RecordState } from "../../../src/ui/record";
 import { makeSignals, type Signals } from "../../../src/ui/state";
-import { Corpus, type CorpusAnswer } from "../../../src/views/embedding/client/corpus";
+import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
   HeadRequest,
   OverviewRequest,
@@ -25,7 +25,7 @@ import type {
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../src/views/embedding/state";
 
 /** "the cat , the" and "The dog": text 0 was left out, text 2 has two of its three tokens. */
-export const ANSWER: CorpusAnswer = {
+export const ANSWER: CorpusPoints = {
   num_queries: 6,
   num_keys: 6,
   in_all: 20,
@@ -55,12 +55,12 @@ export const ANSWER: CorpusAnswer = {
 
 export const COUNT = ANSWER.num_queries + ANSWER.num_keys;
 
-export function corpusWith(changed: Partial<CorpusAnswer> = {}): Corpus {
+export function corpusWith(changed: Partial<CorpusPoints> = {}): Corpus {
   return new Corpus("self", { ...ANSWER, ...changed });
 }
 
 /** A corpus of so many tokens, each of them a query and a key, in texts of a hundred. */
-export function largeAnswer(tokens: number): CorpusAnswer {
+export function largeAnswer(tokens: number): CorpusPoints {
   const all = Array.from({ length: tokens }, (_, i) => i);
   const texts = Math.ceil(tokens / 100);
   return {
@@ -131,7 +131,7 @@ export function trustFor(layer: number, head: number) {
 
 /** Answers as the kernel does, or when it is told to, or not at all. */
 export class Kernel implements Carrier {
-  makesPages = true;
+  live = true;
   readonly asked: [string, Record<string, unknown>][] = [];
   /** Whether questions of a name wait, and what waits, oldest first. */
   held: (name: string) => boolean = () => false;

@@ -445,7 +445,7 @@ describe("the chosen point", () => {
 
   it("says on a page why there are none, and in a notebook that it failed", async () => {
     const page = new Kernel();
-    page.makesPages = false;
+    page.live = false;
     page.failing = new Map([["lines", "It carries no keys."]]);
     const exported = make({ text: 1, token: 1 }, page);
     await until(() => expect(exported.model.linesProblem.value).toBe("It carries no keys."));

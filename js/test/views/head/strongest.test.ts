@@ -1,11 +1,11 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import type { StrongestRequest } from "../../../src/client/protocol";
 import {
   askStrongest,
   type Meant,
   readStrongest,
   type Strongest,
-  type StrongestRequest,
   splitStrongest,
   strongestOf,
 } from "../../../src/client/requests/strongest";
@@ -145,7 +145,7 @@ describe("the strongest keys", () => {
 
   it("are put together as they come, and said to be done when all have", async () => {
     const carrier = {
-      makesPages: true,
+      live: true,
       ask: async (_: string, part: object) => replyOf(part as StrongestRequest),
       retry: () => {},
       watch: () => {},

@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { RowHeader, Vectors } from "../../../src/client/requests/vectors";
+import type { RowHeader } from "../../../src/client/protocol";
+import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
 import type { StackDescription } from "../../../src/client/source";
 import type { RectMark, TextMark } from "../../../src/draw/marks";

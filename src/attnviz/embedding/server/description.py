@@ -13,7 +13,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
-from typing import Any
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,90 +22,154 @@ from attnviz.corpus.caveats import Reservation, reservations_of
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Corpus
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import describe
+from attnviz.server.description import Description, TokenList, describe
 
-__all__ = ["describe_corpus", "describe_points", "is_punctuation", "packed_points"]
+__all__ = [
+    "CorpusPoints",
+    "describe_corpus",
+    "describe_points",
+    "is_punctuation",
+    "packed_points",
+]
 
 # How a vocabulary writes that an entry begins a word or continues one.
 _SPACE, _CONTINUES = "·", "##"
-_NO_TOKENS: dict[str, Any] = {"text": [], "special": [], "sequence": []}
+_NO_TOKENS: TokenList = {"text": [], "special": [], "sequence": []}
 
 
-def describe_corpus(corpus: Corpus) -> dict[str, Any]:
-    """Say what a corpus holds, without points and without the tokens of any text.
+class PointTokens(TypedDict):
+    """Of each point of one side: its text, its position in it and its entry of the vocabulary."""
 
-    Parameters
+    text: list[int]
+    position: list[int]
+    token: list[int]
+
+
+class ColumnValues(TypedDict):
+    """What points are coloured by that the reader gave.
+
+    Attributes
     ----------
-    corpus : Corpus
-        The corpus.
-
-    Returns
-    -------
-    dict
-        As `attnviz.server.description.describe` says it of a record; stacks have no tokens, which
-        differ from text to text.
+    categories : list of str or None
+        null: its values are numbers.
+    queries, keys : list of (float or None)
+        Of each point a number or the index of a category; null where it is not known.
     """
+
+    name: str
+    categories: list[str] | None
+    queries: list[float | None]
+    keys: list[float | None]
+
+
+class CorpusCaveat(TypedDict):
+    """What is not exact on the plots of some layers, in a sentence.
+
+    Attributes
+    ----------
+    kind : {"moving", "bias"}
+        "moving": only where the keys are moved.
+    """
+
+    layers: list[int]
+    words: str
+    kind: NotRequired[Literal["moving", "bias"]]
+
+
+class CorpusGrid(TypedDict):
+    """A run of tokens that are the patches of one image, row by row from the top left.
+
+    Attributes
+    ----------
+    image : int
+        Which of the text's images.
+    start : int
+        Position of the first patch.
+    """
+
+    text: int
+    side: Literal["both", "queries", "keys"]
+    image: int
+    start: int
+    rows: int
+    columns: int
+
+
+class CorpusPoints(TypedDict):
+    """What the points of a stack are.
+
+    Attributes
+    ----------
+    in_all, texts_in_all : int
+        How many points there would be without sampling, and of how many texts.
+    whole : bool
+        Whether each text that has points has all its tokens.
+    left_out : int
+        Texts that could not be read, being empty or too long.
+    stopped : bool
+        Whether texts or tokens are missing because there were points enough.
+    text_tokens : list of int
+        How many tokens each text has, 0 where it has no points.
+    frequency : list of int
+        How often each entry of the vocabulary occurs in all texts that were read.
+    punctuation, special : list of int
+        Entries of the vocabulary.
+    keys : PointTokens or None
+        null: the same tokens as the queries.
+    images : int
+        How many images there are whose patches are tokens.
+    """
+
+    num_queries: int
+    num_keys: int
+    in_all: int
+    texts_in_all: int
+    whole: bool
+    left_out: NotRequired[int]
+    stopped: NotRequired[bool]
+    seed: int
+    names: list[str]
+    text_tokens: list[int]
+    vocabulary: list[str]
+    frequency: list[int]
+    punctuation: list[int]
+    special: list[int]
+    queries: PointTokens
+    keys: PointTokens | None
+    columns: list[ColumnValues]
+    reservations: list[CorpusCaveat]
+    images: int
+    grids: NotRequired[list[CorpusGrid]]
+
+
+def describe_corpus(corpus: Corpus) -> Description:
+    """What a corpus holds, without points and without tokens, which differ from text to text."""
     first = describe(corpus.records[0])
     first.pop("images", None)
-    stacks = [
+    stacks = []
+    for stack in first["stacks"]:
+        if stack["name"] not in corpus.stack_names:
+            continue
         # What holds for the first text alone is left out.
-        {key: value for key, value in stack.items() if key not in {"zeros", "sampled"}}
-        | {"query_tokens": _NO_TOKENS, "patterns": []}
-        | {"key_tokens": None if corpus.same_tokens(stack["name"]) else _NO_TOKENS}
-        for stack in first["stacks"]
-        if stack["name"] in corpus.stack_names
-    ]
+        stack.pop("zeros", None)
+        stack.pop("sampled", None)
+        stack |= {
+            "query_tokens": _NO_TOKENS,
+            "key_tokens": None if corpus.same_tokens(stack["name"]) else _NO_TOKENS,
+            "patterns": [],
+        }
+        stacks.append(stack)
     return first | {"model": corpus.model, "notes": list(corpus.notes), "stacks": stacks}
 
 
 def packed_points(corpus: Corpus, stack: str) -> bytes:
-    """Deflate what `describe_points` says.
-
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus.
-    stack : str
-        Name of the stack.
-
-    Returns
-    -------
-    bytes
-        Deflated UTF-8 of its JSON.
-
-    Raises
-    ------
-    KeyError
-        If there is no such stack.
-    """
+    """What `describe_points` says: deflated UTF-8 of its JSON."""
     text = json.dumps(describe_points(corpus, stack), separators=(",", ":"), allow_nan=False)
     return zlib.compress(text.encode("ascii"))
 
 
-def describe_points(corpus: Corpus, stack: str) -> dict[str, Any]:
-    """Say what the points of a stack are.
-
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus.
-    stack : str
-        Name of the stack.
-
-    Returns
-    -------
-    dict
-        Fit for JSON. ``queries`` and ``keys`` have, for each point, its text, its position and
-        its entry in ``vocabulary``; ``keys`` is None where keys are the same tokens as queries.
-        ``frequency`` counts each entry in all texts that were read, also those without points.
-        ``left_out`` texts are empty or too long; ``stopped`` is whether others, or tokens, have no
-        points because there are enough.
-
-    Raises
-    ------
-    KeyError
-        If there is no such stack.
-    """
+def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
+    """What the points of a stack are."""
     points = corpus.points(stack)
     same = corpus.same_tokens(stack)
     sides = [_sides(corpus, stack, index) for index in range(len(corpus.records))]
@@ -116,7 +180,7 @@ def describe_points(corpus: Corpus, stack: str) -> dict[str, Any]:
             vocabulary.count(keys)
     chosen = set(points.texts)
     grids = _grids(sides, chosen, same=same)
-    return {
+    described: dict[str, Any] = {
         "num_queries": points.num_queries,
         "num_keys": points.num_keys,
         "in_all": int(points.in_all),
@@ -143,8 +207,8 @@ def describe_points(corpus: Corpus, stack: str) -> dict[str, Any]:
         "reservations": _reservations(corpus, stack),
         "images": sum(len(record.images) for record in corpus.records),
         **({"grids": grids} if grids else {}),
-        **_one_grid(grids),
     }
+    return cast("CorpusPoints", described)
 
 
 def is_punctuation(entry: str) -> bool:
@@ -270,12 +334,3 @@ def _grids(sides: _Sides, chosen: set[int], *, same: bool) -> list[dict[str, Any
             for grid in one.tokens.grids
         ]
     return found
-
-
-def _one_grid(grids: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """The grid, where all images have the same."""
-    kinds = {(each["start"], each["rows"], each["columns"], each["side"]) for each in grids}
-    once = len({(each["text"], each["side"]) for each in grids}) == len(grids)
-    if len(kinds) != 1 or not once:
-        return {}
-    return {"grid": {name: grids[0][name] for name in ("start", "rows", "columns")}}

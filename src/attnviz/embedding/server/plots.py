@@ -1,16 +1,15 @@
-"""What a view asks of the joint query-key embedding: plots of heads, how far to trust them, norms.
+"""The plots of heads, how far to trust them, and norms: what is asked, computed and cached.
 
 Coordinates travel as 16-bit codes over the square (or cube) that holds a head's points; the small
-plots of all heads are the upper byte of the same codes. Whatever was computed is kept, as far as a
-bound on memory allows. ``js/src/views/embedding/client/requests.ts`` is the other side and
-``tests/fixtures/embedding.json`` is read by both.
+plots of all heads are the upper byte of the same codes. ``tests/fixtures/embedding.json`` is read
+by both sides.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -18,123 +17,303 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
-from attnviz.embedding.server.plot import (
-    TOP_CODE,
-    Plot,
-    coded,
-    dimensions_of,
-    method_of,
-    placing_of,
-    settings_of,
-)
+from attnviz.embedding.projection import Method, ProjectionSettings
 from attnviz.embedding.server.running import RunningProjections, Work
 from attnviz.embedding.threads import one_thread
-from attnviz.embedding.trust import HeadTrust, measure_trust
-from attnviz.server.cache import KeptAnswers
+from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
+from attnviz.server.cache import ByteCache
 
-__all__ = ["MOST_SHOWN", "Answer", "EmbeddingAnswers"]
+__all__ = [
+    "MOST_SHOWN",
+    "TOP_CODE",
+    "EmbeddingAnswers",
+    "HeadPlot",
+    "HeadTrustFigures",
+    "NormsHeader",
+    "OverviewHeader",
+    "Plot",
+    "PlotOptions",
+    "ProjectionHeader",
+    "coded",
+]
 
 #: Points of a head's small plot at most.
 MOST_SHOWN = 10_000
+#: The highest code of a coordinate or a norm.
+TOP_CODE = 65_535
 
 # Plots of a thousand heads of 10,000 points.
-_KEPT_BYTES = 256_000_000
+_CACHED_BYTES = 256_000_000
 _TRUST_DIGITS = 4
 # What a head is measured on: some 0.3 s on one core.
 _MOST_QUERIES, _FEWEST_QUERIES, _MOST_PAIRS = 512, 64, 10_000_000
 
-Answer = tuple[dict[str, Any], bytes]
+Dimensions = Literal[2, 3]
 Floats = NDArray[np.float32]
 
 
-class EmbeddingAnswers:
-    """Computes the plots of a corpus and keeps them.
+@dataclass(frozen=True)
+class PlotOptions:
+    """How the points of heads of a layer are placed, and how they are projected."""
 
-    Parameters
+    stack: str
+    layer: int
+    way: Placing
+    method: Method
+    dimensions: Dimensions
+    perplexity: int = 50
+    neighbors: int = 15
+    seed: int = 0
+
+    def of(self, head: int) -> HeadPlot:
+        """The plot of one of the heads."""
+        named = {each.name: getattr(self, each.name) for each in fields(PlotOptions)}
+        return HeadPlot(**named, head=head)
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeadPlot(PlotOptions):
+    """The plot of one head."""
+
+    head: int
+
+    @property
+    def settings(self) -> ProjectionSettings:
+        """How it is projected; the same of two that differ in nothing that their method uses."""
+        plain = ProjectionSettings(self.method)
+        return ProjectionSettings(
+            self.method,
+            dimensions=self.dimensions,
+            perplexity=self.perplexity if self.method == "tsne" else plain.perplexity,
+            neighbors=self.neighbors if self.method == "umap" else plain.neighbors,
+            seed=self.seed,
+            # Distances tell the products of lifted points, which a direction alone does not have.
+            metric="euclidean" if self.way.lift else "cosine",
+        )
+
+    @property
+    def key(self) -> Hashable:
+        """All that the plot depends on, and nothing else."""
+        head = (self.stack, self.layer, self.head, self.way)
+        if self.method == "pca":
+            return (*head, "pca", self.dimensions)
+        return (*head, self.settings)
+
+
+class OverviewHead(TypedDict):
+    """Which head a small plot is of, and why there is none, in words."""
+
+    layer: int
+    head: int
+    problem: str | None
+
+
+class OverviewHeader(TypedDict):
+    """What a reply says about small plots.
+
+    Attributes
     ----------
-    corpus : Corpus
-        The corpus.
-    kept_bytes : int, default 256 MB
-        What is kept at most; what was not asked for lately is forgotten and computed anew.
+    stride : int
+        One point of so many is on them: the first, the one at `stride`, ...
+    points : int
+        How many are.
     """
 
-    def __init__(self, corpus: Corpus, kept_bytes: int = _KEPT_BYTES) -> None:
+    stride: int
+    points: int
+    heads: list[OverviewHead]
+
+
+class ProjectionHeader(TypedDict):
+    """What a reply says about a plot.
+
+    Attributes
+    ----------
+    low, size : float
+        The corner of the box that holds the points, and its side, the same along all axes.
+    explained : list of float or None
+        Shares of variance along the axes; null where the method is not PCA.
+    factor : float
+        What queries were divided by and keys multiplied by.
+    problem : str or None
+        Why there is no plot, in words.
+    work : Work or None
+        null where nothing had to be waited for.
+    """
+
+    dimensions: Dimensions
+    count: int
+    low: list[float]
+    size: float
+    explained: list[float] | None
+    factor: float
+    problem: str | None
+    work: Work | None
+
+
+class NormsHeader(TypedDict):
+    """The smallest and the largest norm."""
+
+    low: float
+    high: float
+
+
+class HeadTrustFigures(TypedDict):
+    """How far distances of a head's plot follow its logits.
+
+    Attributes
+    ----------
+    before, placed, plot : Trust
+        Of the vectors as the model has them, as they were placed, and on the plot.
+    recall_allowed, recall_all : float or None
+        Share of a query's ten strongest keys that are among its ten nearest on the plot.
+    chance_allowed, chance_all : float or None
+        What that share would be by chance.
+    queries, of : int
+        How many queries were measured, of how many.
+    """
+
+    head: int
+    before: Trust
+    placed: Trust
+    plot: Trust
+    recall_allowed: float | None
+    recall_all: float | None
+    chance_allowed: float | None
+    chance_all: float | None
+    queries: int
+    of: int
+
+
+@dataclass(frozen=True, eq=False)
+class Plot:
+    """Where a head's points lie.
+
+    Attributes
+    ----------
+    coordinates : ndarray
+        float32, (points, dimensions).
+    explained : list of float, or None
+        Shares of variance along the axes; None of what is no PCA.
+    factor : float
+        What queries were divided by and keys multiplied by.
+    problem : str or None
+        Why there is nothing to be seen, or to be trusted.
+    """
+
+    coordinates: Floats
+    explained: list[float] | None
+    factor: float
+    problem: str | None
+
+    def header(self) -> dict[str, Any]:
+        """All but the coordinates, fit for JSON."""
+        count, dimensions = self.coordinates.shape
+        return {
+            "dimensions": dimensions,
+            "count": count,
+            "explained": self.explained,
+            "factor": self.factor,
+            "problem": self.problem,
+        }
+
+
+def coded(coordinates: Floats) -> tuple[list[float], float, NDArray[np.uint16]]:
+    """Write coordinates as uint16 codes over a square, or a cube.
+
+    Code 0 stands for the corner `low`, 65,535 for ``low + size``, the same `size` along all axes;
+    shorter sides are in the middle. `size` is 0 where all points are one or some are not finite.
+
+    Examples
+    --------
+    >>> coded(np.array([[0.0, 5.0], [4.0, 7.0]], np.float32))[:2]
+    ([0.0, 4.0], 4.0)
+    """
+    dimensions = coordinates.shape[1]
+    if not len(coordinates) or not np.isfinite(coordinates).all():
+        return [0.0] * dimensions, 0.0, np.zeros(coordinates.shape, np.uint16)
+    values = coordinates.astype(np.float64)
+    least, most = values.min(axis=0), values.max(axis=0)
+    size = float((most - least).max())
+    low = (least + most - size) / 2
+    shares = (values - low) / size if size > 0 else np.full(values.shape, 0.5)
+    codes = np.rint(np.clip(shares, 0.0, 1.0) * TOP_CODE).astype(np.uint16)
+    return low.tolist(), size, codes
+
+
+class EmbeddingAnswers:
+    """Computes the plots of a corpus, and caches as many as its bytes allow."""
+
+    def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
         self.running = RunningProjections()
-        self._plots: KeptAnswers[Plot] = KeptAnswers(
-            kept_bytes, lambda plot: plot.coordinates.nbytes
-        )
+        self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
         # A few hundred bytes each: not worth to be forgotten.
         self._works: dict[Hashable, Work] = {}
         self._trust: dict[Hashable, dict[str, Any] | None] = {}
 
-    def overview(self, arguments: Mapping[str, Any]) -> Answer:
+    def overview(
+        self, stack: str, layers: Sequence[int], placing: Placing
+    ) -> tuple[OverviewHeader, bytes]:
         """Small plots of all heads of some layers, by their principal components."""
-        name = self._stack(arguments)
-        placing = placing_of(arguments["way"])
-        layers = [int(layer) for layer in arguments["layers"]]
         if not layers:
             raise ValueError("layers is empty; ask for at least one")
-        count = len(self.corpus.points(name))
+        count = len(self.corpus.points(stack))
         stride = max(1, -(-count // MOST_SHOWN))
-        heads, data = [], []
+        heads: list[OverviewHead] = []
+        data = []
         for layer in layers:
-            kept = self.corpus.stack(name).kept_heads(layer)
-            for head, plot in zip(kept, self.plots(name, layer, kept, placing), strict=True):
+            kept = self.corpus.stack(stack).kept_heads(layer)
+            for head, plot in zip(kept, self.plots(stack, layer, kept, placing), strict=True):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
                 data.append((coded(plot.coordinates)[2][::stride] >> 8).astype(np.uint8))
-        header = {"stride": stride, "points": -(-count // stride), "heads": heads}
+        header: OverviewHeader = {
+            "stride": stride,
+            "points": -(-count // stride),
+            "heads": heads,
+        }
         return header, np.concatenate(data).tobytes()
 
-    def projection(self, arguments: Mapping[str, Any]) -> Answer:
+    def projection(self, asked: HeadPlot, *, restart: bool = False) -> tuple[dict[str, Any], bytes]:
         """The plot of one head, by any method; of one that runs, its newest frame."""
-        plot, work = self.plot(arguments, restart=bool(arguments.get("restart", False)))
+        plot, work = self.plot(asked, restart=restart)
         low, size, codes = coded(plot.coordinates)
         header = plot.header() | {"low": low, "size": size}
         header["work"] = None if work is None else work.header()
         return header, codes.astype("<u2").tobytes()
 
-    def cancel(self, arguments: Mapping[str, Any]) -> Answer:
-        """End a projection that runs."""
-        self.running.cancel(self._key(arguments))
-        return {}, b""
-
-    def trust(self, arguments: Mapping[str, Any]) -> list[dict[str, Any] | None]:
-        """How far plots of some heads can be trusted; None of those that have none."""
-        name, layer = self._stack(arguments), int(arguments["layer"])
-        heads = [int(head) for head in arguments["heads"]]
-        asked = {head: dict(arguments) | {"head": head} for head in heads}
-        found = {
-            head: self._trust[key]
-            for head, each in asked.items()
-            if (key := self._key(each)) in self._trust
+    def trust(self, asked: PlotOptions, heads: Sequence[int]) -> list[dict[str, Any] | None]:
+        """How far the plots of some heads can be trusted; None of those that have none."""
+        stack, layer = asked.stack, asked.layer
+        plot_of = {head: asked.of(head) for head in heads}
+        figures = {
+            head: self._trust[each.key] for head, each in plot_of.items() if each.key in self._trust
         }
-        missing = [head for head in heads if head not in found]
+        missing = [head for head in heads if head not in figures]
         shown: dict[int, Plot] = {}
-        # A frame on its way is nobody's last word.
-        last: set[int] = set()
-        if missing and method_of(arguments) == "pca":
-            placing = placing_of(arguments["way"])
-            plots = self.plots(name, layer, missing, placing, dimensions_of(arguments))
-            shown, last = dict(zip(missing, plots, strict=True)), set(missing)
+        # The figures of a frame on its way are not cached.
+        final: set[int] = set()
+        if missing and asked.method == "pca":
+            plots = self.plots(stack, layer, missing, asked.way, asked.dimensions)
+            shown, final = dict(zip(missing, plots, strict=True)), set(missing)
         else:
             for head in missing:
-                known = self.under_way(asked[head])
+                known = self.under_way(plot_of[head])
                 if known is not None:
                     shown[head] = known[0]
-                    last |= {head} if known[1].state == "done" else set()
+                    final |= {head} if known[1].state == "done" else set()
         if shown:
-            measured = self._measure(name, layer, list(shown), list(shown.values()), arguments)
+            measured = self._measure(stack, layer, list(shown), list(shown.values()), asked.way)
             for head, each in zip(shown, measured, strict=True):
-                found[head] = each
-                if head in last:
-                    self._trust[self._key(asked[head])] = each
-        return [found.get(head) for head in heads]
+                figures[head] = each
+                if head in final:
+                    self._trust[plot_of[head].key] = each
+        return [figures.get(head) for head in heads]
 
-    def norms(self, arguments: Mapping[str, Any]) -> Answer:
+    def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
         """The length of every point's vector, as the model has it."""
-        name, layer, head = self._stack(arguments), int(arguments["layer"]), int(arguments["head"])
-        vectors = self.corpus.vectors(name, layer, [head])
+        self.corpus.stack(stack)
+        vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
         low, high = (float(finite.min()), float(finite.max())) if len(finite) else (0.0, 0.0)
@@ -146,25 +325,7 @@ class EmbeddingAnswers:
     def plots(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
     ) -> list[Plot]:
-        """Principal components of some heads, kept.
-
-        Parameters
-        ----------
-        stack : str
-            Name of the stack.
-        layer : int
-            The model's number of the layer.
-        heads : sequence of int
-            The model's numbers of heads that were kept.
-        placing : Placing
-            How points are placed before.
-        dimensions : {2, 3}
-            Of the plot.
-
-        Returns
-        -------
-        list of Plot
-        """
+        """Principal components of some heads, cached."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
         known = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
         missing = [head for head, key in zip(heads, keys, strict=True) if key not in known]
@@ -177,106 +338,69 @@ class EmbeddingAnswers:
         return [known[key] for key in keys]
 
     def plot(
-        self, arguments: Mapping[str, Any], *, restart: bool = False, wait: bool = False
+        self, asked: HeadPlot, *, restart: bool = False, wait: bool = False
     ) -> tuple[Plot, Work | None]:
-        """The plot of one head, by any method.
+        """The plot of one head, by any method, and how far it is (None of principal components).
 
-        Parameters
-        ----------
-        arguments : mapping
-            Of a request for a projection.
-        restart : bool, default False
-            Whether what was cancelled or has failed is begun again.
-        wait : bool, default False
-            Whether to wait for its end.
-
-        Returns
-        -------
-        plot : Plot
-            While a method has no frame yet, that of the principal components.
-        work : Work or None
-            How far it is; None of principal components.
+        While a method has no frame yet, the plot is that of the principal components. With
+        `restart`, what was cancelled or has failed is begun again; with `wait`, this waits for the
+        end.
 
         Raises
         ------
         ImportError, RuntimeError
             If it was waited for and failed.
         """
-        name, layer, head = self._stack(arguments), int(arguments["layer"]), int(arguments["head"])
-        placing, dimensions = placing_of(arguments["way"]), dimensions_of(arguments)
-        [components] = self.plots(name, layer, [head], placing, dimensions)
-        if method_of(arguments) == "pca":
+        # Says which stacks there are, where it is none of them.
+        self.corpus.stack(asked.stack)
+        [components] = self.plots(
+            asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions
+        )
+        if asked.method == "pca":
             return components, None
-        key = self._key(arguments)
-        kept = self._plots.get(key)
-        if kept is not None:
-            return kept, self._works[key]
+        key = asked.key
+        cached = self._plots.get(key)
+        if cached is not None:
+            return cached, self._works[key]
         if components.problem is not None and not np.isfinite(components.coordinates).all():
             return components, Work("failed", 0, 0, components.problem)
 
         def points() -> Floats:
-            placed = place(self.corpus, name, layer, placing, [head])
+            placed = place(self.corpus, asked.stack, asked.layer, asked.way, [asked.head])
             return torch.cat([placed.queries[0], placed.keys[0]]).numpy()
 
-        settings = settings_of(arguments)
         ask = self.running.wait if wait else self.running.ask
-        found, work = ask(key, points, settings, restart=restart)
-        if found is None:
+        coordinates, work = ask(key, points, asked.settings, restart=restart)
+        if coordinates is None:
             return components, work
-        plot = Plot(found, None, components.factor, None)
+        plot = Plot(coordinates, None, components.factor, None)
         if work.state == "done":
             self._works[key], self._plots[key] = work, plot
         return plot, work
 
-    def under_way(self, arguments: Mapping[str, Any]) -> tuple[Plot, Work] | None:
-        """The plot of a head by t-SNE or UMAP as far as it is known; nothing is begun.
+    def under_way(self, asked: HeadPlot) -> tuple[Plot, Work] | None:
+        """A head's plot by t-SNE or UMAP as far as it is known; None without a frame.
 
-        Parameters
-        ----------
-        arguments : mapping
-            Of a request for a projection.
-
-        Returns
-        -------
-        (Plot, Work) or None
-            None while there is no frame. A plot that is done will stay as it is.
+        Nothing is begun. A plot that is done will stay as it is.
         """
-        key = self._key(arguments)
-        kept = self._plots.get(key)
-        if kept is not None:
-            return kept, self._works[key]
-        found = self.running.under_way(key)
-        if found is None or found[0] is None:
+        key = asked.key
+        cached = self._plots.get(key)
+        if cached is not None:
+            return cached, self._works[key]
+        frame = self.running.under_way(key)
+        if frame is None or frame[0] is None:
             return None
         [components] = self.plots(
-            key[0], key[1], [key[2]], placing_of(arguments["way"]), dimensions_of(arguments)
+            asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions
         )
-        return Plot(found[0], None, components.factor, None), found[1]
+        return Plot(frame[0], None, components.factor, None), frame[1]
 
     def problems(
-        self, stack: str, layer: int, way: Mapping[str, Any], dimensions: int
+        self, stack: str, layer: int, placing: Placing, dimensions: int
     ) -> list[str | None]:
-        """Why heads of a layer show nothing.
-
-        Parameters
-        ----------
-        stack : str
-            Name of the stack.
-        layer : int
-            The model's number of the layer.
-        way : mapping
-            How points are placed.
-        dimensions : {2, 3}
-            Of the plots.
-
-        Returns
-        -------
-        list of (str or None)
-            One a head that was kept; None where nothing is in the way.
-        """
+        """Why heads of a layer show nothing; None where nothing is in the way."""
         heads = self.corpus.stack(stack).kept_heads(layer)
-        plots = self.plots(stack, layer, heads, placing_of(way), dimensions)
-        return [plot.problem for plot in plots]
+        return [plot.problem for plot in self.plots(stack, layer, heads, placing, dimensions)]
 
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int
@@ -303,31 +427,17 @@ class EmbeddingAnswers:
         layer: int,
         heads: Sequence[int],
         plots: Sequence[Plot],
-        arguments: Mapping[str, Any],
+        placing: Placing,
     ) -> list[dict[str, Any] | None]:
         """How far plots can be trusted, fit for JSON."""
         with one_thread():
-            placed = place(self.corpus, stack, layer, placing_of(arguments["way"]), heads)
+            placed = place(self.corpus, stack, layer, placing, heads)
         coordinates = torch.from_numpy(np.stack([plot.coordinates for plot in plots]))
         # Each query is held against all keys: of many, fewer queries say enough in that time.
         num_keys = self.corpus.points(stack).num_keys
         queries = min(_MOST_QUERIES, max(_FEWEST_QUERIES, _MOST_PAIRS // num_keys))
         measured = measure_trust(self.corpus, stack, layer, placed, coordinates, queries=queries)
         return [_trust_header(head, each) for head, each in zip(heads, measured, strict=True)]
-
-    def _key(self, arguments: Mapping[str, Any]) -> tuple[Any, ...]:
-        """Names a plot: all that it depends on, and nothing else."""
-        method, placing = method_of(arguments), placing_of(arguments["way"])
-        place = (self._stack(arguments), int(arguments["layer"]), int(arguments["head"]), placing)
-        if method == "pca":
-            return (*place, "pca", dimensions_of(arguments))
-        return (*place, settings_of(arguments))
-
-    def _stack(self, arguments: Mapping[str, Any]) -> str:
-        name = str(arguments["stack"])
-        # Says which there are, where it is none.
-        self.corpus.stack(name)
-        return name
 
 
 def _trust_header(head: int, measured: HeadTrust | None) -> dict[str, Any] | None:

@@ -1,29 +1,46 @@
 """Answers what a view may ask of a corpus.
 
 What is asked with the number of a text is answered from that text's record, as for any other view;
-all else is about the points of the whole corpus.
+all else is about the points of the whole corpus. A request is a class below, with the method that
+answers it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypedDict
+
+from cachetools import LRUCache
 
 from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import describe_corpus, packed_points
-from attnviz.embedding.server.plots import EmbeddingAnswers
-from attnviz.embedding.server.weights import aggregate, lines
-from attnviz.server.cache import KeptAnswers
-from attnviz.server.server import RecordServer, Reply, part_of
+from attnviz.embedding.server.plots import (
+    EmbeddingAnswers,
+    HeadPlot,
+    HeadTrustFigures,
+    NormsHeader,
+    OverviewHeader,
+    PlotOptions,
+    ProjectionHeader,
+)
+from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
+from attnviz.server.cache import ByteCache
+from attnviz.server.description import Description
+from attnviz.server.protocol import PartHeader, Reply, Requests, part_of
+from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
 
-__all__ = ["MOST_BINS", "CorpusServer"]
+__all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
 
-# Texts whose servers are kept: each may hold what rows were divided by.
-_TEXTS_KEPT = 4
+# Texts whose servers are cached: each may hold what rows were divided by.
+_TEXTS_CACHED = 4
 #: Rows and columns of a mean by position at most.
 MOST_BINS = 256
 # Plots in parts: a reader has one or two under way.
-_PARTS_KEPT = 16_000_000
+_PARTS_CACHED = 16_000_000
+
+Answer = tuple[Mapping[str, Any], bytes]
 
 
 class CorpusServer:
@@ -47,48 +64,17 @@ class CorpusServer:
     >>> server.reply("overview", {"stack": "self", "layers": [0], "way": way})  # doctest: +SKIP
     """
 
-    def __init__(
-        self,
-        corpus: Corpus,
-        page: Callable[[Mapping[str, Any]], tuple[str, str]] | None = None,
-    ) -> None:
+    def __init__(self, corpus: Corpus, page: MakePage | None = None) -> None:
         self.corpus = corpus
         self.answers = EmbeddingAnswers(corpus)
-        # The page goes out in parts as that of any view does; no record of a text knows of it.
-        self._pages = RecordServer(corpus.records[0], page=page)
-        self._texts: KeptAnswers[RecordServer] = KeptAnswers(_TEXTS_KEPT, lambda _: 1)
-        self._points: dict[str, bytes] = {}
-        self._parts: KeptAnswers[tuple[dict[str, Any], bytes]] = KeptAnswers(
-            _PARTS_KEPT, lambda answer: len(answer[1])
-        )
-        self._answers: dict[str, Callable[[Mapping[str, Any]], Reply]] = {
-            "describe": self._describe,
-            "corpus": self._corpus,
-            "overview": self._in_parts("overview", self.answers.overview),
-            "projection": self._in_parts("projection", self.answers.projection),
-            "norms": self._in_parts("norms", self.answers.norms),
-            "cancel": self._cancel,
-            "trust": self._trust,
-            "aggregate": self._aggregate,
-            "lines": self._lines,
-            "page": lambda arguments: self._pages.reply("page", arguments),
-        }
+        # The page goes out in parts as that of any view does; it is not of this one record.
+        self.pages = RecordServer(corpus.records[0], page=page)
+        self.points: dict[str, bytes] = {}
+        self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
+        self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one request.
-
-        Parameters
-        ----------
-        name : str
-            What is asked for: ``"describe"``, ``"corpus"``, ``"overview"``, ``"projection"``,
-            ``"cancel"``, ``"trust"``, ``"norms"``, ``"aggregate"``, ``"lines"`` or ``"page"``;
-            with ``text`` among the arguments whatever `attnviz.server.server.RecordServer` knows.
-        arguments : mapping
-            Its arguments.
-
-        Returns
-        -------
-        Reply
+        """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`.
 
         Raises
         ------
@@ -98,11 +84,11 @@ class CorpusServer:
         if arguments.get("text") is not None:
             rest = {key: value for key, value in arguments.items() if key != "text"}
             return self._text(int(arguments["text"])).reply(name, rest)
-        if name not in self._answers:
+        if name not in CORPUS_REQUESTS.classes:
             raise ValueError(
                 f"request {name!r} is unknown of a corpus; of one of its texts say which, text=..."
             )
-        return self._answers[name](arguments)
+        return CORPUS_REQUESTS.answer(self, name, arguments)
 
     def _text(self, text: int) -> RecordServer:
         count = len(self.corpus.records)
@@ -114,54 +100,181 @@ class CorpusServer:
             self._texts[text] = server
         return server
 
-    def _describe(self, arguments: Mapping[str, Any]) -> Reply:
-        del arguments
-        return Reply(describe_corpus(self.corpus))
 
-    def _corpus(self, arguments: Mapping[str, Any]) -> Reply:
-        stack = str(arguments["stack"])
-        if stack not in self._points:
-            self._points[stack] = packed_points(self.corpus, stack)
-        piece, parts = part_of(self._points[stack], int(arguments.get("part", 0)), "a corpus")
+CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
+
+
+@CORPUS_REQUESTS.add("describe", Description)
+@dataclass(frozen=True)
+class DescribeCorpusRequest:
+    """What the corpus holds, without its tokens."""
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Describe the corpus."""
+        return Reply(describe_corpus(server.corpus))
+
+
+@CORPUS_REQUESTS.add("corpus", PartHeader)
+@dataclass(frozen=True)
+class CorpusRequest:
+    """What the points of a stack are: JSON of `CorpusPoints`, deflated, in parts."""
+
+    stack: str
+    part: int = 0
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Describe the points once."""
+        if self.stack not in server.points:
+            server.points[self.stack] = packed_points(server.corpus, self.stack)
+        piece, parts = part_of(server.points[self.stack], self.part, "a corpus")
         return Reply({"parts": parts}, piece)
 
-    def _in_parts(
-        self, name: str, answer: Callable[[Mapping[str, Any]], tuple[dict[str, Any], bytes]]
-    ) -> Callable[[Mapping[str, Any]], Reply]:
-        """Send an answer in parts, all of the same: a plot on its way moves on in between."""
 
-        def reply(arguments: Mapping[str, Any]) -> Reply:
-            part = int(arguments.get("part", 0))
-            rest = {key: arguments[key] for key in arguments if key not in {"part", "restart"}}
-            key = (name, repr(sorted(rest.items())))
-            kept = self._parts.get(key) if part else None
-            header, data = answer(arguments) if kept is None else kept
-            piece, parts = part_of(data, part, f"the answer to {name!r}")
-            if parts > 1:
-                self._parts[key] = header, data
-            return Reply(header | {"parts": parts}, piece)
+def _in_parts(
+    server: CorpusServer,
+    request: OverviewRequest | ProjectionRequest | NormsRequest,
+    make: Callable[[], Answer],
+) -> Reply:
+    """A part of an answer, all of the same one: a plot on its way moves on in between."""
+    key = replace(request, part=0)
+    cached = server.parts.get(key) if request.part else None
+    header, data = cached or make()
+    piece, parts = part_of(data, request.part, f"the answer to {type(request).__name__}")
+    if parts > 1:
+        server.parts[key] = header, data
+    return Reply({**header, "parts": parts}, piece)
 
-        return reply
 
-    def _cancel(self, arguments: Mapping[str, Any]) -> Reply:
-        self.answers.cancel(arguments)
+@CORPUS_REQUESTS.add("overview", OverviewHeader, PartHeader)
+@dataclass(frozen=True)
+class OverviewRequest:
+    """Small plots of all heads of some layers, by their principal components.
+
+    x and y of every point, one after the other, 0 to 255 over a square; y grows upwards.
+    """
+
+    stack: str
+    layers: tuple[int, ...]
+    way: Placing
+    part: int = 0
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Send the plots."""
+        return _in_parts(
+            server, self, lambda: server.answers.overview(self.stack, self.layers, self.way)
+        )
+
+
+@CORPUS_REQUESTS.add("projection", ProjectionHeader, PartHeader)
+@dataclass(frozen=True)
+class ProjectionRequest(HeadPlot):
+    """The plot of one head as far as it is known: 16-bit codes, point after point.
+
+    Attributes
+    ----------
+    restart : bool
+        Whether a plot that was cancelled or has failed is begun anew.
+    """
+
+    part: int = 0
+    restart: bool = False
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Send the plot, or its newest frame."""
+        return _in_parts(
+            server,
+            replace(self, restart=False),
+            lambda: server.answers.projection(self, restart=self.restart),
+        )
+
+
+@CORPUS_REQUESTS.add("cancel")
+@dataclass(frozen=True)
+class CancelRequest(HeadPlot):
+    """End a projection that runs."""
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """End it, if it is the one that runs."""
+        server.answers.running.cancel(self.key)
         return Reply({})
 
-    def _trust(self, arguments: Mapping[str, Any]) -> Reply:
-        return Reply({"heads": self.answers.trust(arguments)})
 
-    def _aggregate(self, arguments: Mapping[str, Any]) -> Reply:
-        stack, layer, head = _head_of(arguments)
-        size = int(arguments["size"])
-        if not 1 <= size <= MOST_BINS:
-            raise ValueError(f"size={size} must lie between 1 and {MOST_BINS}")
-        found = aggregate(self.corpus, stack, layer, head, size)
-        return Reply(found.header(), found.weights.astype("<f4").tobytes())
+class TrustHeader(TypedDict):
+    """How far the plots of some heads can be trusted; null of one that has none."""
 
-    def _lines(self, arguments: Mapping[str, Any]) -> Reply:
-        stack, layer, head = _head_of(arguments)
-        return Reply(lines(self.corpus, stack, layer, head, int(arguments["point"])))
+    heads: list[HeadTrustFigures | None]
 
 
-def _head_of(arguments: Mapping[str, Any]) -> tuple[str, int, int]:
-    return str(arguments["stack"]), int(arguments["layer"]), int(arguments["head"])
+@CORPUS_REQUESTS.add("trust", TrustHeader)
+@dataclass(frozen=True, kw_only=True)
+class TrustRequest(PlotOptions):
+    """How far the plots of some heads of a layer can be trusted."""
+
+    heads: tuple[int, ...]
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Measure it."""
+        return Reply({"heads": server.answers.trust(self, self.heads)})
+
+
+@CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
+@dataclass(frozen=True)
+class NormsRequest:
+    """The length of every point's vector as the model has it: 16-bit codes from low to high."""
+
+    stack: str
+    layer: int
+    head: int
+    part: int = 0
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Send the norms."""
+        return _in_parts(
+            server, self, lambda: server.answers.norms(self.stack, self.layer, self.head)
+        )
+
+
+@CORPUS_REQUESTS.add("aggregate", AggregateHeader)
+@dataclass(frozen=True)
+class AggregateRequest:
+    """Mean weight by position in at most `size` by `size` bins; -1 where no pair is allowed."""
+
+    stack: str
+    layer: int
+    head: int
+    size: int
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Compute it over as many texts as a moment allows."""
+        if not 1 <= self.size <= MOST_BINS:
+            raise ValueError(f"size={self.size} must lie between 1 and {MOST_BINS}")
+        means = aggregate(server.corpus, self.stack, self.layer, self.head, self.size)
+        return Reply(means.header(), means.weights.astype("<f4").tobytes())
+
+
+@CORPUS_REQUESTS.add("lines", LinesHeader)
+@dataclass(frozen=True)
+class LinesRequest:
+    """The strongest keys of a query that are points, or the queries that give a key most."""
+
+    stack: str
+    layer: int
+    head: int
+    point: int
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Find them."""
+        return Reply(lines(server.corpus, self.stack, self.layer, self.head, self.point))
+
+
+@CORPUS_REQUESTS.add("page", PageHeader)
+@dataclass(frozen=True)
+class CorpusPageRequest:
+    """A part of the exported page of an embedding view in some state."""
+
+    part: int
+    state: Mapping[str, Any]
+
+    def answer(self, server: CorpusServer) -> Reply:
+        """Make the page once for all its parts."""
+        return PageRequest(self.part, self.state).answer(server.pages)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,15 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.record.attention import LayerAttention
 from attnviz.record.rows import sampled_queries
 
-__all__ = ["MOST_LINES", "Aggregate", "aggregate", "lines", "top_keys"]
+__all__ = [
+    "MOST_LINES",
+    "Aggregate",
+    "AggregateHeader",
+    "LinesHeader",
+    "aggregate",
+    "lines",
+    "top_keys",
+]
 
 #: So many lines of a point are drawn at most.
 MOST_LINES = 64
@@ -22,6 +30,46 @@ _MOST_WEIGHTS = 1 << 22
 _FEWEST_QUERIES = 16
 
 Floats = NDArray[np.float32]
+
+
+class AggregateHeader(TypedDict):
+    """What a reply says about mean weights by position.
+
+    Attributes
+    ----------
+    query_edges, key_edges : list of int
+        Where the bins begin, and where the last ends: one more than there are.
+    texts, of_texts : int
+        How many texts it is of, and of how many.
+    queries, of_queries : int
+        How many of their queries, and of how many: long texts are sampled.
+    """
+
+    rows: int
+    columns: int
+    query_edges: list[int]
+    key_edges: list[int]
+    texts: int
+    of_texts: int
+    queries: int
+    of_queries: int
+
+
+class LinesHeader(TypedDict):
+    """The attention lines of a point, the strongest first.
+
+    Attributes
+    ----------
+    covered : float
+        Share of the query's weight that the lines carry.
+    of : int
+        How many there are in all.
+    """
+
+    points: list[int]
+    weights: list[float]
+    covered: float
+    of: int
 
 
 @dataclass(frozen=True)
@@ -49,7 +97,7 @@ class Aggregate:
     queries: int
     of_queries: int
 
-    def header(self) -> dict[str, Any]:
+    def header(self) -> AggregateHeader:
         """All but the weights, fit for JSON."""
         return {
             "rows": self.weights.shape[0],
@@ -64,24 +112,10 @@ class Aggregate:
 
 
 def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> Aggregate:
-    """Mean weight by position over the texts that have points.
+    """Mean weight by position over the texts that have points, in `size` bins of each side.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus.
-    stack : str
-        Name of the stack.
-    layer, head : int
-        Which head, by the model's numbers.
-    size : int
-        Bins of each side at most, at least 1.
-
-    Returns
-    -------
-    Aggregate
-        Of as many texts as can be looked at while somebody waits, evenly from all; of a text too
-        long for that, of queries from all over it.
+    Of as many texts as can be looked at in a moment, evenly from all; of a text too long for that,
+    of queries from all over it.
 
     Raises
     ------
@@ -119,27 +153,11 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
     return Aggregate(means, query_edges, key_edges, len(chosen), len(stacks), looked_at, in_all)
 
 
-def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict[str, Any]:
-    """The attention lines of a point.
+def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> LinesHeader:
+    """The strongest keys of a query that are points; of a key, the queries that give it most.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus.
-    stack : str
-        Name of the stack.
-    layer, head : int
-        Which head, by the model's numbers.
-    point : int
-        Number of the point.
-
-    Returns
-    -------
-    dict
-        ``points``, the strongest keys of a query that are points (of a key, the queries that give
-        it most), the strongest first; their ``weights``; ``covered``, which share of the query's
-        weight these keys get (of a key, which share of the weight it gets from the queries that
-        were looked at); ``of``, how many of its text there are that the mask lets through.
+    ``covered`` is the share of the query's weight that these keys get (of a key, of the weight it
+    gets from the queries that were looked at); ``of``, how many of its text the mask lets through.
 
     Raises
     ------
@@ -196,25 +214,10 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> dict
 def top_keys(
     corpus: Corpus, stack: str, layer: int, head: int, count: int
 ) -> tuple[Floats, NDArray[np.int64]]:
-    """Each query's strongest keys among the points of its text.
+    """Weights and numbers of each query's strongest keys, (count, queries), the strongest first.
 
-    Parameters
-    ----------
-    corpus : Corpus
-        The corpus.
-    stack : str
-        Name of the stack.
-    layer, head : int
-        Which head, by the model's numbers.
-    count : int
-        How many keys a query, at least 1.
-
-    Returns
-    -------
-    weights : ndarray of float32
-        (count, queries), the strongest first; 0 where a text has fewer keys.
-    keys : ndarray of int64
-        (count, queries): places among the points of the query's own text that are keys.
+    Keys are counted among the points of the query's own text; where a text has fewer keys, weights
+    are 0.
 
     Raises
     ------

@@ -17,16 +17,16 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus
+from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.description import is_punctuation
-from attnviz.embedding.server.plot import coded
-from attnviz.embedding.server.plots import EmbeddingAnswers
+from attnviz.embedding.server.plots import EmbeddingAnswers, coded
 from attnviz.embedding.server.server import CorpusServer
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server.cache import KeptAnswers
-from attnviz.server.limits import MAX_REPLY_BYTES
-from attnviz.server.server import RecordServer, Reply
+from attnviz.server.cache import ByteCache
+from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
+from attnviz.server.server import RecordServer
 from unit.embedding_fixture import PROJECTING, WAY, fixture, fixture_corpus
 from unit.made_corpora import attention, corpus, record
 from unit.records import HOSTILE, image_record, vectors, words
@@ -331,7 +331,6 @@ def test_patches_are_called_by_their_places() -> None:
     assert names[grid.start] == "patch 0,0"
     assert names[grid.start + grid.columns] == "patch 1,0"
     assert found["images"] == 2
-    assert found["grid"] == {"start": 1, "rows": 6, "columns": 8}
     place = {"image": 0, "start": 1, "rows": 6, "columns": 8}
     assert found["grids"] == [{"text": text, "side": "both", **place} for text in (0, 1)]
 
@@ -427,7 +426,7 @@ def test_trust_is_computed_once_and_rounded(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_what_was_computed_is_kept_within_a_bound() -> None:
-    kept: KeptAnswers[bytes] = KeptAnswers(10, len)
+    kept: ByteCache[bytes] = ByteCache(10, len)
     kept["a"], kept["b"] = b"12345", b"12345"
     assert kept.get("a") == b"12345"
     kept["c"] = b"1"
@@ -437,9 +436,9 @@ def test_what_was_computed_is_kept_within_a_bound() -> None:
     assert kept.get("d") == bytes(20)
     assert kept.get("c") is None
     made = corpus([40, 30])
-    small = EmbeddingAnswers(made, kept_bytes=1)
-    arguments = {"stack": "self", "layers": [0, 1], "way": WAY}
-    assert small.overview(arguments) == EmbeddingAnswers(made).overview(arguments)
+    small = EmbeddingAnswers(made, cached_bytes=1)
+    arguments = ("self", [0, 1], Placing())
+    assert small.overview(*arguments) == EmbeddingAnswers(made).overview(*arguments)
 
 
 def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,13 @@
  * hundreds of thousands.
  */
 
+import { joined, type Reply } from "../../../client/carrier";
 import { inflate } from "../../../client/codec";
-import { joined, type Reply, type Source } from "../../../client/source";
+import type { CorpusCaveat, CorpusGrid, CorpusPoints } from "../../../client/protocol";
+import type { Source } from "../../../client/source";
+
+export type { CorpusGrid, CorpusPoints };
+export type Reservation = CorpusCaveat;
 
 export type Kind = "query" | "key";
 
@@ -18,66 +23,6 @@ export interface CorpusColumn {
   categories: string[] | null;
   /** Of each point: a number or the index of a category; NaN where it is not known. */
   values: Float64Array;
-}
-
-/** What is not exact on the plots of some layers, in a sentence. */
-export interface Reservation {
-  layers: number[];
-  words: string;
-  /** "moving": only where the keys are moved. Older answers do not tell. */
-  kind?: "moving" | "bias";
-}
-
-/** A run of tokens that are the patches of one image, row by row from the top left. */
-export interface CorpusGrid {
-  text: number;
-  side: "both" | "queries" | "keys";
-  /** Which of the text's images. */
-  image: number;
-  /** Position of the first patch. */
-  start: number;
-  rows: number;
-  columns: number;
-}
-
-/** One side's points as they come. */
-export interface CorpusSide {
-  text: number[];
-  position: number[];
-  /** Index into the vocabulary. */
-  token: number[];
-}
-
-/** The kernel's answer, inflated. */
-export interface CorpusAnswer {
-  num_queries: number;
-  num_keys: number;
-  in_all: number;
-  texts_in_all: number;
-  whole: boolean;
-  seed: number;
-  /** Texts that could not be read, being empty or too long; older answers do not tell. */
-  left_out?: number;
-  /** Whether texts or tokens are missing because there were points enough. */
-  stopped?: boolean;
-  names: string[];
-  text_tokens: number[];
-  vocabulary: string[];
-  frequency: number[];
-  punctuation: number[];
-  special: number[];
-  queries: CorpusSide;
-  /** null: the same tokens as the queries. */
-  keys: CorpusSide | null;
-  columns: {
-    name: string;
-    categories: string[] | null;
-    queries: (number | null)[];
-    keys: (number | null)[];
-  }[];
-  reservations: Reservation[];
-  images: number;
-  grids?: CorpusGrid[];
 }
 
 /** A corpus at hand. */
@@ -117,7 +62,7 @@ export class Corpus {
   readonly positions: Int32Array;
   readonly tokens: Int32Array;
 
-  constructor(stack: string, answer: CorpusAnswer) {
+  constructor(stack: string, answer: CorpusPoints) {
     const { queries, keys } = answer;
     this.stack = stack;
     this.numQueries = answer.num_queries;
@@ -228,7 +173,7 @@ export async function corpusOf(
     source.carrier.ask("corpus", { stack, part }, signal);
   const read = async (reply: Reply): Promise<Corpus> => {
     const text = new TextDecoder().decode(await inflate(await joined(reply, more)));
-    return new Corpus(stack, JSON.parse(text) as CorpusAnswer);
+    return new Corpus(stack, JSON.parse(text) as CorpusPoints);
   };
   return source.question("corpus", { stack }, read, bytesOfCorpus, signal);
 }

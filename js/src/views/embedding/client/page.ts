@@ -5,17 +5,23 @@
  * overview's plots are their high bytes, and both bytes are the enlarged head's plot.
  */
 
+import type { Carrier, Connection, Reply } from "../../../client/carrier";
 import { fromBase64, inflate } from "../../../client/codec";
-import type { PageData } from "../../../client/page";
-import type { ImageHeader } from "../../../client/requests/images";
-import type { Carrier, Connection, Reply } from "../../../client/source";
-import type { CorpusAnswer } from "./corpus";
-import { Corpus } from "./corpus";
+import type { Answers, PageData } from "../../../client/page";
 import type {
   AggregateHeader,
+  CorpusPoints,
+  CorpusRequest,
+  CorpusRequests,
+  ImageHeader,
+  LinesRequest,
+  OverviewRequest,
+  ProjectionHeader,
+} from "../../../client/protocol";
+import { Corpus } from "./corpus";
+import type {
   HeadRequest,
   HeadTrust,
-  OverviewRequest,
   Projecting,
   ProjectionRequest,
   ProjectionWork,
@@ -66,16 +72,7 @@ interface CarriedProjection extends Projecting {
   stack: string;
   layer: number;
   head: number;
-  header: {
-    dimensions: 2 | 3;
-    count: number;
-    low: number[];
-    size: number;
-    explained: number[] | null;
-    factor: number;
-    problem: string | null;
-    work: ProjectionWork | null;
-  };
+  header: ProjectionHeader;
   trust: HeadTrust | null;
   data: string;
 }
@@ -113,13 +110,11 @@ function sizeOf(bytes: number): string {
   return bytes >= 1e6 ? `${(bytes / 1e6).toFixed(1)} MB` : `${Math.ceil(bytes / 1e3)} kB`;
 }
 
-type Answer = (args: object) => Reply | Promise<Reply>;
-
 /** A carrier that is never late. */
 export class EmbeddingPageCarrier implements Carrier {
-  readonly makesPages = false;
+  readonly live = false;
   readonly #data: EmbeddingPageData;
-  readonly #answers: Record<string, Answer>;
+  readonly #answers: Answers<CorpusRequests>;
   // What was inflated, by its text; a page's data are not there twice.
   readonly #inflated = new Map<string, Promise<Uint8Array>>();
   readonly #corpora = new Map<string, Promise<Corpus>>();
@@ -132,14 +127,14 @@ export class EmbeddingPageCarrier implements Carrier {
     this.#data = data;
     this.#answers = {
       describe: () => ({ header: data.description, data: null }),
-      corpus: (args) => this.#corpus(args as { stack: string }),
-      overview: (args) => this.#overview(args as OverviewRequest),
+      corpus: (args) => this.#corpus(args),
+      overview: (args) => this.#overview(args),
       projection: (args) => this.#projection(args as ProjectionRequest),
       cancel: () => ({ header: {}, data: null }),
       trust: (args) => this.#trust(args as TrustRequest),
-      norms: (args) => this.#norms(args as HeadRequest),
-      aggregate: (args) => this.#aggregate(args as HeadRequest),
-      lines: (args) => this.#lines(args as HeadRequest & { point: number }),
+      norms: (args) => this.#norms(args),
+      aggregate: (args) => this.#aggregate(args),
+      lines: (args) => this.#lines(args),
     };
   }
 
@@ -149,7 +144,7 @@ export class EmbeddingPageCarrier implements Carrier {
       if (name === "image") return this.#image(args as { text: number; index: number });
       throw new Error("An exported page carries the points of texts, and not all their weights.");
     }
-    const answer = this.#answers[name];
+    const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
     return answer(args);
   }
@@ -197,7 +192,7 @@ export class EmbeddingPageCarrier implements Carrier {
     );
   }
 
-  #corpus({ stack }: { stack: string }): Reply {
+  #corpus({ stack }: CorpusRequest): Reply {
     return { header: { parts: 1 }, data: fromBase64(this.#stack(stack).corpus) };
   }
 
@@ -302,14 +297,14 @@ export class EmbeddingPageCarrier implements Carrier {
   #parsed(stack: string): Promise<Corpus> {
     const parse = async (): Promise<Corpus> => {
       const bytes = await inflate(fromBase64(this.#stack(stack).corpus));
-      return new Corpus(stack, JSON.parse(new TextDecoder().decode(bytes)) as CorpusAnswer);
+      return new Corpus(stack, JSON.parse(new TextDecoder().decode(bytes)) as CorpusPoints);
     };
     const known = this.#corpora.get(stack) ?? parse();
     this.#corpora.set(stack, known);
     return known;
   }
 
-  async #lines({ point, ...request }: HeadRequest & { point: number }): Promise<Reply> {
+  async #lines({ point, ...request }: LinesRequest): Promise<Reply> {
     const [{ keys, heads }, place] = this.#head(request);
     const { top_keys: ranks, top_keys_add: add } = this.#data.embedding;
     if (keys === null) {

@@ -1,39 +1,45 @@
 /** What the embedding view asks of a corpus beside its tokens: plots, trust, norms, weights. */
 
-import { joined, LARGEST_REPLY, type Reply, type Source } from "../../../client/source";
+import { dataOf, joined, LARGEST_REPLY, type Reply } from "../../../client/carrier";
+import { asBytes } from "../../../client/codec";
+import type {
+  AggregateHeader,
+  AggregateRequest,
+  HeadPlot,
+  HeadTrustFigures,
+  LinesHeader,
+  LinesRequest,
+  NormsHeader,
+  NormsRequest,
+  OverviewHeader,
+  OverviewHead as OverviewHeadHeader,
+  OverviewRequest,
+  PartHeader,
+  Placing,
+  PlotOptions,
+  ProjectionHeader,
+  TrustRequest as TrustFields,
+  TrustHeader,
+  Work,
+} from "../../../client/protocol";
+import type { Source } from "../../../client/source";
 
+export type { Method, OverviewRequest, Scaling, Trust } from "../../../client/protocol";
 export { Corpus, type CorpusColumn, corpusOf, type Kind, type Reservation } from "./corpus";
 
-export type Scaling = "norms" | "search" | "none";
-export type Method = "pca" | "tsne" | "umap";
-
 /** How queries and keys are placed before they are projected. */
-export interface Way {
-  scaling: Scaling;
-  translate: boolean;
-  lift: boolean;
-}
-
+export type Way = Placing;
 /** How they are projected. */
-export interface Projecting {
-  method: Method;
-  dimensions: 2 | 3;
-  perplexity: number;
-  neighbors: number;
-  seed: number;
-}
+export type Projecting = Omit<PlotOptions, "stack" | "layer" | "way">;
+export type HeadRequest = Omit<NormsRequest, "part">;
+export type ProjectionRequest = HeadPlot;
+/** How far a t-SNE or UMAP is. */
+export type ProjectionWork = Work;
+/** How far distances of a head's plot follow its logits. */
+export type HeadTrust = HeadTrustFigures;
+export type TrustRequest = PlotOptions & Pick<TrustFields, "heads">;
 
-export interface OverviewRequest {
-  stack: string;
-  layers: number[];
-  way: Way;
-}
-
-export interface OverviewHead {
-  layer: number;
-  head: number;
-  /** Why there is no plot, in words. */
-  problem: string | null;
+export interface OverviewHead extends OverviewHeadHeader {
   /** x and y of every point, one after the other, 0 to 255 over a square; y grows upwards. */
   coordinates: Uint8Array;
 }
@@ -47,21 +53,6 @@ export interface Overview {
   /** How many are. */
   points: number;
   heads: OverviewHead[];
-}
-
-export interface ProjectionRequest extends Projecting {
-  stack: string;
-  layer: number;
-  head: number;
-  way: Way;
-}
-
-/** How far a t-SNE or UMAP is. */
-export interface ProjectionWork {
-  state: "running" | "failed" | "cancelled" | "done";
-  done: number;
-  of: number;
-  words: string;
 }
 
 /** The plot of one head. */
@@ -82,38 +73,6 @@ export interface Projection {
   problem: string | null;
   /** null where nothing had to be waited for. */
   work: ProjectionWork | null;
-}
-
-/** Mean over queries of the correlation of distance with q·k; -1 is best, null where undefined. */
-export interface Trust {
-  /** Over keys that the query may attend to, and over all keys of the corpus. */
-  allowed: number | null;
-  all_pairs: number | null;
-}
-
-/** How far distances of a head's plot follow its logits. */
-export interface HeadTrust {
-  head: number;
-  /** Of the vectors as the model has them, as they were placed, and on the plot. */
-  before: Trust;
-  placed: Trust;
-  plot: Trust;
-  /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
-  recall_allowed: number | null;
-  recall_all: number | null;
-  /** What that share would be by chance. */
-  chance_allowed: number | null;
-  chance_all: number | null;
-  /** How many queries were measured, of how many. */
-  queries: number;
-  of: number;
-}
-
-export interface TrustRequest extends Projecting {
-  stack: string;
-  layer: number;
-  heads: number[];
-  way: Way;
 }
 
 /** Mean weight over texts by query position and key position. */
@@ -148,18 +107,12 @@ export interface Lines {
   of: number;
 }
 
-export interface HeadRequest {
-  stack: string;
-  layer: number;
-  head: number;
-}
-
 /** The bytes of an answer that came in parts, or whole where it says nothing of them. */
 async function bytesOf(
   reply: Reply,
   more: (part: number) => Promise<Reply>,
 ): Promise<Uint8Array<ArrayBuffer>> {
-  const { parts = 1 } = reply.header as { parts?: number };
+  const { parts = 1 } = reply.header as Partial<PartHeader>;
   return joined({ ...reply, header: { parts } }, more);
 }
 
@@ -189,9 +142,7 @@ export async function overviewOf(
 ): Promise<Overview> {
   const { stack, way } = request;
   const read = async (reply: Reply): Promise<Overview> => {
-    const header = reply.header as Pick<Overview, "stride" | "points"> & {
-      heads: Omit<OverviewHead, "coordinates">[];
-    };
+    const header = reply.header as OverviewHeader;
     const { stride, points } = header;
     const bytes = await bytesOf(reply, (part) =>
       source.carrier.ask("overview", { ...request, part }, signal),
@@ -210,17 +161,6 @@ export async function overviewOf(
 
 /** How often the parts of a plot are asked for again because it has moved on in between. */
 const MOST_ATTEMPTS = 4;
-
-interface ProjectionHeader {
-  dimensions: 2 | 3;
-  count: number;
-  low: number[];
-  size: number;
-  explained: number[] | null;
-  factor: number;
-  problem: string | null;
-  work: ProjectionWork | null;
-}
 
 /**
  * The plot of one head, as far as it is known.
@@ -295,8 +235,7 @@ export async function trustOf(
   request: TrustRequest,
   signal?: AbortSignal,
 ): Promise<(HeadTrust | null)[]> {
-  const read = ({ header }: Reply): (HeadTrust | null)[] =>
-    (header as { heads: (HeadTrust | null)[] }).heads;
+  const read = ({ header }: Reply): (HeadTrust | null)[] => (header as TrustHeader).heads;
   const bytes = (heads: (HeadTrust | null)[]): number => 256 * heads.length;
   const found: (HeadTrust | null)[] = [];
   for (let at = 0; at < request.heads.length; at += TRUST_AT_ONCE) {
@@ -313,7 +252,7 @@ export async function normsOf(
   signal?: AbortSignal,
 ): Promise<Float32Array> {
   const read = async (reply: Reply): Promise<Float32Array> => {
-    const { low, high } = reply.header as { low: number; high: number };
+    const { low, high } = reply.header as NormsHeader;
     const bytes = await bytesOf(reply, (part) =>
       source.carrier.ask("norms", { ...request, part }, signal),
     );
@@ -322,31 +261,17 @@ export async function normsOf(
   return source.question("norms", request, read, (norms) => norms.byteLength, signal);
 }
 
-/** What a reply says about its mean weights. */
-export interface AggregateHeader {
-  rows: number;
-  columns: number;
-  query_edges: number[];
-  key_edges: number[];
-  texts: number;
-  of_texts: number;
-  queries: number;
-  of_queries: number;
-}
-
 /** Mean weight by position, in at most `size` by `size` bins. */
 export async function aggregateOf(
   source: Source,
-  request: HeadRequest & { size: number },
+  request: AggregateRequest,
   signal?: AbortSignal,
 ): Promise<Aggregate> {
   const { layer, head } = request;
-  const read = async (reply: Reply): Promise<Aggregate> => {
+  const read = (reply: Reply): Aggregate => {
     const header = reply.header as AggregateHeader;
     const { rows, columns, query_edges, key_edges, texts, queries } = header;
-    const bytes = await bytesOf(reply, (part) =>
-      source.carrier.ask("aggregate", { ...request, part }, signal),
-    );
+    const bytes = asBytes(dataOf(reply));
     expectBytes(bytes, 4 * rows * columns);
     const weights = new Float32Array(bytes.slice().buffer);
     const edges = { queryEdges: query_edges, keyEdges: key_edges };
@@ -359,17 +284,12 @@ export async function aggregateOf(
 /** The attention lines of a point. */
 export async function linesOf(
   source: Source,
-  request: HeadRequest & { point: number },
+  request: LinesRequest,
   signal?: AbortSignal,
 ): Promise<Lines> {
   const { layer, head, point } = request;
   const read = ({ header }: Reply): Lines => {
-    const { points, weights, covered, of } = header as {
-      points: number[];
-      weights: number[];
-      covered: number;
-      of: number;
-    };
+    const { points, weights, covered, of } = header as LinesHeader;
     return {
       point,
       layer,

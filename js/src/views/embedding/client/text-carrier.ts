@@ -1,10 +1,8 @@
 /** Asks about one text of a corpus what is asked about a record. */
 
-import type { Carrier, Connection, Reply } from "../../../client/source";
+import type { Carrier, Connection, Reply, Requests } from "../../../client/carrier";
 
 export class TextCarrier implements Carrier {
-  /** The page that there is to make is of the whole corpus. */
-  readonly makesPages = false;
   readonly #carrier: Carrier;
   readonly #text: number;
 
@@ -14,7 +12,11 @@ export class TextCarrier implements Carrier {
     this.#text = text;
   }
 
-  ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
+  get live(): boolean {
+    return this.#carrier.live;
+  }
+
+  ask<N extends keyof Requests>(name: N, args: Requests[N], signal?: AbortSignal): Promise<Reply> {
     return this.#carrier.ask(name, { ...args, text: this.#text }, signal);
   }
 

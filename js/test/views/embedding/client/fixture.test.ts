@@ -73,7 +73,7 @@ function alike(a: unknown, b: unknown): boolean {
 
 /** A kernel that answers what was recorded. */
 const live: Carrier = {
-  makesPages: true,
+  live: true,
   ask: async (name, args) => {
     if (name === "corpus") {
       return { header: { parts: 1 }, data: deflateSync(JSON.stringify(fixture.corpus)) };

@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { TileRequest } from "../../../../src/client/protocol";
 import { Source } from "../../../../src/client/source";
 import {
   EmbeddingPageCarrier,
@@ -295,8 +296,10 @@ describe("an exported page", () => {
     await expect(corpusOf(source, "cross")).rejects.toThrow('no points of "cross"');
     await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow('layer 0 of "self"');
     await expect(normsOf(source, { ...HEAD, head: 1 })).rejects.toThrow("no head 1 of layer 5");
-    await expect(source.carrier.ask("tile", {})).rejects.toThrow('cannot answer "tile"');
-    expect(source.carrier.makesPages).toBe(false);
+    await expect(source.carrier.ask("tile", {} as TileRequest)).rejects.toThrow(
+      'cannot answer "tile"',
+    );
+    expect(source.carrier.live).toBe(false);
   });
 
   it("of another format is refused", () => {

@@ -22,7 +22,7 @@ type Asked = [string, Record<string, unknown>];
 function carrier(reply: (args: Record<string, unknown>, turn: number) => Reply) {
   const asked: Asked[] = [];
   const each: Carrier = {
-    makesPages: true,
+    live: true,
     ask: async (name, args) => {
       asked.push([name, args as Record<string, unknown>]);
       return reply(args as Record<string, unknown>, asked.length - 1);
@@ -296,9 +296,9 @@ describe("a text of a corpus", () => {
   it("is asked for as a record is, under its number", async () => {
     const each = carrier(() => ({ header: { stacks: [] }, data: null }));
     const text = new TextCarrier(each.carrier, 4);
-    await text.ask("strips", { stack: "self", heads: [1] });
-    expect(each.asked).toEqual([["strips", { stack: "self", heads: [1], text: 4 }]]);
-    expect(text.makesPages).toBe(false);
+    await text.ask("strips", { stack: "self", layer: 0, heads: [1] });
+    expect(each.asked).toEqual([["strips", { stack: "self", layer: 0, heads: [1], text: 4 }]]);
+    expect(text.live).toBe(true);
     const heard: string[] = [];
     text.watch((connection) => heard.push(connection), new AbortController().signal);
     expect(heard).toEqual(["ready"]);

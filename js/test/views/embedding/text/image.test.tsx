@@ -5,7 +5,7 @@ import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { Reply } from "../../../../src/client/source";
 import { assign } from "../../../../src/ui/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
-import type { CorpusAnswer } from "../../../../src/views/embedding/client/corpus";
+import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import type { EmbeddingState } from "../../../../src/views/embedding/state";
 import { type EmbeddingModel, makeEmbeddingModel } from "../../../../src/views/embedding/store";
 import { carriedHeat } from "../../../../src/views/embedding/text/image";
@@ -13,7 +13,7 @@ import { TextPane } from "../../../../src/views/embedding/text/panel";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
 /** Two images of a special token and two patches each, one above the other. */
-const IMAGES: CorpusAnswer = {
+const IMAGES: CorpusPoints = {
   ...ANSWER,
   names: ["image 0", "image 1"],
   text_tokens: [3, 3],
@@ -40,7 +40,7 @@ const IMAGES: CorpusAnswer = {
 
 /** A page that carries both images; its lines go from a query to keys 1 and 2 of image 0. */
 class Page extends Kernel {
-  override makesPages = false;
+  override live = false;
 
   override async ask(name: string, args: object, ended?: AbortSignal): Promise<Reply> {
     if (name === "corpus")

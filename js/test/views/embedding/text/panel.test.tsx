@@ -72,7 +72,7 @@ let made: Made[] = [];
 
 async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise<Made> {
   const kernel = new TextKernel();
-  kernel.makesPages = live;
+  kernel.live = live;
   const room = roomWith({ enlarged: true, ...changed }, kernel);
   const model = makeEmbeddingModel(room.context);
   const box = document.createElement("div");

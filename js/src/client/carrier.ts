@@ -1,0 +1,53 @@
+/** What moves requests and replies: a running kernel, or an exported page. */
+
+import type { CorpusRequests, PartHeader, RecordRequests } from "./protocol";
+
+/** A reply as it came: a header, and at most one buffer. */
+export interface Reply {
+  header: unknown;
+  data: ArrayBufferView | ArrayBuffer | null;
+}
+
+/** How a carrier stands: `unanswered` after it has waited too long. */
+export type Connection = "ready" | "waiting" | "unanswered";
+
+/** Arguments of all requests, by name. */
+export type Requests = RecordRequests & Omit<CorpusRequests, keyof RecordRequests>;
+
+/** Moves requests and replies. */
+export interface Carrier {
+  ask<N extends keyof Requests>(name: N, args: Requests[N], signal?: AbortSignal): Promise<Reply>;
+  /** Asks once more for everything that has not been answered. */
+  retry(): void;
+  /** Calls the listener with every change of the connection, until the signal is aborted. */
+  watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
+  /** Whether a kernel is behind it, which can compute what was not asked for before. */
+  readonly live: boolean;
+}
+
+/** Replies carry at most this many bytes: what every host that was tried passes on. */
+export const LARGEST_REPLY = 1_000_000;
+
+/** The buffer of a reply. @throws Error where there is none. */
+export function dataOf(reply: Reply): ArrayBufferView | ArrayBuffer {
+  if (reply.data === null) throw new Error("The reply came without its data.");
+  return reply.data;
+}
+
+/** The bytes of an answer that comes in parts, one after the other: the kernel reads on from it. */
+export async function joined(
+  first: Reply,
+  more: (part: number) => Promise<Reply>,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const { parts } = first.header as PartHeader;
+  const replies = [first];
+  while (replies.length < parts) replies.push(await more(replies.length));
+  if (replies.length === 1) return bytesOf(first);
+  return new Uint8Array(await new Blob(replies.map(bytesOf)).arrayBuffer());
+}
+
+function bytesOf(reply: Reply): Uint8Array<ArrayBuffer> {
+  const data = dataOf(reply);
+  if (data instanceof ArrayBuffer) return new Uint8Array(data);
+  return new Uint8Array(data.buffer as ArrayBuffer, data.byteOffset, data.byteLength);
+}

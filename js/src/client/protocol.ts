@@ -1,0 +1,712 @@
+/**
+ * Requests and what replies say of themselves. Written by `make protocol` from the classes in
+ * `attnviz/server/server.py` and `attnviz/embedding/server/server.py`: change those.
+ */
+
+/** A half-open range [start, stop). */
+export type Range = [number, number];
+
+export type Scaling = "norms" | "search" | "none";
+
+/** How queries and keys are placed together. */
+export interface Placing {
+  /**
+   * What c is: `sqrt(median|q| / median|k|)`, the best of a grid (`attnviz.embedding.scaling`), or
+   * 1.
+   */
+  scaling: Scaling;
+  /** Whether keys are moved so that their mean is that of the queries, after scaling. */
+  translate: boolean;
+  /**
+   * Whether keys get a further coordinate `sqrt(M^2 - |k|^2)`, with M the length of the longest,
+   * and queries 0 there. All keys are then equally far from the origin, so that a query's keys in
+   * the order of distance are its keys in the order of their products with it, whatever c is:
+   * `scaling="search"` then looks for nothing, and takes the c of `"norms"`.
+   */
+  lift: boolean;
+}
+
+export type Method = "pca" | "tsne" | "umap";
+
+export type Dimensions = 2 | 3;
+
+/** How the points of heads of a layer are placed, and how they are projected. */
+export interface PlotOptions {
+  stack: string;
+  layer: number;
+  way: Placing;
+  method: Method;
+  dimensions: Dimensions;
+  perplexity: number;
+  neighbors: number;
+  seed: number;
+}
+
+/** The plot of one head. */
+export interface HeadPlot {
+  stack: string;
+  layer: number;
+  way: Placing;
+  method: Method;
+  dimensions: Dimensions;
+  perplexity: number;
+  neighbors: number;
+  seed: number;
+  head: number;
+}
+
+/** Of each point of one side: its text, its position in it and its entry of the vocabulary. */
+export interface PointTokens {
+  text: number[];
+  position: number[];
+  token: number[];
+}
+
+/** What points are coloured by that the reader gave. */
+export interface ColumnValues {
+  name: string;
+  /** null: its values are numbers. */
+  categories: string[] | null;
+  /** Of each point a number or the index of a category; null where it is not known. */
+  queries: (number | null)[];
+  keys: (number | null)[];
+}
+
+/** What is not exact on the plots of some layers, in a sentence. */
+export interface CorpusCaveat {
+  layers: number[];
+  words: string;
+  /** "moving": only where the keys are moved. */
+  kind?: "moving" | "bias";
+}
+
+/** A run of tokens that are the patches of one image, row by row from the top left. */
+export interface CorpusGrid {
+  text: number;
+  side: "both" | "queries" | "keys";
+  /** Which of the text's images. */
+  image: number;
+  /** Position of the first patch. */
+  start: number;
+  rows: number;
+  columns: number;
+}
+
+/** What the points of a stack are. */
+export interface CorpusPoints {
+  num_queries: number;
+  num_keys: number;
+  /** How many points there would be without sampling, and of how many texts. */
+  in_all: number;
+  texts_in_all: number;
+  /** Whether each text that has points has all its tokens. */
+  whole: boolean;
+  /** Texts that could not be read, being empty or too long. */
+  left_out?: number;
+  /** Whether texts or tokens are missing because there were points enough. */
+  stopped?: boolean;
+  seed: number;
+  names: string[];
+  /** How many tokens each text has, 0 where it has no points. */
+  text_tokens: number[];
+  vocabulary: string[];
+  /** How often each entry of the vocabulary occurs in all texts that were read. */
+  frequency: number[];
+  /** Entries of the vocabulary. */
+  punctuation: number[];
+  special: number[];
+  queries: PointTokens;
+  /** null: the same tokens as the queries. */
+  keys: PointTokens | null;
+  columns: ColumnValues[];
+  reservations: CorpusCaveat[];
+  /** How many images there are whose patches are tokens. */
+  images: number;
+  grids?: CorpusGrid[];
+}
+
+/** An attention sink's logit, and the weight that it takes from a row. */
+export interface SinkOfRow {
+  logit: number;
+  weight: number;
+}
+
+/** What a whole row shares, whichever of its keys were asked for. */
+export interface RowHeader {
+  scale: number;
+  softcap: number | null;
+  has_bias: boolean;
+  sink: SinkOfRow | null;
+  /** Of all logits and the sink; null where no key is allowed. */
+  log_sum_exp: number | null;
+  head: number;
+  num_heads: number;
+  /** The key head that this head reads. */
+  key_head: number;
+  num_key_heads: number;
+  /** Keys of the whole row that the mask lets through. */
+  num_allowed: number;
+  /** The strongest keys of the whole row, with their weights. */
+  strongest: [number, number][];
+  /** Largest absolute error of a weight and of a logit. */
+  error: number;
+  logit_error: number;
+  /** Queries of each head that these were measured on; all when left out. */
+  measured?: number;
+}
+
+/** What the record holds: in the header, or deflated in parts where the text is long. */
+export interface DescribeRequest {
+  part?: number;
+}
+
+/** What a reply says about the bytes in its buffer, three to a pixel. */
+export interface ImageHeader {
+  height: number;
+  width: number;
+}
+
+/** A run of tokens that are the patches of one image, row by row from the top left. */
+export interface PatchGrid {
+  /** Which of the record's `images`. */
+  image: number;
+  /** Place of the first patch among the tokens. */
+  start: number;
+  /** The grid that covers the whole image; the run has `rows * columns` tokens. */
+  rows: number;
+  columns: number;
+}
+
+/** A token that the model might have produced. */
+export interface Candidate {
+  /** What is shown for it, already visible. */
+  text: string;
+  /** Its vocabulary id. */
+  id: number;
+  /** From 0 to 1: the softmax of the model's logits, before any sampling setting. */
+  probability: number;
+}
+
+/** A token that the model produced, or was made to produce. */
+export interface Prediction {
+  /**
+   * The query that predicted it: the position before, whose row of weights shows what the model
+   * looked at while it chose.
+   */
+  query: number;
+  /** The token that came. */
+  token: Candidate;
+  /** The likeliest tokens there, best first. */
+  candidates: Candidate[];
+  /**
+   * The query that the token itself is; null where the model never read it (the last one of an
+   * encoder-decoder model's target).
+   */
+  row: number | null;
+}
+
+/** Display tokens of one side of a stack. */
+export interface TokenList {
+  text: string[];
+  /** Indices of special tokens. */
+  special: number[];
+  /** 0 for the first sequence of a pair, 1 for the second, null for special tokens. */
+  sequence: (number | null)[];
+  /** Runs of patches, in order; left out where there are none. */
+  grids?: PatchGrid[];
+  /** Tokens that the model produced, in order; left out where there are none. */
+  predictions?: Prediction[];
+}
+
+export type PageForm = "all" | "vectors" | "strongest";
+
+/** How an exported page embeds weights, and how much of them. */
+export interface EmbeddedShare {
+  /** Every weight, queries and keys that weights are computed from, or the strongest keys. */
+  form: PageForm;
+  /** Share of all weight that is embedded as it is. */
+  covered: number;
+  /** Largest absolute error of a weight, as it was measured. */
+  error: number;
+}
+
+/** One stack of attention layers: "self", "encoder", "decoder", "cross", ... */
+export interface StackDescription {
+  name: string;
+  /** The model's own layer numbers. */
+  layers: number[];
+  /** How many heads the model has in each layer: as many as `layers`. */
+  heads_per_layer: number[];
+  /** Numbers of the heads that were kept, layer by layer; left out where all were. */
+  heads?: number[][];
+  query_tokens: TokenList;
+  /** null: the same tokens as the queries. */
+  key_tokens: TokenList | null;
+  /** Whether rows sum to one. */
+  normalized: boolean;
+  /** Largest weight that can occur: 1 where `normalized`. */
+  maximum: number;
+  causal: boolean;
+  /** Whether queries and keys are known, and not the weights alone. */
+  vectors: boolean;
+  /** Names of the patterns that its heads can be scored by. */
+  patterns: string[];
+  /** Queries that estimates are made from; only where whole maps of all heads take too long. */
+  sampled?: number;
+  /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
+  zeros?: [number, number][][];
+  /** How much of its weights an exported page embeds; left out where there is a kernel. */
+  carried?: EmbeddedShare;
+}
+
+/** What a record holds. */
+export interface Description {
+  model: string;
+  notes: string[];
+  /** Sizes of the pictures that the model saw; left out where there are none. */
+  images?: ImageHeader[];
+  stacks: StackDescription[];
+}
+
+/** What a reply that comes in parts says. */
+export interface PartHeader {
+  /** How many there are. */
+  parts: number;
+}
+
+export type Precision = "uint8" | "float32";
+
+/** Weights of some heads, rows and columns of a layer. */
+export interface BlockRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+  rows: Range;
+  columns: Range;
+  precision: Precision;
+}
+
+export type Encoding = "uint8-sqrt" | "float32";
+
+/** What a reply says about the numbers in its buffer. */
+export interface PieceHeader {
+  /** Heads, rows (queries) and columns (keys), row-major. */
+  shape: [number, number, number];
+  encoding: Encoding;
+  /** The value that the largest code stands for: 1 for normalised weights. */
+  maximum: number;
+  /** Largest absolute error of a value. */
+  error: number;
+}
+
+/** Heads' maps, pooled by the largest weight to at most `size` by `size`. */
+export interface MapsRequest {
+  stack: string;
+  layer: number;
+  size: number;
+  /** All heads that were kept, all queries and all keys where they are left out. */
+  heads?: number[];
+  rows?: Range;
+  columns?: Range;
+}
+
+/** What a reply says about maps. */
+export interface MapsHeader {
+  shape: [number, number, number];
+  encoding: Encoding;
+  maximum: number;
+  error: number;
+  pooled: string;
+  /** Queries that stand for all, one a row; left out where all were gone through. */
+  sampled?: number;
+}
+
+export type Combine = "separate" | "mean" | "max";
+
+export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
+
+/** The strongest keys of some queries, and how their weight is spread over the text. */
+export interface StrongestRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+  rows: Range;
+  /** Keys for each query. */
+  k: number;
+  /** Keys whose weight is summed up in one number. */
+  bin_size: number;
+  /** A matrix for each head, or one for all. */
+  combine: Combine;
+  /** Keys that are none of the strongest: "special", "first", or their number. */
+  leave_out: (string | number)[];
+  /** Of a pair of texts, whose queries and whose keys. */
+  pair: Pair;
+}
+
+/** What a reply says about its buffer. */
+export interface StrongestHeader {
+  /** Matrices, rows, keys a row, and bins. */
+  shape: [number, number, number, number];
+}
+
+export type Pooled = "mean" | "max";
+
+/**
+ * A square of `TILE` by `TILE` cells of a head's matrix, or of the mean of several.
+ *
+ * At level l a cell stands for 2^l by 2^l weights, and tile (row, column) begins at query `row *
+ * TILE * 2^l` and key `column * TILE * 2^l`; tiles at the end are smaller.
+ */
+export interface TileRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+  level: number;
+  row: number;
+  column: number;
+  pooled: Pooled;
+  precision: Precision;
+  /** false: of a large matrix an estimate is enough. */
+  exact?: boolean;
+}
+
+/** How far a tile of a large matrix is. */
+export interface TileWork {
+  /** Share of the work that is done; 1 where every cell is exact. */
+  progress: number;
+  /** How many queries its cells are made from so far, and how many they stand for. */
+  queries: [number, number];
+  /** Pairs of query and key that all of the work takes. */
+  pairs: number;
+  /** Whether asking again gives more. */
+  waiting: boolean;
+}
+
+/** A pattern's score of every head of a stack, or of some heads of a layer. */
+export interface ScoresRequest {
+  stack: string;
+  pattern: string;
+  /** All where they are left out. */
+  layer?: number;
+  heads?: number[];
+  /** From how many queries the scores of those heads are estimated. */
+  queries?: number;
+}
+
+/** A pattern's scores. */
+export interface ScoresHeader {
+  /** Of every head of a stack, layer by layer; null where a score is not defined. */
+  scores: (number | null)[][];
+}
+
+/** Where the weight of heads goes, from some queries of a text too long for whole maps. */
+export interface StripsRequest {
+  stack: string;
+  layer: number;
+  heads: number[];
+}
+
+/** What the numbers of some heads' strips say. */
+export interface StripsHeader {
+  /** Names of the parts, in their order. */
+  parts: string[];
+  /** Queries that were taken, and that there are. */
+  queries: number;
+  of: number;
+  /** Tokens before and after a query that are its window, where that can be said. */
+  window: [number, number] | null;
+  /** Whether it is the model's own. */
+  own_window: boolean;
+}
+
+/** One row of a head: its query, some of its keys, and how its weights come from them. */
+export interface VectorsRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  /** The query. */
+  token: number;
+  keys: Range;
+}
+
+/** Name and shape of what a buffer holds next. */
+export interface VectorsPart {
+  name: string;
+  shape: number[];
+}
+
+/** What a reply says about its buffer. */
+export interface VectorsHeader {
+  scale: number;
+  softcap: number | null;
+  has_bias: boolean;
+  sink: SinkOfRow | null;
+  log_sum_exp: number | null;
+  head: number;
+  num_heads: number;
+  key_head: number;
+  num_key_heads: number;
+  num_allowed: number;
+  strongest: [number, number][];
+  error: number;
+  logit_error: number;
+  measured?: number;
+  /**
+   * `query` (head_dim), `keys` (keys, head_dim), and of each key `bias`, `allowed` (0 or 1),
+   * `logits` (minus infinity where not allowed) and `weights`.
+   */
+  parts: VectorsPart[];
+  /** Weight of the keys asked for, together. */
+  weight_in_range: number;
+}
+
+/** One of the record's images, in as many pixels as a reply carries. */
+export interface ImageRequest {
+  index: number;
+}
+
+/** A part of the exported page of a view in some state. */
+export interface PageRequest {
+  part: number;
+  state: object;
+}
+
+/** What a reply says about a part of a page. */
+export interface PageHeader {
+  parts: number;
+  /** Of the file. */
+  name: string;
+}
+
+/** What the corpus holds, without its tokens. */
+export type DescribeCorpusRequest = Record<string, never>;
+
+/** What the points of a stack are: JSON of `CorpusPoints`, deflated, in parts. */
+export interface CorpusRequest {
+  stack: string;
+  part?: number;
+}
+
+/**
+ * Small plots of all heads of some layers, by their principal components.
+ *
+ * x and y of every point, one after the other, 0 to 255 over a square; y grows upwards.
+ */
+export interface OverviewRequest {
+  stack: string;
+  layers: number[];
+  way: Placing;
+  part?: number;
+}
+
+/** Which head a small plot is of, and why there is none, in words. */
+export interface OverviewHead {
+  layer: number;
+  head: number;
+  problem: string | null;
+}
+
+/** What a reply says about small plots. */
+export interface OverviewHeader {
+  /** One point of so many is on them: the first, the one at `stride`, ... */
+  stride: number;
+  /** How many are. */
+  points: number;
+  heads: OverviewHead[];
+}
+
+/** The plot of one head as far as it is known: 16-bit codes, point after point. */
+export interface ProjectionRequest {
+  stack: string;
+  layer: number;
+  way: Placing;
+  method: Method;
+  dimensions: Dimensions;
+  perplexity?: number;
+  neighbors?: number;
+  seed?: number;
+  head: number;
+  part?: number;
+  /** Whether a plot that was cancelled or has failed is begun anew. */
+  restart?: boolean;
+}
+
+export type State = "running" | "failed" | "cancelled" | "done";
+
+/** How far a projection is. */
+export interface Work {
+  state: State;
+  /** Steps done, of how many; 0 where nobody knows yet. */
+  done: number;
+  of: number;
+  /** The same for readers. */
+  words: string;
+}
+
+/** What a reply says about a plot. */
+export interface ProjectionHeader {
+  dimensions: Dimensions;
+  count: number;
+  /** The corner of the box that holds the points, and its side, the same along all axes. */
+  low: number[];
+  size: number;
+  /** Shares of variance along the axes; null where the method is not PCA. */
+  explained: number[] | null;
+  /** What queries were divided by and keys multiplied by. */
+  factor: number;
+  /** Why there is no plot, in words. */
+  problem: string | null;
+  /** null where nothing had to be waited for. */
+  work: Work | null;
+}
+
+/** End a projection that runs. */
+export interface CancelRequest {
+  stack: string;
+  layer: number;
+  way: Placing;
+  method: Method;
+  dimensions: Dimensions;
+  perplexity?: number;
+  neighbors?: number;
+  seed?: number;
+  head: number;
+}
+
+/** How far the plots of some heads of a layer can be trusted. */
+export interface TrustRequest {
+  stack: string;
+  layer: number;
+  way: Placing;
+  method: Method;
+  dimensions: Dimensions;
+  perplexity?: number;
+  neighbors?: number;
+  seed?: number;
+  heads: number[];
+}
+
+/** How clearly near means a large product of query and key. */
+export interface Trust {
+  /**
+   * Over the keys of a query's own text that its mask allows and that are points: the mean over
+   * queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries whose
+   * keys are all as far, or have fewer than three different products, say nothing (two are on a
+   * line wherever they lie, a correlation of -1 or 1); null where none says anything.
+   */
+  allowed: number | null;
+  /** The same over the keys of all texts. */
+  all_pairs: number | null;
+}
+
+/** How far distances of a head's plot follow its logits. */
+export interface HeadTrustFigures {
+  head: number;
+  /** Of the vectors as the model has them, as they were placed, and on the plot. */
+  before: Trust;
+  placed: Trust;
+  plot: Trust;
+  /** Share of a query's ten strongest keys that are among its ten nearest on the plot. */
+  recall_allowed: number | null;
+  recall_all: number | null;
+  /** What that share would be by chance. */
+  chance_allowed: number | null;
+  chance_all: number | null;
+  /** How many queries were measured, of how many. */
+  queries: number;
+  of: number;
+}
+
+/** How far the plots of some heads can be trusted; null of one that has none. */
+export interface TrustHeader {
+  heads: (HeadTrustFigures | null)[];
+}
+
+/** The length of every point's vector as the model has it: 16-bit codes from low to high. */
+export interface NormsRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  part?: number;
+}
+
+/** The smallest and the largest norm. */
+export interface NormsHeader {
+  low: number;
+  high: number;
+}
+
+/** Mean weight by position in at most `size` by `size` bins; -1 where no pair is allowed. */
+export interface AggregateRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  size: number;
+}
+
+/** What a reply says about mean weights by position. */
+export interface AggregateHeader {
+  rows: number;
+  columns: number;
+  /** Where the bins begin, and where the last ends: one more than there are. */
+  query_edges: number[];
+  key_edges: number[];
+  /** How many texts it is of, and of how many. */
+  texts: number;
+  of_texts: number;
+  /** How many of their queries, and of how many: long texts are sampled. */
+  queries: number;
+  of_queries: number;
+}
+
+/** The strongest keys of a query that are points, or the queries that give a key most. */
+export interface LinesRequest {
+  stack: string;
+  layer: number;
+  head: number;
+  point: number;
+}
+
+/** The attention lines of a point, the strongest first. */
+export interface LinesHeader {
+  points: number[];
+  weights: number[];
+  /** Share of the query's weight that the lines carry. */
+  covered: number;
+  /** How many there are in all. */
+  of: number;
+}
+
+/** A part of the exported page of an embedding view in some state. */
+export interface CorpusPageRequest {
+  part: number;
+  state: object;
+}
+
+/** What is asked of a record. */
+export interface RecordRequests {
+  describe: DescribeRequest;
+  block: BlockRequest;
+  maps: MapsRequest;
+  strongest: StrongestRequest;
+  tile: TileRequest;
+  scores: ScoresRequest;
+  strips: StripsRequest;
+  vectors: VectorsRequest;
+  image: ImageRequest;
+  page: PageRequest;
+}
+
+/** What is asked of a corpus. */
+export interface CorpusRequests {
+  describe: DescribeCorpusRequest;
+  corpus: CorpusRequest;
+  overview: OverviewRequest;
+  projection: ProjectionRequest;
+  cancel: CancelRequest;
+  trust: TrustRequest;
+  norms: NormsRequest;
+  aggregate: AggregateRequest;
+  lines: LinesRequest;
+  page: CorpusPageRequest;
+}

@@ -1,0 +1,209 @@
+"""Writes the types of requests and replies for the browser, from the classes that answer them.
+
+`python scripts/protocol.py` writes `js/src/client/protocol.ts`; with `--check` it only says whether
+the file is up to date.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+import sys
+from dataclasses import MISSING, fields, is_dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+from attnviz.embedding.server.description import CorpusPoints
+from attnviz.embedding.server.plots import HeadPlot, PlotOptions
+from attnviz.embedding.server.server import CORPUS_REQUESTS
+from attnviz.server.protocol import Requests
+from attnviz.server.server import RECORD_REQUESTS
+from attnviz.server.vectors import RowHeader
+
+FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
+
+_HEADER = """/**
+ * Requests and what replies say of themselves. Written by `make protocol` from the classes in
+ * `attnviz/server/server.py` and `attnviz/embedding/server/server.py`: change those.
+ */
+
+/** A half-open range [start, stop). */
+export type Range = [number, number];
+"""
+_PLAIN = {
+    "int": "number",
+    "float": "number",
+    "str": "string",
+    "bool": "boolean",
+    "None": "null",
+    "Range": "Range",
+}
+_WIDTH = 100
+_SECTION = re.compile(r"\n(Attributes|Raises|Examples|Notes)\n-+\n")
+
+
+class Writer:
+    """Collects TypeScript declarations, each class and alias once, those that it uses first."""
+
+    def __init__(self) -> None:
+        self.written: dict[str, str] = {}
+
+    def name_of(self, kind: type) -> str:
+        """The interface of a dataclass or a typed dictionary."""
+        name = kind.__name__
+        if name not in self.written:
+            # Reserved before its fields, which may use it.
+            self.written[name] = ""
+            text = self._interface(kind)
+            del self.written[name]
+            self.written[name] = text
+        return name
+
+    def _interface(self, kind: type) -> str:
+        summary, comments = _documented(kind)
+        members = {}
+        if is_dataclass(kind):
+            for each in fields(kind):
+                module = next(
+                    base.__module__
+                    for base in kind.__mro__
+                    if each.name in inspect.get_annotations(base)
+                )
+                # A reply has all of its fields.
+                optional = each.default is not MISSING and hasattr(kind, "answer")
+                members[each.name] = (str(each.type), optional, module)
+        else:
+            for name, annotation in kind.__annotations__.items():
+                optional = annotation.__forward_arg__.startswith("NotRequired") or (
+                    name in kind.__optional_keys__  # type: ignore[attr-defined]
+                )
+                module = annotation.__forward_module__
+                members[name] = (annotation.__forward_arg__, optional, module)
+        if not members:
+            lines = [
+                *_comment(summary, ""),
+                f"export type {kind.__name__} = Record<string, never>;",
+            ]
+            return "\n".join(lines) + "\n"
+        lines = [*_comment(summary, ""), f"export interface {kind.__name__} {{"]
+        for name, (annotation, optional, module) in members.items():
+            # A default of None is an argument left out.
+            written = self._type(ast.parse(annotation, mode="eval").body, module)
+            if is_dataclass(kind) and optional:
+                written = written.removesuffix(" | null")
+            lines += _comment(comments.get(name, ""), "  ")
+            lines.append(f"  {name}{'?' if optional else ''}: {written};")
+        return "\n".join([*lines, "}"]) + "\n"
+
+    def _type(self, node: ast.expr, module: str) -> str:  # noqa: PLR0911 - a line for each form
+        match node:
+            case ast.Constant(value=None):
+                return "null"
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                return f"{self._type(left, module)} | {self._type(right, module)}"
+            case ast.Subscript(value=ast.Name(id="NotRequired"), slice=inner):
+                return self._type(inner, module)
+            case ast.Subscript(value=ast.Name(id="Mapping")):
+                return "object"
+            case ast.Subscript(value=ast.Name(id="list"), slice=inner):
+                return _many(self._type(inner, module))
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=[inner, last])) if (
+                isinstance(last, ast.Constant) and last.value is Ellipsis
+            ):
+                return _many(self._type(inner, module))
+            case ast.Subscript(value=ast.Name(id="tuple"), slice=ast.Tuple(elts=inner)):
+                return f"[{', '.join(self._type(each, module) for each in inner)}]"
+            case ast.Subscript(value=ast.Name(id="Literal"), slice=inner):
+                options = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+                return _union([ast.literal_eval(each) for each in options])
+            case ast.Name(id=name):
+                return _PLAIN.get(name) or self._named(name, module)
+        raise TypeError(f"{module}: {ast.unparse(node)} has no type in TypeScript")
+
+    def _named(self, name: str, module: str) -> str:
+        meant: Any = getattr(sys.modules[module], name)
+        if get_origin(meant) is Literal:
+            self.written.setdefault(name, f"export type {name} = {_union(get_args(meant))};\n")
+            return name
+        return self.name_of(meant)
+
+
+def _union(options: Any) -> str:
+    return " | ".join(f'"{each}"' if isinstance(each, str) else str(each) for each in options)
+
+
+def _many(kind: str) -> str:
+    return f"({kind})[]" if "|" in re.sub(r"\(.*\)", "", kind) else f"{kind}[]"
+
+
+def _documented(kind: type) -> tuple[str, dict[str, str]]:
+    """A class's docstring without its sections, and what it says of each attribute."""
+    text = inspect.getdoc(kind) or ""
+    pieces = _SECTION.split(text)
+    sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))
+    comments: dict[str, str] = {}
+    names: list[str] = []
+    for line in sections.get("Attributes", "").splitlines():
+        if line and not line.startswith(" "):
+            names = [name.strip() for name in line.split(":")[0].split(",")]
+        elif line:
+            # Of attributes that are told together the first has the comment.
+            comments[names[0]] = f"{comments.get(names[0], '')} {line.strip()}".strip()
+    return pieces[0].strip(), comments
+
+
+def _comment(text: str, indent: str) -> list[str]:
+    if not text:
+        return []
+    text = text.replace("``", "`").replace("None", "null")
+    if "\n" not in text and len(text) + len(indent) + 7 <= _WIDTH:
+        return [f"{indent}/** {text} */"]
+    lines = []
+    for paragraph in text.split("\n\n"):
+        line = ""
+        for word in paragraph.split():
+            if line and len(f"{indent} * {line} {word}") > _WIDTH:
+                lines.append(line)
+                line = ""
+            line = f"{line} {word}".strip()
+        lines += [line, ""]
+    body = [f"{indent} * {line}".rstrip() for line in lines[:-1]]
+    return [f"{indent}/**", *body, f"{indent} */"]
+
+
+def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> str:
+    lines = [f"/** {summary} */", f"export interface {name} {{"]
+    for request, kind in requests.classes.items():
+        lines.append(f"  {request}: {writer.name_of(kind)};")
+        for header in requests.headers[request]:
+            writer.name_of(header)
+    return "\n".join([*lines, "}"]) + "\n"
+
+
+def protocol() -> str:
+    """The whole file."""
+    writer = Writer()
+    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader):
+        writer.name_of(kind)
+    tables = [
+        _table(writer, "RecordRequests", "What is asked of a record.", RECORD_REQUESTS),
+        _table(writer, "CorpusRequests", "What is asked of a corpus.", CORPUS_REQUESTS),
+    ]
+    return "\n".join([_HEADER, *writer.written.values(), *tables])
+
+
+def main(arguments: list[str]) -> int:
+    """Write the file, or check it."""
+    text = protocol()
+    if arguments == ["--check"]:
+        if FILE.read_text(encoding="utf-8") == text:
+            return 0
+        print(f"{FILE} is out of date: run `make protocol`", file=sys.stderr)
+        return 1
+    FILE.write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

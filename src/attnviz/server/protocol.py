@@ -1,0 +1,191 @@
+"""Requests: dataclasses that check themselves, each with the method that answers it.
+
+``scripts/protocol.py`` writes the same types for the browser, ``js/src/client/protocol.ts``.
+"""
+
+from __future__ import annotations
+
+import operator
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, dataclass, fields, is_dataclass
+from functools import cache
+from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
+
+__all__ = [
+    "MAX_REPLY_BYTES",
+    "PartHeader",
+    "Range",
+    "Reply",
+    "Request",
+    "Requests",
+    "part_of",
+    "span",
+]
+
+# Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
+# some 40 ms and leaves room for others between.
+MAX_REPLY_BYTES = 1_000_000
+
+Range = tuple[int, int]
+
+_Server = TypeVar("_Server")
+_AnyServer_contra = TypeVar("_AnyServer_contra", contravariant=True)
+_Class = TypeVar("_Class")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An answer: a header fit for JSON and at most one buffer."""
+
+    header: Mapping[str, Any]
+    data: bytes | None = None
+
+
+class PartHeader(TypedDict):
+    """What a reply that comes in parts says.
+
+    Attributes
+    ----------
+    parts : int
+        How many there are.
+    """
+
+    parts: int
+
+
+class Request(Protocol[_AnyServer_contra]):
+    """A frozen dataclass whose fields are the arguments of a request."""
+
+    def answer(self, server: _AnyServer_contra) -> Reply:
+        """Answer it."""
+        ...
+
+
+class Requests(Generic[_Server]):
+    """The requests that a kind of server answers, by name.
+
+    Attributes
+    ----------
+    classes, headers : dict
+        The dataclass of each request, and the types of its reply's header.
+    """
+
+    def __init__(self) -> None:
+        self.classes: dict[str, type[Request[_Server]]] = {}
+        self.headers: dict[str, tuple[type, ...]] = {}
+
+    def add(self, name: str, *headers: type) -> Callable[[_Class], _Class]:
+        """Take in a dataclass under the name by which it is asked for."""
+
+        def taken(request: _Class) -> _Class:
+            self.classes[name] = typing.cast("type[Request[_Server]]", request)
+            self.headers[name] = headers
+            return request
+
+        return taken
+
+    def answer(self, server: _Server, name: str, arguments: Mapping[str, Any]) -> Reply:
+        """Check a request's arguments and answer it; errors name the argument."""
+        request: Request[_Server] = checked(self.classes[name], arguments)
+        return request.answer(server)
+
+
+def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
+    """Make a dataclass from arguments as JSON has them; what it does not know is left out."""
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"{within[:-1] or 'arguments'}={arguments!r} must have names and values")
+    values: dict[str, Any] = {}
+    hints = _hints(request)  # type: ignore[arg-type]  # a class is hashable
+    for each in fields(request):  # type: ignore[arg-type]  # a dataclass, as every request is
+        name = within + each.name
+        if each.name in arguments:
+            values[each.name] = _value(name, hints[each.name], arguments[each.name])
+        elif each.default is MISSING:
+            raise ValueError(f"{name!r} is missing")
+    return request(**values)
+
+
+@cache
+def _hints(request: type) -> dict[str, Any]:
+    return typing.get_type_hints(request)
+
+
+def _value(name: str, kind: Any, given: Any) -> Any:
+    """An argument as the type that it is declared with."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if origin in (types.UnionType, typing.Union):
+        return _one_of(name, options, given)
+    if origin is Literal:
+        for option in options:
+            if type(option) is type(given) and option == given:
+                return given
+        raise ValueError(f"{name}={given!r} must be {_either(map(_written, options))}")
+    if origin is tuple:
+        return _values(name, options, given)
+    if is_dataclass(kind) and isinstance(kind, type):
+        return checked(kind, given, f"{name}.")
+    return _plain(name, kind, given)
+
+
+def _one_of(name: str, options: tuple[Any, ...], given: Any) -> Any:
+    reasons = []
+    for option in options:
+        if option is type(None):
+            if given is None:
+                return None
+            continue
+        try:
+            return _value(name, option, given)
+        except (TypeError, ValueError) as error:
+            reasons.append(error)
+    raise reasons[-1]
+
+
+def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
+    if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
+        raise TypeError(f"{name}={given!r} must be a list")
+    values = tuple(given)
+    if options[-1] is Ellipsis:
+        return tuple(_value(name, options[0], each) for each in values)
+    if len(values) != len(options):
+        raise ValueError(f"{name}={list(values)} must be {len(options)} values")
+    return tuple(_value(name, *each) for each in zip(options, values, strict=True))
+
+
+def _plain(name: str, kind: Any, given: Any) -> Any:
+    if kind is int:
+        if isinstance(given, bool) or not hasattr(given, "__index__"):
+            raise TypeError(f"{name}={given!r} must be a whole number")
+        return operator.index(given)
+    origin = typing.get_origin(kind) or kind
+    words = {str: "a text", bool: "true or false"}
+    if not isinstance(given, origin):
+        raise TypeError(f"{name}={given!r} must be {words.get(kind, 'names and values')}")
+    return given
+
+
+def _written(option: Any) -> str:
+    return f'"{option}"' if isinstance(option, str) else str(option)
+
+
+def _either(options: typing.Iterable[str]) -> str:
+    *first, last = options
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def span(name: str, given: Range, size: int) -> slice:
+    """Queries or keys from start to stop, which must exist."""
+    start, stop = given
+    if not 0 <= start < stop <= size:
+        raise ValueError(f"{name}=[{start}, {stop}] must lie within 0 to {size}")
+    return slice(start, stop)
+
+
+def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:
+    """One part, from 0, of what is too large for a reply, and how many parts there are."""
+    parts = max(1, -(-len(content) // MAX_REPLY_BYTES))
+    if not 0 <= part < parts:
+        raise ValueError(f"part {part} of {of} of {parts} parts was asked for")
+    return content[part * MAX_REPLY_BYTES : (part + 1) * MAX_REPLY_BYTES], parts

@@ -1,0 +1,244 @@
+"""Requests check themselves, and the browser's types are those of the classes."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import re
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Literal
+
+import pytest
+
+from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.server.protocol import Range, Reply, Requests, checked
+from attnviz.server.server import RECORD_REQUESTS, RecordServer
+from unit.embedding_fixture import PROJECTING, WAY, fixture_corpus
+from unit.records import image_record, vectors
+
+ROOT = Path(__file__).parents[3]
+SCRIPT = ROOT / "scripts" / "protocol.py"
+
+
+@dataclass(frozen=True)
+class Inner:
+    scale: Literal["linear", "log"] = "linear"
+
+
+@dataclass(frozen=True)
+class Asked:
+    name: str
+    rows: Range
+    heads: tuple[int, ...]
+    inner: Inner
+    state: Mapping[str, Any]
+    leave_out: tuple[str | int, ...] = ()
+    size: Literal[2, 3] = 2
+    exact: bool = True
+    layer: int | None = None
+
+    def answer(self, server: list[str]) -> Reply:
+        server.append(self.name)
+        return Reply({"size": self.size})
+
+
+GOOD: dict[str, Any] = {
+    "name": "a",
+    "rows": [0, 4],
+    "heads": [1, 2],
+    "inner": {"scale": "log"},
+    "state": {"x": 1},
+}
+
+
+def test_arguments_become_the_fields() -> None:
+    more = {"leave_out": ["special", 3], "size": 3, "exact": False, "layer": 7, "unknown": 1}
+    asked = checked(Asked, GOOD | more)
+    expected = Asked(
+        "a", (0, 4), (1, 2), Inner("log"), {"x": 1}, ("special", 3), size=3, exact=False, layer=7
+    )
+    assert asked == expected
+    assert checked(Asked, GOOD).layer is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "kind", "message"),
+    [
+        ({"name": 3}, TypeError, "name=3 must be a text"),
+        ({"rows": [0]}, ValueError, "rows=[0] must be 2 values"),
+        ({"rows": "01"}, TypeError, "rows='01' must be a list"),
+        ({"rows": [0, "x"]}, TypeError, "rows='x' must be a whole number"),
+        ({"heads": 3}, TypeError, "heads=3 must be a list"),
+        ({"heads": [1.5]}, TypeError, "heads=1.5 must be a whole number"),
+        ({"heads": [True]}, TypeError, "heads=True must be a whole number"),
+        ({"inner": {"scale": "cubic"}}, ValueError, """inner.scale='cubic' must be "linear" or"""),
+        ({"inner": 3}, TypeError, "inner=3 must have names and values"),
+        ({"state": []}, TypeError, "state=[] must be names and values"),
+        ({"leave_out": [None]}, TypeError, "leave_out=None must be a whole number"),
+        ({"size": 4}, ValueError, "size=4 must be 2 or 3"),
+        ({"exact": 1}, TypeError, "exact=1 must be true or false"),
+        ({"layer": "7"}, TypeError, "layer='7' must be a whole number"),
+    ],
+)
+def test_an_error_names_the_field(
+    changes: dict[str, Any], kind: type[Exception], message: str
+) -> None:
+    with pytest.raises(kind, match=re.escape(message)):
+        checked(Asked, GOOD | changes)
+
+
+def test_what_is_missing_is_named() -> None:
+    for name in GOOD:
+        with pytest.raises(ValueError, match=f"'{name}' is missing"):
+            checked(Asked, {key: value for key, value in GOOD.items() if key != name})
+
+
+def test_a_request_is_answered_under_its_name() -> None:
+    requests: Requests[list[str]] = Requests()
+    requests.add("ask")(Asked)
+    server: list[str] = []
+    assert requests.answer(server, "ask", GOOD).header == {"size": 2}
+    assert server == ["a"]
+
+
+def test_requests_are_frozen_and_each_has_its_own_class() -> None:
+    for requests in (RECORD_REQUESTS.classes, CORPUS_REQUESTS.classes):
+        assert all(is_dataclass(each) for each in requests.values())
+        assert all(each.__dataclass_params__.frozen for each in requests.values())  # type: ignore[attr-defined]
+        assert len(set(requests.values())) == len(requests)
+
+
+def script() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("protocol", SCRIPT)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_types_of_the_browser_are_up_to_date() -> None:
+    module = script()
+    assert module.FILE == ROOT / "js" / "src" / "client" / "protocol.ts"
+    written = module.FILE.read_text(encoding="utf-8")
+    assert written == module.protocol(), "run `make protocol`"
+    for requests in (RECORD_REQUESTS, CORPUS_REQUESTS):
+        for name, kind in requests.classes.items():
+            assert f"  {name}: {kind.__name__};" in written
+            for header in requests.headers[name]:
+                assert f"export interface {header.__name__} {{" in written
+
+
+HEAD: dict[str, Any] = {"stack": "self", "layer": 0, "head": 0}
+ROWS: dict[str, Any] = {"stack": "self", "layer": 0, "heads": [0], "rows": [0, 4]}
+RECORD_ASKED: dict[str, dict[str, Any]] = {
+    "describe": {},
+    "block": ROWS | {"columns": [0, 3], "precision": "uint8"},
+    "maps": {"stack": "self", "layer": 0, "size": 4},
+    "strongest": ROWS
+    | {"k": 2, "bin_size": 4, "combine": "mean", "leave_out": ["first"], "pair": "all"},
+    "tile": {"stack": "self", "layer": 0, "heads": [0], "level": 0, "row": 0, "column": 0}
+    | {"pooled": "max", "precision": "uint8"},
+    "scores": {"stack": "self", "pattern": "first token"},
+    "strips": {"stack": "self", "layer": 0, "heads": [0]},
+    "vectors": HEAD | {"token": 3, "keys": [0, 4]},
+    "image": {"index": 0},
+    "page": {"part": 0, "state": {}},
+}
+CORPUS_HEAD = HEAD | {"layer": 2}
+CORPUS_ASKED: dict[str, dict[str, Any]] = {
+    "describe": {},
+    "corpus": {"stack": "self"},
+    "overview": {"stack": "self", "layers": [2], "way": WAY},
+    "projection": CORPUS_HEAD | PROJECTING | {"way": WAY},
+    "cancel": CORPUS_HEAD | PROJECTING | {"way": WAY},
+    "trust": CORPUS_HEAD | PROJECTING | {"way": WAY, "heads": [0, 1]},
+    "norms": CORPUS_HEAD,
+    "aggregate": CORPUS_HEAD | {"size": 4},
+    "lines": CORPUS_HEAD | {"point": 1},
+    "page": {"part": 0, "state": {}},
+}
+
+
+def record() -> AttentionRecord:
+    """Queries, keys and an image."""
+    images = image_record()
+    tokens = images.stack().query_tokens
+    layer = QueryKeyAttention(vectors(2, len(tokens), 4), vectors(2, len(tokens), 4, seed=1), 0.5)
+    stack = AttentionStack("self", {0: layer}, tokens)
+    return AttentionRecord({"self": stack}, images=images.images)
+
+
+def fits(kind: Any, value: Any) -> bool:  # noqa: PLR0911 - a line for each kind
+    """Whether a value that has been through JSON is of the declared type."""
+    origin, options = typing.get_origin(kind), typing.get_args(kind)
+    if kind is Any:
+        return True
+    if origin is typing.NotRequired:
+        return fits(options[0], value)
+    if origin is Literal:
+        return value in options
+    if origin is not None and origin not in (list, tuple):
+        return any(fits(each, value) for each in options)
+    if origin is not None and not isinstance(value, list):
+        return False
+    if origin is tuple and options[-1] is not Ellipsis:
+        return len(value) == len(options) and all(map(fits, options, value))
+    if origin is not None:
+        return all(fits(options[0], each) for each in value)
+    if (is_dataclass(kind) or typing.is_typeddict(kind)) and not isinstance(value, dict):
+        return False
+    if is_dataclass(kind):
+        names = {each.name for each in fields(kind)}
+        hints = typing.get_type_hints(kind)
+        return set(value) == names and all(fits(hints[name], value[name]) for name in names)
+    if typing.is_typeddict(kind):
+        return not unfit(kind, value)
+    if kind is float:
+        return isinstance(value, float | int)
+    return isinstance(value, type(None) if kind is None else kind)
+
+
+def unfit(kind: Any, header: Mapping[str, Any]) -> set[str]:
+    """Fields that are missing, or not of their type."""
+    hints = typing.get_type_hints(kind, include_extras=True)
+    optional = {name for name, hint in hints.items() if "NotRequired" in str(hint)}
+    missing = set(hints) - optional - set(header)
+    return missing | {
+        name for name in set(hints) & set(header) if not fits(hints[name], header[name])
+    }
+
+
+@pytest.mark.parametrize(
+    ("server", "requests", "asked"),
+    [
+        (
+            RecordServer(record(), page=lambda _: ("x.html", "")),
+            RECORD_REQUESTS,
+            RECORD_ASKED,
+        ),
+        (
+            CorpusServer(fixture_corpus(), page=lambda _: ("x.html", "")),
+            CORPUS_REQUESTS,
+            CORPUS_ASKED,
+        ),
+    ],
+    ids=["record", "corpus"],
+)
+def test_replies_are_of_the_declared_types(
+    server: Any, requests: Requests[Any], asked: dict[str, dict[str, Any]]
+) -> None:
+    assert set(asked) == set(requests.classes)
+    for name, arguments in asked.items():
+        header = json.loads(json.dumps(dict(server.reply(name, arguments).header)))
+        kinds = [each for each in requests.headers[name] if not unfit(each, header)]
+        assert kinds or not requests.headers[name], name
+        # Nothing is sent that no type tells of.
+        told = {field for each in requests.headers[name] for field in typing.get_type_hints(each)}
+        assert set(header) <= told, name
