@@ -108,10 +108,12 @@ def test_a_request_is_answered_under_its_name() -> None:
 
 
 def test_requests_are_frozen_and_each_has_its_own_class() -> None:
-    for requests in (RECORD_REQUESTS.classes, CORPUS_REQUESTS.classes):
-        assert all(is_dataclass(each) for each in requests.values())
-        assert all(each.__dataclass_params__.frozen for each in requests.values())  # type: ignore[attr-defined]
-        assert len(set(requests.values())) == len(requests)
+    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS]
+    for requests in tables:
+        kinds: list[Any] = list(requests.classes.values())
+        assert all(is_dataclass(each) for each in kinds)
+        assert all(each.__dataclass_params__.frozen for each in kinds)
+        assert len(set(kinds)) == len(kinds)
 
 
 def script() -> ModuleType:
@@ -128,7 +130,8 @@ def test_the_types_of_the_browser_are_up_to_date() -> None:
     assert module.FILE == ROOT / "js" / "src" / "client" / "protocol.ts"
     written = module.FILE.read_text(encoding="utf-8")
     assert written == module.protocol(), "run `make protocol`"
-    for requests in (RECORD_REQUESTS, CORPUS_REQUESTS):
+    tables: list[Requests[Any]] = [RECORD_REQUESTS, CORPUS_REQUESTS]
+    for requests in tables:
         for name, kind in requests.classes.items():
             assert f"  {name}: {kind.__name__};" in written
             for header in requests.headers[name]:

@@ -1,6 +1,6 @@
 /** A heat map's traits and their defaults. */
 
-import type { Pooled } from "../../client/page/tiles";
+import type { Pooled } from "../../client/protocol";
 import type { Range } from "../../client/source";
 import type { ColorScale } from "../color-scales";
 import { RECORD_DEFAULTS, type RecordState } from "../record";
