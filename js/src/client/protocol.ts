@@ -8,21 +8,10 @@ export type Range = [number, number];
 
 export type Scaling = "norms" | "search" | "none";
 
-/** How queries and keys are placed together. */
+/** As `attnviz.embedding.placement.Placing`. */
 export interface Placing {
-  /**
-   * What c is: `sqrt(median|q| / median|k|)`, the best of a grid (`attnviz.embedding.scaling`), or
-   * 1.
-   */
   scaling: Scaling;
-  /** Whether keys are moved so that their mean is that of the queries, after scaling. */
   translate: boolean;
-  /**
-   * Whether keys get a further coordinate `sqrt(M^2 - |k|^2)`, with M the length of the longest,
-   * and queries 0 there. All keys are then equally far from the origin, so that a query's keys in
-   * the order of distance are its keys in the order of their products with it, whatever c is:
-   * `scaling="search"` then looks for nothing, and takes the c of `"norms"`.
-   */
   lift: boolean;
 }
 
@@ -166,42 +155,26 @@ export interface ImageHeader {
   width: number;
 }
 
-/** A run of tokens that are the patches of one image, row by row from the top left. */
+/** As `attnviz.record.images.PatchGrid`. */
 export interface PatchGrid {
-  /** Which of the record's `images`. */
   image: number;
-  /** Place of the first patch among the tokens. */
   start: number;
-  /** The grid that covers the whole image; the run has `rows * columns` tokens. */
   rows: number;
   columns: number;
 }
 
-/** A token that the model might have produced. */
+/** As `attnviz.record.predictions.Candidate`. */
 export interface Candidate {
-  /** What is shown for it, already visible. */
   text: string;
-  /** Its vocabulary id. */
   id: number;
-  /** From 0 to 1: the softmax of the model's logits, before any sampling setting. */
   probability: number;
 }
 
-/** A token that the model produced, or was made to produce. */
+/** As `attnviz.record.predictions.Prediction`. */
 export interface Prediction {
-  /**
-   * The query that predicted it: the position before, whose row of weights shows what the model
-   * looked at while it chose.
-   */
   query: number;
-  /** The token that came. */
   token: Candidate;
-  /** The likeliest tokens there, best first. */
   candidates: Candidate[];
-  /**
-   * The query that the token itself is; null where the model never read it (the last one of an
-   * encoder-decoder model's target).
-   */
   row: number | null;
 }
 
@@ -586,16 +559,9 @@ export interface TrustRequest {
   heads: number[];
 }
 
-/** How clearly near means a large product of query and key. */
+/** As `attnviz.embedding.trust.Trust`. */
 export interface Trust {
-  /**
-   * Over the keys of a query's own text that its mask allows and that are points: the mean over
-   * queries of Pearson's correlation of distance with q . k, from -1, the best, to 1. Queries whose
-   * keys are all as far, or have fewer than three different products, say nothing (two are on a
-   * line wherever they lie, a correlation of -1 or 1); null where none says anything.
-   */
   allowed: number | null;
-  /** The same over the keys of all texts. */
   all_pairs: number | null;
 }
 
