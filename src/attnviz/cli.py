@@ -278,7 +278,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _demo(options: argparse.Namespace) -> RecordView:
     from attnviz import demos
-    from attnviz.views.recording import record_of
+    from attnviz.views.show import record_of
 
     print(f"attnviz: running the demo model {options.model!r}", file=sys.stderr)
     model, reader = demos.load(options.model)
@@ -315,7 +315,7 @@ def _read_by(model: str, reader: Any) -> dict[str, Any]:
 
 
 def _view(options: argparse.Namespace) -> RecordView:
-    from attnviz.views.recording import record_of
+    from attnviz.views.show import record_of
 
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     text = options.text if options.text_pair is None else (options.text, options.text_pair)

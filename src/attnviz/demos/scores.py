@@ -28,22 +28,9 @@ _EXAMPLES = 200
 
 
 def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
-    """Score a demo model on held-out data.
+    """Score a demo model, as `load` gives it, on held-out data: figures from 0 to 1 by name.
 
-    Parameters
-    ----------
-    name : str
-        "decoder", "encoder-decoder" or "vision".
-    model : PreTrainedModel
-        As `attnviz.demos.load` gives it. Its attention is set to "eager", the one that returns
-        weights.
-    reader : object
-        Its tokenizer or image processor.
-
-    Returns
-    -------
-    dict of str to float
-        What was measured, each from 0 to 1.
+    Its attention is set to "eager", the one that returns weights.
 
     Examples
     --------
@@ -70,16 +57,17 @@ def _best(per_head: NDArray[Any]) -> float:
 
 
 def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict[str, float]:
-    found: dict[str, float] = {}
+    figures: dict[str, float] = {}
     words = np.arange(len(tokenizer.all_special_ids), len(tokenizer))
     for length in (20, 40, 60):
         rows = repeated_halves(generator, words, rows=32, length=length)
         outputs = model(torch.from_numpy(rows), output_attentions=True)
         weights = _stacked(outputs.attentions)
         guesses = outputs.logits[:, length:-1].argmax(dim=-1).numpy()
-        found[f"previous-token head, {length} tokens twice"] = _best(previous_token(weights))
-        found[f"induction head, {length} tokens twice"] = _best(repeated_induction(weights, length))
-        found[f"repeats right, {length} tokens twice"] = float(
+        figures[f"previous-token head, {length} tokens twice"] = _best(previous_token(weights))
+        induction = repeated_induction(weights, length)
+        figures[f"induction head, {length} tokens twice"] = _best(induction)
+        figures[f"repeats right, {length} tokens twice"] = float(
             np.mean(guesses == rows[:, length + 1 :])
         )
     for kind, make in (("antecedent", antecedent_sentence), ("recipient", recipient_sentence)):
@@ -87,12 +75,12 @@ def _decoder(model: Any, tokenizer: Any, generator: np.random.Generator) -> dict
         right, on_source, on_distractor = zip(
             *(_completion(model, tokenizer, sentence) for sentence in sentences), strict=True
         )
-        found[f"{kind} right"] = float(np.mean(right))
+        figures[f"{kind} right"] = float(np.mean(right))
         if kind == "antecedent":
             source, distractor = np.mean(on_source, axis=0), np.mean(on_distractor, axis=0)
-            found["antecedent head, on the antecedent"] = float(source.max())
-            found["antecedent head, on the other noun"] = float(distractor.flat[source.argmax()])
-    return found
+            figures["antecedent head, on the antecedent"] = float(source.max())
+            figures["antecedent head, on the other noun"] = float(distractor.flat[source.argmax()])
+    return figures
 
 
 def _completion(
@@ -117,7 +105,7 @@ def _encoder_decoder(
     )
     texts = tokenizer.batch_decode(written, skip_special_tokens=True)
     pairs = zip(texts, dates, strict=True)
-    found = {"dates right": float(np.mean([text == date.iso for text, date in pairs]))}
+    figures = {"dates right": float(np.mean([text == date.iso for text, date in pairs]))}
 
     labels = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
     outputs = model(
@@ -127,15 +115,15 @@ def _encoder_decoder(
         output_attentions=True,
     )
     weights = _stacked(outputs.cross_attentions)
-    for field, places in (("month", (5, 6)), ("day", (8, 9))):
+    for field, positions in (("month", (5, 6)), ("day", (8, 9))):
         on_field = np.zeros((len(dates), 1, 1, weights.shape[-1]), dtype=bool)
         for number, date in enumerate(dates):
             on_field[number, 0, 0, getattr(date, field)] = True
-        for digit, place in enumerate(places, start=1):
-            # The decoder's query at a place predicts the character of that place.
-            mass = mass_on(weights[..., place : place + 1, :], on_field)
-            found[f"head on the {field}, digit {digit}"] = _best(mass)
-    return found
+        for digit, position in enumerate(positions, start=1):
+            # The decoder's query at a position predicts the character of that position.
+            mass = mass_on(weights[..., position : position + 1, :], on_field)
+            figures[f"head on the {field}, digit {digit}"] = _best(mass)
+    return figures
 
 
 def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[str, float]:
@@ -143,7 +131,7 @@ def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[
     pixels = processor(list(images), return_tensors="pt")["pixel_values"]
     outputs = model(pixel_values=pixels, output_attentions=True)
     patches = patches_of(masks)
-    # The CLS token stands before the patches and is no part of the picture.
+    # The CLS token stands before the patches and is not part of the picture.
     on_shape = np.pad(patches, ((0, 0), (1, 0)))[:, None, None, :]
     mass = mass_on(_stacked(outputs.attentions)[..., :1, :], on_shape)
     return {

@@ -22,7 +22,7 @@ def _save(model: Any, reader: Any, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     model.half().save_pretrained(folder)
     reader.save_pretrained(folder)
-    # The weights are stored as float16 for size alone: whoever loads them computes in float32.
+    # The weights are stored as float16 for size alone, and loaded as float32.
     config = folder / "config.json"
     settings = json.loads(config.read_text(encoding="utf-8"))
     config.write_text(
@@ -48,23 +48,7 @@ def _train(name: str, steps: int | None) -> tuple[Any, Any]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Train one demo model or all, save them and print their scores.
-
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        ``sys.argv[1:]`` when left out.
-
-    Returns
-    -------
-    int
-        The exit code, 0.
-
-    Examples
-    --------
-    >>> main(["all", "--out", "demos"])    # doctest: +SKIP
-    0
-    """
+    """Train one demo model or all, save them and print their scores; the exit code is 0."""
     from attnviz.demos import NAMES
 
     parser = argparse.ArgumentParser(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
 from attnviz.views.base import View
@@ -17,11 +18,11 @@ from attnviz.views.matrix import MatrixView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
 from attnviz.views.record_view import RecordView
-from attnviz.views.recording import record_of
 
 __all__ = [
     "ShowFunction",
     "dashboard",
+    "record_of",
     "show",
     "show_head_view",
     "show_matrix_view",
@@ -197,3 +198,98 @@ def show(view: _View) -> _View:
     folder = Path(tempfile.mkdtemp(prefix="attnviz-"))
     offer_file(view.save(folder / f"{view.name}_view.html"))
     return view
+
+
+def record_of(
+    model: Any,
+    inputs: Any = None,
+    *,
+    tokens: Sequence[str] | Tokens | None = None,
+    sentence_b_start: int | None = None,
+    words: bool = False,
+    **options: Any,
+) -> AttentionRecord:
+    """Make the record of what a `show_*` function was given.
+
+    `words` merges subword tokens into words. `options` are further arguments of `attnviz.extract`,
+    its `heads` as ``keep_heads``; None is the same as left out, and so is ``"cpu"`` as a device.
+    """
+    record = _record(model, inputs, tokens, sentence_b_start, options)
+    return record.merge_words() if words else record
+
+
+def _record(
+    model: Any,
+    inputs: Any,
+    tokens: Sequence[str] | Tokens | None,
+    sentence_b_start: int | None,
+    options: dict[str, Any],
+) -> AttentionRecord:
+    options = {name: value for name, value in options.items() if _is_given(name, value)}
+    for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
+    for_weights = {name: value for name, value in for_weights.items() if value is not None}
+    for_models = options if inputs is None else {"inputs": inputs} | options
+    if isinstance(model, AttentionRecord):
+        _leave_out(for_weights | for_models, "model is a record, which holds tokens and weights")
+        return model
+    if isinstance(model, (list, tuple)) and model and isinstance(model[0], AttentionRecord):
+        raise TypeError(
+            f"model is a list of {len(model)} records, and a view shows one: give records[i]"
+        )
+    if isinstance(model, Mapping):
+        kinds = [name for name in model if str(name).endswith("attentions")]
+        if kinds:
+            raise TypeError(
+                f"model is a {type(model).__name__}, what a model gave; give its weights, "
+                f"outputs.{kinds[0]}, with tokens="
+            )
+    if _is_weights(model):
+        return _record_of_weights(model, for_weights, for_models)
+    _leave_out(for_weights, "model is a model, whose tokens come from inputs")
+    if inputs is None:
+        raise TypeError(
+            "inputs is missing: the text that the model reads, for example "
+            'show_head_view(model, "The cat sat.")'
+        )
+    from attnviz.extraction import extract
+
+    if "keep_heads" in options:
+        options["heads"] = options.pop("keep_heads")
+    record: AttentionRecord | list[AttentionRecord] = extract(model, inputs, **options)
+    if not isinstance(record, list):
+        return record
+    if len(record) == 1:
+        return record[0]
+    raise ValueError(
+        f"inputs holds {len(record)} examples and a view shows one: "
+        "records = attnviz.extract(model, inputs), then show_head_view(records[i])"
+    )
+
+
+def _is_given(name: str, value: Any) -> bool:
+    # A device of None means where queries and keys were computed.
+    return value != "cpu" if name == "device" else value is not None
+
+
+def _record_of_weights(
+    weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
+) -> AttentionRecord:
+    title = for_models.pop("name", "")
+    _leave_out(for_models, "model is weights, which are drawn as they are")
+    if "tokens" not in for_weights:
+        raise TypeError(
+            "tokens is missing: weights alone do not say which tokens they belong to, for "
+            "example tokens=tokenizer.convert_ids_to_tokens(input_ids[0])"
+        )
+    return AttentionRecord.from_weights(weights, model=title, **for_weights)
+
+
+def _leave_out(arguments: dict[str, Any], why: str) -> None:
+    if arguments:
+        raise TypeError(f"{why}; leave out {', '.join(arguments)}")
+
+
+def _is_weights(model: Any) -> bool:
+    if isinstance(model, (list, tuple)):
+        return True
+    return hasattr(model, "__array__") or hasattr(model, "detach")

@@ -17,8 +17,7 @@ from nbclient import NotebookClient
 import attnviz.utils.host
 from attnviz.record.record import AttentionRecord
 from attnviz.views.head import HeadView
-from attnviz.views.recording import record_of
-from attnviz.views.show import show_head_view
+from attnviz.views.show import record_of, show_head_view
 from unit.records import given_record, shares, words
 
 WEIGHTS = [shares(2, 3, 3, seed=layer) for layer in range(2)]

@@ -44,7 +44,7 @@ _POSITIONS = slice(0, 32)
 _PREVIOUS = slice(32, 32 + _HEAD_WIDTH)
 _TOKEN = slice(32 + _HEAD_WIDTH, _WIDTH)
 
-# Radians a token; short waves tell neighbours apart, long ones far places.
+# Radians a token; short waves distinguish neighbours, long ones far positions.
 _FREQUENCIES = np.geomspace(2.5, 0.03, 16)
 _POSITION_AMPLITUDE = 0.2
 _PREVIOUS_GAIN = 2.0
@@ -90,7 +90,7 @@ def _plant_circuit(model: GPT2LMHeadModel, generator: torch.Generator) -> None:
     query, key, value = (slice(k * _WIDTH, k * _WIDTH + _HEAD_WIDTH) for k in range(3))
     head = slice(0, _HEAD_WIDTH)
     token_width = _TOKEN.stop - _TOKEN.start
-    # Any few directions of the token's part tell tokens apart.
+    # A few directions of the token's part, whichever, are enough to distinguish tokens.
     reading = torch.linalg.qr(torch.randn(token_width, _HEAD_WIDTH, generator=generator)).Q
     turn = torch.from_numpy(_back_one_step()).float()
     identity = torch.eye(_POSITIONS.stop)[:, head]
@@ -161,7 +161,7 @@ class _Batches:
             self._generator, self._tokens, rows=rows - num_bigrams, length=length // 2
         )
         ids = np.concatenate([bigrams, halves])
-        # The first token of the second half is where nobody knows yet that it is one.
+        # At the first token of the second half nothing shows yet that the text repeats.
         second_half = np.broadcast_to(np.arange(length) > length // 2, halves.shape)
         labels = np.where(np.concatenate([decided, second_half]), ids, _IGNORED)
         # All positions are trained, not only those that short rows reach.
@@ -182,9 +182,9 @@ class _Batches:
             texts.append(" ".join(word for sentence in pair for word in sentence.words))
             weights.append(
                 [
-                    1.0 if place == sentence.answer else _UNDECIDED
+                    1.0 if position == sentence.answer else _UNDECIDED
                     for sentence in pair
-                    for place in range(len(sentence.words))
+                    for position in range(len(sentence.words))
                 ]
             )
         ids = self._tokenizer(texts, padding=True, return_tensors="pt")["input_ids"]
@@ -195,20 +195,7 @@ class _Batches:
 
 
 def train(steps: int | None = None) -> tuple[GPT2LMHeadModel, PreTrainedTokenizerFast]:
-    """Build the decoder and its tokenizer and train it: about two minutes on one core.
-
-    Parameters
-    ----------
-    steps : int, optional
-        Other than the recipe's: a few, to try the script.
-
-    Returns
-    -------
-    model : GPT2LMHeadModel
-        In evaluation mode, float32.
-    tokenizer : PreTrainedTokenizerFast
-        One token a word.
-    """
+    """Build the decoder and its tokenizer and train it: about two minutes on one core."""
     tokenizer = word_tokenizer(WORDS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model()
     schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)

@@ -51,20 +51,7 @@ def _model(vocabulary: int) -> BartForConditionalGeneration:
 
 
 def train(steps: int | None = None) -> tuple[BartForConditionalGeneration, PreTrainedTokenizerFast]:
-    """Build the encoder-decoder and its tokenizer and train it: about a minute on one core.
-
-    Parameters
-    ----------
-    steps : int, optional
-        Other than the recipe's: a few, to try the script.
-
-    Returns
-    -------
-    model : BartForConditionalGeneration
-        In evaluation mode, float32.
-    tokenizer : PreTrainedTokenizerFast
-        One token a character.
-    """
+    """Build the encoder-decoder and its tokenizer and train it: about a minute on one core."""
     tokenizer = character_tokenizer(CHARACTERS, SPECIAL_TOKENS, max_length=_NUM_POSITIONS)
     model = _model(len(tokenizer))
     generator = np.random.default_rng(_SEED)
@@ -73,7 +60,7 @@ def train(steps: int | None = None) -> tuple[BartForConditionalGeneration, PreTr
     def loss_at(_step: int) -> torch.Tensor:
         dates = [draw_date(generator, held_out=False) for _ in range(_BATCH)]
         inputs = tokenizer([date.text for date in dates], padding=True, return_tensors="pt")
-        # All targets have the same length: nothing of them is padding.
+        # All targets have the same length: they have no padding.
         labels = tokenizer([date.iso for date in dates], return_tensors="pt")["input_ids"]
         loss: torch.Tensor = model(
             input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"], labels=labels

@@ -45,18 +45,9 @@ def fit(
     *,
     name: str,
 ) -> None:
-    """Train a model in place, with a progress bar on stderr.
+    """Train a model, with a progress bar on stderr, and leave it in evaluation mode.
 
-    Parameters
-    ----------
-    model : torch.nn.Module
-        Left in evaluation mode.
-    loss_at : callable
-        From the number of a step (0 for the first) to that step's loss, a scalar.
-    schedule : Schedule
-        Steps, learning rate, weight decay.
-    name : str
-        What the progress bar says.
+    `loss_at` gives the loss of a step, by its number from 0.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(),

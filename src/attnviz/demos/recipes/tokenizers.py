@@ -23,19 +23,8 @@ def word_tokenizer(
 ) -> PreTrainedTokenizerFast:
     """Make a tokenizer with one token for each word, capitals read as small letters.
 
-    Parameters
-    ----------
-    words : sequence of str
-        In the order of their ids, which follow those of the special tokens.
-    special_tokens : sequence of str
-        For padding, for unknown words and for the end of a text, in this order.
-    max_length : int
-        Tokens that the model has positions for.
-
-    Returns
-    -------
-    PreTrainedTokenizerFast
-        With offsets; it adds no special tokens.
+    The special tokens are those for padding, for unknown words and for the end of a text; their ids
+    come first. It adds none of them.
 
     Examples
     --------
@@ -62,21 +51,10 @@ def word_tokenizer(
 def character_tokenizer(
     characters: Sequence[str], special_tokens: Sequence[str], *, max_length: int
 ) -> PreTrainedTokenizerFast:
-    """Make a tokenizer with one token for each character.
+    """Make a tokenizer with one token for each character, and the end token behind every text.
 
-    Parameters
-    ----------
-    characters : sequence of str
-        In the order of their ids, which follow those of the special tokens.
-    special_tokens : sequence of str
-        For padding, the beginning, the end and unknown characters, in this order.
-    max_length : int
-        Tokens that the model has positions for.
-
-    Returns
-    -------
-    PreTrainedTokenizerFast
-        With offsets; it puts the end token behind every text.
+    The special tokens are those for padding, the beginning, the end and unknown characters; their
+    ids come first.
 
     Examples
     --------

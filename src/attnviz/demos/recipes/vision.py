@@ -50,7 +50,7 @@ def _model() -> ViTForImageClassification:
     )
     model = ViTForImageClassification(config)
     with torch.no_grad():
-        # Place 0 is the CLS token's.
+        # Position 0 is the CLS token's.
         model.vit.embeddings.position_embeddings[0, 1:] = _POSITION_AMPLITUDE * _positions()
     return model
 
@@ -58,17 +58,7 @@ def _model() -> ViTForImageClassification:
 def train(steps: int | None = None) -> tuple[ViTForImageClassification, Any]:
     """Build the vision model and its processor and train it: about three minutes on one core.
 
-    Parameters
-    ----------
-    steps : int, optional
-        Other than the recipe's: a few, to try the script.
-
-    Returns
-    -------
-    model : ViTForImageClassification
-        In evaluation mode, float32.
-    processor : ViTImageProcessorPil
-        ViT's image processor, in the variant that needs pillow and no torchvision.
+    The processor is ViT's, in the variant that needs pillow and no torchvision.
     """
     model = _model()
     generator = np.random.default_rng(_SEED)
