@@ -1,7 +1,10 @@
 # attnviz: every command that a developer needs.
 #
 #   make demo     the package at work on its own demo model: writes head_view.html and opens it
-#   make test     everything: lint, types, unit tests, models, a real browser, a real JupyterLab
+#   make test     what every change has to pass: lint, types, unit tests, models, a real browser, a
+#                 real JupyterLab; all but the tests marked slow
+#   make test-all the slow ones, too: every notebook, kernels that are lost, ...
+#   make mutants  makes small wrong changes in a copy and sees whether the tests notice them
 #   make oldest   the sample of models with the oldest transformers that attnviz takes
 #   make lab      JupyterLab on notebooks/
 #   make watch    builds the front-end again on every change in js/src
@@ -23,10 +26,10 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test oldest coverage bench bench-quick counts lab watch tutorial format protocol package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch tutorial format protocol package clean environment test-environment front-end
 
 help:
-	@sed -n '3,16s/^# *//p' Makefile
+	@sed -n '3,19s/^#//p' Makefile
 
 # What attnviz needs to run, front-end included.
 environment:
@@ -41,16 +44,23 @@ front-end: environment
 demo: environment
 	.venv/bin/attnviz demo -o head_view.html
 
-# What is quick comes first, so that a slip shows early.
-test: test-environment
+test: checks
+	$(VENV_PYTHON) scripts/run_tests.py
+
+test-all: checks
+	$(VENV_PYTHON) scripts/run_tests.py --all
+
+# What is quick comes first, so that a slip shows early. mypy runs on one core: beside Vitest.
+checks: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
-	.venv/bin/mypy
 	$(FRONT_END) run check
 	$(FRONT_END) run lint
-	$(FRONT_END) run test
-	$(VENV_PYTHON) scripts/run_tests.py
+	.venv/bin/mypy & mypy=$$!; $(FRONT_END) run test; vitest=$$?; wait $$mypy && exit $$vitest
+
+mutants: test-environment
+	$(VENV_PYTHON) scripts/mutants.py
 
 # Beside the other packages, which stay as they are: four packages in place of the newest.
 oldest: test-environment

@@ -4,9 +4,10 @@
     An empty page for one test, cut off from the network: open an exported file in it with
     ``page.goto(path.as_uri())``. Console errors, uncaught errors and requests fail the test.
 ``lab``
-    A real JupyterLab, one for the whole run: ``lab.open([...cells...])`` gives a notebook with
-    a kernel of its own. Share one notebook among the tests of a file (a module's fixture): a
-    cold kernel takes seconds.
+    A real JupyterLab, one tab for the whole run: ``lab.open([...cells...])`` gives a notebook. Its
+    kernel is shared with the notebooks of other files, one after another; what ends or changes a
+    kernel asks for ``own_kernel=True``. Share one notebook among the tests of a file (a module's
+    fixture).
 ``notebook7``
     Jupyter Notebook 7 on the same server: ``notebook7.open([...cells...])``, one notebook a file.
 """
@@ -19,14 +20,14 @@ import pytest
 from playwright.sync_api import sync_playwright
 
 from browser.chromium import TIMEOUT, Watch, launch
-from browser.jupyter import JupyterLab, JupyterServer
+from browser.jupyter import LAB_VIEWPORT, JupyterLab, JupyterServer
 from browser.notebook7 import JupyterNotebook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from playwright.sync_api import Browser, Page
+    from playwright.sync_api import Browser, BrowserContext, Page
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -45,16 +46,23 @@ def chromium() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture
-def page(chromium: Browser) -> Iterator[Page]:
-    """An empty page without network, in a profile of its own."""
+@pytest.fixture(scope="session")
+def offline(chromium: Browser) -> Iterator[BrowserContext]:
+    """A profile without network: another for each test costs as much as the page that it opens."""
     context = chromium.new_context(viewport={"width": 1000, "height": 800}, offline=True)
     context.set_default_timeout(TIMEOUT)
+    yield context
+    context.close()
+
+
+@pytest.fixture
+def page(offline: BrowserContext) -> Iterator[Page]:
+    """An empty page without network; exported pages store nothing that the next could find."""
     watch = Watch()
-    page = context.new_page()
+    page = offline.new_page()
     watch.follow(page)
     yield page
-    context.close()
+    page.close()
     watch.check()
 
 
@@ -67,12 +75,25 @@ def jupyter_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Jupyter
     server.stop()
 
 
-@pytest.fixture(scope="module")
-def lab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab]:
-    """JupyterLab in a browser tab of its own; its notebooks' kernels end with the test file."""
+@pytest.fixture(scope="session")
+def lab_tab(chromium: Browser, jupyter_server: JupyterServer) -> Iterator[JupyterLab]:
+    """JupyterLab in a browser tab, for the whole run."""
     lab = JupyterLab.open_in(chromium, jupyter_server)
     yield lab
     lab.close()
+
+
+@pytest.fixture(scope="module")
+def lab(request: pytest.FixtureRequest, lab_tab: JupyterLab) -> Iterator[JupyterLab]:
+    """JupyterLab with nothing open; what a test file opens is closed at its end."""
+    failed_before = request.session.testsfailed
+    lab_tab.page.set_viewport_size(LAB_VIEWPORT)
+    yield lab_tab
+    if request.session.testsfailed > failed_before:
+        # Nobody knows what is left: the next file begins anew.
+        lab_tab.start_again()
+    else:
+        lab_tab.close_notebooks()
 
 
 @pytest.fixture(scope="module")

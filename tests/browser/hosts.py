@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 # A cold kernel that loads torch and transformers, on two busy cores.
 FIRST_PICTURE = 90_000
 
-# Queries and keys as well as weights, so that every view has what it asks for.
+# Queries and keys as well as weights, so that every view has what it asks for. Hosts are tried with
+# made ones: transformers takes a kernel seconds to import.
 RECORD = """
 import attnviz as av, torch
 torch.set_num_threads(1)
-model, tokenizer = av.demos.load("decoder")
-record = av.extract(model, "The cat sat on the mat. The cat", tokenizer=tokenizer)
+def vectors(seed):
+    return torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed))
+
+tokens = "The cat sat on the mat . The cat".split()
+record = av.AttentionRecord.from_qk(vectors(0), vectors(1), tokens, causal=True)
 """
 
 

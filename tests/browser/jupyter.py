@@ -11,10 +11,12 @@ import sys
 import time
 import urllib.error
 import urllib.request
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
 import nbformat
+from playwright.sync_api import Error as PlaywrightError
 
 from browser.chromium import TIMEOUT, Watch
 
@@ -22,12 +24,23 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page, ViewportSize
 
 SERVER_START_SECONDS = 60
 SERVER_STOP_SECONDS = 20
 # A cold kernel that imports torch, on two busy cores.
 KERNEL_TIMEOUT = 90_000
+# Changes go to the kernel one after another, each when the last one is acknowledged.
+SYNC_SECONDS = 30
+
+# What a notebook leaves behind in a kernel that others use after it.
+CLEAN_KERNEL = """
+import ipywidgets
+ipywidgets.Widget.close_all()
+get_ipython().reset()
+__import__("gc").collect()
+"""
+LAB_VIEWPORT: ViewportSize = {"width": 1300, "height": 1000}
 
 # What JupyterLab itself does wrong, whatever the notebook holds (regular expressions).
 KNOWN_PROBLEMS = (
@@ -173,22 +186,42 @@ class JupyterLab:
     watch: Watch
     opened: list[Notebook] = field(default_factory=list)
     made: int = 0
+    #: The kernel that notebooks use one after another, once one has started it.
+    shared_kernel: str | None = None
 
     @classmethod
     def open_in(cls, browser: Browser, server: JupyterServer) -> Self:
-        """Open a tab and wait until JupyterLab has restored itself."""
-        context = browser.new_context(viewport={"width": 1300, "height": 1000})
+        """Open a tab with an empty JupyterLab in it."""
+        context = browser.new_context(viewport=LAB_VIEWPORT)
         context.set_default_timeout(TIMEOUT)
         watch = Watch(origin=server.url, known=KNOWN_PROBLEMS)
         page = context.new_page()
         watch.follow(page)
-        # An empty workspace: nothing of the last test file is opened again.
-        page.goto(f"{server.url}/lab?reset")
-        page.wait_for_function("() => window.jupyterapp?.commands !== undefined")
-        page.evaluate("() => window.jupyterapp.restored")
         lab = cls(server, context, page, watch)
-        lab.command("application:set-mode", {"mode": "single-document"})
+        lab.load()
         return lab
+
+    def load(self) -> None:
+        """Load the page with an empty workspace and wait until JupyterLab has restored itself."""
+        self.page.goto(f"{self.server.url}/lab?reset")
+        self.page.wait_for_function("() => window.jupyterapp?.commands !== undefined")
+        self.page.evaluate("() => window.jupyterapp.restored")
+        self.command("application:set-mode", {"mode": "single-document"})
+
+    def close_notebooks(self) -> None:
+        """Close what is open, and end the kernels that are not shared."""
+        for notebook in list(self.opened):
+            notebook.close()
+
+    def start_again(self) -> None:
+        """Load the page anew after a test that failed: nobody knows what it left."""
+        for notebook in self.opened:
+            with suppress(TimeoutError, PlaywrightError):
+                notebook.shut_down_kernel()
+        self.opened.clear()
+        self.shared_kernel = None
+        self.load()
+        self.watch.problems.clear()
 
     def close(self) -> None:
         """Shut the kernels of this tab's notebooks down and close the tab."""
@@ -210,8 +243,14 @@ class JupyterLab:
         is_light = "true" if theme == "light" else "false"
         self.page.wait_for_selector(f'body[data-jp-theme-light="{is_light}"]', state="attached")
 
-    def open(self, cells: Sequence[str], name: str | None = None) -> Notebook:
-        """Write a new notebook with these code cells and open it with a kernel of its own."""
+    def open(
+        self, cells: Sequence[str], name: str | None = None, *, own_kernel: bool = False
+    ) -> Notebook:
+        """Write a new notebook with these code cells and open it.
+
+        Its kernel is the one that notebooks use one after another: a cold kernel takes seconds to
+        import torch. Whoever ends, stops or changes a kernel asks for one of their own.
+        """
         self.made += 1
         name = name or f"{id(self)}-{self.made}.ipynb"
         notebook = nbformat.v4.new_notebook(
@@ -225,14 +264,24 @@ class JupyterLab:
             },
         )
         nbformat.write(notebook, self.server.notebooks / name)
-        return self.open_file(name)
+        if own_kernel:
+            return self.open_file(name)
+        others = [each for each in self.opened if each.shares_kernel]
+        assert not others, "another notebook uses the shared kernel: ask for one of your own"
+        opened = self.open_file(name, kernel_id=self.shared_kernel)
+        opened.shares_kernel = True
+        self.shared_kernel = opened.kernel_id()
+        return opened
 
-    def open_file(self, name: str, *, kernel: bool = True) -> Notebook:
-        """Open a notebook that lies in the server's folder, with or without a kernel."""
+    def open_file(
+        self, name: str, *, kernel: bool = True, kernel_id: str | None = None
+    ) -> Notebook:
+        """Open a notebook that lies in the server's folder, with a kernel, new or not, or none."""
         self._evaluate(
-            """async ({ name, kernel }) => {
+            """async ({ name, kernel, kernelId }) => {
               const app = window.jupyterapp;
               const options = { path: name, factory: "Notebook" };
+              if (kernelId) options.kernel = { id: kernelId };
               if (!kernel) {
                 options.kernelPreference = { shouldStart: false, autoStartDefault: false };
               }
@@ -244,7 +293,7 @@ class JupyterLab:
                 await panel.sessionContext.session.kernel.info;
               }
             }""",
-            {"name": name, "kernel": kernel},
+            {"name": name, "kernel": kernel, "kernelId": kernel_id},
             what=f"opening {name}",
             timeout=KERNEL_TIMEOUT,
         )
@@ -306,6 +355,7 @@ class Notebook:
 
     lab: JupyterLab
     name: str
+    shares_kernel: bool = False
 
     @property
     def root(self) -> Locator:
@@ -347,6 +397,17 @@ class Notebook:
         assert value["status"] == "ok", "\n".join(value.get("traceback", [str(value)]))
         return ast.literal_eval(value["data"]["text/plain"])
 
+    def becomes(self, expression: str, value: object) -> None:
+        """Wait until an expression has a value in the kernel."""
+        end = time.monotonic() + SYNC_SECONDS
+        while (now := self.evaluate(expression)) != value and time.monotonic() < end:
+            self.lab.page.wait_for_timeout(50)
+        assert now == value
+
+    def kernel_id(self) -> str:
+        """The kernel, as the server names it."""
+        return str(self._run("return sessionContext.session.kernel.id;", what="the kernel's id"))
+
     def restart_kernel(self) -> None:
         """Restart the kernel and wait until it answers."""
         self._run(
@@ -369,8 +430,11 @@ class Notebook:
         self._run("await context.save();", what="saving")
 
     def close(self) -> None:
-        """End the kernel and close the notebook."""
-        self.shut_down_kernel()
+        """Close the notebook and end its kernel, or leave it as new to the next notebook."""
+        if self.shares_kernel:
+            self.execute(CLEAN_KERNEL)
+        else:
+            self.shut_down_kernel()
         self._run("panel.dispose();", what="closing")
         self.lab.opened.remove(self)
 

@@ -35,9 +35,12 @@ class JupyterNotebook(JupyterLab):
         watch.follow(page)
         return cls(server, context, page, watch)
 
-    def open_file(self, name: str, *, kernel: bool = True) -> Notebook:
-        """Open a notebook that lies in the server's folder; it always gets a kernel."""
+    def open_file(
+        self, name: str, *, kernel: bool = True, kernel_id: str | None = None
+    ) -> Notebook:
+        """Open a notebook that lies in the server's folder; it always gets a kernel of its own."""
         assert kernel, "Notebook 7 starts a kernel for whatever it opens"
+        assert kernel_id is None, "Notebook 7 shows one notebook"
         assert not self.opened, "the tab shows a notebook: close that first"
         self.page.goto(f"{self.server.url}/notebooks/{name}")
         self.page.wait_for_function("() => window.jupyterapp?.commands !== undefined")

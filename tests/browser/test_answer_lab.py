@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -29,7 +28,6 @@ links = [
 ]
 ipywidgets.VBox([head, matrix])
 """
-SYNC_SECONDS = 15
 #: Widgets hold a change back while the kernel answers their last one, and send it after that. What
 #: the kernel is told between the two would be undone by it.
 HELD_BACK_MILLISECONDS = 1500
@@ -52,14 +50,6 @@ def views(notebook: Notebook) -> tuple[Locator, Locator]:
     return roots.nth(0), roots.nth(1)
 
 
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel."""
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
-
-
 def place(token: int | None, prediction: int | None, *, as_query: bool) -> list[object]:
     return [token, prediction, as_query] * 2
 
@@ -73,22 +63,22 @@ def test_the_walk_goes_both_ways(notebook: Notebook, views: tuple[Locator, Locat
     head.get_by_role("button", name="Next token of the answer").click()
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("predicting street")
-    becomes(notebook, where, place(13, 0, as_query=False))
+    notebook.becomes(where, place(13, 0, as_query=False))
     matrix.get_by_role("checkbox", name="as query").check()
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("street as query")
-    becomes(notebook, where, place(14, 0, as_query=True))
+    notebook.becomes(where, place(14, 0, as_query=True))
     notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
     notebook.execute("head.prediction = 4")
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("5 of 8")
-    becomes(notebook, where, place(18, 4, as_query=True))
+    notebook.becomes(where, place(18, 4, as_query=True))
     notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
     notebook.execute("matrix.as_query = False")
     expect(head.get_by_role("group", name="Answer")).to_contain_text("predicting in")
-    becomes(notebook, where, place(17, 4, as_query=False))
+    notebook.becomes(where, place(17, 4, as_query=False))
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("Escape")
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("8 tokens")
-    becomes(notebook, where, place(None, None, as_query=False))
+    notebook.becomes(where, place(None, None, as_query=False))

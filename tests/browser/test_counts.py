@@ -26,7 +26,6 @@ def test_differences_are_told_in_words() -> None:
     ]
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_nothing_costs_more_or_less_than_the_baseline_says(
     chromium: Browser, tmp_path: Path

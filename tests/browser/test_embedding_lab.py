@@ -41,9 +41,6 @@ large = av.EmbeddingView([record], heads=[0], enlarged=True)
 large
 """
 FIRST = 90_000
-SYNC_SECONDS = 15
-# Longer than the ten seconds after which a view calls a kernel unanswering.
-UNANSWERED = 20_000
 
 
 @pytest.fixture(scope="module")
@@ -62,21 +59,13 @@ def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
     expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
 
 
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel: changes are sent one after another."""
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
-
-
 def test_all_heads_and_into_one(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
     drawn(view, "embedding:self:all", FIRST)
     assert view.get_by_role("gridcell").count() == 12
     view.get_by_role("gridcell", name="layer 2, head 1,").click()
     drawn(view, "embedding:self:2")
-    becomes(notebook, "(view.enlarged, view.layer, view.heads)", (True, 2, [1]))
+    notebook.becomes("(view.enlarged, view.layer, view.heads)", (True, 2, [1]))
     notebook.execute("view.enlarged = False")
     drawn(view, "embedding:self:all")
     notebook.execute("view.layer, view.heads, view.enlarged = 1, [2], True")
@@ -90,7 +79,7 @@ def test_a_point_that_is_chosen_is_known_to_python(notebook: Notebook) -> None:
     view.locator(".av-embedding-plot .av-plot").focus()
     page.keyboard.press("ArrowRight")
     page.keyboard.press("ArrowRight")
-    becomes(notebook, "view.text is not None and view.token is not None", True)
+    notebook.becomes("view.text is not None and view.token is not None", True)
     notebook.execute("view.text, view.token, view.key = 1, 8, None")
     notebook.execute("row = corpus.records[1].stack().weights(layer=1, head=2)[8]")
     word, best, weight = notebook.evaluate(
@@ -118,7 +107,7 @@ def test_links_with_a_head_view_go_both_ways(notebook: Notebook) -> None:
     head.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("Escape")
     expect(view).not_to_contain_text("Query “cross”")
-    becomes(notebook, "view.token", None)
+    notebook.becomes("view.token", None)
 
 
 def test_the_texts_own_view_leaves_keys_out_and_renormalises(notebook: Notebook) -> None:
@@ -161,7 +150,7 @@ def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> Non
     expect(progress).to_be_visible()
     view.get_by_role("button", name="Cancel").click()
     expect(view.get_by_role("button", name="Go on")).to_be_visible()
-    becomes(notebook, WORKERS, 0)
+    notebook.becomes(WORKERS, 0)
     notebook.execute("large.method = 'pca'")
     drawn(view, "embedding:self:0")
     expect(view.locator(".av-embedding-plot .av-plot")).to_be_visible()
@@ -173,7 +162,7 @@ def test_a_projection_runs_apart_and_can_be_cancelled(notebook: Notebook) -> Non
 
 # Processes of the kernel's that make projections.
 WORKERS = (
-    "sum('projecting_process' in ' '.join(each.cmdline()) "
+    "sum('attnviz' in ' '.join(each.cmdline()) "
     "for each in __import__('psutil').Process().children())"
 )
 
@@ -187,21 +176,3 @@ def step_of(notebook: Notebook, progress: Locator, after: float) -> float:
             return float(said)
         notebook.lab.page.wait_for_timeout(50)
     pytest.fail(f"no step after {after}")
-
-
-@pytest.mark.slow
-def test_a_kernel_that_is_gone_is_said_and_the_picture_stays(notebook: Notebook) -> None:
-    view = view_in(notebook, 1)
-    notebook.execute("view.text, view.token, view.key = None, None, None")
-    drawn(view, "embedding:self:1")
-    notebook.restart_kernel()
-    view.locator(".av-embedding-plot .av-plot").focus()
-    # A head that was not shown before.
-    notebook.lab.page.keyboard.press("[")
-    expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
-    expect(view.get_by_role("button", name="Try again").first).to_be_visible()
-    inked = view.locator(".av-plot .av-back").first.evaluate(
-        """canvas => canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-          .some((value) => value > 0)"""
-    )
-    assert inked

@@ -41,7 +41,7 @@ HTML_OUTPUT = "display(HTML('<b class=\"bold\">bold</b><script>document.title = 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    notebook = lab.open([COUNTER, HTML_OUTPUT])
+    notebook = lab.open([COUNTER, HTML_OUTPUT], own_kernel=True)
     notebook.run_all()
     return notebook
 

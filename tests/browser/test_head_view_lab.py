@@ -1,14 +1,11 @@
-"""The head view in a real JupyterLab: transport, both-way traits, theme, a kernel that is lost.
+"""The head view in a real JupyterLab: transport, both-way traits, theme.
 
 What the view does by itself is tested on exported pages, which open in a tenth of the time.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -52,9 +49,6 @@ stack = av.AttentionStack(
 )
 av.HeadView(av.AttentionRecord({"self": stack}))
 """
-# Longer than the ten seconds after which a view calls a kernel unanswering.
-UNANSWERED = 20_000
-SYNC_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
@@ -70,16 +64,6 @@ def view_in(notebook: Notebook, cell: int) -> Locator:
 
 def drawn(view: Locator, place: str, timeout: int = 20_000) -> None:
     expect(view).to_have_attribute("data-attnviz-drawn", place, timeout=timeout)
-
-
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel: JupyterLab sends changes one after another, each when the
-    last one is acknowledged.
-    """
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
 
 
 def test_the_view_shows_once_though_it_is_also_the_last_expression(notebook: Notebook) -> None:
@@ -98,13 +82,13 @@ def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> 
     drawn(view, "head:self:2")
     view.get_by_role("button", name=re.compile(r"^(layer )?3$", re.IGNORECASE)).first.click()
     drawn(view, "head:self:3")
-    becomes(notebook, "view.layer", 3)
+    notebook.becomes("view.layer", 3)
     view.locator(".av-plot").focus()
     for key in ("Escape", "n", "1"):
         notebook.lab.page.keyboard.press(key)
     expect(view).to_contain_text("Layer 3, head 1")
-    becomes(notebook, "view.heads", [1])
-    becomes(notebook, "view.token", None)
+    notebook.becomes("view.heads", [1])
+    notebook.becomes("view.token", None)
     # A notebook's shortcut must not have run: the cells are as they were.
     assert notebook.root.locator(".jp-Cell").count() == 4
 
@@ -158,45 +142,3 @@ def test_the_theme_follows_jupyterlab(lab: JupyterLab, notebook: Notebook) -> No
     notebook.execute('view.theme = "auto"')
     lab.set_theme("light")
     expect(view).to_have_attribute("data-theme", "light")
-
-
-@pytest.mark.slow
-def test_a_kernel_that_stops_is_said_and_forgiven(notebook: Notebook) -> None:
-    view = view_in(notebook, 1)
-    view.scroll_into_view_if_needed()
-    kernel = notebook.evaluate("__import__('os').getpid()")
-    os.kill(kernel, signal.SIGSTOP)
-    try:
-        view.locator(".av-plot").focus()
-        notebook.lab.page.keyboard.press("]")
-        expect(view).to_have_attribute("data-attnviz-state", "waiting")
-        expect(view).to_contain_text("Waiting for the kernel")
-        expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
-        expect(view).to_contain_text("does not answer")
-        assert painted(view), "what was drawn must stay"
-    finally:
-        os.kill(kernel, signal.SIGCONT)
-    drawn(view, "head:self:4")
-    expect(view).to_have_attribute("data-attnviz-state", "ready")
-
-
-@pytest.mark.slow
-def test_a_kernel_that_is_gone_is_said_and_the_picture_stays(notebook: Notebook) -> None:
-    view = view_in(notebook, 1)
-    notebook.restart_kernel()
-    view.locator(".av-plot").focus()
-    notebook.lab.page.keyboard.press("]")
-    expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
-    expect(view.get_by_role("button", name="Try again")).to_be_visible()
-    assert painted(view)
-
-
-def painted(view: Locator) -> bool:
-    """Whether any pixel of the view's canvases is not transparent."""
-    return bool(
-        view.evaluate(
-            """(root) => [...root.querySelectorAll(".av-plot canvas")].some((canvas) =>
-              canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data
-                .some((value) => value > 0))"""
-        )
-    )

@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import attnviz as av
-from browser.test_head_view_lab import becomes, drawn, view_in
+from browser.test_head_view_lab import drawn, view_in
 from unit.long_records import NEEDLE, long_record
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ longest
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
     lab.page.set_viewport_size({"width": 1300, "height": 2000})
-    notebook = lab.open([SETUP, SHOW, LONG])
+    notebook = lab.open([SETUP, SHOW, LONG], own_kernel=True)
     notebook.run_all()
     return notebook
 
@@ -119,10 +119,10 @@ def test_a_click_on_a_strip_moves_the_keys_there(notebook: Notebook, view: Locat
     drawn(view, "head:self:0")
     start = int(view.get_by_label("Keys: first in sight").input_value())
     assert start + 64 < WINDOW[0]
-    becomes(notebook, "view.key_window", [start, start + 64])
-    becomes(notebook, "view.query_window", list(WINDOW))
+    notebook.becomes("view.key_window", [start, start + 64])
+    notebook.becomes("view.query_window", list(WINDOW))
     view.get_by_role("button", name="↩ back").click()
-    becomes(notebook, "view.key_window", list(WINDOW))
+    notebook.becomes("view.key_window", list(WINDOW))
 
 
 def test_dragging_along_the_strip_of_the_queries_moves_both(
@@ -135,8 +135,8 @@ def test_dragging_along_the_strip_of_the_queries_moves_both(
     page.mouse.move(x, y - 10, steps=4)
     page.mouse.move(x, y - 300, steps=4)
     page.mouse.up()
-    becomes(notebook, "view.query_window", [0, 64])
-    becomes(notebook, "view.key_window", [0, 64])
+    notebook.becomes("view.query_window", [0, 64])
+    notebook.becomes("view.key_window", [0, 64])
     drawn(view, "head:self:0")
     assert notebook.evaluate("view.token") is None
 
@@ -183,14 +183,14 @@ def test_the_strongest_keys_anywhere_are_listed_and_lead_there(
     expect(summary).to_contain_text(f"Strongest anywhere: “word{KEY}” {weight:.2f}")
     first.focus()
     notebook.lab.page.keyboard.press("Enter")
-    becomes(notebook, "view.key", KEY)
+    notebook.becomes("view.key", KEY)
     start, stop = notebook.evaluate("view.key_window")
     assert start <= KEY < stop
-    becomes(notebook, "view.query_window", list(WINDOW))
+    notebook.becomes("view.query_window", list(WINDOW))
     expect(view).to_contain_text(f"“word{QUERY}” attends to “word{KEY}”: {weight:.2f}.")
     view.locator(".av-plot").focus()
     notebook.lab.page.keyboard.press("b")
-    becomes(notebook, "view.key_window", list(WINDOW))
+    notebook.becomes("view.key_window", list(WINDOW))
 
 
 def test_the_keyboard_leaves_the_window(notebook: Notebook, view: Locator) -> None:
@@ -205,7 +205,7 @@ def test_the_keyboard_leaves_the_window(notebook: Notebook, view: Locator) -> No
     for key, by in ((">", 64), ("<", -64), ("<", -64)):
         before = notebook.evaluate("view.query_window")
         press(key)
-        becomes(notebook, "view.query_window", [end + by for end in before])
+        notebook.becomes("view.query_window", [end + by for end in before])
 
 
 def test_what_is_left_out_is_taken_out_of_all_the_text(notebook: Notebook, view: Locator) -> None:

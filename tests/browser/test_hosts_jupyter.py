@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
     from browser.hosts import HostedView
     from browser.jupyter import JupyterLab, Notebook
 
-SYNC_SECONDS = 15
 
 each_view = pytest.mark.parametrize("view", VIEWS, ids=VIEW_IDS)
 
@@ -50,14 +48,6 @@ def root_of(notebook: Notebook, view: HostedView) -> Locator:
     return notebook.output(cell).locator(".attnviz")
 
 
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel: changes are sent one after another."""
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
-
-
 @each_view
 def test_what_is_drawn_comes_through_the_request_channel(
     notebook: Notebook, view: HostedView
@@ -84,7 +74,7 @@ def test_python_moves_the_view_and_the_view_moves_python(
     view.drawn(root, 1)
     view.press(notebook.lab.page, root, view.previous_layer)
     view.drawn(root, 0)
-    becomes(notebook, f"{view.class_name}.layer", 0)
+    notebook.becomes(f"{view.class_name}.layer", 0)
     # A shortcut of the notebook's own must not have run.
     assert notebook.root.locator(".jp-Cell").count() == 1 + len(VIEWS)
 

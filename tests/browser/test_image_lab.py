@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,7 +21,6 @@ model, processor = av.demos.load("vision")
 [image], _, _ = draw_shapes(np.random.default_rng(3), 1)
 view = av.show_head_view(model, image, processor=processor, layer=2, heads=[0, 1])
 """
-SYNC_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
@@ -32,14 +30,6 @@ def view(lab: JupyterLab) -> tuple[Notebook, Locator]:
     root = notebook.output(0).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", "head:vision:2", timeout=60_000)
     return notebook, root
-
-
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel."""
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
 
 
 def test_the_kernel_sends_the_image_and_its_weights(view: tuple[Notebook, Locator]) -> None:
@@ -64,6 +54,6 @@ def test_a_patch_is_chosen_both_ways(view: tuple[Notebook, Locator]) -> None:
     for key in ["ArrowDown", "ArrowDown", "ArrowRight", "Enter"]:
         panel.press(key)
     # One row down and one patch across, of eight a row, after [CLS].
-    becomes(notebook, "view.token", 1 + 8 + 1)
+    notebook.becomes("view.token", 1 + 8 + 1)
     notebook.evaluate("view.set_trait('token', 1)")
     expect(panel).to_have_attribute("aria-label", re.compile("Weights of “patch 0,0”"))

@@ -43,13 +43,13 @@ LARGE_STEPS = SMALL_STEPS.replace("0.001", "5.0")
 USUAL_STEPS = "Budget.__init__.__defaults__ = usual"
 # Everything of a head, on a machine that has much else to do.
 EXACT = 120_000
-UNANSWERED = 20_000
+UNANSWERED = 60_000
 ESTIMATE = re.compile(r"^\d+/\d+$")
 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
-    notebook = lab.open([SETUP, SHOW])
+    notebook = lab.open([SETUP, SHOW], own_kernel=True)
     notebook.run_all()
     return notebook
 

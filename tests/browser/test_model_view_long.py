@@ -222,7 +222,8 @@ view
 
 
 def test_live_only_heads_in_sight_are_asked_for(lab: JupyterLab) -> None:
-    notebook = lab.open([LIVE])
+    # Its own kernel: it counts what the server is asked for, whoever asks.
+    notebook = lab.open([LIVE], own_kernel=True)
     notebook.run_all()
     root = notebook.output(0).locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", "model:self:0", timeout=FIRST_PICTURE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import TYPE_CHECKING
 
 import pytest
@@ -33,7 +32,6 @@ stack = av.AttentionStack(
 )
 NeuronView(av.AttentionRecord({"self": stack}))
 """
-SYNC_SECONDS = 15
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +45,6 @@ def view_in(notebook: Notebook, cell: int) -> Locator:
     return notebook.output(cell).locator(".attnviz")
 
 
-def becomes(notebook: Notebook, expression: str, value: object) -> None:
-    """Wait for a value in the kernel."""
-    end = time.monotonic() + SYNC_SECONDS
-    while (found := notebook.evaluate(expression)) != value and time.monotonic() < end:
-        notebook.lab.page.wait_for_timeout(100)
-    assert found == value
-
-
 def test_the_kernel_sends_what_adds_up(notebook: Notebook) -> None:
     view = view_in(notebook, 0)
     expect(view).to_have_attribute("data-attnviz-drawn", "neuron:self:3", timeout=60_000)
@@ -66,11 +56,11 @@ def test_the_kernel_sends_what_adds_up(notebook: Notebook) -> None:
 def test_traits_go_both_ways(notebook: Notebook) -> None:
     view = view_in(notebook, 0)
     view.get_by_label("tired, query 13").click()
-    becomes(notebook, "view.token", 13)
+    notebook.becomes("view.token", 13)
     view.get_by_label("Sort dimensions by share").uncheck()
-    becomes(notebook, "view.sort_dimensions", value=False)
+    notebook.becomes("view.sort_dimensions", value=False)
     view.get_by_role("button", name="Head 4", exact=True).click()
-    becomes(notebook, "list(view.heads)", [4])
+    notebook.becomes("list(view.heads)", [4])
     notebook.evaluate("view.set_trait('key', 2)")
     expect(view.locator(".av-sentence")).to_contain_text("“tired” gives")
     expect(view.locator(".av-sentence")).to_contain_text("to “animal”")

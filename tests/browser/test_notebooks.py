@@ -22,16 +22,17 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
-# From long to short: two run at a time.
 NAMES = (
+    "quickstart",
     "tutorial",
     "embedding_view",
-    "quickstart",
     "model_view",
     "head_view",
     "neuron_view",
     "matrix_view",
 )
+# Each takes a cold kernel and a model: `make test` runs the one that a newcomer opens first.
+EACH = [pytest.param(name, marks=[pytest.mark.slow] * (name != "quickstart")) for name in NAMES]
 VIEWS_OF_TUTORIAL = ("neuron", "head", "matrix", "model", "head", "head")
 MOST_STORED_BYTES = 3_000_000
 WIDGET = "application/vnd.jupyter.widget-view+json"
@@ -40,7 +41,7 @@ NUMBER = re.compile(r"-?\d+\.?\d*(?:e-?\d+)?")
 
 A_MACHINES_PLACE = re.compile(r"site-packages|/(?:home|root|tmp|var|Users)/|[A-Z]:\\\\")
 
-# One fixture runs all notebooks, on machines that may be slow.
+# A notebook runs within the first test that asks for it, on machines that may be slow.
 pytestmark = pytest.mark.timeout(400)
 
 
@@ -92,12 +93,21 @@ def is_view(output: Any) -> bool:
     return WIDGET in kinds(output) and not is_progress(output)
 
 
-@pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
-    """All notebooks after they ran, each in a kernel of its own; a cell that fails raises."""
+class Runs:
+    """Notebooks after they ran, each in a kernel of its own; each runs when it is first wanted."""
 
-    def run(name: str) -> Run:
-        folder = tmp_path_factory.mktemp(name)
+    def __init__(self, folders: pytest.TempPathFactory) -> None:
+        self._folders = folders
+        self._done: dict[str, Run] = {}
+
+    def __getitem__(self, name: str) -> Run:
+        if name not in self._done:
+            self._done[name] = self._run(name)
+        return self._done[name]
+
+    def _run(self, name: str) -> Run:
+        """Run a notebook; a cell that fails raises."""
+        folder = self._folders.mktemp(name)
         client = NotebookClient(
             stored(name),
             kernel_name="python3",
@@ -105,16 +115,19 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Run]:
             coalesce_streams=True,
             resources={"metadata": {"path": str(folder)}},
         )
-        # Not client.execute(), which leaves its event loop open.
-        return Run(asyncio.run(client.async_execute()), folder)
+        # In a thread, as Playwright's event loop may run in this one, and not client.execute(),
+        # which leaves its event loop open.
+        with ThreadPoolExecutor(max_workers=1) as executor:
+            return Run(executor.submit(asyncio.run, client.async_execute()).result(), folder)
 
-    # In threads: Playwright's event loop may run in this one.
-    with ThreadPoolExecutor(max_workers=2) as executor:
-        return dict(zip(NAMES, executor.map(run, NAMES), strict=True))
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
+    return Runs(tmp_path_factory)
 
 
 @pytest.fixture
-def ran(name: str, runs: dict[str, Run]) -> Run:
+def ran(name: str, runs: Runs) -> Run:
     return runs[name]
 
 
@@ -125,7 +138,7 @@ def test_all_notebooks_are_run() -> None:
 # --- every notebook
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_nothing_warns(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
         for output in cell.outputs:
@@ -134,7 +147,7 @@ def test_nothing_warns(ran: Run) -> None:
             assert "Warning" not in output.get("text", "")
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", EACH)
 def test_every_view_is_shown_once(ran: Run) -> None:
     for cell in code_cells(ran.notebook):
         calls = len(re.findall(r"av\.(?:show_\w+|dashboard)\(", cell.source))
@@ -158,7 +171,7 @@ def test_git_holds_no_outputs(name: str) -> None:
         assert cell.execution_count is None
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name != "tutorial"])
+@pytest.mark.parametrize("name", [each for each in EACH if each.values != ("tutorial",)])
 def test_what_is_saved_is_there(ran: Run) -> None:
     wanted = {
         file
@@ -181,7 +194,7 @@ def test_no_notebook_needs_the_network_for_its_text() -> None:
 # --- what their texts say is so
 
 
-def test_quickstart_it_is_the_animal(runs: dict[str, Run]) -> None:
+def test_quickstart_it_is_the_animal(runs: Runs) -> None:
     (table,) = runs["quickstart"].outputs('table.loc["it"]')
     strongest = table.data["text/plain"].splitlines()[1]
     assert strongest.split()[0] == "animal"
@@ -189,17 +202,18 @@ def test_quickstart_it_is_the_animal(runs: dict[str, Run]) -> None:
     assert float(strongest.split()[1]) == pytest.approx(0.68, abs=0.005)
 
 
-def test_quickstart_finds_the_induction_head(runs: dict[str, Run]) -> None:
+def test_quickstart_finds_the_induction_head(runs: Runs) -> None:
     assert float(runs["quickstart"].printed("max(scores").rpartition(":")[2]) > 0.8
 
 
-def test_quickstart_leaves_a_snapshot(runs: dict[str, Run]) -> None:
+def test_quickstart_leaves_a_snapshot(runs: Runs) -> None:
     picture, page = runs["quickstart"].outputs("view.snapshot()")
     assert "image/png" in kinds(picture)
     assert "text/html" in kinds(page)
 
 
-def test_head_view_tells_a_match_from_a_word_that_all_look_at(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_head_view_tells_a_match_from_a_word_that_all_look_at(runs: Runs) -> None:
     run = runs["head_view"]
     strongest, *others = run.printed("sorted(found").splitlines()
     assert strongest.startswith("layer 5, head 4:")
@@ -210,19 +224,22 @@ def test_head_view_tells_a_match_from_a_word_that_all_look_at(runs: dict[str, Ru
     assert float(partners.partition("→ sitting")[2].split()[0]) < 0.1
 
 
-def test_head_view_and_matrix_view_move_together(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_head_view_and_matrix_view_move_together(runs: Runs) -> None:
     (pinned,) = runs["head_view"].outputs("lines.token = cat")
     assert pinned.data["text/plain"] == "2"
 
 
-def test_model_view_finds_a_previous_token_head(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_model_view_finds_a_previous_token_head(runs: Runs) -> None:
     run = runs["model_view"]
     assert run.number('head_scores(record.stacks["self"]', ":") > 0.95
     (read,) = run.outputs("view.layer, view.heads, view.order")
     assert read.data["text/plain"] == "(0, [2], 'previous token')"
 
 
-def test_neuron_view_shows_that_no_dimension_decides(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_neuron_view_shows_that_no_dimension_decides(runs: Runs) -> None:
     run = runs["neuron_view"]
     code = "difference = products"
     lead = run.number(code, "logit of animal") - run.number(code, "of street")
@@ -237,7 +254,8 @@ def test_neuron_view_shows_that_no_dimension_decides(runs: dict[str, Run]) -> No
     assert float(ratio.split("=")[1]) == pytest.approx(float(power.split("=")[1]), abs=0.1)
 
 
-def test_matrix_view_shows_the_stripe(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_matrix_view_shows_the_stripe(runs: Runs) -> None:
     run = runs["matrix_view"]
     assert run.number("np.unravel_index", ":") > 0.8
     assert run.number("stripe.mean()", ":") > 0.8
@@ -248,15 +266,17 @@ def rows_of(output: Any) -> list[list[str]]:
     return [line.split() for line in output.data["text/plain"].splitlines()]
 
 
-def test_embedding_view_finds_heads_that_go_by_position(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_embedding_view_finds_heads_that_go_by_position(runs: Runs) -> None:
     run = runs["embedding_view"]
     assert run.number("by_place = max", "most by position: layer 0, head 2:") > 0.95
     last_layer = run.number("by_place = max", "5:")
     assert last_layer < 0.3
 
 
+@pytest.mark.slow
 def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
-    runs: dict[str, Run],
+    runs: Runs,
 ) -> None:
     run = runs["embedding_view"]
     _, _, first, second, *_ = rows_of(run.outputs("best.sort_values")[0])
@@ -269,7 +289,8 @@ def test_embedding_view_finds_the_head_that_pairs_with_the_token_before(
     assert run.number("weight_before[previous]", "layer 0, head 2:") > 0.7
 
 
-def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: Runs) -> None:
     (table,) = [
         each
         for each in runs["embedding_view"].outputs("circuit.sort_values")
@@ -280,7 +301,8 @@ def test_embedding_view_finds_the_same_in_the_demo_decoder(runs: dict[str, Run])
     assert float(best[4]) > 0.95
 
 
-def test_embedding_view_tells_what_moving_keys_costs(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_embedding_view_tells_what_moving_keys_costs(runs: Runs) -> None:
     (table,) = runs["embedding_view"].outputs("trusted(placing)")
     values = {" ".join(row[:-4]): [*map(float, row[-4:])] for row in rows_of(table)[1:]}
     # r in all dimensions, on the plot, recall, chance.
@@ -291,7 +313,8 @@ def test_embedding_view_tells_what_moving_keys_costs(runs: dict[str, Run]) -> No
         assert recall > chance
 
 
-def test_tutorial_numbers_of_the_checkpoint(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_tutorial_numbers_of_the_checkpoint(runs: Runs) -> None:
     run = runs["tutorial"]
     assert run.number("by_hand =", "the record says:") == pytest.approx(0.68, abs=0.005)
     assert run.number("weights[animal, it]", "animal → it:") == pytest.approx(0.03, abs=0.005)
@@ -302,7 +325,8 @@ def test_tutorial_numbers_of_the_checkpoint(runs: dict[str, Run]) -> None:
     assert run.number("special tokens:", "in the whole model:") == pytest.approx(0.5, abs=0.02)
 
 
-def test_tutorial_softmax_exaggerates_as_it_says(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_tutorial_softmax_exaggerates_as_it_says(runs: Runs) -> None:
     """The logits' distance of 1.9 and the ratio of 6.6, from the head's row in the head view."""
     weights = {}
     for line in runs["tutorial"].printed("The two strongest keys").splitlines():
@@ -313,13 +337,15 @@ def test_tutorial_softmax_exaggerates_as_it_says(runs: dict[str, Run]) -> None:
     assert animal / cls == pytest.approx(6.6, abs=0.1)
 
 
-def test_tutorial_heads_of_the_demo_models(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_tutorial_heads_of_the_demo_models(runs: Runs) -> None:
     run = runs["tutorial"]
     assert run.number("induction = np.array", ":") > 0.8
     assert run.number("dash = ", "'N',") > 0.5
 
 
-def test_tutorial_shows_that_weight_is_not_effect(runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_tutorial_shows_that_weight_is_not_effect(runs: Runs) -> None:
     run = runs["tutorial"]
     assert run.number("def probability_of_street", "street:") > 0.9
     lines = run.printed("prompted = ").splitlines()[1:]
@@ -374,7 +400,8 @@ def test_stored_outputs_need_no_kernel_and_know_no_machine(tutorial: Any) -> Non
             assert not A_MACHINES_PLACE.search(text)
 
 
-def test_stored_outputs_are_those_of_a_run(tutorial: Any, runs: dict[str, Run]) -> None:
+@pytest.mark.slow
+def test_stored_outputs_are_those_of_a_run(tutorial: Any, runs: Runs) -> None:
     """Else the tutorial was changed and not rendered: scripts/render_tutorial.py."""
     for old, new in zip(code_cells(tutorial), code_cells(runs["tutorial"].notebook), strict=True):
         kept = [output for output in new.outputs if not is_progress(output)]

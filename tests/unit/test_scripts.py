@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+import attnviz
 import front_end
+import run_tests
 import tally
 from attnviz.pages.browser import HOW_TO_GET_ONE
 
 SCRIPTS = Path(front_end.__file__).parent
+SOURCE = Path(attnviz.__file__).parents[1]
 
 
 @pytest.fixture
@@ -89,7 +92,8 @@ def test_a_missing_node_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_browser_is_a_failure_that_says_how_to_get_one(tmp_path: Path) -> None:
     answer = subprocess.run(
         [sys.executable, SCRIPTS / "find_browser.py", "--install"],
-        env={"ATTNVIZ_BROWSER": str(tmp_path / "none"), "PATH": ""},
+        # The package of this tree, whichever one the environment was installed from.
+        env={"ATTNVIZ_BROWSER": str(tmp_path / "none"), "PATH": "", "PYTHONPATH": str(SOURCE)},
         capture_output=True,
         text=True,
         check=False,
@@ -110,3 +114,38 @@ def test_a_part_that_was_not_run_counts_as_failed(
     assert capsys.readouterr().out == "3 passed, 1 failed, 1 skipped\n"
     assert tally.main([str(report), str(tmp_path / "missing.xml")]) == 1
     assert capsys.readouterr().out.endswith("3 passed, 2 failed, 1 skipped\n")
+
+
+def test_every_file_of_tests_runs_in_one_half_always_in_the_same_order() -> None:
+    names = run_tests.files()
+    assert set(names) == {
+        path.relative_to(run_tests.TESTS).as_posix()
+        for path in run_tests.TESTS.rglob("test_*.py")
+        if "package" not in path.parts
+    }
+    together = [name for name in names if run_tests.share_a_server(name)]
+    halves = run_tests.halves(names, {}, together)
+    assert sorted([*halves[0], *halves[1]]) == sorted(names)
+    for half in halves:
+        assert half == [name for name in names if name in half]
+        assert not set(together) & set(half) or set(together) <= set(half)
+    assert run_tests.halves(names, {}, together) == halves
+
+
+def test_halves_take_about_as_long() -> None:
+    seconds = {"a": 9.0, "b": 1.0, "c": 5.0, "d": 5.0, "e": 1.0}
+    assert run_tests.halves("abcde", seconds, "be") == (["a", "b", "e"], ["c", "d"])
+
+
+def test_durations_are_those_of_the_reports(tmp_path: Path) -> None:
+    report = tmp_path / "report.xml"
+    report.write_text(
+        '<testsuites><testsuite><testcase classname="tests.unit.test_words" time="1.25"/>'
+        '<testcase classname="tests.unit.test_words.TestLong" time="2.5"/>'
+        '<testcase classname="tests.browser.test_counts" time="3"/></testsuite></testsuites>',
+        encoding="utf-8",
+    )
+    assert run_tests.durations([report]) == {
+        "browser/test_counts.py": 3.0,
+        "unit/test_words.py": 3.8,
+    }
