@@ -1,6 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { CarriedShare } from "../client/source";
+import type { CarriedShare, Range } from "../client/source";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
 
@@ -110,6 +110,21 @@ const STACK_NAMES: Record<string, string> = {
 /** The name of a stack in words. */
 export function stackName(name: string): string {
   return STACK_NAMES[name] ?? name;
+}
+
+/** "query 3", or "queries 8 to 15" for the range from 8 to before 16. */
+export function rangeInWords([start, stop]: Range, one: string, many: string): string {
+  return stop - start <= 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
+}
+
+/** "Query 3, “it”." in a summary; `predicting` ends with a comma. */
+export function pinInWords(
+  side: "Query" | "Key",
+  texts: readonly string[],
+  index: number,
+  predicting = "",
+): string {
+  return `${side} ${index}, ${quoted(texts[index] ?? "")}${predicting.slice(0, -1)}.`;
 }
 
 /** How many there are of something: "131,072". Places in a text are written without the commas. */

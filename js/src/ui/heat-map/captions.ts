@@ -6,10 +6,12 @@ import {
   formatSmall,
   formatWeight,
   headsInWords,
+  pinInWords,
   plainNumber,
   precision,
   quoted,
   quotedAt,
+  rangeInWords,
   stackName,
   tokensInWords,
 } from "../captions";
@@ -71,7 +73,7 @@ export function cellInWords(viewport: Viewport, side: "query" | "key", cell: num
   const { text } = side === "query" ? viewport.queries : viewport.keys;
   const [start, stop] = tokensOf(axis, cell);
   if (stop - start === 1) return quotedAt(text, start);
-  return `${side === "query" ? "queries" : "keys"} ${start} to ${stop - 1}`;
+  return rangeInWords([start, stop], side, side === "query" ? "queries" : "keys");
 }
 
 /** "mean of 4 × 4 weights", or "" where a cell is one weight. */
@@ -164,15 +166,12 @@ export function summary(input: CaptionInput): string {
   const { viewport, row, column, grid } = input;
   const query = (index: number): string => quotedAt(viewport.queries.text, index);
   const key = (index: number): string => quotedAt(viewport.keys.text, index);
+  const { token, key: pin } = input;
   const pinned = [
-    ...(input.token === null
+    ...(token === null
       ? []
-      : [
-          `Query ${input.token}, ${quoted(viewport.queries.text[input.token] ?? "")}${predictingInWords(viewport, input.token).slice(0, -1)}.`,
-        ]),
-    ...(input.key === null
-      ? []
-      : [`Key ${input.key}, ${quoted(viewport.keys.text[input.key] ?? "")}.`]),
+      : [pinInWords("Query", viewport.queries.text, token, predictingInWords(viewport, token))]),
+    ...(pin === null ? [] : [pinInWords("Key", viewport.keys.text, pin)]),
   ];
   const ofLine = (line: Line, name: (index: number) => string): string[] =>
     Array.from(line.values, (weight, i) => ({ weight, index: line.window[0] + i }))

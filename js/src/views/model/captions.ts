@@ -7,6 +7,7 @@ import {
   formatWeight,
   precision,
   quotedAt,
+  rangeInWords,
   stackName,
   tokensInWords,
 } from "../../ui/captions";
@@ -75,11 +76,6 @@ export function captionLines(cell: ScoredHead, words: boolean): [string, string]
     words ? `layer ${layer}, head ${head}` : `L${layer} H${head}`,
     scoreText(cell.score ?? null),
   ];
-}
-
-/** "query 3", or "queries 8 to 15". */
-function rangeInWords([start, stop]: [number, number], one: string, many: string): string {
-  return stop - start === 1 ? `${one} ${start}` : `${many} ${start} to ${stop - 1}`;
 }
 
 /** A head's strongest weight and where it is, as far as its map tells. */

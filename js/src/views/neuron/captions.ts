@@ -5,8 +5,8 @@ import {
   counted,
   formatShare,
   formatWeight,
+  pinInWords,
   precision,
-  quoted,
   quotedAt,
   stackName,
 } from "../../ui/captions";
@@ -188,13 +188,13 @@ export function additionOf(input: CaptionInput): string {
 export function summaryOf(input: CaptionInput): string {
   const { place, table } = input;
   const { strongest } = table.vectors.header;
+  const token = tokenOf(place);
   const named = strongest.map(([key, weight]) => `${keyText(input, key)} ${formatWeight(weight)}`);
   const row = highlighted(input);
   const about = row ? ` ${sentenceOf(input)}` : "";
   return (
     `${stackName(place.stack.name)}. Layer ${place.layer}, head ${headOf(place)}. ` +
-    `Query ${tokenOf(place)}, ${quoted(place.queries.text[tokenOf(place)] ?? "")}` +
-    `${predictingInWords(place, tokenOf(place)).slice(0, -1)}. ` +
+    `${pinInWords("Query", place.queries.text, token, predictingInWords(place, token))} ` +
     `${named.length > 0 ? `Strongest: ${named.join("; ")}.` : "No key is allowed."}${about}`
   );
 }

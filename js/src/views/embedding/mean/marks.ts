@@ -4,7 +4,7 @@ import type { Range } from "../../../client/source";
 import { measureText } from "../../../draw/canvas";
 import { textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";
-import { formatSmall, several } from "../../../ui/captions";
+import { formatSmall, rangeInWords, several } from "../../../ui/captions";
 import type { ColorScale } from "../../../ui/color-scales";
 import { niceMaximum, pixelsOf } from "../../../ui/color-scales";
 import { ticks } from "../../../ui/heat-map/layout";
@@ -193,11 +193,6 @@ export function binAt(
   return inside ? { row, column } : null;
 }
 
-/** "query 3", or "queries 8 to 15" for a bin of several positions. */
-export function binInWords([first, stop]: Range, one: string, many: string): string {
-  return stop - first <= 1 ? `${one} ${first}` : `${many} ${first} to ${stop - 1}`;
-}
-
 /** Of each text that has points, how many queries and how many keys it has. */
 export function lengthsOf(corpus: Corpus): [number, number][] {
   const lengths = new Map<number, [number, number]>();
@@ -231,8 +226,8 @@ export function binCaption(
   { row, column }: Bin,
   texts: number | null = null,
 ): [string, string] {
-  const query = binInWords(positionsOf(aggregate.queryEdges, row), "query", "queries");
-  const key = binInWords(positionsOf(aggregate.keyEdges, column), "key", "keys");
+  const query = rangeInWords(positionsOf(aggregate.queryEdges, row), "query", "queries");
+  const key = rangeInWords(positionsOf(aggregate.keyEdges, column), "key", "keys");
   const weight = aggregate.weights[row * aggregate.columns + column] ?? -1;
   const over = texts === null ? "" : ` over ${several(texts, "text")}`;
   return [
