@@ -13,10 +13,9 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from attnviz.analysis import patterns_of
 from attnviz.record.images import PatchGrid
-from attnviz.record.predictions import Prediction
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
-from attnviz.record.tokens import Tokens
+from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 
 __all__ = [
