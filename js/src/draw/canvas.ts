@@ -68,8 +68,8 @@ const canvases = new WeakMap<ImageMark["pixels"], HTMLCanvasElement>();
 
 /** A canvas that holds an image's pixels; null where there is no canvas. */
 export function canvasOf(mark: ImageMark): HTMLCanvasElement | null {
-  const known = canvases.get(mark.pixels);
-  if (known) return known;
+  const cached = canvases.get(mark.pixels);
+  if (cached) return cached;
   const canvas = document.createElement("canvas");
   canvas.width = mark.columns;
   canvas.height = mark.rows;

@@ -2,7 +2,7 @@
  * Many small discs and squares as pixels in a typed array, and as paths of an SVG.
  *
  * A call of the canvas for each dot would take seconds at 200,000 of them. Here each is a stamp
- * that was worked out once for its radius and its place between the pixels.
+ * that was worked out once for its radius and its position between the pixels.
  */
 
 import type { DotsMark, DotsPainter, ImageMark, Mark } from "./marks";
@@ -12,7 +12,7 @@ export const MOST_DOTS = 20_000;
 
 /** Steps from no coverage of a pixel to a whole one. */
 const LEVELS = 64;
-/** Places between two pixels that a stamp is worked out for, each way. */
+/** Positions between two pixels that a stamp is worked out for, each way. */
 const PHASES = 4;
 /** Steps from the farthest dots of a plot in three dimensions to the nearest. */
 const DEPTHS = 8;
@@ -69,16 +69,16 @@ interface Stamps {
   levels: Uint8Array;
 }
 
-const known = new Map<string, Stamps>();
+const stampCache = new Map<string, Stamps>();
 
 function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
   // Zooming goes through all radii: those within a sixteenth of a pixel look the same.
   const radius = Math.max(1 / 16, Math.round(wanted * 16) / 16);
   const ring = Math.round(wantedRing * 16) / 16;
   const name = `${shape} ${radius} ${ring}`;
-  const there = known.get(name);
-  if (there) return there;
-  if (known.size > 256) known.clear();
+  const cached = stampCache.get(name);
+  if (cached) return cached;
+  if (stampCache.size > 256) stampCache.clear();
   const outer = ring > 0 ? radius + ring / 2 : radius;
   const inner = ring > 0 ? radius - ring / 2 : 0;
   const before = Math.ceil(outer);
@@ -98,7 +98,7 @@ function stampsOf(shape: number, wanted: number, wantedRing: number): Stamps {
     }
   }
   const made = { side, before, levels };
-  known.set(name, made);
+  stampCache.set(name, made);
   return made;
 }
 

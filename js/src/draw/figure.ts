@@ -1,4 +1,4 @@
-/** A figure for a paper: a picture with all that is said about it, as one list of marks. */
+/** A figure for a paper: a picture with its captions and its scale, as one list of marks. */
 
 import { measureText } from "./canvas";
 import { fontOf, type Mark, type Scene, type TextMark, translate } from "./marks";
@@ -100,31 +100,30 @@ export function namedColors(
 export const RAMP_WIDTH = 196;
 
 /**
- * A colour scale with words below it.
+ * A colour scale with labels below it.
  *
  * @param color red, green, blue and opacity, 0 to 255 each, for a share of the way, 0 to 1.
- * @param words at its left end, its middle and its right end.
  */
 export function rampBox(
   palette: FigureColors,
   color: (share: number) => readonly [number, number, number, number],
-  words: readonly [string, string, string],
+  labels: readonly [string, string, string],
 ): Box {
   const steps = 60;
   const pixels = new Uint8ClampedArray(steps * 4);
   for (let i = 0; i < steps; i++) pixels.set(color(i / (steps - 1)), i * 4);
-  const place = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
-  const word = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
+  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const label = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, 20, palette.muted, 11, { align });
   return {
     width: RAMP_WIDTH,
     height: 30,
     marks: [
-      { kind: "image", ...place, pixels, columns: steps, rows: 1 },
-      { kind: "rect", ...place, stroke: palette.rule },
-      word(words[0], 0, "start"),
-      word(words[1], RAMP_WIDTH / 2, "middle"),
-      word(words[2], RAMP_WIDTH, "end"),
+      { kind: "image", ...ramp, pixels, columns: steps, rows: 1 },
+      { kind: "rect", ...ramp, stroke: palette.rule },
+      label(labels[0], 0, "start"),
+      label(labels[1], RAMP_WIDTH / 2, "middle"),
+      label(labels[2], RAMP_WIDTH, "end"),
     ],
   };
 }
@@ -156,12 +155,12 @@ export function composeFigure(parts: FigureParts): Scene {
   top += 20;
   const beneath = inner < 560;
   const room = scale && !beneath ? inner - scale.width - 30 : inner;
-  const said: [string, number, string][] = [
+  const captions: [string, number, string][] = [
     [words.sentence, 13, palette.ink],
     [words.coverage, 12, palette.muted],
   ];
   let y = top;
-  for (const [text, size, fill] of said) {
+  for (const [text, size, fill] of captions) {
     const measure = (part: string): number => measureText(part, fontOf({ size, font: "text" }));
     for (const line of wrap(text, room, measure)) {
       front.push(textMark(line, PAD, y, fill, size));

@@ -102,11 +102,11 @@ function cached(
   key: string,
   make: () => Pixels,
 ): Pixels {
-  const known = store.get(image) ?? new Map<string, Pixels>();
-  store.set(image, known);
-  const found = known.get(key) ?? make();
-  known.set(key, found);
-  return found;
+  const ofImage = store.get(image) ?? new Map<string, Pixels>();
+  store.set(image, ofImage);
+  const pixels = ofImage.get(key) ?? make();
+  ofImage.set(key, pixels);
+  return pixels;
 }
 
 /** Where part `at` of `count` begins and ends; at least one pixel. */

@@ -53,18 +53,18 @@ export interface Strong {
 
 /** The strongest cells, the strongest first. */
 export function strongestCells(grid: Grid, most: number): Strong[] {
-  const found: Strong[] = [];
+  const cells: Strong[] = [];
   for (let i = 0; i < grid.values.length; i++) {
     const weight = grid.values[i] as number;
     if (!(weight > 0)) continue;
-    if (found.length === most && weight <= (found[most - 1] as Strong).weight) continue;
+    if (cells.length === most && weight <= (cells[most - 1] as Strong).weight) continue;
     const cell = { row: Math.floor(i / grid.columns), column: i % grid.columns, weight };
-    let at = found.length;
-    while (at > 0 && (found[at - 1] as Strong).weight < weight) at--;
-    found.splice(at, 0, cell);
-    if (found.length > most) found.pop();
+    let at = cells.length;
+    while (at > 0 && (cells[at - 1] as Strong).weight < weight) at--;
+    cells.splice(at, 0, cell);
+    if (cells.length > most) cells.pop();
   }
-  return found;
+  return cells;
 }
 
 /** “it”, or "queries 8 to 15". */
@@ -239,8 +239,7 @@ export function nothingInWords(grid: Pick<Grid, "error" | "maximum" | "largest">
 
 /** "Estimate from 2,048 of 131,072 queries" */
 export function estimateInWords({ queries, of }: Estimate): string {
-  const [some, all] = [queries, of].map(counted);
-  return `Estimate from ${some} of ${all} queries`;
+  return `Estimate from ${counted(queries)} of ${counted(of)} queries`;
 }
 
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */

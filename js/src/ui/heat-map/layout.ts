@@ -100,19 +100,19 @@ function widest(
   shapeOf?: PatchShape | null,
 ): number {
   const key = `${size} ${limit}`;
-  const known = widths.get(tokens) ?? new Map<string, number>();
-  widths.set(tokens, known);
-  let found = known.get(key);
-  if (found === undefined) {
+  const cached = widths.get(tokens) ?? new Map<string, number>();
+  widths.set(tokens, cached);
+  let widestLabel = cached.get(key);
+  if (widestLabel === undefined) {
     const font = fontOf({ size, font: "token" });
-    const width = (token: number): number =>
+    const widthOf = (token: number): number =>
       fitLabel(tokens.text[token] as string, limit, font, measure).width;
-    found = longestOf(tokens.text)
+    widestLabel = longestOf(tokens.text)
       .filter((token) => (shapeOf?.(token) ?? null) === null)
-      .reduce((most, token) => Math.max(most, width(token)), 0);
-    known.set(key, found);
+      .reduce((most, token) => Math.max(most, widthOf(token)), 0);
+    cached.set(key, widestLabel);
   }
-  return found;
+  return widestLabel;
 }
 
 export function labelOf(text: string, labels: Labels, measure: Measure, bold = false): Label {

@@ -361,8 +361,8 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const hint = useComputed<Hint | null>(() => {
     const [cell, where, heatMap] = [store.hovered.value, pointer.value, store.heatMap.value];
     if (!cell || !where || !heatMap) return null;
-    const known = exact.value?.at === nameOf(cell) ? exact.value : null;
-    return { ...hintOf(heatMap, cell, known), ...where };
+    const weight = exact.value?.at === nameOf(cell) ? exact.value : null;
+    return { ...hintOf(heatMap, cell, weight), ...where };
   });
   const label = useComputed(() =>
     store.captionInput.value ? sentence(store.captionInput.value) : "Loading",

@@ -166,8 +166,8 @@ export class Tiles {
             );
           }
         }
-        const known = (piece.work?.queries[0] ?? 0) > 0;
-        if (piece.work?.waiting && !(known && request.level > finest)) queue.push(request);
+        const started = (piece.work?.queries[0] ?? 0) > 0;
+        if (piece.work?.waiting && !(started && request.level > finest)) queue.push(request);
       }
     };
     try {
@@ -224,7 +224,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     missing: 0,
     fine: true,
   };
-  let [known, done, pairs] = [0, 0, 0];
+  let [computed, done, pairs] = [0, 0, 0];
   // Block by block of cells that one tile of the finest level holds.
   const span = TILE * 2 ** base;
   for (const [top, bottom] of blocks(rowStarts, span)) {
@@ -234,13 +234,13 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     for (const [left, right] of blocks(columnStarts, span)) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
-      const found = tiles.covering(set, base, query, key);
-      if (!found) {
+      const tile = tiles.covering(set, base, query, key);
+      if (!tile) {
         grid.missing += (bottom - top) * (right - left);
         grid.fine = false;
         continue;
       }
-      const [piece, level] = found;
+      const [piece, level] = tile;
       if (piece.work) {
         // One that is done says nothing of what the finer ones take that it stands in for.
         if (level === base || isEstimate(piece)) work.push(piece.work);
@@ -254,13 +254,13 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     const [least] = work.sort((one, other) => one.progress - other.progress);
     const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
     const share = least ? least.queries[0] / least.queries[1] : 1;
-    known += grid.missing > missing ? 0 : count * share;
+    computed += grid.missing > missing ? 0 : count * share;
     done += least ? least.progress * least.pairs : 0;
     pairs += least?.pairs ?? 0;
   }
   if (done < pairs) {
     const of = viewport.rows.window[1] - viewport.rows.window[0];
-    grid.estimate = { queries: Math.round(known), of, progress: done / pairs };
+    grid.estimate = { queries: Math.round(computed), of, progress: done / pairs };
   }
   return grid;
 }

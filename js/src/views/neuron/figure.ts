@@ -161,6 +161,6 @@ export function neuronCsv(input: CaptionInput): string {
     add(null, "sink_weight", header.sink.weight, header.error);
   }
   const { measured } = header;
-  const known = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
-  return csvText([...COLUMNS, ...known], rows);
+  const errors = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
+  return csvText([...COLUMNS, ...errors], rows);
 }

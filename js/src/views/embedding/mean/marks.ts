@@ -198,10 +198,10 @@ export function lengthsOf(corpus: Corpus): [number, number][] {
   const lengths = new Map<number, [number, number]>();
   for (let point = 0; point < corpus.count; point++) {
     const text = corpus.textOf(point);
-    const known = lengths.get(text) ?? [0, 0];
+    const length = lengths.get(text) ?? [0, 0];
     const side = corpus.isKey(point) ? 1 : 0;
-    known[side] = Math.max(known[side], corpus.positionOf(point) + 1);
-    lengths.set(text, known);
+    length[side] = Math.max(length[side], corpus.positionOf(point) + 1);
+    lengths.set(text, length);
   }
   return [...lengths.values()];
 }

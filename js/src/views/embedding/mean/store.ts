@@ -61,8 +61,8 @@ export function meanStoreOf(
   context: ViewContext<EmbeddingState>,
   model: EmbeddingModel,
 ): MeanStore {
-  const known = made.get(model);
-  if (known) return known;
+  const existing = made.get(model);
+  if (existing) return existing;
   const { state, record, source } = context;
   const scale = signal<ColorScale>("linear");
   const hovered = signal<Bin | null>(null);
@@ -84,12 +84,12 @@ export function meanStoreOf(
   const lengths = computed(() => {
     const [corpus, now] = [model.corpus.value, aggregate.value];
     // Which texts of a sample are long is not known here.
-    const known = corpus?.whole && now && now.texts === now.ofTexts;
-    return known ? lengthsOf(corpus) : null;
+    const complete = corpus?.whole && now && now.texts === now.ofTexts;
+    return complete ? lengthsOf(corpus) : null;
   });
   const reaching = (bin: Bin): number | null => {
-    const [known, now] = [lengths.value, aggregate.value];
-    return known && now && textsAt(known, now, bin);
+    const [each, now] = [lengths.value, aggregate.value];
+    return each && now && textsAt(each, now, bin);
   };
   const own: MeanStore = {
     aggregate,
