@@ -163,14 +163,14 @@ export interface PatchGrid {
   columns: number;
 }
 
-/** As `attnviz.record.predictions.Candidate`. */
+/** As `attnviz.record.tokens.Candidate`. */
 export interface Candidate {
   text: string;
   id: number;
   probability: number;
 }
 
-/** As `attnviz.record.predictions.Prediction`. */
+/** As `attnviz.record.tokens.Prediction`. */
 export interface Prediction {
   query: number;
   token: Candidate;
