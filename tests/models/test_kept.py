@@ -11,7 +11,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 
-import attnviz.extraction.capture.memory_check
+import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract
 from attnviz.extraction.capture.copies import Copier
 from models.tiny import SIZE, built
@@ -511,15 +511,13 @@ def test_the_estimate_is_what_is_then_held(
 ) -> None:
     model, arguments = make_model(kind), arguments_of(kind)
     needed = held(extract(model, arguments, **options))
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_memory", lambda _: needed)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed)
     extract(model, arguments, **options)
-    monkeypatch.setattr(
-        attnviz.extraction.capture.memory_check, "free_memory", lambda _: needed - 1
-    )
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match="inputs: keeping the queries and keys of"):
         extract(model, arguments, **options)
     # Nobody tells: nothing is refused.
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_memory", lambda _: None)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: None)
     extract(model, arguments, **options)
 
 
@@ -529,9 +527,7 @@ def test_weights_of_torchs_own_module_are_estimated_as_weights(
     needed = 3 * 4 * 10 * 10 * 4
     model = weights_only()
     assert held(extract(model, IDS)) == needed
-    monkeypatch.setattr(
-        attnviz.extraction.capture.memory_check, "free_memory", lambda _: needed - 1
-    )
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: needed - 1)
     with pytest.raises(MemoryError, match=r"4\.8 kB on cpu"):
         extract(model, IDS)
 
@@ -544,7 +540,7 @@ def test_the_model_does_not_run_where_there_is_no_room(
     def run(*_: Any, **__: Any) -> None:
         raise AssertionError("the model ran")
 
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_memory", lambda _: 4000)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 4000)
     model.transformer.wte.register_forward_pre_hook(run)
     with pytest.raises(MemoryError, match=r"layers=\[0\]"):
         extract(model, IDS)

@@ -11,7 +11,7 @@ import torch
 import transformers
 
 from attnviz import extract
-from attnviz.extraction.tokens.pixels import pictures
+from attnviz.extraction.tokens.patches import pictures
 from models.seeing import MODELS, TEXT, chat, mixing_nothing
 from models.tiny import (
     SIZE,

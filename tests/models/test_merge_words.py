@@ -18,7 +18,7 @@ import attnviz
 from attnviz import AttentionRecord, Tokens, demos
 from attnviz.analysis import head_scores, patterns, patterns_of
 from attnviz.demos.datasets.sentences import repeated_halves
-from attnviz.extraction.tokens.display import display_tokens
+from attnviz.extraction.tokens.text import display_tokens
 from models.conftest import SENTENCES
 
 pytestmark = pytest.mark.models

@@ -16,7 +16,7 @@ import pytest
 import torch
 import transformers
 
-import attnviz.extraction.capture.memory_check
+import attnviz.extraction.capture.memory
 from attnviz import AttentionRecord, extract, load
 from attnviz.record.storage.safetensors_file import write_safetensors
 from models.tiny import built, picture
@@ -354,11 +354,11 @@ def test_a_disk_without_room_is_told_before_the_model_runs(
     model = make_model("llama")
     # 4 heads and 2 key heads of 12 numbers for 10 tokens, in 3 layers.
     needed = 3 * 6 * 12 * 10 * 4
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_memory", lambda _: 0)
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_disk", lambda _: needed)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 0)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed)
     # Memory is not asked for.
     extract(model, IDS, spool=tmp_path / "x")
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_disk", lambda _: needed - 1)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: needed - 1)
 
     def run_model(*_: Any) -> None:
         raise AssertionError("the model ran")
@@ -380,10 +380,10 @@ def test_a_disk_without_room_is_told_before_the_model_runs(
 def test_memory_that_would_not_do_names_the_spool(
     make_model: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_memory", lambda _: 100)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_memory", lambda _: 100)
     with pytest.raises(MemoryError, match=r'spool="folder" \(on disk\) would fit'):
         extract(make_model("llama"), IDS)
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, "free_disk", lambda _: 100)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, "free_disk", lambda _: 100)
     with pytest.raises(MemoryError) as raised:
         extract(make_model("llama"), IDS)
     assert "spool" not in str(raised.value)
@@ -422,11 +422,11 @@ def test_room_for_a_generated_text_is_asked_for_before_it_is_generated(
     ]
     options: dict[str, Any] = {"spool": tmp_path / "x"} if spool else {}
     where = "free_disk" if spool else "free_memory"
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, where, lambda _: needed - 1)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, where, lambda _: needed - 1)
     with pytest.raises(OSError if spool else MemoryError, match="queries and keys of"):
         extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert not runs
-    monkeypatch.setattr(attnviz.extraction.capture.memory_check, where, lambda _: needed)
+    monkeypatch.setattr(attnviz.extraction.capture.memory, where, lambda _: needed)
     extract(model, {"input_ids": IDS}, generate=bound, **options)
     assert runs
     for hook in hooks:

@@ -21,7 +21,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.corpus.points import checked_points, checked_seed
 from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction import extract
-from attnviz.extraction.inputs.limits import TooManyTokensError
+from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import load
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.paths import as_path

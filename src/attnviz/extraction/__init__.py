@@ -16,11 +16,9 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_generation, run_forward
-from attnviz.extraction.capture.kept_layers import kept_layers, notes_of_kept
-from attnviz.extraction.capture.stacks import stacks_of
+from attnviz.extraction.capture.stacks import kept_layers, notes_of_kept, stacks_of
 from attnviz.extraction.inputs.batch import Batch, one_by_one
-from attnviz.extraction.inputs.encode import Encoder
-from attnviz.extraction.inputs.examples import examples_of
+from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_settings
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import Keeping, read_keeping

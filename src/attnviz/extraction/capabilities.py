@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator, Mapping
+import re
 from dataclasses import dataclass
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
-from transformers import PreTrainedConfig, PreTrainedModel
+from torch import nn
+from transformers import PreTrainedModel
 
-from attnviz.extraction.inputs.examples import is_image
+__all__ = [
+    "SOUNDS",
+    "Senses",
+    "TooManyTokensError",
+    "check_ids",
+    "check_length",
+    "num_positions",
+    "senses_of",
+]
 
-__all__ = ["SOUNDS", "Senses", "check_finite", "checked_image", "checked_sound", "senses_of"]
-
-_IMAGES = ("pixel_values", "flattened_patches")
+IMAGES = ("pixel_values", "flattened_patches")
 #: What models call the sound that they are given.
 SOUNDS = ("input_values", "input_features", "audio_values")
 
@@ -74,179 +78,109 @@ def senses_of(model: PreTrainedModel) -> Senses:
         return any(each.startswith(names) for each in [*accepted, main])
 
     reads = "input_ids" in accepted
-    sees = takes(*_IMAGES)
+    sees = takes(*IMAGES)
     # Time series have the same name as sounds, and no frames.
     return Senses(type(model).__name__, reads, sees, takes(*SOUNDS))
 
 
-def checked_image(model: PreTrainedModel, image: Any) -> Any:
-    """Take an image as an image processor takes it: with three colours from 0 to 255.
+_POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
+_NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
+
+
+class TooManyTokensError(ValueError):
+    """A text has more tokens than the model has positions."""
+
+
+def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
+    """Refuse ids that the model has no embedding for.
 
     Parameters
     ----------
     model : PreTrainedModel
-        The model that is to see it.
-    image : object
-        An image of PIL, or an array: (height, width), or with 1, 3 or 4 colours, last or first;
-        whole numbers from 0 to 255, or fractions from 0 to 1.
-
-    Returns
-    -------
-    object
-        An image of PIL, or uint8 with three colours; with one, where the model sees one.
+        The model that is to take them.
+    ids : Tensor
+        Integers of any shape.
+    argument : str
+        The argument that they came from.
 
     Raises
     ------
-    TypeError, ValueError
-        If it is none, or has nothing in it.
+    ValueError
+        If there are none, or one is out of range: the tokenizer is another model's.
     """
-    one_colour = 1 in _values(model.config, "num_channels")
-    if is_image(image):
-        if 0 in image.size:
-            raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
-        # An alpha channel says what lies behind shines through: processors cannot take it.
-        return image if one_colour or image.mode == "RGB" else image.convert("RGB")
-    array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
-    if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):
+    if ids.numel() == 0:
+        raise ValueError(f"{argument}: there are no tokens in it; give some text")
+    try:
+        table = model.get_input_embeddings()
+    except NotImplementedError:
+        return
+    known = getattr(getattr(table, "weight", None), "shape", (None,))[0]
+    lowest, highest = int(ids.min()), int(ids.max())
+    if known is not None and (highest >= known or lowest < 0):
+        worst = highest if highest >= known else lowest
         raise ValueError(
-            "inputs: an image is (height, width), (height, width, colours) or (colours, height, "
-            f"width) with 1, 3 or 4 colours; got {array.shape}"
+            f"{argument}: token id {worst} is out of range, {type(model).__name__} knows the ids 0 "
+            f"to {known - 1}. The tokenizer is another model's: give the one that belongs to this "
+            "model as tokenizer="
         )
-    if not array.size:
-        raise ValueError(f"inputs: the image is empty, {array.shape}")
-    array = _colours(array)
-    if array.ndim == 2:
-        array = array[..., None]
-    elif array.shape[-1] not in (1, 3, 4):
-        array = np.moveaxis(array, 0, -1)
-    if one_colour:
-        return array
-    return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
 
 
-def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
-    if array.dtype == np.uint8:
-        return array
-    if array.dtype.kind not in "iuf":
-        raise TypeError(
-            f"inputs: an image holds numbers (uint8, or float from 0 to 1); got {array.dtype}"
-        )
-    if not np.isfinite(array).all():
-        raise ValueError("inputs: the image holds NaN or infinite values")
-    highest = 1 if array.dtype.kind == "f" else 255
-    if array.min() < 0 or array.max() > highest:
-        raise ValueError(
-            f"inputs: an image of {array.dtype} holds values from 0 to {highest}; got "
-            f"{array.min():.4g} to {array.max():.4g}. For pixel values as the model takes them "
-            "give {'pixel_values': ...}"
-        )
-    return np.rint(array * (255 / highest)).astype(np.uint8)
-
-
-def _values(config: Any, name: str) -> set[Any]:
-    """What a configuration and those inside of it say under a name."""
-    return {getattr(each, name, None) for each in _configs(config)}
-
-
-def _configs(config: Any) -> Iterator[Any]:
-    yield config
-    for each in vars(config).values():
-        if isinstance(each, PreTrainedConfig):
-            yield from _configs(each)
-
-
-def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
-    """Take a sound as a feature extractor takes it: samples of one channel.
-
-    Parameters
-    ----------
-    sound : array or mapping
-        Floating point, (samples,); or ``{"array": ..., "sampling_rate": ...}``.
-    rate : int or None
-        Samples a second that the model was made for.
-
-    Returns
-    -------
-    ndarray
-        float32, (samples,).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none, has nothing in it, or was taken at another rate.
-    """
-    if isinstance(sound, Mapping):
-        given = sound.get("sampling_rate")
-        if given is not None and rate is not None and int(given) != int(rate):
-            raise ValueError(
-                f"inputs: the sound has {given} samples a second, and the model was made for "
-                f"{rate}; resample it (librosa.resample, torchaudio.functional.resample)"
-            )
-        sound = sound["array"]
-    samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
-    if samples.ndim != 1:
-        raise ValueError(
-            f"inputs: a sound is (samples,) of one channel; got {samples.shape}. Of several "
-            "channels give one, or their mean"
-        )
-    if samples.dtype.kind in "iu":
-        raise TypeError(
-            f"inputs: a sound is floating point from -1 to 1; got {samples.dtype}. Divide it by "
-            f"{2 ** (8 * samples.dtype.itemsize - 1)}"
-        )
-    if not samples.size:
-        raise ValueError("inputs: the sound is empty")
-    if not np.isfinite(samples).all():
-        raise ValueError("inputs: the sound holds NaN or infinite values")
-    return samples.astype(np.float32, copy=False)
-
-
-def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
-    """Refuse a sound of which a model's convolutions leave nothing.
+def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder: bool) -> None:
+    """Refuse more tokens than the model has positions.
 
     Parameters
     ----------
     model : PreTrainedModel
-        The model.
-    arguments : mapping
-        What it will be given.
+        The model that is to take them.
+    length : int
+        Number of tokens, padding included.
+    argument : str
+        The argument that they came from.
+    decoder : bool
+        Whether they go into the decoder of an encoder-decoder model.
 
     Raises
     ------
-    ValueError
-        With the number of samples.
+    TooManyTokensError
+        If `length` exceeds the table of learned or fixed positions. Rotary and relative positions
+        have no such bound.
     """
-    values = arguments.get("input_values")
-    frames = getattr(model, "_get_feat_extract_output_lengths", None)
-    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
-        try:
-            left = int(frames(torch.tensor(values.shape[1])))
-        except AttributeError:
-            # transformers' own method asks for what some encoders' configurations lack.
-            return
-        if left < 1:
-            raise ValueError(
-                f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
-                f"{type(model).__name__}; give a longer one"
-            )
+    bound = num_positions(model, decoder=decoder)
+    if bound is not None and length > bound:
+        raise TooManyTokensError(
+            f"{argument}: {length} tokens are too many, {type(model).__name__} has positions for "
+            f"{bound}. Shorten the text, or give the tokenizer's own output with truncation=True, "
+            f"max_length={bound}"
+        )
 
 
-def check_finite(arguments: Mapping[str, Any]) -> None:
-    """Refuse pixel values and features of a sound that are no numbers.
+def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
+    """Count the positions of a model with a table of them.
 
     Parameters
     ----------
-    arguments : mapping
-        What the model will be given.
+    model : PreTrainedModel
+        Any model.
+    decoder : bool
+        Whether to look at the decoder of an encoder-decoder model.
 
-    Raises
-    ------
-    ValueError
-        With the argument's name.
+    Returns
+    -------
+    int or None
+        None where positions are not looked up in a table.
     """
-    for name, value in arguments.items():
-        if name.startswith((*_IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
-            if not value.numel():
-                raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
-            if value.is_floating_point() and not bool(value.isfinite().all()):
-                raise ValueError(f"inputs: {name} holds NaN or infinite values")
+    encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
+    for name, module in model.named_modules():
+        parts = name.split(".")
+        if not isinstance(module, nn.Embedding) or not _POSITION_TABLE.match(parts[-1]):
+            continue
+        if any(_NOT_TEXT.search(part) for part in parts):
+            continue
+        if encoder_decoder and any(part.endswith("decoder") for part in parts[:-1]) != decoder:
+            continue
+        # Some tables begin with entries that no token gets: BART's offset, RoBERTa's padding.
+        unused = int(getattr(module, "offset", 0))
+        if type(module) is nn.Embedding and module.padding_idx is not None:
+            unused += module.padding_idx + 1
+        return module.num_embeddings - unused
+    return None

@@ -10,7 +10,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.inputs.batch import Answer, Batch
-from attnviz.extraction.tokens.display import token_texts
+from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 
 __all__ = ["add_predictions", "num_logits"]

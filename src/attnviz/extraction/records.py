@@ -13,7 +13,7 @@ from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import Loaded
 from attnviz.extraction.tokens.arrange import Arranged, arranged
 from attnviz.extraction.tokens.labels import Naming
-from attnviz.extraction.tokens.pixels import pictures
+from attnviz.extraction.tokens.patches import pictures
 from attnviz.record.record import AttentionRecord, AttentionStack
 
 __all__ = ["make_records"]

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from attnviz import AttentionRecord
-from attnviz.extraction.tokens.display import display_tokens
+from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, visible
 from attnviz.record.vocabulary import _byte_of, display_text
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.windowed import joined
+from attnviz.extraction.capture.collector import joined
 from attnviz.pages.vectors import carried_vectors
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask

@@ -2,13 +2,31 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-__all__ = ["free_memory", "in_words"]
+from attnviz.extraction.inputs.batch import Side
+from attnviz.extraction.modules import AttentionModule, layer_numbers
+from attnviz.extraction.options import Keeping
+
+__all__ = [
+    "LayerSize",
+    "check_disk",
+    "check_memory",
+    "free_disk",
+    "free_memory",
+    "in_words",
+    "layer_sizes",
+    "needed_memory",
+]
 
 _UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
@@ -116,3 +134,402 @@ def in_words(count: int) -> str:
             number = count / size
             return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
     return f"{count} bytes"
+
+
+_NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
+_HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
+_NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
+
+
+@dataclass(frozen=True)
+class LayerSize:
+    """How large the attention of a layer is.
+
+    Attributes
+    ----------
+    number : int or None
+        The model's number of the layer; None where only a run tells.
+    num_heads, num_key_heads, head_dim : int
+        As the model's configuration says.
+    lengths : tuple of (int, int)
+        For each example its number of queries and of keys.
+    dtype : dtype
+        As what its queries and keys will be received.
+    device : device
+        Where.
+    as_weights : bool
+        Whether weights are all that is known.
+    """
+
+    number: int | None
+    num_heads: int
+    num_key_heads: int
+    head_dim: int
+    lengths: tuple[tuple[int, int], ...]
+    dtype: torch.dtype
+    device: torch.device
+    as_weights: bool = False
+
+    def size(self, keeping: Keeping) -> int:
+        """Bytes that it takes.
+
+        Parameters
+        ----------
+        keeping : Keeping
+            What is kept of it, and as what.
+
+        Returns
+        -------
+        int
+        """
+        if self.number is None:
+            heads: Sequence[int] = range(self.num_heads) if keeping.everything else ()
+        else:
+            heads = keeping.heads_of(self.number, self.num_heads)
+        if self.as_weights:
+            entries = len(heads) * sum(queries * keys for queries, keys in self.lengths)
+            return entries * (keeping.dtype or torch.float32).itemsize
+        group = max(1, self.num_heads // self.num_key_heads)
+        num_key_heads = len({head // group for head in heads})
+        vectors = sum(len(heads) * queries + num_key_heads * keys for queries, keys in self.lengths)
+        return vectors * self.head_dim * (keeping.dtype or self.dtype).itemsize
+
+
+def layer_sizes(
+    model: nn.Module, stacks: Mapping[str, Sequence[AttentionModule]], sides: Mapping[str, Side]
+) -> list[LayerSize]:
+    """Read the sizes of a model's layers, of those that attend over the tokens of a text.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        Any model.
+    stacks : mapping of str to sequence of AttentionModule
+        The modules of each stack.
+    sides : mapping of str to Side
+        The tokens: ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
+
+    Returns
+    -------
+    list of LayerSize
+        Without modules whose configuration doesn't tell.
+    """
+    found = []
+    for stack, entries in stacks.items():
+        lengths = _lengths(stack, sides)
+        numbers: Sequence[int | None] = layer_numbers([entry.name for entry in entries]) or [
+            None for _ in entries
+        ]
+        for number, entry in zip(numbers, entries, strict=True):
+            size = _layer_size(model, entry, number, lengths)
+            if lengths and size is not None:
+                found.append(size)
+    return found
+
+
+def _lengths(stack: str, sides: Mapping[str, Side]) -> tuple[tuple[int, int], ...]:
+    names = {
+        "self": ("input", "input"),
+        "encoder": ("input", "input"),
+        "decoder": ("decoder", "decoder"),
+        "cross": ("decoder", "input"),
+    }.get(stack, ())
+    if not names or not set(names) <= set(sides):
+        return ()
+    counts = [
+        [side.length if kept is None else len(kept) for kept in side.kept]
+        for side in (sides[name] for name in names)
+    ]
+    return tuple(zip(*counts, strict=False))
+
+
+def _layer_size(
+    model: Any, entry: AttentionModule, number: int | None, lengths: tuple[tuple[int, int], ...]
+) -> LayerSize | None:
+    module = entry.module
+    config = _config_of(model, entry.name)
+    num_heads = _first(module, _NUM_HEADS) or _first(config, _NUM_HEADS)
+    width = _first(config, ("hidden_size", "d_model"))
+    head_dim = _first(module, _HEAD_DIM) or _first(config, _HEAD_DIM)
+    if num_heads is None or (head_dim is None and width is None):
+        return None
+    groups = _first(module, ("num_key_value_groups",))
+    num_key_heads = num_heads // groups if groups else _first(module, _NUM_KEY_HEADS)
+    parameter = next(module.parameters(), None)
+    device = model.device if parameter is None else parameter.device
+    return LayerSize(
+        number,
+        num_heads,
+        num_key_heads or num_heads,
+        head_dim or (width or 0) // num_heads,
+        lengths,
+        model.dtype,
+        # What lies on disk until it is needed computes on the CPU.
+        torch.device("cpu") if device.type == "meta" else device,
+        as_weights=isinstance(module, nn.MultiheadAttention),
+    )
+
+
+def _config_of(model: nn.Module, name: str) -> Any:
+    """The configuration of the part of a model that a module belongs to."""
+    while True:
+        config = getattr(model.get_submodule(name), "config", None)
+        if config is not None or not name:
+            return config
+        name = name.rpartition(".")[0]
+
+
+def _first(source: Any, names: Iterable[str]) -> int | None:
+    values = (getattr(source, name, None) for name in names)
+    return next((value for value in values if isinstance(value, int) and value > 0), None)
+
+
+def needed_memory(sizes: Iterable[LayerSize], keeping: Keeping) -> dict[torch.device, int]:
+    """Bytes that will be kept on each device.
+
+    Parameters
+    ----------
+    sizes : iterable of LayerSize
+        The layers.
+    keeping : Keeping
+        What is kept of them.
+
+    Returns
+    -------
+    dict of device to int
+    """
+    needed: dict[torch.device, int] = {}
+    for layer in sizes:
+        device = keeping.device or layer.device
+        needed[device] = needed.get(device, 0) + layer.size(keeping)
+    return needed
+
+
+def check_memory(
+    sizes: Sequence[LayerSize],
+    keeping: Keeping,
+    free: Callable[[torch.device], int | None] | None = None,
+    disk: Callable[[Path], int | None] | None = None,
+) -> None:
+    """Refuse to keep more in memory than there is room for.
+
+    Parameters
+    ----------
+    sizes : sequence of LayerSize
+        The layers that will run.
+    keeping : Keeping
+        What is to be kept of them.
+    free : callable, optional
+        Gives the bytes that a device has left, None where that is not known; `free_memory` when
+        left out.
+    disk : callable, optional
+        The same for the disk that a folder lies on; `free_disk` when left out.
+
+    Raises
+    ------
+    MemoryError
+        If it would exceed what is free, with the arguments that would make it fit.
+    """
+    free = free or free_memory
+    room = {device: free(device) for device in needed_memory(sizes, keeping)}
+
+    def fits(layers: Sequence[LayerSize], other: Keeping) -> bool:
+        for device, needed in needed_memory(layers, other).items():
+            if device not in room:
+                room[device] = free(device)
+            most = room[device]
+            # Where nobody tells what is free nothing can be said.
+            if most is not None and needed > most:
+                return False
+        return True
+
+    if fits(sizes, keeping):
+        return
+    needed = needed_memory(sizes, keeping)
+    lacking = {
+        each: count - most
+        for each, count in needed.items()
+        if (most := room[each]) is not None and count > most
+    }
+    device = max(lacking, key=lambda each: lacking[each])
+    ways = [*_ways_out(sizes, keeping, fits)]
+    written = (disk or free_disk)(Path.cwd())
+    if written is not None and _on_disk(sizes, keeping) <= written:
+        ways.append('spool="folder" (on disk)')
+    raise MemoryError(
+        f"inputs: keeping {_what(sizes, keeping)} takes {in_words(needed[device])} on {device}, "
+        f"and {in_words(room[device] or 0)} are free{_in_a_row(ways)}"
+    )
+
+
+def check_disk(
+    sizes: Sequence[LayerSize],
+    keeping: Keeping,
+    folder: Path,
+    disk: Callable[[Path], int | None] | None = None,
+) -> None:
+    """Refuse to write more to a folder than there is room for.
+
+    Parameters
+    ----------
+    sizes : sequence of LayerSize
+        The layers that will run.
+    keeping : Keeping
+        What is to be kept of them.
+    folder : Path
+        Where; it may not be there yet.
+    disk : callable, optional
+        Gives the bytes that are left where a folder lies; `free_disk` when left out.
+
+    Raises
+    ------
+    OSError
+        If it would exceed what is free, with the arguments that would make it fit.
+    """
+    free = (disk or free_disk)(folder)
+    needed = _on_disk(sizes, keeping)
+    if free is None or needed <= free:
+        return
+
+    def fits(layers: Sequence[LayerSize], other: Keeping) -> bool:
+        return _on_disk(layers, other) <= free
+
+    raise OSError(
+        errno.ENOSPC,
+        f"spool: {_what(sizes, keeping)} take {in_words(needed)}, and {in_words(free)} are free "
+        f"on that disk{_in_a_row([*_ways_out(sizes, keeping, fits)])}",
+        str(folder),
+    )
+
+
+def free_disk(folder: Path) -> int | None:
+    """Bytes that can still be written to a folder.
+
+    Parameters
+    ----------
+    folder : Path
+        Which; where it is not there yet, the one that it will lie in.
+
+    Returns
+    -------
+    int or None
+        None where nobody tells.
+    """
+    whole = folder.expanduser().absolute()
+    there = next((each for each in (whole, *whole.parents) if each.exists()), whole)
+    try:
+        return shutil.disk_usage(there).free
+    except OSError:
+        return None
+
+
+def _on_disk(sizes: Sequence[LayerSize], keeping: Keeping) -> int:
+    return sum(needed_memory(sizes, keeping).values())
+
+
+def _what(sizes: Sequence[LayerSize], keeping: Keeping) -> str:
+    count = sum(layer.size(keeping) > 0 for layer in sizes)
+    tokens = max(map(_num_tokens, sizes))
+    return f"the queries and keys of {count} layers for {tokens:,} tokens"
+
+
+def _num_tokens(layer: LayerSize) -> int:
+    return sum(max(pair) for pair in layer.lengths)
+
+
+def _in_a_row(ways: Sequence[str]) -> str:
+    if not ways:
+        return ""
+    *some, last = ways
+    return f"; {', '.join(some)}{' or ' if some else ''}{last} would fit"
+
+
+def _ways_out(
+    sizes: Sequence[LayerSize],
+    keeping: Keeping,
+    fits: Callable[[Sequence[LayerSize], Keeping], bool],
+) -> Iterator[str]:
+    """Arguments that would make it fit, each tried."""
+    # The same range as float32, in half the bytes.
+    half = replace(keeping, dtype=torch.bfloat16)
+    halves = fits(sizes, half)
+    if halves:
+        yield 'dtype="bfloat16"'
+    moved = replace(keeping, device=torch.device("cpu"))
+    if fits(sizes, moved):
+        # Then some of it was to lie elsewhere.
+        yield 'device="cpu"'
+    numbers = sorted(
+        {each.number for each in sizes if each.number is not None and each.size(keeping)}
+    )
+    some = _most(numbers, lambda layers: fits(sizes, _with_layers(keeping, layers)))
+    if some:
+        yield _words(_with_layers(keeping, some))
+    elif not halves:
+        some = _most(numbers, lambda layers: fits(sizes, _with_layers(half, layers)))
+        if some:
+            yield f'{_words(_with_layers(half, some))} with dtype="bfloat16"'
+    length = _longest(sizes, keeping, fits)
+    if length:
+        yield length
+
+
+def _most(numbers: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> Sequence[int]:
+    """As many of the numbers, from the first on, as fit."""
+    for stop in range(len(numbers) - 1, 0, -1):
+        if fits(numbers[:stop]):
+            return numbers[:stop]
+    return ()
+
+
+def _with_layers(keeping: Keeping, layers: Sequence[int]) -> Keeping:
+    heads = keeping.heads
+    if isinstance(heads, Mapping):
+        heads = {layer: heads[layer] for layer in layers if layer in heads}
+    return replace(keeping, layers=tuple(layers), heads=heads)
+
+
+def _words(keeping: Keeping) -> str:
+    layers = list(keeping.layers or ())
+    if isinstance(keeping.heads, Mapping) and set(keeping.heads) == set(layers):
+        return f"heads={ {layer: list(heads) for layer, heads in keeping.heads.items()} }"
+    contiguous = layers == list(range(layers[0], layers[0] + len(layers)))
+    if not contiguous or len(layers) < 3:
+        return f"layers={layers}"
+    ends = f"{layers[0]}, {layers[-1] + 1}" if layers[0] else f"{layers[-1] + 1}"
+    return f"layers=range({ends})"
+
+
+def _longest(
+    sizes: Sequence[LayerSize],
+    keeping: Keeping,
+    fits: Callable[[Sequence[LayerSize], Keeping], bool],
+) -> str | None:
+    """How long a text might be: the same text, cut everywhere alike."""
+    longest = max(map(_num_tokens, sizes))
+
+    def cut(length: int) -> list[LayerSize]:
+        return [
+            replace(
+                layer,
+                lengths=tuple(
+                    (queries * length // longest, keys * length // longest)
+                    for queries, keys in layer.lengths
+                ),
+            )
+            for layer in sizes
+        ]
+
+    shortest, most = 0, longest
+    while shortest < most:
+        middle = (shortest + most + 1) // 2
+        if fits(cut(middle), keeping):
+            shortest = middle
+        else:
+            most = middle - 1
+    if not shortest:
+        return None
+    pairs = {pair for layer in sizes for pair in layer.lengths}
+    if len(pairs) == 1 and len(set(next(iter(pairs)))) == 1:
+        return f"a text of up to {shortest:,} tokens"
+    return f"{100 * shortest // longest}% of the text"

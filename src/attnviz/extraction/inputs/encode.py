@@ -11,12 +11,29 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import check_finite, check_length_of_sound, senses_of
-from attnviz.extraction.inputs.batch import Answer, Batch, Side
-from attnviz.extraction.inputs.examples import KINDS, is_message, kind
+from attnviz.extraction.capabilities import check_ids, check_length, senses_of
+from attnviz.extraction.inputs.batch import (
+    Answer,
+    Batch,
+    Side,
+    answer_of,
+    kept_places,
+    picked,
+    sequence_of,
+    tensor_of,
+)
 from attnviz.extraction.inputs.generate import Generated
-from attnviz.extraction.inputs.limits import check_ids, check_length
-from attnviz.extraction.inputs.media import Seen, encode_chat, encode_media, has_media
+from attnviz.extraction.inputs.media import (
+    Seen,
+    check_finite,
+    check_length_of_sound,
+    encode_chat,
+    encode_media,
+    has_media,
+    is_image,
+    is_media_and_text,
+    is_sound,
+)
 from attnviz.extraction.inputs.target import (
     append_ids,
     append_target,
@@ -24,19 +41,12 @@ from attnviz.extraction.inputs.target import (
     shifted,
     target_texts,
 )
-from attnviz.extraction.inputs.token_sequences import (
-    answer_of,
-    kept_places,
-    picked,
-    sequence_of,
-    tensor_of,
-)
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
-from attnviz.extraction.tokens.arrange import grid_of
-from attnviz.extraction.tokens.display import display_tokens
 from attnviz.extraction.tokens.frames import length_note
+from attnviz.extraction.tokens.patches import grid_of
+from attnviz.extraction.tokens.text import display_tokens
 
-__all__ = ["Encoder"]
+__all__ = ["Encoder", "examples_of"]
 
 # What tokenizers return beside what models take.
 _NOT_FOR_THE_MODEL = {
@@ -116,7 +126,7 @@ class Encoder:
             return self._processed(seen)
         if isinstance(example, str | tuple):
             return self._encode_text(example)
-        if is_message(example) or (isinstance(example, list) and kind(example) == "chat"):
+        if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
             messages = example if isinstance(example, list) else [example]
             return self._encode_chat(messages, ends_open=ends_open)
         if isinstance(example, Mapping):
@@ -282,7 +292,7 @@ class Encoder:
 
     def _encode_ids(self, given: Any) -> Batch:
         if not isinstance(given, torch.Tensor | np.ndarray | list):
-            raise TypeError(f"inputs: {type(given).__name__} cannot be read; give {KINDS}")
+            raise TypeError(f"inputs: {type(given).__name__} cannot be read; give {_KINDS}")
         ids = torch.as_tensor(given)
         if ids.dtype == torch.bool or ids.is_floating_point() or ids.dim() not in (1, 2):
             raise TypeError(
@@ -373,3 +383,83 @@ def _has_codebooks(config: Any) -> bool:
     parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
     names = ("num_codebooks", "num_channels")
     return any(hasattr(part, name) for part in parts for name in names)
+
+
+_KINDS = (
+    "a text, a pair of texts (first, second), a list of texts, a list of chat messages, a "
+    "tokenizer's or processor's own output, a tensor of ids, or where the model takes them an "
+    "image, a sound as an array, or either with a text (image, text)"
+)
+
+
+def examples_of(inputs: Any) -> tuple[list[Any], bool]:
+    """Tell one example from a list of them.
+
+    Parameters
+    ----------
+    inputs : object
+        As the caller gave it.
+
+    Returns
+    -------
+    examples : list
+        What to run, one forward each.
+    many : bool
+        Whether the caller gave a list of examples.
+
+    Raises
+    ------
+    ValueError
+        If there is nothing in it.
+    TypeError
+        If it is a mixture or something unknown.
+    """
+    if inputs is None:
+        raise ValueError(f"inputs: nothing was given; give {_KINDS}")
+    if isinstance(inputs, tuple):
+        if _kind(inputs) not in ("pair", "media and text"):
+            names = ", ".join(type(part).__name__ for part in inputs[:3])
+            raise TypeError(
+                "inputs: a tuple is a pair of texts (first, second), or (image, text); got "
+                f"{len(inputs)} entries ({names}). For several texts give a list; for several "
+                "images with a text chat messages; for attentions use "
+                "AttentionRecord.from_weights(attentions, tokens)"
+            )
+        return [inputs], False
+    if not isinstance(inputs, list):
+        return [inputs], False
+    if not inputs:
+        raise ValueError(f"inputs: the list is empty; give {_KINDS}")
+    if _kind(inputs) == "chat":
+        return [inputs], False
+    if _kind(inputs) == "ids":
+        return [torch.tensor([inputs])], False
+    kinds = {_kind(entry) for entry in inputs}
+    if len(kinds) > 1 or None in kinds:
+        names = ", ".join(sorted({type(entry).__name__ for entry in inputs}))
+        raise TypeError(f"inputs: a list of {names} cannot be read; give {_KINDS}")
+    return list(inputs), True
+
+
+def _is_message(entry: object) -> bool:
+    """Whether it is a chat message."""
+    return isinstance(entry, Mapping) and "role" in entry
+
+
+def _kind(entry: object) -> str | None:
+    """Name what an entry of a list is, so that mixtures are noticed; None for anything unknown."""
+    filled = isinstance(entry, list) and bool(entry)
+    parts = entry if isinstance(entry, list | tuple) else ()
+    is_kind = {
+        "text": isinstance(entry, str),
+        "image": is_image(entry),
+        "media and text": is_media_and_text(entry),
+        "sound": isinstance(entry, Mapping) and is_sound(entry),
+        "array": isinstance(entry, np.ndarray | torch.Tensor),
+        "pair": isinstance(entry, tuple)
+        and len(parts) == 2
+        and all(isinstance(part, str) for part in parts),
+        "chat": filled and all(_is_message(part) for part in parts),
+        "ids": filled and all(isinstance(part, int) for part in parts),
+    }
+    return next((name for name, holds in is_kind.items() if holds), None)

@@ -18,8 +18,8 @@ import torch
 from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
+from attnviz.extraction.capabilities import num_positions
 from attnviz.extraction.inputs.batch import Batch, placed
-from attnviz.extraction.inputs.limits import num_positions
 from attnviz.extraction.models import evaluating
 
 __all__ = ["Generated", "Settings", "generate_text", "read_settings"]

@@ -2,18 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
-from transformers import PreTrainedModel
+from numpy.typing import NDArray
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from attnviz.extraction.capabilities import Senses, checked_image, checked_sound, senses_of
-from attnviz.extraction.inputs.examples import is_image, is_media_and_text, is_sound
+from attnviz.extraction.capabilities import IMAGES, SOUNDS, Senses, senses_of
 
-__all__ = ["Seen", "encode_chat", "encode_media", "has_media"]
+__all__ = [
+    "Seen",
+    "check_finite",
+    "check_length_of_sound",
+    "checked_image",
+    "checked_sound",
+    "encode_chat",
+    "encode_media",
+    "has_media",
+    "is_image",
+    "is_media_and_text",
+    "is_sound",
+]
+
+
+def is_image(entry: object) -> bool:
+    """Whether it is an image of PIL, which need not be installed."""
+    return type(entry).__module__.partition(".")[0] == "PIL"
+
+
+def is_media_and_text(entry: object) -> bool:
+    """Whether it is a text with an image (of PIL, or an array) or a sound, in any order."""
+    if not isinstance(entry, tuple) or len(entry) != 2:
+        return False
+    texts = [part for part in entry if isinstance(part, str)]
+    media = [
+        part
+        for part in entry
+        if is_image(part)
+        or is_sound(part)
+        or (isinstance(part, np.ndarray | torch.Tensor) and part.ndim in (2, 3))
+    ]
+    return len(texts) == len(media) == 1
+
+
+def is_sound(entry: object) -> bool:
+    """Whether it is a sound: an array of one axis that is no list of ids, or with its rate."""
+    if isinstance(entry, Mapping):
+        return "array" in entry
+    if isinstance(entry, np.ndarray):
+        return entry.ndim == 1 and entry.dtype.kind == "f"
+    return isinstance(entry, torch.Tensor) and entry.dim() == 1 and entry.is_floating_point()
 
 
 def has_media(messages: Sequence[Any]) -> bool:
@@ -66,7 +107,7 @@ def encode_media(
     model : PreTrainedModel
         The model.
     example : object
-        As `attnviz.extraction.inputs.examples.examples_of` gives it.
+        As `attnviz.extraction.inputs.encode.examples_of` gives it.
     find : callable
         Finds the processor of what is to be encoded; gives None where there is none.
     ends_open : bool
@@ -229,3 +270,176 @@ def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, A
         samples, sampling_rate=extractor.sampling_rate, return_tensors="pt"
     )
     return encoded
+
+
+def checked_image(model: PreTrainedModel, image: Any) -> Any:
+    """Take an image as an image processor takes it: with three colours from 0 to 255.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model that is to see it.
+    image : object
+        An image of PIL, or an array: (height, width), or with 1, 3 or 4 colours, last or first;
+        whole numbers from 0 to 255, or fractions from 0 to 1.
+
+    Returns
+    -------
+    object
+        An image of PIL, or uint8 with three colours; with one, where the model sees one.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none, or has nothing in it.
+    """
+    one_colour = 1 in _values(model.config, "num_channels")
+    if is_image(image):
+        if 0 in image.size:
+            raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
+        # An alpha channel says what lies behind shines through: processors cannot take it.
+        return image if one_colour or image.mode == "RGB" else image.convert("RGB")
+    array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
+    if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):
+        raise ValueError(
+            "inputs: an image is (height, width), (height, width, colours) or (colours, height, "
+            f"width) with 1, 3 or 4 colours; got {array.shape}"
+        )
+    if not array.size:
+        raise ValueError(f"inputs: the image is empty, {array.shape}")
+    array = _colours(array)
+    if array.ndim == 2:
+        array = array[..., None]
+    elif array.shape[-1] not in (1, 3, 4):
+        array = np.moveaxis(array, 0, -1)
+    if one_colour:
+        return array
+    return np.repeat(array, 3, axis=-1) if array.shape[-1] == 1 else array[..., :3]
+
+
+def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
+    if array.dtype == np.uint8:
+        return array
+    if array.dtype.kind not in "iuf":
+        raise TypeError(
+            f"inputs: an image holds numbers (uint8, or float from 0 to 1); got {array.dtype}"
+        )
+    if not np.isfinite(array).all():
+        raise ValueError("inputs: the image holds NaN or infinite values")
+    highest = 1 if array.dtype.kind == "f" else 255
+    if array.min() < 0 or array.max() > highest:
+        raise ValueError(
+            f"inputs: an image of {array.dtype} holds values from 0 to {highest}; got "
+            f"{array.min():.4g} to {array.max():.4g}. For pixel values as the model takes them "
+            "give {'pixel_values': ...}"
+        )
+    return np.rint(array * (255 / highest)).astype(np.uint8)
+
+
+def _values(config: Any, name: str) -> set[Any]:
+    """What a configuration and those inside of it say under a name."""
+    return {getattr(each, name, None) for each in _configs(config)}
+
+
+def _configs(config: Any) -> Iterator[Any]:
+    yield config
+    for each in vars(config).values():
+        if isinstance(each, PreTrainedConfig):
+            yield from _configs(each)
+
+
+def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
+    """Take a sound as a feature extractor takes it: samples of one channel.
+
+    Parameters
+    ----------
+    sound : array or mapping
+        Floating point, (samples,); or ``{"array": ..., "sampling_rate": ...}``.
+    rate : int or None
+        Samples a second that the model was made for.
+
+    Returns
+    -------
+    ndarray
+        float32, (samples,).
+
+    Raises
+    ------
+    TypeError, ValueError
+        If it is none, has nothing in it, or was taken at another rate.
+    """
+    if isinstance(sound, Mapping):
+        given = sound.get("sampling_rate")
+        if given is not None and rate is not None and int(given) != int(rate):
+            raise ValueError(
+                f"inputs: the sound has {given} samples a second, and the model was made for "
+                f"{rate}; resample it (librosa.resample, torchaudio.functional.resample)"
+            )
+        sound = sound["array"]
+    samples = sound.detach().cpu().numpy() if isinstance(sound, torch.Tensor) else np.asarray(sound)
+    if samples.ndim != 1:
+        raise ValueError(
+            f"inputs: a sound is (samples,) of one channel; got {samples.shape}. Of several "
+            "channels give one, or their mean"
+        )
+    if samples.dtype.kind in "iu":
+        raise TypeError(
+            f"inputs: a sound is floating point from -1 to 1; got {samples.dtype}. Divide it by "
+            f"{2 ** (8 * samples.dtype.itemsize - 1)}"
+        )
+    if not samples.size:
+        raise ValueError("inputs: the sound is empty")
+    if not np.isfinite(samples).all():
+        raise ValueError("inputs: the sound holds NaN or infinite values")
+    return samples.astype(np.float32, copy=False)
+
+
+def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
+    """Refuse a sound of which a model's convolutions leave nothing.
+
+    Parameters
+    ----------
+    model : PreTrainedModel
+        The model.
+    arguments : mapping
+        What it will be given.
+
+    Raises
+    ------
+    ValueError
+        With the number of samples.
+    """
+    values = arguments.get("input_values")
+    frames = getattr(model, "_get_feat_extract_output_lengths", None)
+    if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
+        try:
+            left = int(frames(torch.tensor(values.shape[1])))
+        except AttributeError:
+            # transformers' own method asks for what some encoders' configurations lack.
+            return
+        if left < 1:
+            raise ValueError(
+                f"inputs: a sound of {values.shape[1]} samples is shorter than one frame of "
+                f"{type(model).__name__}; give a longer one"
+            )
+
+
+def check_finite(arguments: Mapping[str, Any]) -> None:
+    """Refuse pixel values and features of a sound that are no numbers.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the model will be given.
+
+    Raises
+    ------
+    ValueError
+        With the argument's name.
+    """
+    for name, value in arguments.items():
+        if name.startswith((*IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
+            if not value.numel():
+                raise ValueError(f"inputs: {name} is empty, {tuple(value.shape)}")
+            if value.is_floating_point() and not bool(value.isfinite().all()):
+                raise ValueError(f"inputs: {name} holds NaN or infinite values")

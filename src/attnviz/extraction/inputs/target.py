@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
+from attnviz.extraction.capabilities import check_ids
 from attnviz.extraction.inputs.batch import Answer, Batch, Side
-from attnviz.extraction.inputs.limits import check_ids
 from attnviz.extraction.modules import attention_modules
-from attnviz.extraction.tokens.display import display_tokens
+from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, numbered_words
 
 __all__ = [

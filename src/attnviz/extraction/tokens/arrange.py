@@ -11,9 +11,9 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.tokens.patches import patch_sizes
+from attnviz.extraction.tokens.patches import grid_of, patch_sizes
 
-__all__ = ["Arranged", "arranged", "grid_of"]
+__all__ = ["Arranged", "arranged"]
 
 
 @dataclass(frozen=True)
@@ -72,32 +72,6 @@ def arranged(
         return _in_windows(model, layers, (pixels.shape[-2], pixels.shape[-1]))
     sizes = arguments.get("image_sizes")
     return _side_by_side(model, layers, pixels, sizes)
-
-
-def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """Frames, rows and columns of patches of each image or film, where a model is told them.
-
-    Parameters
-    ----------
-    arguments : mapping
-        What the model was given.
-
-    Returns
-    -------
-    Tensor or None
-        int64, (images, 3); None where it says nothing, or speaks of images and films at once.
-    """
-    grids = [
-        arguments[name]
-        for name in ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
-        if isinstance(arguments.get(name), torch.Tensor)
-    ]
-    if len(grids) != 1 or grids[0].dim() != 2:
-        return None
-    grid: torch.Tensor = grids[0].cpu()
-    if grid.shape[1] == 2:
-        grid = torch.cat([torch.ones_like(grid[:, :1]), grid], dim=1)
-    return grid
 
 
 def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> Arranged | None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from attnviz.extraction.tokens.image_runs import renamed, runs_of
+from attnviz.extraction.tokens.patches import renamed, runs_of
 from attnviz.record.tokens import Tokens
 
 __all__ = ["frame_tokens", "length_note", "with_sound_runs"]

@@ -12,14 +12,16 @@ import torch
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
-from attnviz.extraction.tokens.arrange import Arranged, grid_of
+from attnviz.extraction.tokens.arrange import Arranged
 from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
-from attnviz.extraction.tokens.image_runs import image_places, with_image_runs
 from attnviz.extraction.tokens.patches import (
     frames_in_patch,
+    grid_of,
     grid_tokens,
+    image_places,
     one_after_the_other,
     patch_tokens,
+    with_image_runs,
 )
 from attnviz.record.tokens import Tokens
 

@@ -2,18 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from math import ceil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from math import ceil, isqrt
 from typing import Any
 
+import numpy as np
+import torch
+from numpy.typing import NDArray
 from torch import nn
 from transformers import PreTrainedConfig
 
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 
-__all__ = ["frames_in_patch", "grid_tokens", "one_after_the_other", "patch_sizes", "patch_tokens"]
+__all__ = [
+    "frames_in_patch",
+    "grid_of",
+    "grid_tokens",
+    "image_places",
+    "one_after_the_other",
+    "patch_sizes",
+    "patch_tokens",
+    "pictures",
+    "renamed",
+    "runs_of",
+    "with_image_runs",
+]
+
+
+def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
+    """Frames, rows and columns of patches of each image or film, where a model is told them.
+
+    Parameters
+    ----------
+    arguments : mapping
+        What the model was given.
+
+    Returns
+    -------
+    Tensor or None
+        int64, (images, 3); None where it says nothing, or speaks of images and films at once.
+    """
+    grids = [
+        arguments[name]
+        for name in ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
+        if isinstance(arguments.get(name), torch.Tensor)
+    ]
+    if len(grids) != 1 or grids[0].dim() != 2:
+        return None
+    grid: torch.Tensor = grids[0].cpu()
+    if grid.shape[1] == 2:
+        grid = torch.cat([torch.ones_like(grid[:, :1]), grid], dim=1)
+    return grid
+
 
 # What models call parameters that become tokens beside the patches, in the order of those tokens,
 # and how such tokens are shown.
@@ -257,3 +300,290 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
         words=tuple(None if flag else place for place, flag in enumerate(special)),
         grids=tuple(grids),
     )
+
+
+_ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
+
+
+def image_places(tokens: Tokens, config: Any) -> list[list[int]]:
+    """Find the runs of a text's tokens that stand for patches of images.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With ids.
+    config : PreTrainedConfig
+        The model's; its `image_token_id` says which tokens they are.
+
+    Returns
+    -------
+    list of list of int
+        For each run the places of its tokens; empty where no token stands for an image.
+    """
+    return runs_of(tokens, config, _ID_NAMES)
+
+
+def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
+    """Find runs of tokens whose ids a configuration names.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        With ids.
+    config : PreTrainedConfig
+        The model's.
+    names : sequence of str
+        Of the configuration's attributes.
+
+    Returns
+    -------
+    list of list of int
+        For each run the places of its tokens.
+    """
+    wanted = {getattr(config, name, None) for name in names} - {None}
+    runs: list[list[int]] = []
+    for place, identifier in enumerate(tokens.ids or ()):
+        if identifier not in wanted:
+            continue
+        if runs and runs[-1][-1] == place - 1:
+            runs[-1].append(place)
+        else:
+            runs.append([place])
+    return runs
+
+
+def with_image_runs(
+    tokens: Tokens, runs: Sequence[list[int]], shapes: Sequence[tuple[int, int]] | None
+) -> Tokens:
+    """Name the tokens of a text that stand for patches of images.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The text's.
+    runs : sequence of list of int
+        The runs, as `image_places` gives them.
+    shapes : sequence of tuple of int, or None
+        Rows and columns of the patches that each picture was cut into, as far as they are known.
+
+    Returns
+    -------
+    Tokens
+        Each as ``row,column``, with its grid, where the shapes, made coarser alike, account for
+        just so many tokens; otherwise as ``image 1``, by run. The same object without runs.
+
+    Examples
+    --------
+    >>> tokens = Tokens.of(["a", "?", "?"], ids=[5, 9, 9])
+    >>> with_image_runs(tokens, [[1, 2]], [(2, 4)]).text
+    ('a', '0,0', '0,1')
+    """
+    if not runs:
+        return tokens
+    places = [place for run in runs for place in run]
+    coarser = None if not shapes else _merged_grids(shapes, len(places))
+    if coarser is None:
+        return renamed(
+            tokens, {place: f"image {n}" for n, run in enumerate(runs, 1) for place in run}
+        )
+    names: dict[int, str] = {}
+    grids = []
+    starts = [0, *accumulate(rows * columns for rows, columns in coarser)]
+    for number, (start, (rows, columns)) in enumerate(zip(starts, coarser, strict=False)):
+        own = places[start : start + rows * columns]
+        prefix = f"{number + 1}: " if len(coarser) > 1 else ""
+        for offset, place in enumerate(own):
+            row, column = divmod(offset, columns)
+            names[place] = f"{prefix}{row},{column}"
+        # Some models put a token behind each row: their patches are no single run.
+        if own[-1] - own[0] == len(own) - 1:
+            grids.append(PatchGrid(number, own[0], rows, columns))
+    return replace(renamed(tokens, names), grids=tuple(grids))
+
+
+def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[int, int]] | None:
+    """The same shapes with blocks of patches made one, so that they are just so many."""
+    block = isqrt(sum(rows * columns for rows, columns in shapes) // count)
+    if block < 1 or any(rows % block or columns % block for rows, columns in shapes):
+        return None
+    coarser = [(rows // block, columns // block) for rows, columns in shapes]
+    return coarser if sum(rows * columns for rows, columns in coarser) == count else None
+
+
+def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
+    """Give tokens other names, as words of the text that they stand in.
+
+    Parameters
+    ----------
+    tokens : Tokens
+        The text's.
+    names : mapping of int to str
+        By place.
+
+    Returns
+    -------
+    Tokens
+    """
+    text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
+    words = None if tokens.words is None else list(tokens.words)
+    for place, name in names.items():
+        text[place], special[place] = name, False
+        sequence[place] = _sequence_near(tokens, place)
+        if words is not None:
+            # A word of its own, so that it stays where words are merged.
+            words[place] = len(tokens) + place
+    return replace(
+        tokens,
+        text=tuple(text),
+        special=tuple(special),
+        sequence=tuple(sequence),
+        words=None if words is None else tuple(words),
+    )
+
+
+def _sequence_near(tokens: Tokens, place: int) -> int:
+    """The text that a place belongs to: that of the nearest token before it which has one."""
+    before = (tokens.sequence[each] for each in range(place, -1, -1))
+    return next((number for number in before if number is not None), 0)
+
+
+_SCALED_NOTE = (
+    "No image processor says how the picture's colours were made into pixel values: they are drawn "
+    "from the darkest to the brightest."
+)
+# Their patches are kept pixel by pixel, others colour by colour.
+_COLOURS_LAST = {"cosmos3_edge", "cosmos3_edge_vision"}
+
+
+def pictures(
+    arguments: Mapping[str, Any], config: Any, processor: Any, *, block: int = 1
+) -> tuple[list[NDArray[np.uint8]], list[str]]:
+    """Draw the pictures that a model was given.
+
+    Parameters
+    ----------
+    arguments : mapping
+        The model's keyword arguments: ``pixel_values`` as pictures (..., 3, height, width), or as
+        patches with ``image_grid_thw`` or ``spatial_shapes``.
+    config : PreTrainedConfig
+        The model's.
+    processor : object or None
+        The image processor that made the pixel values; it says how colours were changed.
+    block : int
+        Rows and columns of patches that follow each other, where patches were given.
+
+    Returns
+    -------
+    images : list of ndarray
+        uint8, (height, width, 3), as the model saw them: resized and cropped.
+    notes : list of str
+        What a reader must know.
+    """
+    given = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
+    tensors = [each for each in given if isinstance(each, torch.Tensor)]
+    # Of images and films at once it isn't known which tokens are whose.
+    if len(tensors) != 1 or not tensors[0].is_floating_point():
+        return [], []
+    pixels = tensors[0].detach().float().cpu()
+    grid, shapes = grid_of(arguments), arguments.get("spatial_shapes")
+    if grid is not None:
+        found = _from_patches(pixels.flatten(1), grid.tolist(), config, block)
+    elif pixels.dim() == 3 and isinstance(shapes, torch.Tensor):
+        found = _from_rows(pixels, shapes.tolist())
+    elif pixels.dim() >= 4 and pixels.shape[-3] in (1, 3):
+        found = list(pixels.flatten(0, -4).expand(-1, 3, -1, -1))
+    else:
+        found = []
+    if not found:
+        return [], []
+    colours = _Colours.of(getattr(processor, "image_processor", processor))
+    if colours is None:
+        return [_scaled(each) for each in found], [_SCALED_NOTE]
+    return [colours.back(each) for each in found], []
+
+
+@dataclass(frozen=True)
+class _Colours:
+    """How pixel values were made of colours: ``(colour * factor - offset - mean) / deviation``."""
+
+    factor: float
+    offset: float
+    mean: torch.Tensor
+    deviation: torch.Tensor
+
+    @classmethod
+    def of(cls, processor: Any) -> _Colours | None:
+        """Read it from an image processor; None where it doesn't say."""
+        mean, deviation = (getattr(processor, each, None) for each in ("image_mean", "image_std"))
+        if not getattr(processor, "do_normalize", False):
+            mean, deviation = 0.0, 1.0
+        if processor is None or mean is None or deviation is None:
+            return None
+        rescales = bool(getattr(processor, "do_rescale", False))
+        shifts = any(getattr(processor, each, False) for each in ("offset", "rescale_offset"))
+        return cls(
+            float(processor.rescale_factor) if rescales else 1.0,
+            1.0 if rescales and shifts else 0.0,
+            torch.as_tensor(mean, dtype=torch.float32).reshape(-1, 1, 1),
+            torch.as_tensor(deviation, dtype=torch.float32).reshape(-1, 1, 1),
+        )
+
+    def back(self, pixels: torch.Tensor) -> NDArray[np.uint8]:
+        """Colours of one picture, (3, height, width)."""
+        colours = (pixels * self.deviation + self.mean + self.offset) / self.factor
+        if self.factor == 1.0 and float(colours.max()) <= 1.0:
+            # Not rescaled because it came between 0 and 1 already.
+            colours = colours * 255
+        return _image(colours)
+
+
+def _scaled(pixels: torch.Tensor) -> NDArray[np.uint8]:
+    lowest, highest = pixels.min(), pixels.max()
+    return _image((pixels - lowest) / (highest - lowest).clamp(min=1e-12) * 255)
+
+
+def _image(colours: torch.Tensor) -> NDArray[np.uint8]:
+    rounded = colours.nan_to_num(0.0).clamp(0, 255).round().to(torch.uint8)
+    image: NDArray[np.uint8] = rounded.permute(1, 2, 0).contiguous().numpy()
+    return image
+
+
+def _from_rows(pixels: torch.Tensor, shapes: list[list[int]]) -> list[torch.Tensor]:
+    """Put patches that are kept row by row, colours last (SigLIP 2), into pictures again."""
+    side = isqrt(pixels.shape[2] // 3)
+    if pixels.shape[2] != 3 * side * side:
+        return []
+    return [
+        each[: rows * columns]
+        .reshape(rows, columns, side, side, 3)
+        .permute(4, 0, 2, 1, 3)
+        .reshape(3, rows * side, columns * side)
+        for each, (rows, columns) in zip(pixels, shapes, strict=True)
+    ]
+
+
+def _from_patches(
+    pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
+) -> list[torch.Tensor]:
+    """Put patches that are kept in blocks (Qwen2-VL and its kin) into pictures again."""
+    settings = getattr(config, "vision_config", config)
+    frames_each = int(getattr(settings, "temporal_patch_size", 1) or 1)
+    side = isqrt(pixels.shape[1] // (3 * frames_each))
+    count = sum(frames * rows * columns for frames, rows, columns in grid)
+    if tuple(pixels.shape) != (count, 3 * frames_each * side * side):
+        return []
+    if getattr(config, "model_type", None) in _COLOURS_LAST:
+        pixels = pixels.unflatten(1, (side * side, -1)).transpose(1, 2).flatten(1)
+    found, start = [], 0
+    for frames, rows, columns in grid:
+        if rows % block or columns % block:
+            return []
+        stop = start + frames * rows * columns
+        patches = pixels[start:stop].reshape(
+            frames, rows // block, columns // block, block, block, 3, frames_each, side, side
+        )
+        start = stop
+        # Frames that share a patch are the same picture twice, or nearly so in a film.
+        laid = patches[:, :, :, :, :, :, 0].permute(0, 5, 1, 3, 6, 2, 4, 7)
+        found += list(laid.reshape(frames, 3, rows * side, columns * side))
+    return found

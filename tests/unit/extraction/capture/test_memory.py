@@ -14,19 +14,24 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from attnviz.extraction import options as keeping
-from attnviz.extraction.capture import memory
-from attnviz.extraction.capture import predicted_heads as foresight
-from attnviz.extraction.capture.estimate import LayerSize, needed_memory
-from attnviz.extraction.capture.memory import free_memory, in_words
-from attnviz.extraction.capture.memory_check import check_disk, check_memory, free_disk
+from attnviz.extraction import options
+from attnviz.extraction.capture import collector, memory
+from attnviz.extraction.capture.memory import (
+    LayerSize,
+    check_disk,
+    check_memory,
+    free_disk,
+    free_memory,
+    in_words,
+    needed_memory,
+)
 from attnviz.extraction.options import Keeping, read_keeping
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
 
 
-@pytest.mark.parametrize("module", [foresight, keeping, memory])
+@pytest.mark.parametrize("module", [collector, options, memory])
 def test_examples(module: Any) -> None:
     assert doctest.testmod(module).failed == 0
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 import torch
-from torch import nn
 
+from attnviz.extraction.capture.check import agrees_with_weights, check_output, uses_sink_as_gate
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import Kept, MaskReader
@@ -18,17 +17,6 @@ from attnviz.record.attention import GivenWeights, QueryKeyAttention
 __all__ = ["Captured", "capture", "with_four_axes"]
 
 Captured = QueryKeyAttention | GivenWeights
-
-# How far the model's own attention output may lie from weights @ values, relative to the largest
-# value: rounding of the model's dtype, well under what any wrong formula gives.
-_TOLERANCE = {torch.float64: 1e-3, torch.float32: 1e-3, torch.float16: 1e-2, torch.bfloat16: 5e-2}
-# The same for weights that were computed in sight.
-_WEIGHT_TOLERANCE = {
-    torch.float64: 1e-4,
-    torch.float32: 1e-4,
-    torch.float16: 1e-2,
-    torch.bfloat16: 5e-2,
-}
 
 
 def with_four_axes(
@@ -181,12 +169,12 @@ def _read(
             found.append(attention)
         elif call.weights is not None:
             own = _given(call, index, positions).values
-            if not _agrees(attention, own, head=turn % attention.num_heads):
+            if not agrees_with_weights(attention, own, head=turn % attention.num_heads):
                 # What was traced doesn't account for the weights: these are known all the same.
                 return [_given(call, each, kept[each]) for each in range(len(kept))]
             found.append(attention)
         else:
-            _check(call, attention, index, positions, name, turn=turn)
+            check_output(call, attention, index, positions, name, turn=turn)
             found.append(attention)
     return found
 
@@ -236,7 +224,11 @@ def _sinks(call: AttentionCall) -> torch.Tensor | None:
     sinks = call.options.get("s_aux")
     if sinks is None:
         sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
-    if not isinstance(sinks, torch.Tensor) or call.weights is not None or _is_gate(call.module):
+    if (
+        not isinstance(sinks, torch.Tensor)
+        or call.weights is not None
+        or uses_sink_as_gate(call.module)
+    ):
         return None
     if call.query is not None and sinks.numel() != call.query.shape[1]:
         raise NotImplementedError(
@@ -245,79 +237,3 @@ def _sinks(call: AttentionCall) -> torch.Tensor | None:
             "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
         )
     return sinks.detach().flatten()
-
-
-def _is_gate(module: nn.Module) -> bool:
-    """Whether a model's own code uses the sink as a gate on the output, outside of its weights.
-
-    A sink's share of a row and such a gate give the same output: only the code tells.
-    """
-    eager = getattr(sys.modules.get(type(module).__module__), "eager_attention_forward", None)
-    return "sigmoid" in getattr(getattr(eager, "__code__", None), "co_names", ())
-
-
-def _rows(attention: QueryKeyAttention) -> set[int]:
-    """Rows that are held against the model's own: they cost next to nothing."""
-    return {attention.num_queries // 2, attention.num_queries - 1}
-
-
-def _agrees(attention: QueryKeyAttention, own: torch.Tensor, *, head: int) -> bool:
-    """Whether weights from what was traced are those that the softmax gave."""
-    if tuple(own.shape) != (attention.num_heads, attention.num_queries, attention.num_keys):
-        return False
-    tolerance = _WEIGHT_TOLERANCE.get(attention.queries.dtype, 5e-2)
-    for row in _rows(attention):
-        found = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
-        error = float((torch.from_numpy(found)[0] - own[head, row].float().cpu()).abs().max())
-        # A row in which nothing is allowed is even in the model, and nothing here.
-        if found.any() and not error <= tolerance:
-            return False
-    return True
-
-
-def _check(
-    call: AttentionCall,
-    attention: QueryKeyAttention,
-    index: int,
-    kept: Kept,
-    name: str,
-    *,
-    turn: int,
-) -> None:
-    """Hold a few rows of the weights against the output that the model's attention gave.
-
-    Two rows of one head a layer notice a formula that is not the model's: a mask that is ignored, a
-    gate, a term that came in by a keyword which isn't known here.
-    """
-    output, value = call.output, call.value
-    if not isinstance(output, torch.Tensor) or value is None or _is_gate(call.module):
-        return
-    expected_shape = (*attention.queries.shape[1:2], attention.num_heads, value.shape[-1])
-    if kept.queries is None and tuple(output.shape[1:]) != expected_shape:
-        return
-    head = turn % attention.num_heads
-    value_head = head // (attention.num_heads // value.shape[1])
-    values = value.detach()[index if value.shape[0] > 1 else 0, value_head]
-    if kept.keys is not None:
-        values = values[kept.keys.to(values.device)]
-    values = values.float().cpu()
-    tolerance = _TOLERANCE.get(value.dtype, 5e-2) * float(values.abs().max())
-    for row in _rows(attention):
-        weights = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
-        if not weights.any():
-            continue
-        place = row if kept.queries is None else int(kept.queries[row])
-        given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
-        error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
-        if math.isnan(error):
-            raise ValueError(
-                f"model: the attention of {name} ({type(call.module).__name__}) gave NaN; look at "
-                "its weights, and at the precision that it runs in"
-            )
-        if not error <= tolerance:
-            raise NotImplementedError(
-                f"model: the attention of {name} ({type(call.module).__name__}, implementation "
-                f"{call.implementation!r}) is not softmax(scale * q k^T + bias + mask): its output "
-                f"differs by {error:.2g} (allowed {tolerance:.2g}). Its weights are not known; "
-                "draw weights of your own with AttentionRecord.from_weights"
-            )
