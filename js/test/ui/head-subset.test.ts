@@ -11,7 +11,7 @@ import { absentInWords, allInWords, between } from "../../src/ui/head-subset";
 import { whatInWords } from "../../src/ui/heat-map/captions";
 import { orderHeads, placeOf } from "../../src/ui/record";
 import { shownMatrices } from "../../src/views/head/lines";
-import { partOf, planOf, samePicture } from "../../src/views/head/state";
+import { partOf, planOf, sameWeights } from "../../src/views/head/state";
 import { layersInWords } from "../../src/views/model/captions";
 import { headOf } from "../../src/views/neuron/state";
 
@@ -57,7 +57,7 @@ describe("heads that were kept", () => {
       [1, 5],
       [1, 5],
     ]);
-    expect(samePicture(none, chosen)).toBe(false);
+    expect(sameWeights(none, chosen)).toBe(false);
     expect(partOf(none)).not.toEqual(partOf(chosen));
   });
 

@@ -4,7 +4,7 @@ import { keptHeads, type StackDescription } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/record";
 import { type HashFields, readIndex } from "../../ui/state";
-import type { LeaveOut } from "../head/lines";
+import type { LeaveOut } from "../head";
 import type { Method, Projecting, Scaling, Way } from "./client/requests";
 
 /** What there is a plot of, or of the positions. */

@@ -6,8 +6,8 @@ import { formatWeight, quoted } from "../../ui/captions";
 import { fitLabel } from "../../ui/labels";
 import { MOST_COLOURS } from "../../ui/palette";
 import { along, type Column, type Layout } from "./layout";
+import { type Focus, type LinePlot, seriesColor, seriesTextColor } from "./line-plot";
 import type { Series } from "./lines";
-import { type Focus, type Picture, seriesColor, seriesTextColor } from "./picture";
 
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;
@@ -25,8 +25,8 @@ interface BarColumn {
   value: (query: number, key: number) => number;
 }
 
-function valueIn(picture: Picture, series: Series): (query: number, key: number) => number {
-  const { rows, columns } = picture.weights;
+function valueIn(linePlot: LinePlot, series: Series): (query: number, key: number) => number {
+  const { rows, columns } = linePlot.weights;
   const width = columns[1] - columns[0];
   return (query, key) => {
     if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
@@ -34,22 +34,22 @@ function valueIn(picture: Picture, series: Series): (query: number, key: number)
   };
 }
 
-function barColumns(picture: Picture): BarColumn[] {
-  const { series } = picture.lines;
+function barColumns(linePlot: LinePlot): BarColumn[] {
+  const { series } = linePlot.lines;
   const each = series.map((one, place) => ({
     name: one.name,
-    color: seriesColor(picture, place),
-    textColor: seriesTextColor(picture, place),
-    value: valueIn(picture, one),
+    color: seriesColor(linePlot, place),
+    textColor: seriesTextColor(linePlot, place),
+    value: valueIn(linePlot, one),
   }));
   if (each.length <= MOST_COLOURS) return each;
-  const hovered = each[series.findIndex((one) => one.head === picture.hoveredHead)];
+  const hovered = each[series.findIndex((one) => one.head === linePlot.hoveredHead)];
   if (hovered) return [hovered];
   return [
     {
       name: `strongest of ${each.length} heads`,
-      color: picture.palette.neutral,
-      textColor: picture.palette.neutral,
+      color: linePlot.palette.neutral,
+      textColor: linePlot.palette.neutral,
       value: (query, key) => each.reduce((most, one) => Math.max(most, one.value(query, key)), 0),
     },
   ];
@@ -64,17 +64,17 @@ interface Bar {
 }
 
 /** Bars for the query that stands out beside the keys, and for the key beside the queries. */
-export function barMarks(picture: Picture, focus: Focus): Mark[] {
+export function barMarks(linePlot: LinePlot, focus: Focus): Mark[] {
   const marks: Mark[] = [];
-  if (focus.query !== null) marks.push(...barsBeside(picture, picture.layout.key, focus.query));
-  if (focus.key !== null) marks.push(...barsBeside(picture, picture.layout.query, focus.key));
+  if (focus.query !== null) marks.push(...barsBeside(linePlot, linePlot.layout.key, focus.query));
+  if (focus.key !== null) marks.push(...barsBeside(linePlot, linePlot.layout.query, focus.key));
   return marks;
 }
 
-function barsBeside(picture: Picture, column: Column, of: number): Mark[] {
-  const { layout } = picture;
+function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
+  const { layout } = linePlot;
   if (Math.abs(column.barReach) < 40) return [];
-  const columns = barColumns(picture);
+  const columns = barColumns(linePlot);
   const [start, stop] = column.window;
   const besideKeys = column.side === "key";
   const bars: Bar[] = [];
@@ -82,39 +82,39 @@ function barsBeside(picture: Picture, column: Column, of: number): Mark[] {
   for (let index = start; index < stop; index++) {
     columns.forEach((each, c) => {
       const value = besideKeys ? each.value(of, index) : each.value(index, of);
-      const out = picture.leftOut[besideKeys ? index : of] === 1;
+      const out = linePlot.leftOut[besideKeys ? index : of] === 1;
       if (!out) most = Math.max(most, value);
       bars.push({ place: index - start, column: c, value, faded: out });
     });
   }
   // What is left out has its number and no bar: it may be the longest by far.
   const end = most > 0 ? most : 1;
-  const tokens = besideKeys ? picture.queries : picture.keys;
+  const tokens = besideKeys ? linePlot.queries : linePlot.keys;
   const title = `weight ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`;
   return layout.orientation === "vertical"
-    ? standingBars(picture, column, columns, bars, end, title)
-    : lyingBars(picture, column, columns, bars, end, title);
+    ? standingBars(linePlot, column, columns, bars, end, title)
+    : lyingBars(linePlot, column, columns, bars, end, title);
 }
 
-function numberMark(picture: Picture, bar: Bar): Omit<TextMark, "x" | "y"> {
+function numberMark(linePlot: LinePlot, bar: Bar): Omit<TextMark, "x" | "y"> {
   return {
     kind: "text",
     text: formatWeight(bar.value),
-    fill: bar.faded ? picture.palette.muted : picture.palette.ink,
+    fill: bar.faded ? linePlot.palette.muted : linePlot.palette.ink,
     size: NUMBER_SIZE,
     font: "text",
   };
 }
 
 function standingBars(
-  picture: Picture,
+  linePlot: LinePlot,
   column: Column,
   columns: BarColumn[],
   bars: Bar[],
   end: number,
   title: string,
 ): Mark[] {
-  const { layout, palette } = picture;
+  const { layout, palette } = linePlot;
   const direction = Math.sign(column.barReach);
   const reach = Math.abs(column.barReach);
   // A column of its own for every head where there is room, so that numbers never collide;
@@ -145,7 +145,7 @@ function standingBars(
     if (!apart && c > 0) return;
     const x = startOf(c);
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
-    // Which of all heads a mean is of is said below, in whole.
+    // The caption below has the whole name, with the heads that a mean is of.
     const [own = ""] = each.name.split(",");
     const name = apart ? own : sharedName(columns.length, free, titleFont);
     marks.push({
@@ -193,7 +193,7 @@ function standingBars(
     });
     if (numbered.has(bar)) {
       marks.push({
-        ...numberMark(picture, bar),
+        ...numberMark(linePlot, bar),
         x: x + direction * (clearOf(bar) + 5),
         y: along(layout, bar.place, column),
         align,
@@ -229,14 +229,14 @@ function numberedBars(bars: Bar[], layout: Layout, apart: boolean): Set<Bar> {
 }
 
 function lyingBars(
-  picture: Picture,
+  linePlot: LinePlot,
   column: Column,
   columns: BarColumn[],
   bars: Bar[],
   end: number,
   title: string,
 ): Mark[] {
-  const { layout, palette } = picture;
+  const { layout, palette } = linePlot;
   const direction = Math.sign(column.barReach);
   const longest = Math.abs(column.barReach) - 14;
   const thick = Math.max(1, Math.min(14, (layout.step - 6) / columns.length));
@@ -276,7 +276,7 @@ function lyingBars(
     });
     if (numbered.has(bar)) {
       marks.push({
-        ...numberMark(picture, bar),
+        ...numberMark(linePlot, bar),
         // Under the token and not the bar, so that neighbours' numbers keep their distance.
         x: along(layout, bar.place, column),
         y: column.barStart + direction * (length + 8),

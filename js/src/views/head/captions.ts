@@ -1,19 +1,27 @@
 /** What the head view says in words. Pure functions. */
 
 import type { TokenList } from "../../client/source";
+import type { Words } from "../../draw/figure";
 import {
   formatShare,
   formatSmall,
   formatWeight,
   headsInWords,
+  precision,
   quoted,
   quotedAt,
+  stackName,
+  tokensInWords,
 } from "../../ui/captions";
-import { keysInWords, type Pair } from "../../ui/pairs";
-import type { Lines, Shares } from "./lines";
-import type { Focus } from "./picture";
+import { predictingInWords } from "../../ui/generated-token/state";
+import { absentInWords } from "../../ui/head-subset";
+import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
+import { zerosInWords } from "../../ui/sparsity";
+import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
+import { FAINTEST, type Lines, type Shares } from "./lines";
+import type { HeadState, Plan } from "./state";
 import type { Spread } from "./strips";
-import type { StrongKey } from "./strongest";
+import { type StrongKey, strongestKeys } from "./strongest";
 
 function listed(items: (string | number)[]): string {
   return items.join(", ");
@@ -26,8 +34,8 @@ export function drawnInWords(lines: Lines): string {
   return headsInWords(heads as number[]);
 }
 
-/** What the sentence needs to know. */
-export interface Said {
+/** What the sentence is made of. */
+export interface SentenceInput {
   layer: number;
   lines: Lines;
   focus: Focus;
@@ -48,8 +56,8 @@ export interface Said {
 }
 
 /** A query in a sentence, with what it predicted. */
-function queryOf(said: Said, query: number): string {
-  return quotedAt(said.queryTexts, query) + (said.predicting?.(query) ?? "");
+function queryOf(input: SentenceInput, query: number): string {
+  return quotedAt(input.queryTexts, query) + (input.predicting?.(query) ?? "");
 }
 
 function inSeries(lines: Lines, series: number): string {
@@ -63,13 +71,13 @@ function inSeries(lines: Lines, series: number): string {
 const MOST_NAMED = 3;
 
 /** The one sentence: where we are, and what stands out. */
-export function sentence(said: Said): string {
-  const { lines, focus } = said;
-  const where = `Layer ${said.layer}, ${drawnInWords(lines)}.`;
+export function sentence(input: SentenceInput): string {
+  const { lines, focus } = input;
+  const where = `Layer ${input.layer}, ${drawnInWords(lines)}.`;
   if (focus.query !== null && focus.key !== null) {
     const values = lines.series.map((_, series) => ({
       series,
-      value: said.value(series, focus.query as number, focus.key as number),
+      value: input.value(series, focus.query as number, focus.key as number),
     }));
     values.sort((a, b) => b.value - a.value);
     const named = values.length > MOST_NAMED + 1 ? values.slice(0, MOST_NAMED) : values;
@@ -80,37 +88,37 @@ export function sentence(said: Said): string {
     if (others.length > 0) {
       parts.push(`${formatWeight(others[0]?.value ?? 0)} or less in the other ${others.length}`);
     }
-    return `${where} ${queryOf(said, focus.query)} attends to ${quotedAt(said.keyTexts, focus.key)}: ${listed(parts)}.`;
+    return `${where} ${queryOf(input, focus.query)} attends to ${quotedAt(input.keyTexts, focus.key)}: ${listed(parts)}.`;
   }
-  if (focus.query !== null && said.strongest) {
-    const [first] = said.strongest(focus.query) ?? [];
+  if (focus.query !== null && input.strongest) {
+    const [first] = input.strongest(focus.query) ?? [];
     if (!first) return where;
-    const [start, stop] = said.keyWindow;
+    const [start, stop] = input.keyWindow;
     const outside = first.key < start || first.key >= stop ? " outside the window" : "";
-    return `${where} ${queryOf(said, focus.query)} attends most to ${quotedAt(said.keyTexts, first.key)}${outside}: ${formatSmall(first.value)}${inSeries(lines, first.series)}.`;
+    return `${where} ${queryOf(input, focus.query)} attends most to ${quotedAt(input.keyTexts, first.key)}${outside}: ${formatSmall(first.value)}${inSeries(lines, first.series)}.`;
   }
   let best = { series: -1, query: -1, key: -1, value: 0 };
   const consider = (series: number, query: number, key: number, value: number): void => {
     if (value > best.value) best = { series, query, key, value };
   };
   if (focus.query !== null || focus.key !== null) {
-    const [start, stop] = focus.query !== null ? said.keyWindow : said.queryWindow;
+    const [start, stop] = focus.query !== null ? input.keyWindow : input.queryWindow;
     lines.series.forEach((_, series) => {
       for (let index = start; index < stop; index++) {
         const query = focus.query ?? index;
         const key = focus.query !== null ? index : (focus.key as number);
-        if (said.leftOut[key] && focus.query !== null) continue;
-        consider(series, query, key, said.value(series, query, key));
+        if (input.leftOut[key] && focus.query !== null) continue;
+        consider(series, query, key, input.value(series, query, key));
       }
     });
     if (focus.query !== null) {
-      const query = queryOf(said, focus.query);
+      const query = queryOf(input, focus.query);
       if (best.series < 0) return `${where} ${query} attends to no key in sight.`;
-      return `${where} ${query} attends most to ${quotedAt(said.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+      return `${where} ${query} attends most to ${quotedAt(input.keyTexts, best.key)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
     }
-    const key = quotedAt(said.keyTexts, focus.key as number);
+    const key = quotedAt(input.keyTexts, focus.key as number);
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quotedAt(said.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+    return `${where} ${key} gets most from ${quotedAt(input.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
   }
   lines.series.forEach((each, series) => {
     for (let i = 0; i < each.count; i++) {
@@ -118,15 +126,15 @@ export function sentence(said: Said): string {
     }
   });
   if (best.series < 0) return `${where} No line is drawn.`;
-  return `${where} Strongest: ${quotedAt(said.queryTexts, best.query)} to ${quotedAt(said.keyTexts, best.key)}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+  return `${where} Strongest: ${quotedAt(input.queryTexts, best.query)} to ${quotedAt(input.keyTexts, best.key)}, ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
 }
 
 /** Weights that a summary names. */
 const MOST_IN_SUMMARY = 5;
 
 /** Layer, heads, token and the five strongest weights that are shown, in one breath. */
-export function summary(said: Said): string {
-  const { lines, focus } = said;
+export function summary(input: SentenceInput): string {
+  const { lines, focus } = input;
   const all: { series: number; query: number; key: number; value: number }[] = [];
   lines.series.forEach((each, series) => {
     if (focus.query === null && focus.key === null) {
@@ -136,31 +144,33 @@ export function summary(said: Said): string {
       }
       return;
     }
-    const [first, last] = focus.query === null ? said.queryWindow : [focus.query, focus.query + 1];
-    const [start, stop] = focus.key === null ? said.keyWindow : [focus.key, focus.key + 1];
+    const [first, last] = focus.query === null ? input.queryWindow : [focus.query, focus.query + 1];
+    const [start, stop] = focus.key === null ? input.keyWindow : [focus.key, focus.key + 1];
     for (let query = first; query < last; query++) {
       for (let key = start; key < stop; key++) {
-        if (said.leftOut[key] && focus.key === null) continue;
-        const value = said.value(series, query, key);
+        if (input.leftOut[key] && focus.key === null) continue;
+        const value = input.value(series, query, key);
         if (value > 0) all.push({ series, query, key, value });
       }
     }
   });
-  const anywhere = focus.query !== null && focus.key === null && said.strongest?.(focus.query);
+  const anywhere = focus.query !== null && focus.key === null && input.strongest?.(focus.query);
   if (anywhere) {
     all.length = 0;
     for (const each of anywhere) all.push({ query: focus.query as number, ...each });
   }
   all.sort((a, b) => b.value - a.value);
-  const query = (index: number): string => quotedAt(said.queryTexts, index);
-  const key = (index: number): string => quotedAt(said.keyTexts, index);
+  const query = (index: number): string => quotedAt(input.queryTexts, index);
+  const key = (index: number): string => quotedAt(input.keyTexts, index);
   const pinned = [
     ...(focus.query === null
       ? []
       : [
-          `Query ${focus.query}, ${quoted(said.queryTexts[focus.query] ?? "")}${said.predicting?.(focus.query).slice(0, -1) ?? ""}.`,
+          `Query ${focus.query}, ${quoted(input.queryTexts[focus.query] ?? "")}${input.predicting?.(focus.query).slice(0, -1) ?? ""}.`,
         ]),
-    ...(focus.key === null ? [] : [`Key ${focus.key}, ${quoted(said.keyTexts[focus.key] ?? "")}.`]),
+    ...(focus.key === null
+      ? []
+      : [`Key ${focus.key}, ${quoted(input.keyTexts[focus.key] ?? "")}.`]),
   ];
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
     const between =
@@ -170,11 +180,11 @@ export function summary(said: Said): string {
   });
   const which = anywhere ? "Strongest anywhere" : "Strongest";
   const strongest = named.length > 0 ? `${which}: ${named.join("; ")}.` : "No weight is shown.";
-  return [`Layer ${said.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
+  return [`Layer ${input.layer}, ${drawnInWords(lines)}.`, ...pinned, strongest].join(" ");
 }
 
-/** What is drawn and what is not. */
-export interface Drawn {
+/** What the second sentence is made of. */
+export interface CoverageInput {
   shares: Shares;
   /** Whether shares are of the largest weights over heads, which sum to no one. */
   maxima: boolean;
@@ -187,7 +197,7 @@ export interface Drawn {
   pair: Pair;
   queries?: TokenList;
   emptyQueries: number;
-  /** What is said of weights that are exactly 0. */
+  /** How many weights are exactly 0. */
   zeros?: string;
   /** Whether it is known to which keys outside the window weight goes. */
   wholeRows: boolean;
@@ -196,53 +206,168 @@ export interface Drawn {
   /** Queries of which nothing is known yet. */
   awaited?: number;
   pinned: string[];
-  /** Whether keys can be pressed: not in a picture. */
+  /** Whether keys can be pressed: not in a figure. */
   live: boolean;
 }
 
 /** The second sentence: the covered share of the weight and where the rest is. */
-export function coverage(drawn: Drawn): string {
-  const { shares } = drawn;
+export function coverage(input: CoverageInput): string {
+  const { shares } = input;
   const parts: string[] = [];
   const least =
-    drawn.faintest !== null
-      ? String(Number(drawn.faintest.toPrecision(2)))
-      : drawn.threshold > 0
-        ? formatWeight(drawn.threshold)
+    input.faintest !== null
+      ? String(Number(input.faintest.toPrecision(2)))
+      : input.threshold > 0
+        ? formatWeight(input.threshold)
         : null;
   const what =
-    drawn.topK === null
+    input.topK === null
       ? least === null
         ? "All lines drawn"
         : `Weights of ${least} and more drawn`
-      : `Top ${drawn.topK === 1 ? "key" : `${drawn.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
-  const whole = drawn.maxima ? "the maxima over heads, summed" : "the weight";
+      : `Top ${input.topK === 1 ? "key" : `${input.topK} keys`} per query${least === null ? "" : ` from ${least}`} drawn`;
+  const whole = input.maxima ? "the maxima over heads, summed" : "the weight";
   parts.push(`${what}: ${formatShare(shares.drawn + shares.away)} of ${whole}.`);
-  const keysOf = keysInWords(drawn.pair, drawn.queries);
-  if (drawn.leaveOut.length > 0) {
-    const where = drawn.wholeRows ? "" : " within the window";
-    const rest = drawn.wholeRows ? "the rest" : "the rest, with all outside the window,";
-    const after = drawn.renormalize ? `; ${rest} is renormalised` : "";
+  const keysOf = keysInWords(input.pair, input.queries);
+  if (input.leaveOut.length > 0) {
+    const where = input.wholeRows ? "" : " within the window";
+    const rest = input.wholeRows ? "the rest" : "the rest, with all outside the window,";
+    const after = input.renormalize ? `; ${rest} is renormalised` : "";
     const share = formatShare(shares.leftOut);
-    parts.push(`Left out: ${listed(drawn.leaveOut)}, ${share}${where}${after}.`);
-  } else if (drawn.renormalize && keysOf !== "") {
+    parts.push(`Left out: ${listed(input.leaveOut)}, ${share}${where}${after}.`);
+  } else if (input.renormalize && keysOf !== "") {
     parts.push(`Renormalised over the keys of ${keysOf}.`);
   }
   if (keysOf !== "") parts.push(`To tokens outside ${keysOf}: ${formatShare(shares.otherPair)}.`);
   if (shares.outside > 0.0005) {
-    const { spread } = drawn;
+    const { spread } = input;
     const known = spread && spread.query === null && spread.done === 1;
     const ways = known
       ? ` (${formatShare(spread.before)} before, ${formatShare(spread.after)} after)`
       : "";
     const lines = `, of which the ${shares.far} strongest lines, ${formatShare(shares.away)}, end in the strips`;
     const whole = `${formatShare(shares.outside)}${ways}${shares.far > 0 ? lines : ""}`;
-    parts.push(`${drawn.spread ? "Outside" : "Leaves"} the window: ${whole}.`);
+    parts.push(`${input.spread ? "Outside" : "Leaves"} the window: ${whole}.`);
   }
-  if (drawn.awaited) parts.push(`${drawn.awaited} rows are still awaited.`);
-  if (drawn.emptyQueries > 0) parts.push("Some queries have no weight at all.");
-  if (drawn.zeros) parts.push(drawn.zeros);
-  if (drawn.pinned.length > 0)
-    parts.push(`Pinned: ${listed(drawn.pinned)}${drawn.live ? " (Esc clears)" : ""}.`);
+  if (input.awaited) parts.push(`${input.awaited} rows are still awaited.`);
+  if (input.emptyQueries > 0) parts.push("Some queries have no weight at all.");
+  if (input.zeros) parts.push(input.zeros);
+  if (input.pinned.length > 0)
+    parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");
+}
+
+/** What is written around the plot. */
+export interface Caption extends Words {
+  /** The end of the scale of opacity. */
+  scale: string;
+  scaleNote: string;
+}
+
+/** The stack, its tokens and the precision. */
+export function subtitleOf(plan: Plan, error: number | null, state: HeadState): string {
+  const numQueries = plan.queries.text.length;
+  const numKeys = plan.keys.text.length;
+  const tokens = tokensInWords(numQueries, numKeys, plan.stack.key_tokens === null);
+  // What is divided by less than one is off by more than it was.
+  const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
+  const divided = state.renormalize && parted && (error ?? 0) > 0;
+  const exact =
+    error === null
+      ? []
+      : [precision(error, plan.stack.carried) + (divided ? " before renormalising" : "")];
+  return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
+}
+
+function sentenceInputOf(
+  plan: Plan,
+  linePlot: LinePlot,
+  focus: Focus,
+  renormalize: boolean,
+): SentenceInput {
+  return {
+    layer: plan.layer,
+    lines: linePlot.lines,
+    focus,
+    queryTexts: plan.queries.text,
+    keyTexts: plan.keys.text,
+    predicting: (query) => predictingInWords(plan, query),
+    value: (series, query, key) => drawnValue(linePlot, series, query, key),
+    ...(plan.windowed && {
+      strongest: (query) => strongestKeys(linePlot.strongest, query, renormalize),
+    }),
+    keyWindow: plan.keyWindow,
+    queryWindow: plan.queryWindow,
+    leftOut: linePlot.leftOut,
+  };
+}
+
+/** What a screen reader reads out; the pointer changes nothing about it. */
+export function summaryOf(plan: Plan, linePlot: LinePlot, renormalize: boolean): string {
+  const focus = focusOf({ ...linePlot, hovered: null });
+  return `${stackName(plan.stack.name)}. ${summary(sentenceInputOf(plan, linePlot, focus, renormalize))}`;
+}
+
+/**
+ * The words around a plot.
+ *
+ * @param live whether the reader can press keys, which is not so in a figure.
+ */
+export function captionOf(
+  plan: Plan,
+  linePlot: LinePlot,
+  state: HeadState,
+  live: boolean,
+): Caption {
+  const { lines, scale, weights } = linePlot;
+  const pinned: string[] = [];
+  const pin = (
+    index: number | null,
+    texts: readonly string[],
+    window: readonly [number, number],
+    side: string,
+  ): void => {
+    if (index === null) return;
+    const away = index < window[0] || index >= window[1];
+    pinned.push(
+      `${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : linePlot.exact ? ", exact" : ""}`,
+    );
+  };
+  pin(plan.token, plan.queries.text, plan.queryWindow, "query");
+  pin(plan.key, plan.keys.text, plan.keyWindow, "key");
+  const leaveOut = state.leave_out.map((each) =>
+    each === "special"
+      ? "special tokens"
+      : each === "first"
+        ? "first token"
+        : quoted(plan.keys.text[each] ?? `#${each}`),
+  );
+  const absent = absentInWords(plan);
+  return {
+    title: "",
+    subtitle: subtitleOf(plan, weights.error, state),
+    sentence:
+      `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), state.renormalize))} ${absent}`.trim(),
+    coverage: coverage({
+      shares: lines.shares,
+      maxima: state.combine === "max" && plan.heads.length > 1,
+      topK: state.top_k && Math.min(state.top_k, linePlot.strongest?.k ?? state.top_k),
+      threshold: state.threshold,
+      faintest: lines.faint >= 0.005 ? FAINTEST * weights.maximum : null,
+      leaveOut,
+      renormalize: state.renormalize,
+      pair: pairOf(plan, state.pair),
+      queries: plan.queries,
+      emptyQueries: lines.emptyQueries,
+      zeros: zerosInWords(plan),
+      wholeRows: lines.wholeRows,
+      spread: linePlot.spread,
+      awaited: lines.awaited,
+      pinned,
+      live,
+    }),
+    scale: String(Number(scale.toPrecision(2))),
+    scaleNote:
+      scale === 1 ? "opacity = weight" : `opacity = weight ÷ ${Number(scale.toPrecision(2))}`,
+  };
 }

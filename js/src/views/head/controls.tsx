@@ -2,7 +2,7 @@
 
 import { useSignal } from "@preact/signals";
 import type { Range } from "../../client/source";
-import { counted, formatWeight, quoted } from "../../ui/captions";
+import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
 import { StepSlider } from "../../ui/controls/step-slider";
 import type { ViewContext } from "../../ui/define-view";
 import { Choice, Switch } from "../../ui/frame/frame";
@@ -10,14 +10,15 @@ import { OrderControl, PairControl } from "../../ui/frame/view-frame";
 import { pairOf } from "../../ui/pairs";
 import { assign, same } from "../../ui/state";
 import { TokenSearch } from "../../ui/token-search";
-import type { Side } from "./layout";
+import { seriesTextColor } from "./line-plot";
 import type { LeaveOut } from "./lines";
-import type { HeadState, Plan } from "./state";
-import type { HeadModel } from "./store";
+import { type HeadState, type Plan, resizeWindow, windowAround, windowsShowing } from "./state";
+import { goBack, type HeadStore } from "./store";
+import { MOST_LISTS } from "./strongest";
 
 interface ControlProps {
   context: ViewContext<HeadState>;
-  model: HeadModel;
+  store: HeadStore;
   plan: Plan;
 }
 
@@ -48,7 +49,7 @@ export function thresholdAt(way: number, maximum: number): number {
 }
 
 /** Which lines are drawn. */
-export function LineControls({ context, model, plan }: ControlProps) {
+export function LineControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const several = plan.heads.length > 1;
   const leaveOut = state.leave_out.value;
@@ -151,79 +152,20 @@ export function LineControls({ context, model, plan }: ControlProps) {
       />
       <OrderControl context={context} />
       <TokenSearch
-        search={model.search}
-        matches={model.matches.value}
+        search={store.search}
+        matches={store.matches.value}
         from={(side) => (side === "query" ? plan.queryWindow : plan.keyWindow)[0]}
         show={(side, index) => {
-          model.leave();
-          assign(state, revealed(plan, index, side));
-          model.cursor.value = { side, index };
+          store.leave();
+          assign(state, windowsShowing(plan, index, side));
+          store.cursor.value = { side, index };
         }}
         onClear={() => {
-          model.cursor.value = null;
+          store.cursor.value = null;
         }}
       />
     </div>
   );
-}
-
-/** Moves a window by whole steps, inside the list. */
-function moveWindow(window: Range, count: number, by: number): Range {
-  const size = window[1] - window[0];
-  const start = Math.max(0, Math.min(count - size, window[0] + by));
-  return [start, start + size];
-}
-
-/** A window of another size that keeps its start where it can. */
-export function resizeWindow(window: Range, count: number, size: number): Range {
-  return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
-}
-
-/** A window of the same size with the token near its middle. */
-export function windowAround(window: Range, count: number, index: number): Range {
-  if (index >= window[0] && index < window[1]) return window;
-  const size = window[1] - window[0];
-  return moveWindow([0, size], count, index - Math.floor(size / 2));
-}
-
-/** Windows that have a token of a side in sight; of the same tokens both go to it. */
-export function revealed(
-  plan: Plan,
-  index: number,
-  side: "query" | "key" = "query",
-): Partial<HeadState> {
-  const { queryWindow, keyWindow, queries, keys } = plan;
-  const window = side === "query" ? queryWindow : keyWindow;
-  // Windows that nobody has to move stay the view's own.
-  if (index >= window[0] && index < window[1]) return {};
-  const query_window =
-    side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
-  const together = plan.stack.key_tokens === null && same(queryWindow, keyWindow);
-  const key_window = together
-    ? query_window
-    : side === "key"
-      ? windowAround(keyWindow, keys.text.length, index)
-      : keyWindow;
-  return { query_window, key_window };
-}
-
-/** Moves windows so that a token comes into sight: on the keys' side the keys' alone. */
-export function leap(context: ViewContext<HeadState>, plan: Plan, side: Side, index: number): void {
-  const key = side === "key";
-  const moved = key
-    ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
-    : revealed(plan, index, side);
-  // Both are said, so that the other stays where it is.
-  if (moved.key_window || moved.query_window)
-    assign(context.state, { query_window: plan.queryWindow, ...moved });
-}
-
-/** To where the reader was before the last leap; another time, forth again. */
-export function goBack(context: ViewContext<HeadState>, model: HeadModel): void {
-  const before = model.before.peek();
-  if (!before) return;
-  model.leave();
-  assign(context.state, before);
 }
 
 const SIZES = [16, 32, 64, 100, 200, 400];
@@ -271,7 +213,7 @@ function WindowControl(props: {
 }
 
 /** Which part of a long text is in sight. */
-export function WindowControls({ context, model, plan }: ControlProps) {
+export function WindowControls({ context, store, plan }: ControlProps) {
   const { state } = context;
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
@@ -308,12 +250,12 @@ export function WindowControls({ context, model, plan }: ControlProps) {
           />
         </>
       )}
-      {model.before.value && (
+      {store.before.value && (
         <button
           type="button"
           class="av-chip av-back"
           title="To where you were before the last leap (b)"
-          onClick={() => goBack(context, model)}
+          onClick={() => goBack(context, store)}
         >
           ↩ back
         </button>
@@ -329,5 +271,68 @@ export function WindowControls({ context, model, plan }: ControlProps) {
         />
       )}
     </div>
+  );
+}
+
+/** Keys of each list where there are several. */
+const OF_EACH = 5;
+/** A smaller weight is worth no way. */
+const LEAST = 1e-5;
+
+export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
+  const { context, store } = props;
+  const found = store.listed.value;
+  const linePlot = store.ground.value;
+  const plan = store.plan.value;
+  if (!found || !linePlot || !plan) return null;
+  const query = found.rows[0];
+  const { series } = linePlot.lines;
+  const { text } = plan.keys;
+  const each = found.matrices.length > 1 ? OF_EACH : found.k;
+  const show = (key: number): void => {
+    store.leave();
+    const { keyWindow, queryWindow } = plan;
+    const key_window = windowAround(keyWindow, text.length, key);
+    assign(context.state, { query_window: queryWindow, key_window, key });
+  };
+  return (
+    <section class="av-strongest" aria-label="Strongest keys anywhere">
+      <span class="av-muted">
+        Strongest keys of {quoted(plan.queries.text[query] ?? "")} ({query}), anywhere:
+      </span>
+      {found.matrices.map((matrix, m) => {
+        const keys = [...matrix.keys.slice(0, each)].filter(
+          (key, i) => key >= 0 && (i === 0 || (matrix.weights[i] as number) >= LEAST),
+        );
+        const total = (matrix.sums[0] ?? 1) || 1;
+        const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);
+        return (
+          <div class="av-row av-options" key={series[m]?.name}>
+            <b style={{ color: seriesTextColor(linePlot, m) }}>{series[m]?.name}</b>
+            {keys.map((key, i) => (
+              <button
+                type="button"
+                class="av-chip"
+                key={key}
+                aria-pressed={plan.key === key}
+                aria-label={`Key ${key}, ${quoted(text[key] ?? "")}, ${formatSmall(matrix.weights[i] as number)}: bring into sight`}
+                onClick={() => show(key)}
+              >
+                {quoted(text[key] ?? "")} <span class="av-muted">{key}</span>{" "}
+                {formatSmall(matrix.weights[i] as number)}
+              </button>
+            ))}
+            <span class="av-muted">
+              {keys.length === 0
+                ? "no weight"
+                : `together ${formatShare(sum / total)} of its weight`}
+            </span>
+          </div>
+        );
+      })}
+      {series.length > MOST_LISTS && (
+        <span class="av-muted">and {series.length - MOST_LISTS} more heads</span>
+      )}
+    </section>
   );
 }

@@ -1,34 +1,22 @@
-/** The head view as a figure for a paper and as a table: the same marks, with all that is said. */
+/** The head view as a figure for a paper and as a table: the same marks, with all captions. */
 
-import {
-  composeFigure,
-  type FigureParts,
-  namedColors,
-  rampBox,
-  type Words,
-} from "../../draw/figure";
+import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
+import type { Caption } from "./captions";
+import { type LinePlot, seriesColor } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
-import { type Picture, seriesColor } from "./picture";
-
-/** What is written around the picture. */
-export interface Caption extends Words {
-  /** The end of the scale of opacity. */
-  scale: string;
-  scaleNote: string;
-}
 
 /** The whole figure. What the pointer is on is not part of it. */
 export function figure(
-  picture: Picture,
+  linePlot: LinePlot,
   caption: Caption,
-  /** Puts beside the picture what belongs to it. */
+  /** Puts the image panel beside the plot. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
 ): Scene {
   const still = {
-    ...picture,
+    ...linePlot,
     hovered: null,
     hoveredLine: null,
     hoveredHead: null,
@@ -36,8 +24,8 @@ export function figure(
     matches: null,
     isFound: null,
   };
-  const { palette, layout } = picture;
-  const named = picture.lines.series.map((series, place) => ({
+  const { palette, layout } = linePlot;
+  const named = linePlot.lines.series.map((series, place) => ({
     name: series.name,
     color: seriesColor(still, place),
   }));
@@ -74,10 +62,10 @@ const LINE_COLUMNS = [
 ];
 
 /** The lines that are drawn, one a row. */
-export function linesCsv(picture: Picture, stack: string, layer: number): string {
+export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
   const rows: (string | number)[][] = [];
-  const { error } = picture.weights;
-  for (const series of picture.lines.series) {
+  const { error } = linePlot.weights;
+  for (const series of linePlot.lines.series) {
     for (let i = 0; i < series.count; i++) {
       const query = series.query[i] as number;
       const key = series.key[i] as number;
@@ -86,9 +74,9 @@ export function linesCsv(picture: Picture, stack: string, layer: number): string
         layer,
         series.head ?? series.name,
         query,
-        picture.queries.text[query] ?? "",
+        linePlot.queries.text[query] ?? "",
         key,
-        picture.keys.text[key] ?? "",
+        linePlot.keys.text[key] ?? "",
         roundedTo(series.weight[i] as number, error),
         roundedUp(error),
       ]);

@@ -14,15 +14,14 @@ import { ColorLegend } from "../../ui/legend";
 import { MOST_COLOURS } from "../../ui/palette";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
-import { LineControls, revealed, toggleLeaveOut, WindowControls } from "./controls";
+import { captionOf, subtitleOf } from "./captions";
+import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
 import { figure, linesCsv } from "./figure";
-import { captionOf, subtitleOf } from "./frame-captions";
-import { makeHeadImage } from "./image";
-import { type Picture, seriesColor } from "./picture";
+import { type LinePlot, seriesColor } from "./line-plot";
+import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
-import { HEAD_DEFAULTS, type HeadState, isLoaded } from "./state";
-import { type HeadModel, makeHeadModel, pinsOf } from "./store";
-import { StrongestList } from "./strongest-list";
+import { HEAD_DEFAULTS, type HeadState, isLoaded, planOf, windowsShowing } from "./state";
+import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./store";
 
 const KEYS = [
   ["↑ ↓", "previous, next token"],
@@ -42,18 +41,19 @@ const KEYS = [
 ] as const;
 
 /** The figure of what is shown now, without what the pointer is on. */
-function figureNow(model: HeadModel, context: ViewContext<HeadState>) {
-  const picture = model.still();
-  const loaded = model.loaded.peek();
-  if (!picture || !loaded) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
+  const linePlot = store.still();
+  const loaded = store.loaded.peek();
+  if (!linePlot || !loaded)
+    throw new Error("Nothing is drawn yet, so there is no picture to take.");
   // The pins as they are now, though the weights may be those of a moment ago.
   const plan = {
     ...loaded.plan,
-    ...pinsOf(model.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
+    ...pinsOf(store.plan.peek() ?? { ...loaded.plan, token: null, key: null }),
   };
-  const caption = captionOf(plan, picture, valuesOf(context.state), false);
+  const caption = captionOf(plan, linePlot, valuesOf(context.state), false);
   caption.title = context.record.description.peek()?.model || "attention";
-  return { picture, plan, caption };
+  return { linePlot, plan, caption };
 }
 
 export function HeadView({ context }: { context: ViewContext<HeadState> }) {
@@ -61,27 +61,27 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
   // Among others the matrix view has the image: below it there is room.
   const panelled = !context.embedded || context.ownImage === true;
   const inner = useMemo(() => sharingRoom(context, panelled), []);
-  const model = useMemo(() => makeHeadModel(inner), []);
-  const panel = useMemo(() => makeHeadImage(inner, model), []);
-  const summary = useComputed(() => `${model.summary.value} ${panel.caption.value}`.trim());
+  const store = useMemo(() => createHeadStore(inner), []);
+  const panel = useMemo(() => createHeadImage(inner, store), []);
+  const summary = useComputed(() => `${store.summary.value} ${panel.caption.value}`.trim());
   const { entries, busy } = useExports(context, {
     name: "head-view",
     figure: () => {
-      const { picture, caption } = figureNow(model, context);
+      const { linePlot, caption } = figureNow(store, context);
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(picture, caption, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        scene: figure(linePlot, caption, (drawn) => withPanel(drawn, panel.forExport(), beside)),
         title: `${caption.title}, ${caption.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
     csv: () => {
-      const { picture, plan } = figureNow(model, context);
-      return linesCsv(picture, plan.stack.name, plan.layer);
+      const { linePlot, plan } = figureNow(store, context);
+      return linesCsv(linePlot, plan.stack.name, plan.layer);
     },
     csvLabel: "Lines drawn, CSV",
   });
-  const plan = model.plan.value;
-  const loaded = model.loaded.value;
+  const plan = store.plan.value;
+  const loaded = store.loaded.value;
 
   const leaveOut = (key: number): void =>
     assign(state, { leave_out: toggleLeaveOut(state.leave_out.peek(), key) });
@@ -108,42 +108,42 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         key_window: null,
         leave_out: state.leave_out.peek().filter((each) => typeof each === "string"),
       })}
-      onReveal={(query) => (plan ? revealed(plan, query) : {})}
+      onReveal={(query) => (plan ? windowsShowing(plan, query) : {})}
       onHover={(head) => {
-        model.hoveredHead.value = head;
+        store.hoveredHead.value = head;
       }}
       options={
         plan && (
           <>
-            <LineControls context={context} model={model} plan={plan} />
-            <WindowControls context={context} model={model} plan={plan} />
+            <LineControls context={context} store={store} plan={plan} />
+            <WindowControls context={context} store={store} plan={plan} />
           </>
         )
       }
-      footer={<HeadFooter model={model} busy={busy.value} />}
+      footer={<HeadFooter store={store} busy={busy.value} />}
     >
       <WithImage context={inner} panel={panel}>
-        <HeadPlot context={inner} model={model} onLeaveOut={leaveOut} />
+        <HeadPlot context={inner} store={store} onLeaveOut={leaveOut} />
       </WithImage>
-      <StrongestList context={context} model={model} />
+      <StrongestList context={context} store={store} />
     </ViewFrame>
   );
 }
 
-/** What is said of the picture, and its legends. Apart, because it follows the pointer. */
-function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) {
-  const caption = model.caption.value;
-  const picture = model.picture.value;
-  if (!caption || !picture) return null;
+/** The captions and the legends. Apart, because they follow the pointer. */
+function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) {
+  const caption = store.caption.value;
+  const linePlot = store.linePlot.value;
+  if (!caption || !linePlot) return null;
   return (
     <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
-      <HeadLegend picture={picture} />
+      <HeadLegend linePlot={linePlot} />
       <ColorLegend
         labels={["0", caption.scaleNote, caption.scale]}
         title="Full opacity: click for the largest weight drawn, or for the largest there can be"
         onClick={() => {
-          const fitted = picture.scale < picture.weights.maximum;
-          model.scaling.value = fitted ? "whole" : "largest";
+          const fitted = linePlot.scale < linePlot.weights.maximum;
+          store.scaling.value = fitted ? "whole" : "largest";
         }}
       />
     </Footer>
@@ -151,12 +151,12 @@ function HeadFooter({ model, busy }: { model: HeadModel; busy: string | null }) 
 }
 
 /** The names of what is drawn, in its colours. */
-function HeadLegend({ picture }: { picture: Picture }) {
-  const { series } = picture.lines;
+function HeadLegend({ linePlot }: { linePlot: LinePlot }) {
+  const { series } = linePlot.lines;
   const many = series.length > MOST_COLOURS;
   const entries = many
-    ? [{ name: `${series.length} heads`, color: picture.palette.neutral }]
-    : series.map((each, place) => ({ name: each.name, color: seriesColor(picture, place) }));
+    ? [{ name: `${series.length} heads`, color: linePlot.palette.neutral }]
+    : series.map((each, place) => ({ name: each.name, color: seriesColor(linePlot, place) }));
   return (
     <span class="av-head-legend">
       {entries.map((entry) => (
@@ -169,7 +169,7 @@ function HeadLegend({ picture }: { picture: Picture }) {
   );
 }
 
-export { HEAD_DEFAULTS, type HeadState };
+export { HEAD_DEFAULTS, type HeadState, type LeaveOut, planOf, windowsShowing };
 
 const view = defineView<HeadState>({
   name: "head",

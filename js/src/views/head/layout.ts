@@ -10,7 +10,7 @@ export type Side = "query" | "key";
 
 /** A strip that stands for the tokens before or behind a window. */
 export interface Strip {
-  /** Along the picture. */
+  /** Along the plot. */
   start: number;
   stop: number;
   tokens: Range;
@@ -24,7 +24,7 @@ export interface Column {
   /** Every how many tokens a label has room. */
   every: number;
   size: number;
-  /** Across the picture: where labels are anchored, and where lines begin. */
+  /** Across the plot: where labels are anchored, and where lines begin. */
   anchor: number;
   edge: number;
   /** Horizontal layout: labels stand on end because they are wider than a step. */
@@ -43,7 +43,7 @@ export interface Layout {
   orientation: Orientation;
   width: number;
   height: number;
-  /** Along the picture: the distance of two tokens, and the middle of the first. */
+  /** Along the plot: the distance of two tokens, and the middle of the first. */
   step: number;
   first: number;
   query: Column;
@@ -68,7 +68,7 @@ export interface LayoutInput {
   keepRoom: boolean;
   /** For each side, the token that begins a text of its own. */
   starts?: Record<Side, number | null>;
-  /** Tokens that are drawn as pictures. */
+  /** Tokens that are drawn as image patches. */
   shapes?: Shapes;
   measure: Measure;
 }
@@ -82,13 +82,13 @@ const STRIP = 62;
 const STRIP_ROOM = 84;
 const GAP = 12;
 const LONGEST_LABEL = 190;
-/** Between the columns, where the picture is narrow. */
+/** Between the columns, where the plot is narrow. */
 const LEAST_LINES = 84;
 const LEAST_LABEL_STEP = 11;
 const LARGEST_PICTURE = 40;
-/** A picture's sides differ by no more than so many times. */
+/** A patch's sides differ by no more than so many times. */
 const MOST_STRETCH = 3;
-/** Across a horizontal picture. */
+/** Across a horizontal plot. */
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
 const HORIZONTAL_MARGIN = 74;
@@ -111,12 +111,12 @@ export function rowStep(count: number): number {
   return Math.max(3, 1150 / count);
 }
 
-/** A patch's picture along labels that are `step` apart; without gaps where that is little. */
-function pictureSide(step: number): number {
+/** The side of a patch along labels that are `step` apart; without gaps where that is little. */
+function patchSide(step: number): number {
   return step < LEAST_LABEL_STEP ? step : Math.min(LARGEST_PICTURE, step - 2);
 }
 
-/** One side's labels: texts, or as wide as the pictures in their place. */
+/** One side's labels: texts, or as wide as the patches in their place. */
 function labelsOf(
   input: LayoutInput,
   side: Side,
@@ -129,7 +129,7 @@ function labelsOf(
   return texts.slice(window[0], window[1]).map((text, place) => {
     const shape = shapeOf?.(window[0] + place) ?? null;
     if (shape === null) return fitLabel(text, look.limit, font, input.measure);
-    const room = pictureSide(look.step);
+    const room = patchSide(look.step);
     const stretch = Math.min(MOST_STRETCH, Math.max(1 / MOST_STRETCH, shape));
     const [width, height] =
       input.orientation === "vertical" ? [room * stretch, room] : [room, room / stretch];
@@ -141,13 +141,13 @@ function widest(labels: Label[]): number {
   return labels.reduce((most, label) => Math.max(most, label.width), 0);
 }
 
-/** The middle of a token along the picture, counted from the column's first token in sight. */
+/** The middle of a token along the plot, counted from the column's first token in sight. */
 export function along(layout: Layout, place: number, column: Pick<Column, "parted">): number {
   const behind = column.parted !== null && place >= column.parted;
   return layout.first + place * layout.step + (behind ? PARTED : 0);
 }
 
-/** Where a token of a side stands along the picture, in the window or in a strip. */
+/** Where a token of a side stands along the plot, in the window or in a strip. */
 export function alongToken(layout: Layout, column: Column, index: number): number {
   const strip = index < column.window[0] ? column.before : column.after;
   const inside = index >= column.window[0] && index < column.window[1];
@@ -292,8 +292,8 @@ function horizontal(input: LayoutInput): Layout {
   const keyLabels = labelsOf(input, "key", { limit, size, step });
   const extent = (labels: Label[]): { turned: boolean; height: number } => {
     const turned = widest(labels.filter((label) => !label.height)) > step - 5;
-    const pictures = Math.max(0, ...labels.map((label) => label.height ?? 0));
-    if (!turned) return { turned, height: Math.max(size + 6, pictures) };
+    const patches = Math.max(0, ...labels.map((label) => label.height ?? 0));
+    if (!turned) return { turned, height: Math.max(size + 6, patches) };
     const heights = labels.map((label) =>
       label.height
         ? label.height

@@ -231,8 +231,8 @@ export function computeLines(
       }
       // Nothing in the window is not nothing at all.
       if (total === 0 && wholeRows) emptyQueries++;
-      const kept = total - leftOut - otherPair;
-      const factor = options.renormalize && kept > 0 ? 1 / kept : 1;
+      const remaining = total - leftOut - otherPair;
+      const factor = options.renormalize && remaining > 0 ? 1 / remaining : 1;
       for (let i = at * k; found && i < at * k + most; i++) {
         const to = found.keys[i] as number;
         const share = found.weights[i] as number;
@@ -244,7 +244,7 @@ export function computeLines(
         else if (topK !== null) draw(row, to, value, share);
       }
       // What is in the window may not be in hand yet: at least so much is.
-      let inSight = numColumns === 0 || noneAside ? kept : 0;
+      let inSight = numColumns === 0 || noneAside ? remaining : 0;
       for (let column = noneAside ? last : first; column < last; column++) {
         if (options.leftOut[column] || !options.pairKeys[column]) {
           if (options.renormalize) drawnMatrix[offset + column] = 0;
@@ -262,7 +262,7 @@ export function computeLines(
       sums.total += total;
       sums.leftOut += leftOut;
       sums.otherPair += otherPair;
-      sums.outside += kept - inSight;
+      sums.outside += remaining - inSight;
     }
     return { head, name, query, key, weight, matrix: drawnMatrix };
   });
@@ -315,21 +315,4 @@ export function computeLines(
   );
   const faint = share(sums.faint);
   return { series, shares, faint, largest, emptyQueries, wholeRows, awaited };
-}
-
-/** The default window of a list of tokens: all up to a hundred, else the first 64. */
-export function defaultWindow(count: number): Range {
-  return count <= 100 ? [0, count] : [0, 64];
-}
-
-/** More tokens than this are never laid out at once. */
-const MOST_IN_SIGHT = 2000;
-
-/** A window that lies inside the list, whatever was asked for. */
-export function clipWindow(window: Range | null, count: number): Range {
-  if (!window) return defaultWindow(count);
-  const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
-  const asked = Math.min(Math.floor(window[1]), count, start + MOST_IN_SIGHT);
-  const stop = Math.max(start + 1, asked);
-  return [start, Math.min(stop, count)];
 }

@@ -1,7 +1,11 @@
+import type { TokenList } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
+import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { quoted } from "../../ui/captions";
-import { MOST_COLOURS } from "../../ui/palette";
+import type { Images } from "../../ui/image/state";
+import type { Label } from "../../ui/labels";
+import { MOST_COLOURS, type Palette } from "../../ui/palette";
 import { barMarks } from "./bars";
 import {
   along,
@@ -13,16 +17,15 @@ import {
   standsUpright,
   staysLevel,
 } from "./layout";
+import { focusOf, type LinePlot, pointedAt, seriesColor } from "./line-plot";
 import type { Series } from "./lines";
-import { patchMarks } from "./patches";
-import { focusOf, type Picture, pointedAt, seriesColor } from "./picture";
 import { stripMarks } from "./strips";
 
 /** The distance by which the lines of several heads between two tokens are set apart. */
-function spreadOf(picture: Picture): number {
-  const count = picture.lines.series.length;
+function spreadOf(linePlot: LinePlot): number {
+  const count = linePlot.lines.series.length;
   if (count < 2 || count > MOST_COLOURS) return 0;
-  return Math.min(2.6, (picture.layout.step * 0.62) / count);
+  return Math.min(2.6, (linePlot.layout.step * 0.62) / count);
 }
 
 /** Lines below this opacity are one pixel wide. */
@@ -46,14 +49,14 @@ export function strength(
 }
 
 function curvesOf(
-  picture: Picture,
+  linePlot: LinePlot,
   place: number,
   takes: (query: number, key: number) => boolean,
   wider: number,
   all = false,
 ): CurvesMark | null {
-  const { layout, scale } = picture;
-  const series = picture.lines.series[place] as Series;
+  const { layout, scale } = linePlot;
+  const series = linePlot.lines.series[place] as Series;
   const picked: number[] = [];
   const most = all ? series.query.length : series.count;
   for (let i = 0; i < most; i++) {
@@ -63,7 +66,7 @@ function curvesOf(
   }
   const count = picked.length;
   if (count === 0) return null;
-  const shift = (place - (picture.lines.series.length - 1) / 2) * spreadOf(picture);
+  const shift = (place - (linePlot.lines.series.length - 1) / 2) * spreadOf(linePlot);
   const from = new Float32Array(count);
   const to = new Float32Array(count);
   const opacity = new Float32Array(count);
@@ -81,7 +84,7 @@ function curvesOf(
   return {
     kind: "curves",
     columns: layout.orientation,
-    color: seriesColor(picture, place),
+    color: seriesColor(linePlot, place),
     count,
     x0: standing ? start : from,
     y0: standing ? from : start,
@@ -101,39 +104,39 @@ function isCurves(mark: CurvesMark | null): mark is CurvesMark {
 }
 
 /** All lines, as they look when nothing stands out. */
-export function backMarks(picture: Picture): Mark[] {
-  return picture.lines.series
-    .map((_, place) => curvesOf(picture, place, () => true, 0))
+export function backMarks(linePlot: LinePlot): Mark[] {
+  return linePlot.lines.series
+    .map((_, place) => curvesOf(linePlot, place, () => true, 0))
     .filter(isCurves);
 }
 
 /** How strongly all lines are seen behind what stands out. */
-export function backOpacity(picture: Picture): number {
+export function backOpacity(linePlot: LinePlot): number {
   if (
-    picture.hoveredHead !== null &&
-    picture.lines.series.some((each) => each.head === picture.hoveredHead)
+    linePlot.hoveredHead !== null &&
+    linePlot.lines.series.some((each) => each.head === linePlot.hoveredHead)
   ) {
     return 0.12;
   }
-  const focus = focusOf(picture);
-  if (focus.query === null && focus.key === null) return picture.hoveredLine ? 0.45 : 1;
+  const focus = focusOf(linePlot);
+  if (focus.query === null && focus.key === null) return linePlot.hoveredLine ? 0.45 : 1;
   return 0.14;
 }
 
-function focusCurves(picture: Picture): Mark[] {
-  const { series } = picture.lines;
-  const focus = focusOf(picture);
+function focusCurves(linePlot: LinePlot): Mark[] {
+  const { series } = linePlot.lines;
+  const focus = focusOf(linePlot);
   const marks: (CurvesMark | null)[] = [];
   series.forEach((each, place) => {
-    if (picture.hoveredHead !== null && each.head === picture.hoveredHead) {
-      marks.push(curvesOf(picture, place, () => true, 0.2));
+    if (linePlot.hoveredHead !== null && each.head === linePlot.hoveredHead) {
+      marks.push(curvesOf(linePlot, place, () => true, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
       const dimmed =
-        picture.hoveredHead !== null && series.some((one) => one.head === picture.hoveredHead);
+        linePlot.hoveredHead !== null && series.some((one) => one.head === linePlot.hoveredHead);
       if (!dimmed) {
         marks.push(
           curvesOf(
-            picture,
+            linePlot,
             place,
             (query, key) => query === focus.query || key === focus.key,
             0.4,
@@ -143,10 +146,10 @@ function focusCurves(picture: Picture): Mark[] {
       }
     }
   });
-  const line = picture.hoveredLine;
+  const line = linePlot.hoveredLine;
   if (line && series[line.series]) {
     const mark = curvesOf(
-      picture,
+      linePlot,
       line.series,
       (query, key) => query === line.query && key === line.key,
       1.2,
@@ -162,15 +165,15 @@ function focusCurves(picture: Picture): Mark[] {
 }
 
 /** Tokens of one side, with what marks them out. */
-function columnMarks(picture: Picture, column: Column): Mark[] {
-  const { layout, palette } = picture;
+function columnMarks(linePlot: LinePlot, column: Column): Mark[] {
+  const { layout, palette } = linePlot;
   const query = column.side === "query";
-  const tokens = query ? picture.queries : picture.keys;
-  const members = query ? picture.pairQueries : picture.pairKeys;
+  const tokens = query ? linePlot.queries : linePlot.keys;
+  const members = query ? linePlot.pairQueries : linePlot.pairKeys;
   const special = new Set(tokens.special);
-  const pinned = query ? picture.token : picture.key;
-  const focus = focusOf(picture);
-  const at = pointedAt(picture);
+  const pinned = query ? linePlot.token : linePlot.key;
+  const focus = focusOf(linePlot);
+  const at = pointedAt(linePlot);
   const standing = layout.orientation === "vertical";
   const marks: Mark[] = [];
   const texts: Mark[] = [];
@@ -179,11 +182,11 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
     const middle = along(layout, place, column);
     const isPinned = pinned === index;
     const isFocus = (query ? focus.query : focus.key) === index;
-    const line = picture.hoveredLine;
+    const line = linePlot.hoveredLine;
     const isEnd =
       (line !== null && (query ? line.query : line.key) === index) ||
       (at?.side === column.side && at.index === index);
-    const found = picture.isFound?.(tokens.text[index] ?? "") ?? false;
+    const found = linePlot.isFound?.(tokens.text[index] ?? "") ?? false;
     const lit = isPinned || isFocus || isEnd || found;
     const box = labelBox(layout, column, label.width, middle);
     if (found) marks.push({ kind: "rect", ...box, fill: palette.found, radius: 4 });
@@ -201,13 +204,13 @@ function columnMarks(picture: Picture, column: Column): Mark[] {
       ...hitBox(layout, column, middle),
       meaning: { token: { side: column.side, index } },
     });
-    const out = !query && picture.leftOut[index] === 1;
+    const out = !query && linePlot.leftOut[index] === 1;
     const away = members[index] === 0;
     if (label.height) {
       const look = { lit, faded: out || away, struck: out };
       // Those that stand out may be larger than their place: above all others.
       const pile = lit ? texts : marks;
-      pile.push(...patchMarks({ ...picture, tokens }, column, { label, index, middle }, look));
+      pile.push(...patchMarks({ ...linePlot, tokens }, column, { label, index, middle }, look));
       return;
     }
     if (place % column.every !== 0 && !lit) return;
@@ -291,8 +294,8 @@ function hitBox(layout: Layout, column: Column, middle: number): Box {
     : { x: middle - layout.step / 2, y: low, width: layout.step, height: span };
 }
 
-function headingMarks(picture: Picture): Mark[] {
-  const { layout, palette } = picture;
+function headingMarks(linePlot: LinePlot): Mark[] {
+  const { layout, palette } = linePlot;
   const heading = (column: Column): TextMark => {
     const base = {
       kind: "text" as const,
@@ -310,14 +313,14 @@ function headingMarks(picture: Picture): Mark[] {
   return [
     heading(layout.query),
     heading(layout.key),
-    ...answerMarks(picture, layout.query),
-    ...answerMarks(picture, layout.key),
+    ...answerMarks(linePlot, layout.query),
+    ...answerMarks(linePlot, layout.key),
   ];
 }
 
 /** The name of the text that the model produced, and a rule, before its first token. */
-function answerMarks(picture: Picture, column: Column): Mark[] {
-  const { layout, palette } = picture;
+function answerMarks(linePlot: LinePlot, column: Column): Mark[] {
+  const { layout, palette } = linePlot;
   if (column.parted === null) return [];
   const query = column.side === "query";
   const start = along(layout, column.parted, column) - layout.step / 2 - PARTED;
@@ -340,29 +343,78 @@ function answerMarks(picture: Picture, column: Column): Mark[] {
 }
 
 /** The strips of a column, with the places of pins and of what was found. */
-function stripsOf(picture: Picture, column: Column): Mark[] {
-  const { palette, layout, spread } = picture;
-  const pin = column.side === "query" ? picture.pins?.token : picture.pins?.key;
-  const found = picture.matches?.side === column.side ? picture.matches.indices : [];
+function stripsOf(linePlot: LinePlot, column: Column): Mark[] {
+  const { palette, layout, spread } = linePlot;
+  const pin = column.side === "query" ? linePlot.pins?.token : linePlot.pins?.key;
+  const found = linePlot.matches?.side === column.side ? linePlot.matches.indices : [];
   // Enough to see where they are.
   const every = Math.ceil(found.length / MOST_MARKED);
   const marked = found
     .filter((_, i) => i % every === 0)
     .map((index) => ({ index, color: palette.positive }));
   if (typeof pin === "number") marked.push({ index: pin, color: palette.ink });
-  const pinned = quoted(picture.queries.text[picture.token ?? -1] ?? "");
+  const pinned = quoted(linePlot.queries.text[linePlot.token ?? -1] ?? "");
   return stripMarks({ layout, palette, spread, pinned, marked }, column, measureText);
 }
 
 /** What stands out, the tokens, and the bars of what stands out. */
-export function frontMarks(picture: Picture): Mark[] {
+export function frontMarks(linePlot: LinePlot): Mark[] {
   return [
-    ...focusCurves(picture),
-    ...headingMarks(picture),
-    ...stripsOf(picture, picture.layout.query),
-    ...stripsOf(picture, picture.layout.key),
-    ...columnMarks(picture, picture.layout.query),
-    ...columnMarks(picture, picture.layout.key),
-    ...barMarks(picture, focusOf(picture)),
+    ...focusCurves(linePlot),
+    ...headingMarks(linePlot),
+    ...stripsOf(linePlot, linePlot.layout.query),
+    ...stripsOf(linePlot, linePlot.layout.key),
+    ...columnMarks(linePlot, linePlot.layout.query),
+    ...columnMarks(linePlot, linePlot.layout.key),
+    ...barMarks(linePlot, focusOf(linePlot)),
   ];
+}
+
+/** How a patch stands out from the others. */
+export interface PatchLook {
+  /** Pointed at, pinned, or found. */
+  lit: boolean;
+  /** Stepping back: left out, or of the other text of a pair. */
+  faded: boolean;
+  struck: boolean;
+}
+
+/** Lower patches are drawn so high where they stand out. */
+const LEAST_LIT = 22;
+const FADED = 0.35;
+
+/** A patch in a column; as long as its pixels are missing, a plain rectangle. */
+export function patchMarks(
+  of: { layout: Layout; palette: Palette; images: Images; tokens: TokenList },
+  column: Column,
+  at: { label: Label; index: number; middle: number },
+  look: PatchLook,
+): Mark[] {
+  const { layout, palette, images } = of;
+  const patch = patchOf(of.tokens, at.index);
+  const low = at.label.height ?? 0;
+  if (!patch || low === 0) return [];
+  const grow = look.lit ? Math.max(1, LEAST_LIT / low) : 1;
+  const [width, height] = [at.label.width * grow, low * grow];
+  const before = column.side === "query";
+  const place =
+    layout.orientation === "vertical"
+      ? { x: column.anchor - (before ? width : 0), y: at.middle - height / 2, width, height }
+      : { x: at.middle - width / 2, y: column.anchor - (before ? height : 0), width, height };
+  const image = images[patch.grid.image];
+  const marks: Mark[] = [
+    image
+      ? {
+          ...pictureMark(cropOf(image, patch), place),
+          opacity: look.faded && !look.lit ? FADED : 1,
+        }
+      : { kind: "rect", ...place, fill: palette.raised },
+  ];
+  if (look.lit) marks.push({ kind: "rect", ...place, stroke: palette.ink, strokeWidth: 1.4 });
+  if (look.struck) {
+    const y = place.y + height / 2;
+    const x1 = place.x + width;
+    marks.push({ kind: "line", x0: place.x, y0: y, x1, y1: y, stroke: palette.ink });
+  }
+  return marks;
 }

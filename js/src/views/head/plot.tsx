@@ -1,4 +1,4 @@
-/** The picture itself: two canvases, the pointer, the keyboard, and the numbers beside it. */
+/** The plot: two canvases, the pointer and the keyboard. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
@@ -9,23 +9,22 @@ import { stepLayer } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
-import { goBack, leap, revealed } from "./controls";
 import { type Side, tokenIn } from "./layout";
 import {
   drawnValue,
   focusOf,
   type LineAt,
-  type Picture,
+  type LinePlot,
   seriesColor,
   type TokenAt,
-} from "./picture";
-import type { HeadState } from "./state";
-import { type HeadModel, togglePin } from "./store";
+} from "./line-plot";
+import { type HeadState, windowsShowing } from "./state";
+import { goBack, type HeadStore, jumpTo, togglePin } from "./store";
 import { stripWords } from "./strips";
 
 interface PlotProps {
   context: ViewContext<HeadState>;
-  model: HeadModel;
+  store: HeadStore;
   onLeaveOut: (key: number) => void;
 }
 
@@ -48,15 +47,15 @@ interface Under {
 const MOST_ROWS = 8;
 
 function hintRows(
-  picture: Picture,
+  linePlot: LinePlot,
   query: number,
   key: number,
   meant: number | null,
 ): Hint["rows"] {
-  const rows = picture.lines.series.map((series, place) => {
-    const weight = drawnValue(picture, place, query, key);
+  const rows = linePlot.lines.series.map((series, place) => {
+    const weight = drawnValue(linePlot, place, query, key);
     const text = `${series.name}  ${formatWeight(weight, 3)}`;
-    return { color: seriesColor(picture, place), text, weight, meant: place === meant };
+    return { color: seriesColor(linePlot, place), text, weight, meant: place === meant };
   });
   if (rows.length <= MOST_ROWS) return rows;
   rows.sort((a, b) => b.weight - a.weight);
@@ -66,53 +65,53 @@ function hintRows(
   return shown;
 }
 
-/** What is said about the token or the line under the pointer. */
+/** The hint for the token or the line under the pointer. */
 function hintOf(
-  picture: Picture,
+  linePlot: LinePlot,
   token: TokenAt | null,
   line: LineAt | null,
 ): Omit<Hint, "x" | "y"> | null {
-  const { queries, keys } = picture;
+  const { queries, keys } = linePlot;
   const between = (query: number, key: number): string =>
     `${quoted(queries.text[query] ?? "")} (${query}) → ${quoted(keys.text[key] ?? "")} (${key})`;
   if (line)
     return {
       title: between(line.query, line.key),
-      rows: hintRows(picture, line.query, line.key, line.series),
+      rows: hintRows(linePlot, line.query, line.key, line.series),
     };
   if (!token) return null;
-  const focus = focusOf(picture);
+  const focus = focusOf(linePlot);
   if (token.side === "key" && focus.query !== null) {
     return {
       title: between(focus.query, token.index),
-      rows: hintRows(picture, focus.query, token.index, null),
+      rows: hintRows(linePlot, focus.query, token.index, null),
     };
   }
   if (token.side === "query" && focus.key !== null) {
     return {
       title: between(token.index, focus.key),
-      rows: hintRows(picture, token.index, focus.key, null),
+      rows: hintRows(linePlot, token.index, focus.key, null),
     };
   }
   const texts = token.side === "query" ? queries.text : keys.text;
   return { title: `${quoted(texts[token.index] ?? "")}, ${token.side} ${token.index}`, rows: [] };
 }
 
-export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
+export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const plot = useRef<HTMLDivElement>(null);
   const hint = useSignal<Hint | null>(null);
   const dragged = useRef<((to: Under) => void) | null>(null);
   const { state, root } = context;
   const place = useComputed(() => {
-    const loaded = model.loaded.value;
-    return model.current.value && loaded
+    const loaded = store.loaded.value;
+    return store.current.value && loaded
       ? `head:${loaded.plan.stack.name}:${loaded.plan.layer}`
       : null;
   });
 
   const at = (event: PointerEvent | MouseEvent): Under => {
     const { x, y } = pointIn(plot.current, event);
-    const scene = model.scene.peek();
+    const scene = store.scene.peek();
     if (!scene) return { token: null, line: null, strip: null, x, y };
     // Where some lines stand out, the others are too faint to be meant.
     const standsOut = scene.backOpacity < 0.3 && scene.front.some((mark) => mark.kind === "curves");
@@ -128,7 +127,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
 
   /** A column's strip, and where along it a place is. */
   const stripOf = ({ side, before }: StripAt, { x, y }: Under) => {
-    const layout = model.picture.peek()?.layout;
+    const layout = store.linePlot.peek()?.layout;
     const column = layout?.[side];
     const strip = column && (before ? column.before : column.after);
     return strip && { strip, column, at: layout.orientation === "vertical" ? y : x };
@@ -137,19 +136,19 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   const onPointerDown = (event: PointerEvent): void => {
     const under = at(event);
     const on = under.strip && stripOf(under.strip, under);
-    const plan = model.plan.peek();
+    const plan = store.plan.peek();
     if (!under.strip || !on || !plan || event.button !== 0) return;
     // The strip as it was: it changes under the pointer with the window that it moves.
     const { side } = under.strip;
     const start = on.at;
     dragged.current = (to) => {
       const along = state.orientation.peek() === "vertical" ? to.y : to.x;
-      leap(context, plan, side, tokenIn(on.strip, along));
+      jumpTo(context, plan, side, tokenIn(on.strip, along));
     };
     plot.current?.setPointerCapture?.(event.pointerId);
     hint.value = null;
-    model.leave();
-    leap(context, plan, side, tokenIn(on.strip, start));
+    store.leave();
+    jumpTo(context, plan, side, tokenIn(on.strip, start));
   };
 
   const onPointerUp = (): void => {
@@ -166,21 +165,21 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
       return;
     }
     const { token, line, x, y } = under;
-    if (!same(model.hovered.peek(), token)) model.hovered.value = token;
-    if (!same(model.hoveredLine.peek(), line)) model.hoveredLine.value = line;
-    const picture = model.picture.peek();
+    if (!same(store.hovered.peek(), token)) store.hovered.value = token;
+    if (!same(store.hoveredLine.peek(), line)) store.hoveredLine.value = line;
+    const linePlot = store.linePlot.peek();
     const on = under.strip && stripOf(under.strip, under);
-    const said =
-      on && picture
-        ? { title: stripWords(on.strip, on.at, on.column, picture.spread), rows: [] }
-        : picture && hintOf(picture, token, line);
+    const text =
+      on && linePlot
+        ? { title: stripWords(on.strip, on.at, on.column, linePlot.spread), rows: [] }
+        : linePlot && hintOf(linePlot, token, line);
     // The box stands beside what scrolls sideways, not in it, where it would be cut off.
-    hint.value = said ? { ...said, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
+    hint.value = text ? { ...text, x: x - (plot.current?.scrollLeft ?? 0), y } : null;
   };
 
   const leave = (): void => {
-    model.hovered.value = null;
-    model.hoveredLine.value = null;
+    store.hovered.value = null;
+    store.hoveredLine.value = null;
     hint.value = null;
   };
 
@@ -200,9 +199,9 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
   };
 
   const moveCursor = (by: number): void => {
-    const plan = model.loaded.peek()?.plan;
+    const plan = store.loaded.peek()?.plan;
     if (!plan) return;
-    const here = model.cursor.peek();
+    const here = store.cursor.peek();
     const side = here?.side ?? "query";
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
     const from = here?.index ?? (by > 0 ? window[0] - 1 : window[1]);
@@ -210,20 +209,20 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
     // A step leaves the window and takes it along; to its ends is another thing.
     const [first, stop] = Math.abs(by) > 1 ? window : [0, length];
     const index = Math.max(first, Math.min(stop - 1, from + by));
-    model.cursor.value = { side, index };
-    assign(state, revealed(plan, index, side));
+    store.cursor.value = { side, index };
+    assign(state, windowsShowing(plan, index, side));
   };
 
   const toSide = (side: "query" | "key"): void => {
-    const plan = model.loaded.peek()?.plan;
+    const plan = store.loaded.peek()?.plan;
     if (!plan) return;
     const window = side === "query" ? plan.queryWindow : plan.keyWindow;
-    const index = model.cursor.peek()?.index ?? window[0];
-    model.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, index)) };
+    const index = store.cursor.peek()?.index ?? window[0];
+    store.cursor.value = { side, index: Math.max(window[0], Math.min(window[1] - 1, index)) };
   };
 
   const handleKey = (key: string): boolean => {
-    const plan = model.plan.peek();
+    const plan = store.plan.peek();
     if (!plan) return false;
     const lying = state.orientation.peek() === "horizontal";
     // Tokens follow each other along one pair of arrows; the other pair changes sides.
@@ -235,8 +234,8 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
           ArrowUp: "ArrowLeft",
         }
       : {};
-    const cursor = model.cursor.peek();
-    model.hovered.value = null;
+    const cursor = store.cursor.peek();
+    store.hovered.value = null;
     switch (turned[key] ?? key) {
       case "ArrowDown":
         moveCursor(1);
@@ -269,7 +268,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         if (cursor) togglePin(state, cursor);
         return true;
       case "Escape":
-        model.cursor.value = null;
+        store.cursor.value = null;
         assign(state, { token: null, key: null });
         return true;
       case "x":
@@ -279,8 +278,8 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         assign(state, { heads: [] });
         return true;
       case "b":
-        goBack(context, model);
-        return model.before.peek() !== null;
+        goBack(context, store);
+        return store.before.peek() !== null;
       case "<":
       case ">": {
         const side = cursor?.side ?? "query";
@@ -289,8 +288,8 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         const { length } = (keys ? plan.keys : plan.queries).text;
         const size = window[1] - window[0];
         const middle = Math.floor((window[0] + window[1]) / 2) + (key === "<" ? -size : size);
-        leap(context, plan, side, Math.max(0, Math.min(length - 1, middle)));
-        model.cursor.value = null;
+        jumpTo(context, plan, side, Math.max(0, Math.min(length - 1, middle)));
+        store.cursor.value = null;
         return true;
       }
       case "f":
@@ -307,11 +306,11 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
 
   return (
     <ScenePlot
-      scene={model.scene}
+      scene={store.scene}
       place={place}
       onDrawn={context.setDrawn}
       kind="attention lines"
-      label={model.caption.value?.sentence ?? "Loading"}
+      label={store.caption.value?.sentence ?? "Loading"}
       plot={plot}
       hint={hint.value}
       width={context.width.value}
@@ -324,7 +323,7 @@ export function HeadPlot({ context, model, onLeaveOut }: PlotProps) {
         onClick,
         onKeyDown,
         onBlur: () => {
-          model.cursor.value = null;
+          store.cursor.value = null;
         },
       }}
     />

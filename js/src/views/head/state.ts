@@ -3,8 +3,8 @@
 import type { Piece, Range, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
 import { same } from "../../ui/state";
-import type { Orientation } from "./layout";
-import { type Combine, clipWindow, type LeaveOut, type Weights } from "./lines";
+import type { Orientation, Side } from "./layout";
+import type { Combine, LeaveOut, Weights } from "./lines";
 
 /** The head view's traits; the names are Python's. */
 export interface HeadState extends RecordState {
@@ -29,6 +29,23 @@ export const HEAD_DEFAULTS: HeadState = {
   key_window: null,
   orientation: "vertical",
 };
+
+/** The default window of a list of tokens: all up to a hundred, else the first 64. */
+export function defaultWindow(count: number): Range {
+  return count <= 100 ? [0, count] : [0, 64];
+}
+
+/** More tokens than this are never laid out at once. */
+const MOST_IN_SIGHT = 2000;
+
+/** A window that lies inside the list, whatever was asked for. */
+export function clipWindow(window: Range | null, count: number): Range {
+  if (!window) return defaultWindow(count);
+  const start = Math.max(0, Math.min(Math.floor(window[0]), Math.max(0, count - 1)));
+  const asked = Math.min(Math.floor(window[1]), count, start + MOST_IN_SIGHT);
+  const stop = Math.max(start + 1, asked);
+  return [start, Math.min(stop, count)];
+}
 
 /** A place, and what of it is in sight. */
 export interface Plan extends Place {
@@ -86,12 +103,52 @@ export function planOf(place: Place, state: PlanState): Plan {
   return { ...place, queryWindow, keyWindow, rows, columns, windowed, long };
 }
 
+/** Moves a window by whole steps, inside the list. */
+function moveWindow(window: Range, count: number, by: number): Range {
+  const size = window[1] - window[0];
+  const start = Math.max(0, Math.min(count - size, window[0] + by));
+  return [start, start + size];
+}
+
+/** A window of another size that keeps its start where it can. */
+export function resizeWindow(window: Range, count: number, size: number): Range {
+  return moveWindow([window[0], window[0] + Math.min(size, count)], count, 0);
+}
+
+/** A window of the same size with the token near its middle. */
+export function windowAround(window: Range, count: number, index: number): Range {
+  if (index >= window[0] && index < window[1]) return window;
+  const size = window[1] - window[0];
+  return moveWindow([0, size], count, index - Math.floor(size / 2));
+}
+
+/** Windows that have a token of a side in sight; of the same tokens both go to it. */
+export function windowsShowing(
+  plan: Plan,
+  index: number,
+  side: Side = "query",
+): Partial<HeadState> {
+  const { queryWindow, keyWindow, queries, keys } = plan;
+  const window = side === "query" ? queryWindow : keyWindow;
+  // Windows that need not move keep their default.
+  if (index >= window[0] && index < window[1]) return {};
+  const query_window =
+    side === "query" ? windowAround(queryWindow, queries.text.length, index) : queryWindow;
+  const together = plan.stack.key_tokens === null && same(queryWindow, keyWindow);
+  const key_window = together
+    ? query_window
+    : side === "key"
+      ? windowAround(keyWindow, keys.text.length, index)
+      : keyWindow;
+  return { query_window, key_window };
+}
+
 /** Whether all heads are shown together because none is chosen: all may be chosen, too. */
 export function isTogether(plan: Pick<Plan, "chosen">): boolean {
   return plan.chosen.length === 0;
 }
 
-/** What of a plan has to be asked for, and what tells one picture of it from another. */
+/** What of a plan has to be asked for, and what tells two plots of it apart. */
 export function partOf(plan: Plan) {
   const { layer, heads, rows, columns, queryWindow, keyWindow } = plan;
   const together = isTogether(plan);
@@ -99,7 +156,7 @@ export function partOf(plan: Plan) {
 }
 
 /** Whether two plans show the same weights. */
-export function samePicture(a: Plan, b: Plan): boolean {
+export function sameWeights(a: Plan, b: Plan): boolean {
   const part = (plan: Plan): unknown => ({ ...partOf(plan), rows: null, columns: null });
   return same(part(a), part(b));
 }

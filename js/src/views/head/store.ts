@@ -1,6 +1,13 @@
 /** The head view's live state: from its traits to what is drawn, as signals. */
 
-import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
+import {
+  batch,
+  computed,
+  type ReadonlySignal,
+  type Signal,
+  signal,
+  untracked,
+} from "@preact/signals";
 import { meantBy, type Strongest } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
@@ -8,17 +15,17 @@ import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/color-scales";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
-import { imagesDrawn } from "../../ui/image/store";
+import { createImagePanel, type ImagePanel, imagesDrawn } from "../../ui/image/store";
 import { pairOf } from "../../ui/pairs";
+import { headTextColor } from "../../ui/palette";
 import { placeOf } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { findTokens, type Matches, tokenMatcher } from "../../ui/token-search";
-import type { Caption } from "./figure";
-import { captionOf, summaryOf } from "./frame-captions";
+import { type Caption, captionOf, summaryOf } from "./captions";
 import { type Layout, layOut, type Side } from "./layout";
+import { focusOf, type LineAt, type LinePlot, seriesColor, type TokenAt } from "./line-plot";
 import { computeLines, type Lines, shownMatrices } from "./lines";
 import { backMarks, backOpacity, frontMarks } from "./marks";
-import type { LineAt, Picture, TokenAt } from "./picture";
 import {
   type HeadState,
   isLoaded,
@@ -29,24 +36,26 @@ import {
   type Plan,
   partOf,
   planOf,
-  samePicture,
+  sameWeights,
   unloaded,
+  windowAround,
+  windowsShowing,
 } from "./state";
 import { type Spread, spreadOf } from "./strips";
-import { makeStrongest, strongestHere } from "./strongest";
+import { createStrongest, strongestHere } from "./strongest";
 
-export interface HeadModel {
+export interface HeadStore {
   plan: ReadonlySignal<Plan | null>;
   loaded: ReadonlySignal<Loaded | null>;
   lines: ReadonlySignal<Lines | null>;
   /** The strongest keys of the pinned query anywhere; null where all keys are in sight. */
   listed: ReadonlySignal<Strongest | null>;
   /** What is drawn without pins and pointer, and with both. */
-  ground: ReadonlySignal<Picture | null>;
-  picture: ReadonlySignal<Picture | null>;
+  ground: ReadonlySignal<LinePlot | null>;
+  linePlot: ReadonlySignal<LinePlot | null>;
   back: ReadonlySignal<Mark[]>;
   scene: ReadonlySignal<Scene | null>;
-  /** What is said about the picture. */
+  /** The words around the plot. */
   caption: ReadonlySignal<Caption | null>;
   /** The same for who cannot see it; the pointer changes nothing about it. */
   summary: ReadonlySignal<string>;
@@ -64,7 +73,7 @@ export interface HeadModel {
   leave: () => void;
   scaling: Signal<Scaling>;
   /** What is shown, for print: nothing that the pointer brought, and no room for it. */
-  still: () => Picture | null;
+  still: () => LinePlot | null;
 }
 
 /** What of a plan changes without anything to load. */
@@ -72,7 +81,7 @@ export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key
   return { token, key, ...(asQuery !== undefined && { asQuery }) };
 }
 
-export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
+export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const { source, state, record } = context;
   const exact = signal<Loaded | null>(null);
   const hovered = signal<TokenAt | null>(null);
@@ -105,7 +114,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     if (!drawn) return null;
     return meantBy(drawn, state.leave_out.value, pairOf(drawn, state.pair.value));
   });
-  const strongest = makeStrongest(
+  const strongest = createStrongest(
     context,
     computed(() => base.value?.plan ?? null),
     computed(() => plan.value?.token ?? null),
@@ -120,7 +129,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   );
   const loaded = computed(() => {
     const [now, window] = [base.value, inWindow.value?.answer];
-    return now?.plan.long && window && samePicture(window.plan, now.plan) ? window : now;
+    return now?.plan.long && window && sameWeights(window.plan, now.plan) ? window : now;
   });
 
   // The layers beside this one, so that a step to them finds them there.
@@ -244,7 +253,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   };
   const layout = computed(() => layoutOf([barSide.value], true));
 
-  const ground = computed<Picture | null>(() => {
+  const ground = computed<LinePlot | null>(() => {
     const now = exact.value ?? loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
     return {
@@ -277,7 +286,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     return place && findTokens(place, search.value);
   });
 
-  const ready = computed<Picture | null>(() => {
+  const ready = computed<LinePlot | null>(() => {
     const { token = null, key = null } = plan.value ?? {};
     return (
       ground.value && {
@@ -290,7 +299,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     );
   });
 
-  const still = (): Picture | null => {
+  const still = (): LinePlot | null => {
     const now = ready.peek();
     if (!now) return null;
     const barSides: Side[] = [];
@@ -299,7 +308,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     return { ...now, layout: layoutOf(barSides, false) ?? now.layout };
   };
 
-  const picture = computed<Picture | null>(
+  const linePlot = computed<LinePlot | null>(
     () =>
       ready.value && {
         ...ready.value,
@@ -314,14 +323,14 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const back = computed(() => (ground.value ? backMarks(ground.value) : []));
 
   const scene = computed(() => {
-    const now = picture.value;
+    const now = linePlot.value;
     return now && sceneOf(now.layout, back.value, frontMarks(now), backOpacity(now));
   });
 
   const caption = computed<Caption | null>(() => {
-    const [now, wanted, drawn] = [picture.value, plan.value, loaded.value?.plan];
+    const [now, wanted, drawn] = [linePlot.value, plan.value, loaded.value?.plan];
     if (!now || !wanted || !drawn) return null;
-    // Pins are said as they are asked for, though the weights may be those of a moment ago.
+    // The caption names the pins as they are asked for, though the weights may be those of a moment ago.
     return captionOf({ ...drawn, ...pinsOf(wanted) }, now, follow(state), true);
   });
 
@@ -340,7 +349,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
   const current = computed(() => {
     const drawn = loaded.value?.plan;
     const whole = imagesDrawn(context) && loaded.value !== null && isLoaded(loaded.value);
-    return drawn !== undefined && plan.value !== null && samePicture(drawn, plan.value) && whole;
+    return drawn !== undefined && plan.value !== null && sameWeights(drawn, plan.value) && whole;
   });
 
   return {
@@ -350,7 +359,7 @@ export function makeHeadModel(context: ViewContext<HeadState>): HeadModel {
     listed: strongest.ofPinned,
     still,
     ground,
-    picture,
+    linePlot,
     back,
     scene,
     caption,
@@ -377,4 +386,86 @@ export function togglePin(state: ViewContext<HeadState>["state"], at: TokenAt): 
   assign(state, {
     [field]: state[field].peek() === at.index ? null : at.index,
   } as Partial<HeadState>);
+}
+
+/** Moves windows so that a token comes into sight: on the keys' side the keys' alone. */
+export function jumpTo(
+  context: ViewContext<HeadState>,
+  plan: Plan,
+  side: Side,
+  index: number,
+): void {
+  const key = side === "key";
+  const moved = key
+    ? { key_window: windowAround(plan.keyWindow, plan.keys.text.length, index) }
+    : windowsShowing(plan, index, side);
+  // Both are set, so that the other stays where it is.
+  if (moved.key_window || moved.query_window)
+    assign(context.state, { query_window: plan.queryWindow, ...moved });
+}
+
+/** To where the reader was before the last leap; another time, forth again. */
+export function goBack(context: ViewContext<HeadState>, store: HeadStore): void {
+  const before = store.before.peek();
+  if (!before) return;
+  store.leave();
+  assign(context.state, before);
+}
+
+/** A heat-map for each head that has lines of its own, or one for all together. */
+export function createHeadImage(context: ViewContext<HeadState>, store: HeadStore): ImagePanel {
+  const series = computed(() => {
+    const [ground, plan] = [store.ground.value, store.plan.value];
+    const all = ground?.lines.series ?? [];
+    if (!ground || !plan) return [];
+    const { palette } = ground;
+    return all.map(
+      (each, place) =>
+        ({
+          name: each.name,
+          // Grey over a grey image would not be seen.
+          color: each.head === null ? palette.positive : seriesColor(ground, place),
+          textColor: each.head === null ? palette.ink : headTextColor(palette, place, all.length),
+          heads: each.head === null ? plan.heads : [each.head],
+          how: each.head === null && context.state.combine.value === "max" ? "max" : "mean",
+        }) as const,
+    );
+  });
+  const note = computed(() => {
+    const { renormalize, leave_out, pair } = context.state;
+    const plan = store.plan.value;
+    const parted = leave_out.value.length > 0 || (plan && pairOf(plan, pair.value) !== "all");
+    return renormalize.value && parted
+      ? "Over the image are the model's own weights, not renormalised."
+      : "";
+  });
+  return createImagePanel(context, {
+    series,
+    note,
+    reveal: (side, token) => {
+      const plan = store.plan.peek();
+      if (plan) assign(context.state, windowsShowing(plan, token, side));
+    },
+    focus: computed(() => {
+      const linePlot = store.linePlot.value;
+      const place = context.record.place.value;
+      // Pins out of sight are not in the plot.
+      const pins = { query: place?.token ?? null, key: place?.key ?? null };
+      if (!linePlot || (!linePlot.hovered && !linePlot.cursor)) return pins;
+      return focusOf({ ...linePlot, token: pins.query, key: pins.key });
+    }),
+    point: (to) =>
+      batch(() => {
+        const line = to && to.query !== null && to.key !== null;
+        const drawn = (store.lines.peek()?.series.length ?? 0) > (to?.tile ?? 0);
+        store.hoveredLine.value =
+          line && drawn
+            ? { series: to.tile, query: to.query as number, key: to.key as number }
+            : null;
+        const place = context.record.place.peek();
+        const side = place?.key !== null && place?.token === null ? "query" : "key";
+        const index = side === "query" ? to?.query : to?.key;
+        store.hovered.value = typeof index === "number" ? { side, index } : null;
+      }),
+  });
 }

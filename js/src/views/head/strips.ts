@@ -114,7 +114,7 @@ function slotsOf(strip: Strip, spread: Spread): Float64Array {
   return slots;
 }
 
-/** What is said of the tokens under a place on a strip. */
+/** The hint for the tokens under a position on a strip. */
 export function stripWords(
   strip: Strip,
   at: number,
@@ -195,11 +195,11 @@ export function stripMarks(drawn: Drawn, column: Column, measure: Measure): Mark
       const room = key ? layout.width - column.edge : column.edge;
       const whole = words.join(", ");
       const fits = measure(whole, fontOf(look)) <= room;
-      const said = fits ? whole : (words[0] as string);
-      const wide = measure(said, fontOf(look));
+      const label = fits ? whole : (words[0] as string);
+      const wide = measure(label, fontOf(look));
       const text: TextMark = {
         ...(key ? bold : look),
-        text: said,
+        text: label,
         x: key ? Math.min(column.edge, layout.width - wide) : Math.max(column.edge, wide),
         y: before ? strip.start - 10 : strip.stop + 10,
         align: key ? "start" : "end",

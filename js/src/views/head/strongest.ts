@@ -102,7 +102,7 @@ export function strongestKeys(
  * The strongest keys of all queries of a long plan, as far as they have come, and those of the
  * pinned query of any plan that shows a part of the keys.
  */
-export function makeStrongest(
+export function createStrongest(
   context: ViewContext<HeadState>,
   plan: ReadonlySignal<Plan | null>,
   pinned: ReadonlySignal<number | null>,
@@ -121,7 +121,7 @@ export function makeStrongest(
     record.answer(wanted, async (request, ended) => {
       const since = performance.now() - asked;
       asked = performance.now();
-      // A kernel answers in turn, also what nobody waits for any more: while a window is dragged
+      // A kernel answers in turn, also what is not awaited any more: while a window is dragged
       // nothing is asked.
       if (since < HASTE_MS) await new Promise((resolve) => setTimeout(resolve, REST_MS));
       if (ended.aborted) return;

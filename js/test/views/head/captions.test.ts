@@ -7,9 +7,15 @@ import { niceMaximum } from "../../../src/ui/color-scales";
 import { fitLabel } from "../../../src/ui/labels";
 import { placeOf } from "../../../src/ui/record";
 import { coverage } from "../../../src/views/head/captions";
-import { resizeWindow, toggleLeaveOut, windowAround } from "../../../src/views/head/controls";
+import { toggleLeaveOut } from "../../../src/views/head/controls";
 import { layOut, standsUpright } from "../../../src/views/head/layout";
-import { HEAD_DEFAULTS, type HeadState, planOf } from "../../../src/views/head/state";
+import {
+  HEAD_DEFAULTS,
+  type HeadState,
+  planOf,
+  resizeWindow,
+  windowAround,
+} from "../../../src/views/head/state";
 
 /** Ten pixels a character. */
 const measure = (text: string): number => Array.from(text).length * 10;

@@ -3,14 +3,13 @@ import { describe, expect, it } from "vitest";
 import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
 import type { TokenList } from "../../../src/client/source";
 import {
-  clipWindow,
   computeLines,
-  defaultWindow,
   type LineOptions,
   type Lines,
   shownMatrices,
   type Weights,
 } from "../../../src/views/head/lines";
+import { clipWindow, defaultWindow } from "../../../src/views/head/state";
 
 /** [CLS] a b [SEP] c [SEP]: a pair of two and one words. */
 const tokens: TokenList = {

@@ -13,12 +13,8 @@ import type { Carrier, Reply } from "../../../src/client/source";
 import { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/palette";
 import { alongToken, layOut, type Strip, tokenIn } from "../../../src/views/head/layout";
-import {
-  clipWindow,
-  computeLines,
-  type LineOptions,
-  type Weights,
-} from "../../../src/views/head/lines";
+import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
+import { clipWindow } from "../../../src/views/head/state";
 import { binSizeOf, spreadOf, stripMarks, stripWords } from "../../../src/views/head/strips";
 import { strongestKeys } from "../../../src/views/head/strongest";
 

@@ -5,9 +5,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../../../ui/define-view";
 import { makeRecordModel, type Place, type RecordState } from "../../../ui/record";
 import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/state";
-import { HeadView } from "../../head";
-import { revealed } from "../../head/controls";
-import { HEAD_DEFAULTS, type HeadState, planOf } from "../../head/state";
+import { HEAD_DEFAULTS, type HeadState, HeadView, planOf, windowsShowing } from "../../head";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingModel } from "../store";
 
@@ -95,7 +93,7 @@ export function revealChosen(place: Place | null, state: Signals<HeadState>): vo
   if (!place || chosen === null) return;
   const { query_window, key_window } = valuesOf(state);
   const side = token !== null || place.stack.key_tokens === null ? "query" : "key";
-  assign(state, revealed(planOf(place, { query_window, key_window }), chosen, side));
+  assign(state, windowsShowing(planOf(place, { query_window, key_window }), chosen, side));
 }
 
 export function TextHead({ context, model, text, room }: HeadProps) {

@@ -23,8 +23,8 @@ export interface LineAt {
   key: number;
 }
 
-/** Everything that the picture shows. */
-export interface Picture {
+/** Everything that is drawn. */
+export interface LinePlot {
   layout: Layout;
   palette: Palette;
   queries: TokenList;
@@ -65,17 +65,17 @@ export interface Focus {
   key: number | null;
 }
 
-export type Pointing = Pick<Picture, "hovered" | "cursor" | "token" | "key">;
+export type Pointing = Pick<LinePlot, "hovered" | "cursor" | "token" | "key">;
 
 /** The token that the pointer, else the keyboard, is on. */
-export function pointedAt(picture: Pointing): TokenAt | null {
-  return picture.hovered ?? picture.cursor;
+export function pointedAt(linePlot: Pointing): TokenAt | null {
+  return linePlot.hovered ?? linePlot.cursor;
 }
 
 /** What stands out: what is pointed at, else what is pinned. */
-export function focusOf(picture: Pointing): Focus {
-  const at = pointedAt(picture);
-  const pins = { query: picture.token, key: picture.key };
+export function focusOf(linePlot: Pointing): Focus {
+  const at = pointedAt(linePlot);
+  const pins = { query: linePlot.token, key: linePlot.key };
   if (!at) return pins;
   // Across from the only pin the pointer reads the pin's bars: they must not go away under it.
   const across =
@@ -87,9 +87,9 @@ export function focusOf(picture: Pointing): Focus {
 }
 
 /** The weight in a series as drawn; NaN for what is not in hand. */
-export function drawnValue(picture: Picture, series: number, query: number, key: number): number {
-  const { rows, columns } = picture.weights;
-  const of = picture.lines.series[series];
+export function drawnValue(linePlot: LinePlot, series: number, query: number, key: number): number {
+  const { rows, columns } = linePlot.weights;
+  const of = linePlot.lines.series[series];
   if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) {
     // A line that leaves the window brings its weight.
     const line = of?.key.findIndex((each, i) => each === key && of.query[i] === query) ?? -1;
@@ -100,17 +100,17 @@ export function drawnValue(picture: Picture, series: number, query: number, key:
 }
 
 /** The colour of a series. */
-export function seriesColor(picture: Picture, place: number): string {
-  const { series } = picture.lines;
+export function seriesColor(linePlot: LinePlot, place: number): string {
+  const { series } = linePlot.lines;
   const only = series[place];
-  // What is drawn for several heads together belongs to none of them.
-  if (!only || only.head === null) return picture.palette.neutral;
-  return headColor(picture.palette, place, series.length);
+  // What is drawn for several heads together does not belong to one of them.
+  if (!only || only.head === null) return linePlot.palette.neutral;
+  return headColor(linePlot.palette, place, series.length);
 }
 
 /** The same for text. */
-export function seriesTextColor(picture: Picture, place: number): string {
-  const { series } = picture.lines;
-  if (series[place]?.head == null) return picture.palette.neutral;
-  return headTextColor(picture.palette, place, series.length);
+export function seriesTextColor(linePlot: LinePlot, place: number): string {
+  const { series } = linePlot.lines;
+  if (series[place]?.head == null) return linePlot.palette.neutral;
+  return headTextColor(linePlot.palette, place, series.length);
 }
