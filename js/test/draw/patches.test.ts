@@ -1,0 +1,66 @@
+// @vitest-environment node
+import { describe, expect, it } from "vitest";
+import { cropOf, greyOf, patchOf, shapesOf, withPatchNames } from "../../src/draw/patches";
+import { described, GRID, imageOf, TOKENS } from "../images";
+
+describe("patches", () => {
+  it("are found by their tokens and called by their places", () => {
+    expect(patchOf(TOKENS, 0)).toBeNull();
+    expect(patchOf(TOKENS, 6)).toEqual({ grid: GRID, row: 1, column: 2 });
+    expect(patchOf(TOKENS, 7)).toBeNull();
+    const [stack] = withPatchNames(described()).stacks;
+    expect(stack?.query_tokens.text.slice(0, 3)).toEqual(["[CLS]", "patch 0,0", "patch 0,1"]);
+    expect(stack?.query_tokens.text[7]).toBe("word");
+  });
+
+  it("are called by their image too, where there are several; text stays where there is none", () => {
+    const two = { ...described(), images: [1, 2].map(() => ({ height: 4, width: 12 })) };
+    expect(withPatchNames(two).stacks[0]?.query_tokens.text[6]).toBe("patch 1,2 of image 0");
+    const { images: _, ...none } = described();
+    expect(withPatchNames(none)).toBe(none);
+  });
+
+  it("have the shape that the image leaves them", () => {
+    // 12 x 4 pixels in 3 x 2 patches: 4 wide, 2 high.
+    const shape = shapesOf(TOKENS, described());
+    expect([0, 1, 6, 7].map((token) => shape?.(token))).toEqual([null, 2, 2, null]);
+    expect(shapesOf({ ...TOKENS, grids: [] }, { ...described(), images: [] })?.(1)).toBeNull();
+  });
+
+  it("are cut out of the image, the same pixels every time", () => {
+    const image = imageOf(12, 4);
+    const crop = cropOf(image, { grid: GRID, row: 1, column: 2 });
+    expect([crop.columns, crop.rows]).toEqual([4, 2]);
+    expect([...crop.pixels.subarray(0, 4)]).toEqual([8, 2, 200, 255]);
+    expect([...crop.pixels.subarray(-4)]).toEqual([11, 3, 200, 255]);
+    expect(cropOf(image, { grid: GRID, row: 1, column: 2 })).toBe(crop);
+  });
+
+  it("are averaged where they have more pixels than can be seen", () => {
+    const crop = cropOf(imageOf(160, 80), {
+      grid: { rows: 1, columns: 2 },
+      row: 0,
+      column: 1,
+    });
+    expect([crop.columns, crop.rows]).toEqual([40, 40]);
+    // The mean of columns 80 and 81 and of rows 0 and 1, as bytes are rounded.
+    expect([80, 81]).toContain(crop.pixels[0]);
+    expect(crop.pixels[2]).toBe(200);
+    expect([158, 159]).toContain(crop.pixels[4 * 39]);
+  });
+
+  it("have at least a pixel where the grid is finer than the image", () => {
+    const crop = cropOf(imageOf(2, 2), { grid: { rows: 8, columns: 8 }, row: 7, column: 7 });
+    expect([crop.columns, crop.rows]).toEqual([1, 1]);
+    expect([...crop.pixels]).toEqual([1, 1, 200, 255]);
+  });
+
+  it("step back to grey beside the ground", () => {
+    const pixels = new Uint8ClampedArray([255, 0, 0, 255]);
+    const grey = greyOf({ width: 1, height: 1, pixels }, [100, 110, 120]);
+    // 0.2126 of 255 is 54.2; of that 0.45, and 0.55 of the ground.
+    const expected = [100, 110, 120].map((ground) => Math.round(0.45 * 54.213 + 0.55 * ground));
+    expect([...grey.pixels.subarray(0, 3)]).toEqual(expected);
+    expect(grey.pixels[3]).toBe(255);
+  });
+});

@@ -1,0 +1,48 @@
+/** A small image, its patches as tokens and heat maps over it, for tests. */
+
+import { type RecordImage, readImage } from "../src/client/requests/images";
+import type { Description, PatchGrid, StackDescription, TokenList } from "../src/client/source";
+import type { HeatSeries } from "../src/ui/image/state";
+
+export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };
+
+/** [CLS], six patches, a word. */
+export const TOKENS: TokenList = {
+  text: ["[CLS]", "0,0", "0,1", "0,2", "1,0", "1,1", "1,2", "word"],
+  special: [0],
+  sequence: [null, 0, 0, 0, 0, 0, 0, 0],
+  grids: [GRID],
+};
+
+export function described(queries = TOKENS, keys: TokenList | null = null): Description {
+  const stack: StackDescription = {
+    name: "self",
+    layers: [0],
+    heads_per_layer: [2],
+    query_tokens: queries,
+    key_tokens: keys,
+    normalized: true,
+    maximum: 1,
+    causal: false,
+    vectors: false,
+    patterns: [],
+  };
+  return { model: "m", notes: [], images: [{ height: 4, width: 12 }], stacks: [stack] };
+}
+
+/** Each pixel's red is its column, its green its row. */
+export function imageOf(width: number, height: number): RecordImage {
+  const bytes = new Uint8Array(3 * width * height);
+  for (let i = 0; i < width * height; i++)
+    bytes.set([i % width, Math.floor(i / width), 200], 3 * i);
+  return readImage({ header: { width, height }, data: bytes });
+}
+
+export const series = (heads: number[], more: Partial<HeatSeries> = {}): HeatSeries => ({
+  name: heads.length === 1 ? `head ${heads[0]}` : `mean of ${heads.length} heads`,
+  color: "#102030",
+  textColor: "#102030",
+  heads,
+  how: "mean",
+  ...more,
+});
