@@ -1,0 +1,56 @@
+// @vitest-environment node
+import { existsSync, readdirSync, readFileSync, statSync } from "node:fs";
+import { dirname, join, relative, resolve } from "node:path";
+import { describe, expect, it } from "vitest";
+
+const SRC = resolve(__dirname, "../src");
+/** Each folder may import itself and those before it. */
+const FOLDERS = ["client", "draw", "ui", "views"];
+
+const files = (readdirSync(SRC, { recursive: true }) as string[])
+  .filter((file) => /\.tsx?$/.test(file))
+  .map((file) => file.replaceAll("\\", "/"));
+
+/** The module of ours that a specifier means, as a path from `src`; null for a style sheet. */
+function moduleOf(file: string, specifier: string): string | null {
+  const path = join(SRC, dirname(file), specifier);
+  const ends = ["", ".ts", ".tsx", "/index.ts", "/index.tsx"].map((end) => path + end);
+  const found = ends.find((each) => existsSync(each) && statSync(each).isFile());
+  if (!found) throw new Error(`${file} imports ${specifier}, which is not there.`);
+  return /\.tsx?$/.test(found) ? relative(SRC, found).replaceAll("\\", "/") : null;
+}
+
+/** Every import of a module of ours, imports of types included. */
+const imports = files.flatMap((file) => {
+  const text = readFileSync(join(SRC, file), "utf8");
+  const statements = text.matchAll(/(?:\bfrom|\bimport)\s*\(?\s*"(\.[^"]+)"/g);
+  return [...statements].flatMap(([, specifier]): [string, string][] => {
+    const target = moduleOf(file, specifier as string);
+    return target === null ? [] : [[file, target]];
+  });
+});
+
+describe("imports", () => {
+  it("are found", () => {
+    expect(imports.length).toBeGreaterThan(500);
+    expect(imports).toContainEqual(["draw/canvas.ts", "draw/marks.ts"]);
+    expect(imports).toContainEqual(["views/dashboard/index.tsx", "views/head/index.tsx"]);
+    const folders = new Set(files.map((file) => file.split("/")[0]));
+    expect([...folders].sort()).toEqual(FOLDERS);
+  });
+
+  it("go one way between folders", () => {
+    const level = (file: string): number => FOLDERS.indexOf(file.split("/")[0] as string);
+    expect(imports.filter(([file, target]) => level(target) > level(file))).toEqual([]);
+  });
+
+  it("reach another view only through its index", () => {
+    const across = imports.filter(([file, target]) => {
+      const [folder, view] = file.split("/");
+      const [other, used, ...inner] = target.split("/");
+      const another = folder === "views" && other === "views" && view !== used;
+      return another && inner.join("/") !== "index.tsx";
+    });
+    expect(across).toEqual([]);
+  });
+});
