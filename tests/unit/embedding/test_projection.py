@@ -18,6 +18,9 @@ from attnviz.embedding import projection
 from attnviz.embedding.projection import Frame, Method, ProjectionSettings, project, space_of
 from unit.clusters import clusters, purity
 
+# Against hanging alone: UMAP is compiled when it is first used, minutes on a busy machine.
+pytestmark = pytest.mark.timeout(900)
+
 POINTS, GROUPS = clusters(25)
 
 
@@ -114,9 +117,9 @@ def test_as_many_threads_as_there_are_give_the_same(monkeypatch: pytest.MonkeyPa
 
 def test_interpolation_keeps_neighbours_as_the_tree_does(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(projection, "_INTERPOLATED", 50)
-    # It pays off with thousands of points; with a hundred it takes its time.
-    monkeypatch.setattr(projection, "_EARLY", 50)
-    monkeypatch.setattr(projection, "_LATE", 100)
+    # It pays off with thousands of points; with a hundred it is slow.
+    monkeypatch.setattr(projection, "_EARLY", 25)
+    monkeypatch.setattr(projection, "_LATE", 25)
     assert purity(project(POINTS, settings(), progress=False), GROUPS) > 0.99
 
 
