@@ -1,0 +1,82 @@
+"""What is public is documented: every parameter, what comes back, what is raised, an example."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import docstring_parser
+import pytest
+
+import attnviz
+from attnviz import analysis
+
+
+def public_objects() -> Iterator[tuple[str, Any]]:
+    """Names and objects of the public interface: functions, classes and their methods."""
+    for module in (attnviz, analysis):
+        for name in module.__all__:
+            thing = getattr(module, name)
+            if isinstance(thing, ModuleType) or not callable(thing):
+                continue
+            yield f"{module.__name__}.{name}", thing
+            if inspect.isclass(thing):
+                for member, value in vars(thing).items():
+                    function = value.__func__ if isinstance(value, classmethod) else value
+                    if not member.startswith("_") and inspect.isfunction(function):
+                        yield f"{module.__name__}.{name}.{member}", function
+
+
+OBJECTS = dict(public_objects())
+FUNCTIONS = {name: thing for name, thing in OBJECTS.items() if inspect.isfunction(thing)}
+
+
+def documented(thing: Any) -> docstring_parser.Docstring:
+    return docstring_parser.parse(inspect.getdoc(thing) or "", docstring_parser.DocstringStyle.NUMPYDOC)
+
+
+@pytest.mark.parametrize("name", OBJECTS)
+def test_it_begins_with_one_sentence(name: str) -> None:
+    summary = documented(OBJECTS[name]).short_description
+    assert summary, f"{name} has no docstring"
+    assert summary.endswith("."), f"{name}: {summary}"
+
+
+def parameters_of(function: Callable[..., Any]) -> set[str]:
+    return {
+        parameter.name
+        for parameter in inspect.signature(function).parameters.values()
+        if parameter.name not in {"self", "cls"}
+        and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+    }
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_every_parameter_is_explained_and_no_other(name: str) -> None:
+    function = FUNCTIONS[name]
+    told = {
+        one.strip().lstrip("*")
+        for parameter in documented(function).params
+        if parameter.args[0] == "param"
+        for one in parameter.arg_name.split(",")
+    }
+    assert parameters_of(function) <= told, f"{name} does not explain all parameters"
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_what_comes_back_is_explained(name: str) -> None:
+    function = FUNCTIONS[name]
+    if inspect.signature(function).return_annotation in {"None", None}:
+        return
+    doc = documented(function)
+    assert doc.returns is not None, f"{name} does not say what it returns"
+
+
+@pytest.mark.parametrize(
+    "name", [name for name in OBJECTS if name.count(".") == 1 or name.startswith("attnviz.analysis")]
+)
+def test_it_has_an_example(name: str) -> None:
+    text = inspect.getdoc(OBJECTS[name]) or ""
+    assert "Examples\n--------\n" in text, f"{name} has no example"
