@@ -246,26 +246,26 @@ def tables(results: Results) -> str:
 
 
 _WORDS = {
-    "Head views": """12 layers of 12 heads, the same causal weights, n tokens long. CircuitsVis
-has no layers: its figures are for the 12 heads of one. inspectus draws one matrix, the mean of what
-is chosen, and answers to clicks, not to the pointer. A head view of attnviz opens with the mean of
-the heads, three lines a token and, above 100 tokens, the first 64 of them; the row of all lines
-draws every one that the page carries: up to 256 tokens all that BertViz draws, above that each
-query's strongest keys (95% of the weight, which the page says). In parentheses: times the figure of
+    "Head views": """12 layers of 12 heads, the same causal weights, n tokens. CircuitsVis has no
+layers: its figures are for the 12 heads of one layer. inspectus draws one matrix, the mean of what
+is chosen, and reacts to clicks, not to the pointer. attnviz's head view opens with the mean of the
+heads, three lines per token and, above 100 tokens, the first 64 of them. The row with all lines
+draws every line that the page contains: up to 256 tokens all that BertViz draws, above that each
+query's strongest keys (95% of the weight, which the page says). In parentheses: multiples of
 attnviz's head view as it opens.""",
-    "Longest text": """Lengths are doubled until a page does not open; what is longer is then not
-tried. Above 1,024 tokens there is no tensor of weights to give to the others (9.7 GB at 4,096):
-attnviz makes these pages from queries and keys, of which an extracted record consists anyway. A
-live view in a notebook has no such limit: it asks for what is in sight.""",
-    "All heads at once": """n = 64. In parentheses: times the figure of attnviz's model view as it
-opens. inspectus has no such view.""",
+    "Longest text": """Lengths are doubled until a page does not open. Above 1,024 tokens there is
+no tensor of weights to give to the other tools (9.7 GB at 4,096); attnviz makes these pages from
+queries and keys, which an extracted record contains anyway. A live view in a notebook does not have
+this limit: it requests what is in sight.""",
+    "All heads at once": """n = 64. In parentheses: multiples of attnviz's model view as it opens.
+inspectus does not have such a view.""",
     "Extraction": """A model of GPT-2 small's size (12 layers of 12 heads, 768 wide, random
-weights, without the head for words), one thread, one text of n tokens. Memory is what the process
-grew by at most; where that is little, what was freed and kept before decides. In parentheses: times
-the figure of the plain forward.""",
-    "Drawing": """attnviz's head view alone: from the event to the last draw call, once the data
-are in the browser. Neighbouring layers are fetched ahead; a change to one that was not has a column
-of its own.""",
+weights, without the language-model head), one thread, one text of n tokens. Memory is the largest
+growth of the process; if that is small, it depends on memory that was freed before. In parentheses:
+multiples of the plain forward.""",
+    "Drawing": """attnviz's head view only: from the event to the last draw call, with the data in
+the browser. Neighbouring layers are prefetched; a change to a layer that was not has its own
+column.""",
 }
 
 
@@ -277,23 +277,21 @@ def document(results: Results) -> str:
     parts = [
         f"""# Beside BertViz, CircuitsVis and inspectus
 
-Written by `make bench`; every figure as it was measured is in
-[benchmarks.json](benchmarks.json).
-All of one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
+`make bench` writes this page; [benchmarks.json](benchmarks.json) has every
+measurement. All are from one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
 {machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
-{machine["date"]}. Where the machine had other work to do the seconds are high and noisy: the ratios
-are what counts.{note}
+{machine["date"]}. If the machine was busy, seconds are high and noisy; ratios are more reliable.{note}
 
-- **build**: from the weights to the HTML, by a tool that has made a small page before; **memory
-  of it**: what the process grew by at most.
-- **drawn**: from the navigation to the frame after the one with the picture. BertViz's three
-  scripts come from the same disk, and CircuitsVis is shown as it is without a network, with its
-  script in the page: no network is in the figures.
-- **change of layer**, **hover**: from the event until the browser has run the handlers, laid out
-  and painted, medians, without the first. Pictures that were drawn have rested for 0.5 s.
+- **build**: from the weights to the HTML, after the tool has made a small page; **memory of it**:
+  the largest growth of the process.
+- **drawn**: from the navigation to the frame after the one with the picture. BertViz's three scripts
+  come from the same disk, and CircuitsVis has its script in the page, so the figures contain no
+  network time.
+- **change of layer**, **hover**: from the event until the browser has run the handlers, done the
+  layout and painted; medians without the first, 0.5 s after the picture was drawn.
 - **memory of the tab**: the largest process of the browser.
-- Medians of three, single runs where build and drawing take over ten seconds. Each page is made and
-  opened in processes of its own, which are ended at {results.limits}.
+- Medians of three runs, or single runs if build and drawing take more than ten seconds. Each page is
+  made and opened in its own processes, which are stopped at {results.limits}.
 """
     ]
     for title, table in _sections(results):

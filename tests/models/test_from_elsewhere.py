@@ -35,7 +35,7 @@ pytestmark = pytest.mark.models
 
 DOCUMENT = Path(__file__).parents[2] / "docs" / "from-elsewhere.md"
 TEXT = "The animal didn't cross the street because it was too tired."
-FIRST = "Attention from elsewhere"
+FIRST = "Attention from other libraries"
 
 
 def blocks_of(section: str) -> list[str]:
