@@ -278,20 +278,21 @@ def document(results: Results) -> str:
         f"""# Beside BertViz, CircuitsVis and inspectus
 
 `make bench` writes this page; [benchmarks.json](benchmarks.json) has every
-measurement. All are from one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
-{machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
-{machine["date"]}. If the machine was busy, seconds are high and noisy; ratios are more reliable.{note}
+measurement. All are from one run: {machine["cores"]}, {machine["memory"]} of memory
+(load {machine["load"]}), {machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
+{machine["date"]}. If the machine was busy, seconds are high and noisy; ratios are more
+reliable.{note}
 
 - **build**: from the weights to the HTML, after the tool has made a small page; **memory of it**:
   the largest growth of the process.
-- **drawn**: from the navigation to the frame after the one with the picture. BertViz's three scripts
-  come from the same disk, and CircuitsVis has its script in the page, so the figures contain no
-  network time.
+- **drawn**: from the navigation to the frame after the one with the picture. BertViz's three
+  scripts come from the same disk, and CircuitsVis has its script in the page, so the figures
+  contain no network time.
 - **change of layer**, **hover**: from the event until the browser has run the handlers, done the
   layout and painted; medians without the first, 0.5 s after the picture was drawn.
 - **memory of the tab**: the largest process of the browser.
-- Medians of three runs, or single runs if build and drawing take more than ten seconds. Each page is
-  made and opened in its own processes, which are stopped at {results.limits}.
+- Medians of three runs, or single runs if build and drawing take more than ten seconds. Each page
+  is made and opened in its own processes, which are stopped at {results.limits}.
 """
     ]
     for title, table in _sections(results):

@@ -26,13 +26,13 @@ _HEAD = """\
 
 {versions}
 
-For every model type of transformers, a tiny random model is built. Its queries and keys are scaled up until
-rows have a clear peak, because a random model attends evenly and any formula would look right.
-`attnviz.extract(model, inputs)` extracts its attention, and **every layer and head is compared with the weights
-that the model itself returns** from eager attention, to 1e-4 in float32. The model must not change: its
-configuration, its modes and hooks, and every bit of its output, during the capture and after it. As a control,
-queries, keys, scale, mask and everything else that goes into the weights are corrupted one by one, and the
-comparison must fail.
+For every model type of transformers, a tiny random model is built. Its queries and keys are scaled
+up until rows have a clear peak, because a random model attends evenly and any formula would look
+right. `attnviz.extract(model, inputs)` extracts its attention, and **every layer and head is
+compared with the weights that the model itself returns** from eager attention, to 1e-4 in float32.
+The model must not change: its configuration, its modes and hooks, and every bit of its output,
+during the capture and after it. As a control, queries, keys, scale, mask and everything else that
+goes into the weights are corrupted one by one, and the comparison must fail.
 
 {summary}
 
@@ -74,14 +74,14 @@ def table(rows: Sequence[Row]) -> str:
             ),
         ),
         _reasons(
-            "## Not yet\n\nThese return weights, but attnviz cannot make the record or a part of it. "
-            "An error (refused) or a warning (partly) says so at run time.",
+            "## Not yet\n\nThese return weights, but attnviz cannot make the record or a part of "
+            "it. An error (refused) or a warning (partly) says so at run time.",
             [row for row in rows if row.result in _NOT_YET],
         ),
         _remarks(right),
         _grouped(
-            "## No weights to compare with\n\nModels without attention between tokens (convolutions, "
-            "state-space models), or whose weights the model does not return.",
+            "## No weights to compare with\n\nModels without attention between tokens "
+            "(convolutions, state-space models), or whose weights the model does not return.",
             [row for row in rows if row.result == "no own weights"],
         ),
         _grouped(
@@ -105,13 +105,13 @@ def _summary(rows: Sequence[Row]) -> str:
             f"- **{len(right)} of {len(output)}** model types that return their own weights are "
             f"right (**{share(rows):.1%}**); the largest error is "
             f"{_number(max(errors, default=0))}.",
-            f"- {sum(row.result == 'ok' for row in modules)} of {len(modules)} others, which do not "
-            "return weights, are equal to what their attention modules compute.",
+            f"- {sum(row.result == 'ok' for row in modules)} of {len(modules)} others, which do "
+            "not return weights, are equal to what their attention modules compute.",
             "- The record keeps "
             + ", ".join(f"{way} of {count} types" for way, count in ways.most_common())
             + ".",
-            f"- {len(rows)} model types in all: the others have no attention, do not return weights, "
-            "or could not be tested here.",
+            f"- {len(rows)} model types in all: the others have no attention, do not return "
+            "weights, or could not be tested here.",
         ]
     )
 

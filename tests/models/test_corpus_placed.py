@@ -87,7 +87,7 @@ def test_every_way_of_placing_gives_the_models_own_weights(kind: str, made: Make
     corpus, own = made(kind)
     for placing in WAYS:
         assert worst(corpus, own, placing) < 2e-4
-    assert not any(corpus.reservations(None, layer) for layer in corpus.stack().layers)
+    assert not any(corpus.caveats(None, layer) for layer in corpus.stack().layers)
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_soft_caps_and_sinks_make_moving_the_keys_inexact(kind: str, say: str, m
     assert worst(corpus, own, Placing("norms", translate=False)) < 2e-4
     assert worst(corpus, own, Placing("norms")) > 0.01
     for layer in corpus.stack().layers:
-        [words] = corpus.reservations(None, layer)
+        [words] = corpus.caveats(None, layer)
         assert say in words
 
 
@@ -111,4 +111,4 @@ def test_a_position_bias_stays_and_is_said(
     corpus = extract_corpus(model, TEXTS, tokenizer=byte_tokenizer, progress=False)
     own = [reference(model, byte_tokenizer(text, return_tensors="pt"))["self"] for text in TEXTS]
     assert worst(corpus, own, Placing()) < 2e-4
-    assert "adds a position bias" in corpus.reservations(None, 0)[0]
+    assert "adds a position bias" in corpus.caveats(None, 0)[0]

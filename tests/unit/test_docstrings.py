@@ -34,7 +34,9 @@ FUNCTIONS = {name: thing for name, thing in OBJECTS.items() if inspect.isfunctio
 
 
 def documented(thing: Any) -> docstring_parser.Docstring:
-    return docstring_parser.parse(inspect.getdoc(thing) or "", docstring_parser.DocstringStyle.NUMPYDOC)
+    return docstring_parser.parse(
+        inspect.getdoc(thing) or "", docstring_parser.DocstringStyle.NUMPYDOC
+    )
 
 
 @pytest.mark.parametrize("name", OBJECTS)
@@ -75,7 +77,8 @@ def test_what_comes_back_is_explained(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name in OBJECTS if name.count(".") == 1 or name.startswith("attnviz.analysis")]
+    "name",
+    [name for name in OBJECTS if name.count(".") == 1 or name.startswith("attnviz.analysis")],
 )
 def test_it_has_an_example(name: str) -> None:
     text = inspect.getdoc(OBJECTS[name]) or ""

@@ -108,7 +108,7 @@ export interface CorpusPoints {
   /** null: the same tokens as the queries. */
   keys: PointTokens | null;
   columns: ColumnValues[];
-  reservations: CorpusCaveat[];
+  caveats: CorpusCaveat[];
   /** How many images there are whose patches are tokens. */
   images: number;
   grids?: CorpusGrid[];

@@ -10,11 +10,10 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
-from attnviz.corpus.caveats import reservations_of
 from attnviz.corpus.checks import (
     check_alike,
     checked_count,
@@ -24,13 +23,13 @@ from attnviz.corpus.checks import (
 )
 from attnviz.corpus.columns import Column, Side, read_columns
 from attnviz.corpus.points import Points, checked_points, checked_seed, sampled_points
-from attnviz.corpus.titles import title_of
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
 from attnviz.utils.spans import spans
 
-__all__ = ["Corpus", "LayerVectors"]
+__all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,6 +49,47 @@ class LayerVectors:
     heads: tuple[int, ...]
     queries: torch.Tensor
     keys: torch.Tensor
+
+
+@dataclass(frozen=True)
+class Caveat:
+    """Why the points of a layer's heads do not say all of its attention.
+
+    ``"moving"`` applies if keys are moved onto the queries, ``"bias"`` always; `words` is a sentence
+    for readers.
+    """
+
+    kind: Literal["moving", "bias"]
+    words: str
+
+
+def caveats_of(attention: QueryKeyAttention) -> list[Caveat]:
+    """What the joint embedding does not keep of a layer's attention; empty for a plain softmax.
+
+    Moving keys by t adds ``q . t`` to all logits of a query, which does not change a softmax. It
+    does change what a soft cap makes of the logits, and a sink is a logit that it is not added to.
+    A position bias is not a part of any distance.
+    """
+    found = []
+    if attention.softcap is not None:
+        words = (
+            f"This layer caps its logits softly at {attention.softcap:g}: moving the keys is not "
+            "exact here, the moved points would give other weights."
+        )
+        found.append(Caveat("moving", words))
+    if attention.sinks is not None:
+        words = (
+            "Each head of this layer has a sink, a learned logit that takes a share of every row: "
+            "moving the keys is not exact here, it would change that share."
+        )
+        found.append(Caveat("moving", words))
+    if attention.bias is not None:
+        words = (
+            "This layer adds a position bias to its logits: the weights follow query · key and the "
+            "bias, distances follow query · key alone."
+        )
+        found.append(Caveat("bias", words))
+    return found
 
 
 class Corpus:
@@ -140,7 +180,7 @@ class Corpus:
                 "for each"
             )
         self.names = tuple(
-            title_of(record, place) for record, place in zip(self.records, self.places, strict=True)
+            _title(record, place) for record, place in zip(self.records, self.places, strict=True)
         )
         self._lengths: dict[Side, list[int]] = {}
         for name in self.stack_names:
@@ -320,7 +360,7 @@ class Corpus:
             raise ValueError(f"layer {layer} of text {text} has no queries and keys")
         return vectors
 
-    def reservations(self, stack: str | None, layer: int) -> list[str]:
+    def caveats(self, stack: str | None, layer: int) -> list[str]:
         """What is not exact in the joint embedding of a layer, in a reader's words.
 
         Parameters
@@ -340,7 +380,7 @@ class Corpus:
         IndexError
             If there is no such layer.
         """
-        return [each.words for each in reservations_of(self.attention(stack, layer, 0))]
+        return [each.words for each in caveats_of(self.attention(stack, layer, 0))]
 
     @property
     def column_names(self) -> tuple[str, ...]:
@@ -412,3 +452,29 @@ class Corpus:
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "
             f"{len(points):,}{of_points} points>"
         )
+
+
+# Characters of a text that name it.
+_TITLE_LENGTH = 40
+
+
+def _title(record: AttentionRecord, number: int) -> str:
+    """The first words of a text, from the tokens of its first stack; else "image 3" or "text 3"."""
+    tokens = record.stack().query_tokens
+    if tokens.grids:
+        return f"image {number}"
+    return _first_words(tokens) or f"text {number}"
+
+
+def _first_words(tokens: Tokens) -> str:
+    shown = [
+        token
+        for token, special in zip(tokens.text[:_TITLE_LENGTH], tokens.special, strict=False)
+        if not special
+    ]
+    # Where a space is a part of tokens, they follow each other without one.
+    between = "" if any("·" in token for token in shown) else " "
+    text = between.join(shown).replace(" ##", "").replace("·", " ").replace("⏎", " ").strip()
+    if len(text) > _TITLE_LENGTH or len(tokens) > _TITLE_LENGTH:
+        return f"{text[: _TITLE_LENGTH - 1].rstrip()}…"
+    return text

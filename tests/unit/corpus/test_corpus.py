@@ -207,8 +207,8 @@ def test_only_some_layers() -> None:
         made.only([7])
 
 
-def test_a_plain_softmax_needs_no_reservation() -> None:
-    assert corpus([3]).reservations("self", 0) == []
+def test_a_plain_softmax_needs_no_caveat() -> None:
+    assert corpus([3]).caveats("self", 0) == []
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_a_plain_softmax_needs_no_reservation() -> None:
     ],
 )
 def test_what_moving_the_keys_changes_is_said(options: dict[str, Any], say: str) -> None:
-    [words_of_it] = corpus([3], **options).reservations("self", 0)
+    [words_of_it] = corpus([3], **options).caveats("self", 0)
     assert say in words_of_it
 
 

@@ -20,7 +20,7 @@ import type {
   Method,
   Projecting,
   ProjectionWork,
-  Reservation,
+  Caveat,
   Way,
 } from "./client/requests";
 import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
@@ -214,7 +214,7 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
     parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
   const layers = place.stack.layers.length;
   const layer = enlarged ? place.layer : null;
-  parts.push(reservationsInWords(corpus.reservations, layer, layers, state.translate.value));
+  parts.push(caveatsInWords(corpus.caveats, layer, layers, state.translate.value));
   parts.push(model.colors.value?.note ?? "");
   return parts.filter(Boolean).join(" ");
 }
@@ -541,17 +541,17 @@ export function explainedInWords(explained: readonly number[] | null): string {
 }
 
 /**
- * Reservations of one layer, or of all with their layers.
+ * Caveats of one layer, or of all with their layers.
  *
  * @param moved whether keys are moved; what only moving them makes inexact is else left out.
  */
-export function reservationsInWords(
-  reservations: readonly Reservation[],
+export function caveatsInWords(
+  caveats: readonly Caveat[],
   layer: number | null,
   layers: number,
   moved: boolean,
 ): string {
-  return reservations
+  return caveats
     .filter((each) => layer === null || each.layers.includes(layer))
     .filter((each) => moved || each.kind !== "moving")
     .map((each) => {

@@ -12,7 +12,7 @@ import {
   type PointSaid,
   placingInWords,
   pointsInWords,
-  reservationsInWords,
+  caveatsInWords,
   type SentenceSaid,
   sentence,
   summary,
@@ -181,10 +181,10 @@ describe("coverage", () => {
       { layers: [0, 1], words: "Soft cap", kind: "moving" as const },
       { layers: [1], words: "Sinks." },
     ];
-    expect(reservationsInWords(all, 0, 2, true)).toBe("Soft cap.");
-    expect(reservationsInWords(all, 1, 2, true)).toBe("Soft cap. Sinks.");
-    expect(reservationsInWords(all, null, 2, true)).toBe("Soft cap. Layer 1: Sinks.");
-    expect(reservationsInWords(all, null, 2, false)).toBe("Layer 1: Sinks.");
+    expect(caveatsInWords(all, 0, 2, true)).toBe("Soft cap.");
+    expect(caveatsInWords(all, 1, 2, true)).toBe("Soft cap. Sinks.");
+    expect(caveatsInWords(all, null, 2, true)).toBe("Soft cap. Layer 1: Sinks.");
+    expect(caveatsInWords(all, null, 2, false)).toBe("Layer 1: Sinks.");
     expect(layersInWords([0, 1, 2])).toBe("Layers 0 to 2");
     expect(layersInWords([0, 2, 4])).toBe("Layers 0, 2, 4");
   });

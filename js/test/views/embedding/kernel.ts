@@ -49,7 +49,7 @@ export const ANSWER: CorpusPoints = {
     },
     { name: "score", categories: null, queries: [0, 0.5, 1, 0, 0, null], keys: [2, 2, 2, 2, 2, 2] },
   ],
-  reservations: [{ layers: [5], words: "Sinks.", kind: "moving" }],
+  caveats: [{ layers: [5], words: "Sinks.", kind: "moving" }],
   images: 0,
 };
 

@@ -1,4 +1,4 @@
-"""What the points of a corpus are, told to a view: texts, tokens, columns and reservations.
+"""What the points of a corpus are, told to a view: texts, tokens, columns and caveats.
 
 A vocabulary is sent once and tokens as numbers of its entries: a corpus of a hundred thousand
 tokens has a few thousand different ones. ``js/src/views/embedding/client/corpus.ts`` is the other
@@ -18,9 +18,8 @@ from typing import Any, Literal, NotRequired, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.corpus.caveats import Reservation, reservations_of
 from attnviz.corpus.columns import Column
-from attnviz.corpus.corpus import Corpus
+from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.tokens import Tokens
 from attnviz.server.description import Description, TokenList, describe
 
@@ -137,7 +136,7 @@ class CorpusPoints(TypedDict):
     queries: PointTokens
     keys: PointTokens | None
     columns: list[ColumnValues]
-    reservations: list[CorpusCaveat]
+    caveats: list[CorpusCaveat]
     images: int
     grids: NotRequired[list[CorpusGrid]]
 
@@ -204,7 +203,7 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
         if same
         else _points_of(points.key_text, points.key_position, sides, 1, vocabulary),
         "columns": [_column(corpus.column(stack, name)) for name in corpus.column_names],
-        "reservations": _reservations(corpus, stack),
+        "caveats": _caveats(corpus, stack),
         "images": sum(len(record.images) for record in corpus.records),
         **({"grids": grids} if grids else {}),
     }
@@ -314,12 +313,12 @@ def _values(values: Iterable[Any], categories: Sequence[str] | None) -> list[int
     return [int(each) if np.isfinite(each) and each >= 0 else None for each in array]
 
 
-def _reservations(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
+def _caveats(corpus: Corpus, stack: str) -> list[dict[str, Any]]:
     """Each sentence once, with the layers that it holds for."""
-    layers: dict[Reservation, list[int]] = {}
+    layers: dict[Caveat, list[int]] = {}
     for layer in corpus.stack(stack).layers:
-        for reservation in reservations_of(corpus.attention(stack, layer, 0)):
-            layers.setdefault(reservation, []).append(layer)
+        for caveat in caveats_of(corpus.attention(stack, layer, 0)):
+            layers.setdefault(caveat, []).append(layer)
     return [{"layers": numbers} | asdict(each) for each, numbers in layers.items()]
 
 

@@ -46,7 +46,7 @@ def test_what_holds_only_of_moved_keys_is_told_apart() -> None:
     ]
     layers = {layer: attention(4, **each) for layer, each in enumerate(options)}
     stack = AttentionStack("self", layers, Tokens.of(words(4)))
-    told = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["reservations"]
+    told = describe_points(Corpus([AttentionRecord({"self": stack})]), "self")["caveats"]
     by_start = {each["words"][:20]: (each["kind"], each["layers"]) for each in told}
     assert by_start == {
         "This layer caps its ": ("moving", [1, 4]),

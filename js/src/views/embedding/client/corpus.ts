@@ -12,7 +12,7 @@ import type { CorpusCaveat, CorpusGrid, CorpusPoints } from "../../../client/pro
 import type { Source } from "../../../client/source";
 
 export type { CorpusGrid, CorpusPoints };
-export type Reservation = CorpusCaveat;
+export type Caveat = CorpusCaveat;
 
 export type Kind = "query" | "key";
 
@@ -53,7 +53,7 @@ export class Corpus {
   readonly punctuation: Uint8Array;
   readonly special: Uint8Array;
   readonly columns: readonly CorpusColumn[];
-  readonly reservations: readonly Reservation[];
+  readonly caveats: readonly Caveat[];
   /** How many images there are whose patches are tokens. */
   readonly images: number;
   readonly grids: readonly CorpusGrid[];
@@ -80,7 +80,7 @@ export class Corpus {
     this.frequency = answer.frequency;
     this.punctuation = marked(answer.punctuation, answer.vocabulary.length);
     this.special = marked(answer.special, answer.vocabulary.length);
-    this.reservations = answer.reservations;
+    this.caveats = answer.caveats;
     this.images = answer.images;
     this.grids = answer.grids ?? [];
     const both = keys ?? queries;

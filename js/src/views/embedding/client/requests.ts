@@ -25,7 +25,7 @@ import type {
 import type { Source } from "../../../client/source";
 
 export type { Method, OverviewRequest, Scaling, Trust } from "../../../client/protocol";
-export { Corpus, type CorpusColumn, corpusOf, type Kind, type Reservation } from "./corpus";
+export { Corpus, type CorpusColumn, corpusOf, type Kind, type Caveat } from "./corpus";
 
 /** How queries and keys are placed before they are projected. */
 export type Way = Placing;

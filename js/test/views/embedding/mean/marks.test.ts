@@ -184,7 +184,7 @@ describe("texts of unlike length", () => {
       queries: side([0, 0, 1], [0, 1, 0]),
       keys: side([0, 1, 1, 1], [0, 0, 1, 2]),
       columns: [],
-      reservations: [],
+      caveats: [],
       images: 0,
     });
     expect(lengthsOf(corpus)).toEqual([

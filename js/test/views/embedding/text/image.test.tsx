@@ -26,7 +26,7 @@ const IMAGES: CorpusPoints = {
   special: [0],
   queries: { text: [0, 0, 0, 1, 1, 1], position: [0, 1, 2, 0, 1, 2], token: [0, 1, 2, 0, 1, 2] },
   columns: [],
-  reservations: [],
+  caveats: [],
   images: 2,
   grids: [0, 1].map((text) => ({
     text,
