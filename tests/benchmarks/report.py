@@ -277,9 +277,9 @@ def document(results: Results) -> str:
     parts = [
         f"""# Beside BertViz, CircuitsVis and inspectus
 
-`make bench` writes this page; [benchmarks.json](benchmarks.json) has every
-measurement. All are from one run: {machine["cores"]}, {machine["memory"]} of memory
-(load {machine["load"]}), {machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
+`make bench` writes this page; [benchmarks.json](benchmarks.json) has every measurement. All are
+from one run: {machine["cores"]}, {machine["memory"]} of memory (load {machine["load"]}),
+{machine["system"]}, {machine["browser"]}, headless and without a GPU; {machine["packages"]};
 {machine["date"]}. If the machine was busy, seconds are high and noisy; ratios are more
 reliable.{note}
 

@@ -55,8 +55,8 @@ class LayerVectors:
 class Caveat:
     """Why the points of a layer's heads do not say all of its attention.
 
-    ``"moving"`` applies if keys are moved onto the queries, ``"bias"`` always; `words` is a sentence
-    for readers.
+    ``"moving"`` applies if keys are moved onto the queries, ``"bias"`` always; `words` is a
+    sentence for readers.
     """
 
     kind: Literal["moving", "bias"]

@@ -71,6 +71,11 @@ class Placing:
     ------
     TypeError, ValueError
         If one of them is something else.
+
+    Examples
+    --------
+    >>> Placing(scaling="norms", lift=True)
+    Placing(scaling='norms', translate=True, lift=True)
     """
 
     scaling: Scaling = "norms"
@@ -208,7 +213,12 @@ def problems(placed: Placed) -> list[str | None]:
     -------
     list of (str or None)
         One a head: that its vectors are not finite numbers, or so large that their distances are
-        not, or that all points, or all keys, are the same; None where nothing is in the way.
+        not, or that all points, or all keys, are the same; None if the plot can be read.
+
+    Examples
+    --------
+    >>> problems(place(corpus, "self", 3))                                  # doctest: +SKIP
+    [None, None, None, None]
     """
     finite = _finite_heads(placed.queries, placed.keys)
     return [
@@ -238,13 +248,19 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     Raises
     ------
     TypeError, ValueError
-        If `dimensions` is no whole number of at least 1.
+        If `dimensions` is not a whole number of at least 1.
 
     Notes
     -----
     Eigenvectors of the covariance of all points (Hotelling 1933). Of the two signs that each may
     have it gets the one that makes its largest entry positive, as scikit-learn's PCA does: the same
     points always give the same plot.
+
+    Examples
+    --------
+    >>> plots = principal_components(place(corpus, "self", 3))              # doctest: +SKIP
+    >>> plots.queries.shape                                                 # doctest: +SKIP
+    torch.Size([12, 997, 2])
     """
     if isinstance(dimensions, bool) or not hasattr(dimensions, "__index__"):
         raise TypeError(f"dimensions={dimensions!r} must be a whole number, 2 or 3 for a plot")

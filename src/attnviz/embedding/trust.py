@@ -138,6 +138,13 @@ def measure_trust(
     positions all of them, so that the tenth is one of many. With s the chance of each key to be
     among the ten strongest when ties are broken at random, and n that to be among the ten nearest,
     recall is ``sum(s n) / sum(s^2)``: the expected overlap by the largest that there can be.
+
+    Examples
+    --------
+    >>> placed = place(corpus, "self", 3)                                   # doctest: +SKIP
+    >>> plots = principal_components(placed)                                # doctest: +SKIP
+    >>> coordinates = torch.cat([plots.queries, plots.keys], dim=1)         # doctest: +SKIP
+    >>> measure_trust(corpus, "self", 3, placed, coordinates)[0]            # doctest: +SKIP
     """
     if isinstance(queries, bool) or not hasattr(queries, "__index__"):
         raise TypeError(f"queries={queries!r} must be a whole number, how many to measure")

@@ -129,7 +129,12 @@ class Candidate:
     Raises
     ------
     ValueError
-        If the probability is none.
+        If the probability is not between 0 and 1.
+
+    Examples
+    --------
+    >>> Candidate("·cat", id=3797, probability=0.25).probability
+    0.25
     """
 
     text: str

@@ -15,12 +15,12 @@ import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { follow, same } from "../../ui/state";
 import type {
+  Caveat,
   Corpus,
   HeadTrust,
   Method,
   Projecting,
   ProjectionWork,
-  Caveat,
   Way,
 } from "./client/requests";
 import { type MeanCaptionInput, meanStoreOf } from "./mean/store";

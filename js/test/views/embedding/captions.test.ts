@@ -3,6 +3,7 @@ import { describe, expect, it } from "vitest";
 import { formatNumber } from "../../../src/ui/captions";
 import {
   aggregateInWords,
+  caveatsInWords,
   corpusInWords,
   explainedInWords,
   layersInWords,
@@ -12,7 +13,6 @@ import {
   type PointSaid,
   placingInWords,
   pointsInWords,
-  caveatsInWords,
   type SentenceSaid,
   sentence,
   summary,

@@ -25,7 +25,7 @@ import type {
 import type { Source } from "../../../client/source";
 
 export type { Method, OverviewRequest, Scaling, Trust } from "../../../client/protocol";
-export { Corpus, type CorpusColumn, corpusOf, type Kind, type Caveat } from "./corpus";
+export { type Caveat, Corpus, type CorpusColumn, corpusOf, type Kind } from "./corpus";
 
 /** How queries and keys are placed before they are projected. */
 export type Way = Placing;
