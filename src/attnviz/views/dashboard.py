@@ -39,10 +39,10 @@ class Dashboard(HeadView, ModelView, MatrixView):
 
     name: ClassVar[str] = "dashboard"
 
-    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """What the three show by default; where they differ, the head view's default."""
         return {
-            **MatrixView.defaults(self, stack, layer),
-            **ModelView.defaults(self, stack, layer),
-            **HeadView.defaults(self, stack, layer),
+            **MatrixView._default_traits(self, stack, layer),
+            **ModelView._default_traits(self, stack, layer),
+            **HeadView._default_traits(self, stack, layer),
         }

@@ -80,7 +80,7 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
     orientation = traitlets.Enum(["vertical", "horizontal"], "vertical").tag(sync=True)
 
-    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """All heads up to four, all lines up to 32 tokens."""
         heads = list(stack.kept_heads(layer)) if layer in stack.layers else []
         longest = max(len(stack.query_tokens), len(stack.key_tokens))

@@ -61,11 +61,11 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
 
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 
-    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """The first head that the record has of the layer."""
         return {"heads": list(stack.kept_heads(layer)[:1]) if layer in stack.layers else [0]}
 
-    def fit(self, record: AttentionRecord) -> AttentionRecord:
+    def _checked(self, record: AttentionRecord) -> AttentionRecord:
         """The stacks that have queries and keys; a ValueError where none has, with a way out."""
         stacks = {name: stack for name, stack in record.stacks.items() if stack.has_vectors}
         if not stacks:

@@ -54,14 +54,14 @@ class PositionedView(View):
         if "heads" not in traits:
             self._default_heads = list(self.heads)
 
-    def defaults(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
+    def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """What a view shows of a layer by default: values by trait."""
         del layer, stack
         return {}
 
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         """Values by trait: those that were given, and what follows from them for the others."""
-        return self.defaults(stack, given["layer"]) | given
+        return self._default_traits(stack, given["layer"]) | given
 
     @traitlets.validate("stack")
     def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
@@ -134,7 +134,7 @@ class PositionedView(View):
         stack = self._stack_named(self.stack)
         count = stack.attention(self.layer).num_heads
         if self.heads == self._default_heads:
-            self._default_heads = list(self.defaults(stack, self.layer).get("heads", []))
+            self._default_heads = list(self._default_traits(stack, self.layer).get("heads", []))
             self.heads = self._default_heads
             return
         there = stack.kept_heads(self.layer)

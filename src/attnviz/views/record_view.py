@@ -64,7 +64,7 @@ class RecordView(PositionedView):
     ) -> None:
         self.check_names(traits)
         _check_record(record)
-        self._record = self.fit(with_layers(record, include_layers))
+        self._record = self._checked(with_layers(record, include_layers))
         super().__init__(**traits)
 
     @property
@@ -72,7 +72,7 @@ class RecordView(PositionedView):
         """The record that is shown."""
         return self._record
 
-    def fit(self, record: AttentionRecord) -> AttentionRecord:
+    def _checked(self, record: AttentionRecord) -> AttentionRecord:
         """The part of a record that this view can show; a ValueError where there is none."""
         return record
 
