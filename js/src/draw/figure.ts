@@ -9,7 +9,7 @@ export interface Figure {
   title: string;
 }
 
-/** Colours of a figure's own words and rules. */
+/** Colours of a figure's own texts and rules. */
 export interface FigureColors {
   ink: string;
   muted: string;
@@ -17,8 +17,8 @@ export interface FigureColors {
   background: string;
 }
 
-/** What is written around a picture. */
-export interface Words {
+/** The texts around a picture. */
+export interface Captions {
   title: string;
   subtitle: string;
   sentence: string;
@@ -35,7 +35,7 @@ export interface Box {
 
 export interface FigureParts {
   palette: FigureColors;
-  words: Words;
+  captions: Captions;
   /** Above the picture, made for the width that there is. */
   legend?: (width: number) => Box;
   picture: Pick<Scene, "width" | "height" | "back" | "backOpacity" | "front">;
@@ -130,18 +130,18 @@ export function rampBox(
 
 /** The whole figure. */
 export function composeFigure(parts: FigureParts): Scene {
-  const { palette, words, picture, scale } = parts;
+  const { palette, captions, picture, scale } = parts;
   const inner = Math.max(LEAST_WIDTH, picture.width);
   const front: Mark[] = [];
   let top = 30;
-  front.push(textMark(words.title, PAD, top, palette.ink, 16, { bold: true }));
-  const titleWidth = measureText(words.title, fontOf({ size: 16, font: "text", bold: true }));
-  const subtitleWidth = measureText(words.subtitle, fontOf({ size: 12.5, font: "text" }));
+  front.push(textMark(captions.title, PAD, top, palette.ink, 16, { bold: true }));
+  const titleWidth = measureText(captions.title, fontOf({ size: 16, font: "text", bold: true }));
+  const subtitleWidth = measureText(captions.subtitle, fontOf({ size: 12.5, font: "text" }));
   // Beside the title where both fit, else below it.
   const beside = titleWidth + 10 + subtitleWidth <= inner;
   if (!beside) top += 22;
   const subtitleLeft = PAD + (beside ? titleWidth + 10 : 0);
-  front.push(textMark(words.subtitle, subtitleLeft, top, palette.muted, 12.5));
+  front.push(textMark(captions.subtitle, subtitleLeft, top, palette.muted, 12.5));
   top += 26;
   const legend = parts.legend?.(inner);
   if (legend) {
@@ -155,12 +155,12 @@ export function composeFigure(parts: FigureParts): Scene {
   top += 20;
   const beneath = inner < 560;
   const room = scale && !beneath ? inner - scale.width - 30 : inner;
-  const captions: [string, number, string][] = [
-    [words.sentence, 13, palette.ink],
-    [words.coverage, 12, palette.muted],
+  const paragraphs: [string, number, string][] = [
+    [captions.sentence, 13, palette.ink],
+    [captions.coverage, 12, palette.muted],
   ];
   let y = top;
-  for (const [text, size, fill] of captions) {
+  for (const [text, size, fill] of paragraphs) {
     const measure = (part: string): number => measureText(part, fontOf({ size, font: "text" }));
     for (const line of wrap(text, room, measure)) {
       front.push(textMark(line, PAD, y, fill, size));

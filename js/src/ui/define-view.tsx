@@ -16,7 +16,7 @@ import walkCss from "./generated-token/cursor.css";
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
-import { makeRecordModel, type RecordModel, type RecordState } from "./record";
+import { createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
   bindHash,
@@ -37,7 +37,7 @@ export interface ViewContext<S extends RecordState> {
   common: Signals<RecordState>;
   palette: ReadonlySignal<Palette>;
   theme: ReadonlySignal<ThemeName>;
-  record: RecordModel;
+  record: RecordStore;
   /** Pixels that the host gives to the view's content. */
   width: ReadonlySignal<number>;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
@@ -147,7 +147,7 @@ function open<S extends RecordState>(
   });
   observer.observe(root);
   const common = state as unknown as Signals<RecordState>;
-  const record = makeRecordModel(source, common, ended);
+  const record = createRecordStore(source, common, ended);
   const stopStanding = effect(() => {
     const standing = record.error.value === null ? record.connection.value : "error";
     root.setAttribute("data-attnviz-state", standing);

@@ -172,7 +172,7 @@ export interface HeadMaps extends Piece {
 }
 
 /** A record as a view sees it. */
-export interface RecordModel {
+export interface RecordStore {
   description: ReadonlySignal<Description | null>;
   connection: ReadonlySignal<Connection>;
   /** What went wrong, in words. */
@@ -207,11 +207,11 @@ const MAP_SIZE = 32;
 /** Weights that maps asked for together are made from: a few tenths of a second of computing. */
 const WEIGHTS_AT_ONCE = 1 << 25;
 
-export function makeRecordModel(
+export function createRecordStore(
   source: Source,
   state: Signals<RecordState>,
   ended: AbortSignal,
-): RecordModel {
+): RecordStore {
   const connection = signal<Connection>("ready");
   // Each question's own, so that an answer to one does not hide that another has none.
   const failures = signal<ReadonlyMap<object, string>>(new Map());
@@ -222,7 +222,7 @@ export function makeRecordModel(
   ended.addEventListener("abort", () => {
     for (const stop of stops) stop();
   });
-  const live: RecordModel["live"] = (run) => {
+  const live: RecordStore["live"] = (run) => {
     stops.push(effect(run));
   };
   const failed = (of: object, reason: unknown): void => {
@@ -237,12 +237,12 @@ export function makeRecordModel(
     left.delete(general);
     failures.value = left;
   };
-  const fail: RecordModel["fail"] = (reason) => failed(general, reason);
+  const fail: RecordStore["fail"] = (reason) => failed(general, reason);
   source.carrier.watch((value) => {
     connection.value = value;
   }, ended);
 
-  const answer: RecordModel["answer"] = <Q, A>(
+  const answer: RecordStore["answer"] = <Q, A>(
     question: ReadonlySignal<Q | null>,
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ) => {

@@ -2,7 +2,7 @@ import { signal } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
 import type { Carrier, Reply } from "../../src/client/source";
 import { Source } from "../../src/client/source";
-import { makeRecordModel, orderHeads, placeOf, RECORD_DEFAULTS } from "../../src/ui/record";
+import { createRecordStore, orderHeads, placeOf, RECORD_DEFAULTS } from "../../src/ui/record";
 import { makeSignals } from "../../src/ui/state";
 
 describe("the order of heads", () => {
@@ -93,7 +93,7 @@ describe("a record as a view sees it", () => {
     const ended = new AbortController();
     const each = carrier({ describe: () => ({ header: description, data: null }), maps });
     const state = makeSignals(RECORD_DEFAULTS);
-    const record = makeRecordModel(new Source(each), state, ended.signal);
+    const record = createRecordStore(new Source(each), state, ended.signal);
     await vi.waitFor(() => expect(record.place.value).not.toBeNull());
     expect(each.asked).toHaveLength(1);
     record.wantMaps();
@@ -119,7 +119,7 @@ describe("a record as a view sees it", () => {
       }),
     });
     const state = makeSignals(RECORD_DEFAULTS);
-    const record = makeRecordModel(new Source(each), state, ended.signal);
+    const record = createRecordStore(new Source(each), state, ended.signal);
     record.wantMaps();
     await vi.waitFor(() => expect(record.maps.value?.sampled).toBe(32));
     const heads = each.asked.slice(1).map((asked) => /"heads":(\[.*?\])/.exec(asked)?.[1]);
@@ -133,7 +133,7 @@ describe("a record as a view sees it", () => {
     const answers: Record<string, () => Reply> = {
       describe: () => ({ header: description, data: null }),
     };
-    const record = makeRecordModel(
+    const record = createRecordStore(
       new Source(carrier(answers)),
       makeSignals(RECORD_DEFAULTS),
       ended.signal,
@@ -158,7 +158,7 @@ describe("a record as a view sees it", () => {
       scores: () => ({ header: { scores: [[0.1, 0.9], []] }, data: null }),
     });
     const state = makeSignals(RECORD_DEFAULTS);
-    const record = makeRecordModel(new Source(each), state, ended.signal);
+    const record = createRecordStore(new Source(each), state, ended.signal);
     state.order.value = "induction";
     await vi.waitFor(() => expect(record.order.value.heads).toEqual([1, 0]));
     state.scores.value = {

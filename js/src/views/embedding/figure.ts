@@ -4,11 +4,11 @@ import { measureText } from "../../draw/canvas";
 import { dotsIn, MOST_DOTS } from "../../draw/dots";
 import {
   type Box,
+  type Captions,
   composeFigure,
   type Figure,
   rampBox,
   textMark,
-  type Words,
 } from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
 import { counted, formatNumber, several } from "../../ui/captions";
@@ -40,7 +40,7 @@ export function figureWords(
   model: EmbeddingModel,
   scene: Scene,
   figures: FigureDetail,
-): Words {
+): Captions {
   const { state, record } = context;
   const enlarged = state.enlarged.peek();
   const plotted = !enlarged || state.shown.peek() === "plot";
@@ -162,7 +162,7 @@ export function embeddingFigure(
   return {
     scene: composeFigure({
       palette,
-      words,
+      captions: words,
       picture: scene,
       ...(colors && {
         legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),

@@ -1,12 +1,13 @@
 /** What the head view says in words. Pure functions. */
 
 import type { TokenList } from "../../client/source";
-import type { Words } from "../../draw/figure";
+import type { Captions } from "../../draw/figure";
 import {
   formatShare,
   formatSmall,
   formatWeight,
   headsInWords,
+  pinInWords,
   precision,
   quoted,
   quotedAt,
@@ -165,12 +166,8 @@ export function summary(input: SentenceInput): string {
   const pinned = [
     ...(focus.query === null
       ? []
-      : [
-          `Query ${focus.query}, ${quoted(input.queryTexts[focus.query] ?? "")}${input.predicting?.(focus.query).slice(0, -1) ?? ""}.`,
-        ]),
-    ...(focus.key === null
-      ? []
-      : [`Key ${focus.key}, ${quoted(input.keyTexts[focus.key] ?? "")}.`]),
+      : [pinInWords("Query", input.queryTexts, focus.query, input.predicting?.(focus.query))]),
+    ...(focus.key === null ? [] : [pinInWords("Key", input.keyTexts, focus.key)]),
   ];
   const named = all.slice(0, MOST_IN_SUMMARY).map((each) => {
     const between =
@@ -258,7 +255,7 @@ export function coverage(input: CoverageInput): string {
 }
 
 /** What is written around the plot. */
-export interface Caption extends Words {
+export interface Caption extends Captions {
   /** The end of the scale of opacity. */
   scale: string;
   scaleNote: string;

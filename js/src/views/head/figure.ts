@@ -32,7 +32,7 @@ export function figure(
   const [red, green, blue] = rgbOf(palette.neutral);
   return composeFigure({
     palette,
-    words: caption,
+    captions: caption,
     legend: (width) => namedColors(named, width, palette.ink),
     picture: beside({
       width: layout.width,

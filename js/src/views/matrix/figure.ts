@@ -1,6 +1,6 @@
 /** The matrix view as a figure for a paper, and its cells as a table. */
 
-import { composeFigure, type FigureParts, type Words } from "../../draw/figure";
+import { type Captions, composeFigure, type FigureParts } from "../../draw/figure";
 import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import { scaleBox } from "../../ui/heat-map/legend";
@@ -10,7 +10,7 @@ import { tokensOf } from "../../ui/heat-map/viewport";
 /** The whole figure. What the pointer is on is not part of it. */
 export function figure(
   heatMap: HeatMap,
-  words: Words,
+  captions: Captions,
   /** Puts beside the picture what belongs to it. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
 ): Scene {
@@ -18,7 +18,7 @@ export function figure(
   const { layout, palette } = heatMap;
   return composeFigure({
     palette,
-    words,
+    captions,
     picture: beside({
       width: layout.width,
       height: layout.height,

@@ -63,7 +63,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       const { viewport } = heatMap.layout;
       const captionInput = store.captionInput.peek();
       if (!captionInput) throw new Error("Nothing is drawn yet, so there is no picture to take.");
-      const words = {
+      const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(viewport, exactness(heatMap.grid)),
         sentence: sentence(captionInput),
@@ -71,8 +71,8 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       };
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(heatMap, words, (drawn) => withPanel(drawn, panel.forExport(), beside)),
-        title: `${words.title}, ${words.sentence} ${panel.caption.peek()}`.trim(),
+        scene: figure(heatMap, captions, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        title: `${captions.title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
       };
     },
     csv: () => cellsCsv(drawn(store)),
@@ -110,9 +110,9 @@ function MatrixFooter(props: {
   const captionInput = store.captionInput.value;
   const heatMap = store.base.value;
   if (!captionInput || !heatMap) return null;
-  const words = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
+  const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer sentence={sentence(captionInput)} coverage={props.busy ?? words}>
+    <Footer sentence={sentence(captionInput)} coverage={props.busy ?? text}>
       {captionInput.grid.estimate && (
         <Progress store={store} done={captionInput.grid.estimate.progress} />
       )}

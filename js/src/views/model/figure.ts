@@ -3,11 +3,11 @@
 import type { Source, StackDescription } from "../../client/source";
 import {
   type Box,
+  type Captions,
   composeFigure,
   namedColors,
   rampBox,
   textMark,
-  type Words,
 } from "../../draw/figure";
 import type { Mark, Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
@@ -50,7 +50,7 @@ export interface FigureParts {
   place: Place;
   palette: Palette;
   thumbnails: ModelState["thumbnails"];
-  words: Words;
+  captions: Captions;
   thumb: (cell: HeadIndex) => Thumb | undefined;
   /** The row that is outlined on each heat-map. */
   outlinedRow?: [number, number] | null;
@@ -122,7 +122,7 @@ function stripLegend(parts: readonly string[], palette: Palette, width: number):
 
 /** The whole grid; the head that is open, and others that are chosen, are framed. */
 export function figure(parts: FigureParts): Scene {
-  const { grid, layout, place, palette, thumbnails, words } = parts;
+  const { grid, layout, place, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
   const front: Mark[] = labels(parts);
   const lines: [HeadMap, Square][] = [];
@@ -165,11 +165,11 @@ export function figure(parts: FigureParts): Scene {
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   if (parted.length > 0) {
     const legend = (width: number): Box => stripLegend(parted, palette, width);
-    return composeFigure({ palette, words, picture, legend });
+    return composeFigure({ palette, captions, picture, legend });
   }
   return composeFigure({
     palette,
-    words,
+    captions,
     picture,
     scale: rampBox(
       palette,

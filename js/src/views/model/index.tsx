@@ -12,6 +12,7 @@ import { Choice } from "../../ui/frame/frame";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
+import { ColorLegend } from "../../ui/legend";
 import { pairInWords, pairOf } from "../../ui/pairs";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
@@ -65,7 +66,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     figure: async () => {
       const { grid, layout, place } = shown(store);
       const thumb = await loadWhole(context, store, busy);
-      const words = {
+      const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, store.sample.value?.error ?? null),
         sentence: said.peek()?.sentence ?? sentenceOf(store, place, grid, false),
@@ -77,11 +78,14 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         place,
         palette: context.palette.peek(),
         thumbnails: state.thumbnails.peek(),
-        words,
+        captions,
         thumb,
         outlinedRow: store.outlinedRow.peek(),
       });
-      return { scene, title: `${words.title}, ${layersInWords(place.stack)}. ${words.sentence}` };
+      return {
+        scene,
+        title: `${captions.title}, ${layersInWords(place.stack)}. ${captions.sentence}`,
+      };
     },
     csv: async () => {
       const { grid, place } = shown(store);
@@ -302,20 +306,18 @@ function InkLegend(props: { straight: boolean; maximum: number; color: string })
   const stops = Array.from({ length: 9 }, (_, i) => {
     const share = i / 8;
     const ink = Math.round(255 * (props.straight ? share : inkOf(share, 1)));
-    return `${props.color}${ink.toString(16).padStart(2, "0")} ${100 * share}%`;
+    return `${props.color}${ink.toString(16).padStart(2, "0")}`;
   });
   return (
-    <div class="av-ink-legend">
-      <span
-        class="av-ramp"
-        style={{ background: `linear-gradient(to right, ${stops.join(", ")})` }}
-      />
-      <span class="av-ramp-words">
-        <span>0</span>
-        <span>thumbnails: {props.straight ? "opacity = weight" : "ink = √weight"}</span>
-        <span>{Number(props.maximum.toPrecision(2))}</span>
-      </span>
-    </div>
+    <ColorLegend
+      name="av-ink-legend"
+      stops={stops}
+      labels={[
+        "0",
+        `thumbnails: ${props.straight ? "opacity = weight" : "ink = √weight"}`,
+        String(Number(props.maximum.toPrecision(2))),
+      ]}
+    />
   );
 }
 

@@ -2,11 +2,11 @@
 
 import {
   type Box,
+  type Captions,
   composeFigure,
   RAMP_WIDTH,
   rampBox,
   textMark,
-  type Words,
 } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { signColor } from "../../ui/color-scales";
@@ -17,7 +17,7 @@ import { backMarks, type DrawnTable } from "./marks";
 import { headOf, tokenOf } from "./state";
 import { halfError, type Row, type Scale, sumOf } from "./table";
 
-/** The words at the ends of a scale of colours. */
+/** The labels at the ends of a scale of colours. */
 export function scaleEnds(scale: Scale): [string, string] {
   const limit = String(scale.limit);
   // Numbers beyond the ends have the colours of the ends.
@@ -49,7 +49,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
 }
 
 /** The whole figure. What the pointer is on is not part of it. */
-export function figure(drawn: DrawnTable, words: Words): Scene {
+export function figure(drawn: DrawnTable, captions: Captions): Scene {
   const { palette, layout } = drawn;
   const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
   const height = 38;
@@ -72,7 +72,7 @@ export function figure(drawn: DrawnTable, words: Words): Scene {
   };
   return composeFigure({
     palette,
-    words,
+    captions,
     picture: {
       width: layout.width,
       height: layout.height,

@@ -44,13 +44,13 @@ export function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
       const input = shownNow(store);
       const drawn = store.drawnTable.peek();
       if (!drawn) throw new Error("Nothing is drawn yet, so there is no picture to take.");
-      const words = {
+      const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(input),
         sentence: sentenceOf(input),
         coverage: additionOf(input),
       };
-      return { scene: figure(drawn, words), title: `${words.title}, ${words.sentence}` };
+      return { scene: figure(drawn, captions), title: `${captions.title}, ${captions.sentence}` };
     },
     csv: () => neuronCsv(shownNow(store)),
     csvLabel: "Numbers, CSV",

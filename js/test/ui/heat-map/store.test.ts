@@ -16,7 +16,7 @@ import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
-import { makeRecordModel, type RecordState } from "../../../src/ui/record";
+import { createRecordStore, type RecordState } from "../../../src/ui/record";
 import { assign, makeSignals, type Signals } from "../../../src/ui/state";
 import { cellsCsv } from "../../../src/views/matrix/figure";
 
@@ -110,7 +110,7 @@ beforeEach(() => {
     source,
     state,
     common,
-    record: makeRecordModel(source, common, controller.signal),
+    record: createRecordStore(source, common, controller.signal),
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),

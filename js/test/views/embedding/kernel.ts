@@ -12,7 +12,7 @@ import {
 } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
-import { makeRecordModel, type RecordState } from "../../../src/ui/record";
+import { createRecordStore, type RecordState } from "../../../src/ui/record";
 import { makeSignals, type Signals } from "../../../src/ui/state";
 import { Corpus, type CorpusPoints } from "../../../src/views/embedding/client/corpus";
 import type {
@@ -252,7 +252,7 @@ export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Ker
     source,
     state,
     common,
-    record: makeRecordModel(source, common, controller.signal),
+    record: createRecordStore(source, common, controller.signal),
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),

@@ -3,7 +3,7 @@
 import { computed, effect, type Signal, signal, untracked } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { type AttnvizElement, markDrawn, type ViewContext } from "../../../ui/define-view";
-import { makeRecordModel, type Place, type RecordState } from "../../../ui/record";
+import { createRecordStore, type Place, type RecordState } from "../../../ui/record";
 import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/state";
 import { HEAD_DEFAULTS, type HeadState, HeadView, planOf, windowsShowing } from "../../head";
 import type { EmbeddingState } from "../state";
@@ -121,7 +121,7 @@ export function TextHead({ context, model, text, room }: HeadProps) {
       stop = made.stop;
       const source = model.textSource(text);
       const common = made.state as unknown as Signals<RecordState>;
-      const record = makeRecordModel(source, common, controller.signal);
+      const record = createRecordStore(source, common, controller.signal);
       const chosen = computed(() => {
         const { stack, token, key } = record.place.value ?? {};
         return JSON.stringify([stack?.name, token, key]);
