@@ -400,7 +400,7 @@ def test_texts_that_are_none_are_refused(
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"points": 0}, ValueError, "points=0 leaves no room"),
+        ({"points": 0}, ValueError, "points=0 must be at least 2"),
         ({"points": "many"}, TypeError, "points='many' must be a whole number"),
         ({"seed": 1.5}, TypeError, r"seed=1\.5 must be a whole number"),
         (

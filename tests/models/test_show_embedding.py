@@ -280,7 +280,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("options", "message"),
     [
         (["--max-mb", "0.001"], "the view's own code takes"),
-        (["--top-keys", "100"], "top_keys=100 must lie between"),
+        (["--top-keys", "100"], "top_keys=100 must be from 0 to 64"),
         (["--top-keys", "5", "-o", "x.svg"], "--top-keys 5: x.svg has no lines"),
         (["--color", "colour"], "color='colour' must be one of"),
         (["--points", "1"], "points=1"),

@@ -2,81 +2,18 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.spans import spans
+from attnviz.utils.arguments import spans
 
 __all__ = [
     "check_alike",
-    "checked_count",
     "checked_records",
     "stacks_with_vectors",
-    "whole_numbers",
 ]
-
-
-def checked_count(name: str, given: Any, least: int) -> int:
-    """Read how many there are of something.
-
-    Parameters
-    ----------
-    name : str
-        The argument's, for errors.
-    given : int or None
-        As a caller gave it.
-    least : int
-        What None stands for.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError
-        If it is no whole number.
-    """
-    if given is None:
-        return least
-    if isinstance(given, bool) or not hasattr(given, "__index__"):
-        raise TypeError(f"{name}={given!r} must be a whole number, such as {least}")
-    return operator.index(given)
-
-
-def whole_numbers(name: str, given: Any) -> tuple[int, ...]:
-    """Read a list of whole numbers.
-
-    Parameters
-    ----------
-    name : str
-        The argument's, for errors.
-    given : iterable of int
-        As a caller gave it.
-
-    Returns
-    -------
-    tuple of int
-
-    Raises
-    ------
-    TypeError
-        If it is something else.
-
-    Examples
-    --------
-    >>> whole_numbers("layers", range(3))
-    (0, 1, 2)
-    """
-    found = list(given) if hasattr(given, "__iter__") and not isinstance(given, str) else None
-    if found is None or any(
-        isinstance(each, bool) or not hasattr(each, "__index__") for each in found
-    ):
-        raise TypeError(f"{name}={given!r} must be a list of whole numbers, such as [0, 5]")
-    return tuple(map(operator.index, found))
 
 
 def checked_records(records: Any) -> tuple[AttentionRecord, ...]:

@@ -16,18 +16,16 @@ import torch
 
 from attnviz.corpus.checks import (
     check_alike,
-    checked_count,
     checked_records,
     stacks_with_vectors,
-    whole_numbers,
 )
 from attnviz.corpus.columns import Column, Side, read_columns
-from attnviz.corpus.points import Points, checked_points, checked_seed, sampled_points
+from attnviz.corpus.points import Points, checked_points, sampled_points
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.spans import spans
+from attnviz.utils.arguments import spans, whole_number, whole_numbers
 
 __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
@@ -161,7 +159,7 @@ class Corpus:
     ) -> None:
         self.records = checked_records(records)
         self._most = checked_points(points)
-        self.seed = checked_seed(seed)
+        self.seed = whole_number("seed", seed, 0)
         self.left_out = left_out
         self.model = self.records[0].model
         self.stack_names, unseen = stacks_with_vectors(self.records)
@@ -172,7 +170,11 @@ class Corpus:
             *unseen,
         ]
         count = len(self.records)
-        self.texts_in_all = max(count, checked_count("texts_in_all", texts_in_all, count))
+        self.texts_in_all = (
+            count
+            if texts_in_all is None
+            else max(count, whole_number("texts_in_all", texts_in_all))
+        )
         self.places = tuple(range(count)) if places is None else whole_numbers("places", places)
         if len(self.places) != count:
             raise ValueError(

@@ -18,13 +18,13 @@ from tqdm.auto import tqdm
 
 from attnviz.corpus.columns import is_missing
 from attnviz.corpus.corpus import Corpus
-from attnviz.corpus.points import checked_points, checked_seed
+from attnviz.corpus.points import checked_points
 from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction import extract
 from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import load
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.paths import as_path
+from attnviz.utils.arguments import as_path, whole_number
 
 __all__ = ["extract_corpus", "read_corpus"]
 
@@ -149,7 +149,7 @@ def read_corpus(
     Corpus
     """
     _check_options(options)
-    reading = _Reading(checked_points(points), checked_seed(seed))
+    reading = _Reading(checked_points(points), whole_number("seed", seed, 0))
     given = Texts(texts, column)
     known = TextColumns(columns, given)
     if target is not None and (isinstance(target, str) or len(target) != len(given)):

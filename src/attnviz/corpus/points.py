@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,7 +10,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["LEAST_POINTS", "Points", "checked_points", "checked_seed", "sampled_points"]
+from attnviz.utils.arguments import whole_number
+
+__all__ = ["LEAST_POINTS", "Points", "checked_points", "sampled_points"]
 
 #: A query and a key.
 LEAST_POINTS = 2
@@ -165,59 +166,9 @@ def sampled_points(
 
 
 def checked_points(points: Any) -> int:
-    """Read how many points there may be.
-
-    Parameters
-    ----------
-    points : int
-        As a caller gave it.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no whole number, or there is no room for a query and a key.
-    """
-    if isinstance(points, bool | np.bool_) or not hasattr(points, "__index__"):
-        raise TypeError(
-            f"points={points!r} must be a whole number, how many queries and keys to look at "
-            "together; a number larger than there are takes all"
-        )
-    count = operator.index(points)
-    if count < LEAST_POINTS:
-        raise ValueError(
-            f"points={count} leaves no room for a query and a key; give at least {LEAST_POINTS}, "
-            "such as 10_000"
-        )
-    return count
-
-
-def checked_seed(seed: Any) -> int:
-    """Read the seed of a random order.
-
-    Parameters
-    ----------
-    seed : int
-        As a caller gave it.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no whole number, or negative.
-    """
-    if isinstance(seed, bool | np.bool_) or not hasattr(seed, "__index__"):
-        raise TypeError(f"seed={seed!r} must be a whole number")
-    number = operator.index(seed)
-    if number < 0:
-        raise ValueError(f"seed={number} must not be negative")
-    return number
+    """Read how many points there may be."""
+    hint = "how many queries and keys to look at together, such as 10_000"
+    return whole_number("points", points, LEAST_POINTS, hint=hint)
 
 
 def _all_of(texts: Sequence[int], counts: Sequence[int]) -> tuple[Places, Places]:

@@ -8,7 +8,6 @@ dimensions. None of it changes a weight of a plain softmax: ``(q / c) . (k c) = 
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, get_args
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from attnviz.corpus.corpus import Corpus, LayerVectors
 from attnviz.embedding.allowed_pairs import own_pairs
+from attnviz.utils.arguments import whole_number
 
 __all__ = [
     "GRID",
@@ -262,10 +262,7 @@ def principal_components(placed: Placed, dimensions: int = 2) -> Plots:
     >>> plots.queries.shape                                                 # doctest: +SKIP
     torch.Size([12, 997, 2])
     """
-    if isinstance(dimensions, bool) or not hasattr(dimensions, "__index__"):
-        raise TypeError(f"dimensions={dimensions!r} must be a whole number, 2 or 3 for a plot")
-    if operator.index(dimensions) < 1:
-        raise ValueError(f"dimensions={dimensions} must be at least 1; 2 or 3 for a plot")
+    dimensions = whole_number("dimensions", dimensions, 1, hint="2 or 3 for a plot")
     num_heads, num_queries, size = placed.queries.shape
     num_points = num_queries + placed.keys.shape[1]
     finite = _finite_heads(placed.queries, placed.keys)

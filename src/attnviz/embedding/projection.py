@@ -8,7 +8,6 @@ principal components, so that nothing but the seed is left to chance.
 from __future__ import annotations
 
 import importlib.util
-import operator
 import os
 import warnings
 from collections.abc import Callable
@@ -18,6 +17,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from numpy.typing import NDArray
 from tqdm.auto import tqdm
+
+from attnviz.utils.arguments import whole_number
 
 __all__ = [
     "Frame",
@@ -106,7 +107,7 @@ class ProjectionSettings:
             ("neighbors", 2, None),
             ("seed", 0, 2**32 - 1),
         ):
-            object.__setattr__(self, name, _whole(name, getattr(self, name), least, most))
+            object.__setattr__(self, name, whole_number(name, getattr(self, name), least, most))
 
 
 @dataclass(frozen=True)
@@ -496,18 +497,3 @@ def _threads() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
-
-
-def _whole(name: str, given: Any, least: int, most: int | None) -> int:
-    if isinstance(given, bool | np.bool_):
-        raise TypeError(f"{name} must be a whole number; got {given!r}")
-    try:
-        number = operator.index(given)
-    except TypeError:
-        raise TypeError(
-            f"{name} must be a whole number; got {given!r} ({type(given).__name__})"
-        ) from None
-    if number < least or (most is not None and number > most):
-        bounds = f"{least} or more" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be {bounds}; got {number}")
-    return number

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from attnviz.corpus.checks import whole_numbers
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
+from attnviz.utils.arguments import whole_numbers
 from attnviz.views.position import with_layers
 from attnviz.views.show import show
 

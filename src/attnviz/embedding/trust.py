@@ -8,7 +8,6 @@ keys of all texts.
 
 from __future__ import annotations
 
-import operator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +17,7 @@ from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.allowed_pairs import OwnKeys, own_keys
 from attnviz.embedding.placement import Placed, problems
 from attnviz.embedding.threads import one_thread, side_by_side
+from attnviz.utils.arguments import whole_number
 
 __all__ = ["NEIGHBOURS", "HeadTrust", "Trust", "measure_trust"]
 
@@ -146,17 +146,14 @@ def measure_trust(
     >>> coordinates = torch.cat([plots.queries, plots.keys], dim=1)         # doctest: +SKIP
     >>> measure_trust(corpus, "self", 3, placed, coordinates)[0]            # doctest: +SKIP
     """
-    if isinstance(queries, bool) or not hasattr(queries, "__index__"):
-        raise TypeError(f"queries={queries!r} must be a whole number, how many to measure")
-    if operator.index(queries) < 1:
-        raise ValueError(f"queries={queries} must be at least 1, the number of queries to measure")
+    queries = whole_number("queries", queries, 1, hint="the number of queries to measure")
     points = corpus.points(stack)
     if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):
         raise ValueError(
             f"coordinates must be (heads, points, dimensions), here ({len(placed.heads)}, "
             f"{len(points)}, 2) or 3; got {tuple(coordinates.shape)}"
         )
-    count = min(operator.index(queries), points.num_queries)
+    count = min(queries, points.num_queries)
     rows = np.random.default_rng(seed).choice(points.num_queries, count, replace=False)
     with one_thread():
         own = own_keys(

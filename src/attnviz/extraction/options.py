@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+
+from attnviz.utils.arguments import whole_numbers
 
 __all__ = ["Keeping", "narrows", "read_keeping"]
 
@@ -123,7 +124,7 @@ def read_keeping(
         If it names none, one twice or a negative one, heads of a layer that is not kept, a dtype
         that holds no queries and keys, or a device that is not there.
     """
-    wanted = None if layers is None else _numbers("layers", layers, layers, "[0, 5]")
+    wanted = None if layers is None else _numbers("layers", layers, "[0, 5]")
     chosen: tuple[int, ...] | dict[int, tuple[int, ...]] | None = None
     if isinstance(heads, Mapping):
         chosen = _by_layer(heads)
@@ -137,48 +138,36 @@ def read_keeping(
                 "names"
             )
     elif heads is not None:
-        chosen = _numbers("heads", heads, heads, "[3, 7], or {0: [3], 5: [1, 2]} by layer")
+        chosen = _numbers("heads", heads, "[3, 7], or {0: [3], 5: [1, 2]} by layer")
     return Keeping(_read_device(device), _read_dtype(dtype), wanted, chosen)
 
 
 def _by_layer(heads: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
-    layers = _numbers("heads", heads.keys(), heads, "{0: [3], 5: [1, 2]}", of="layer")
+    example = "{0: [3], 5: [1, 2]}"
+    layers = _numbers("heads", heads, example)
     by_number = {int(layer): given for layer, given in heads.items()}
     return {
-        layer: _numbers("heads", by_number[layer], heads, "{0: [3], 5: [1, 2]}") for layer in layers
+        layer: _numbers("heads", by_number[layer], example, f"heads[{layer}]") for layer in layers
     }
 
 
-def _numbers(
-    argument: str, numbers: Any, given: Any, example: str, of: str = ""
-) -> tuple[int, ...]:
-    if isinstance(numbers, str | bytes) or not isinstance(numbers, Iterable):
-        raise TypeError(f"{argument} must be numbers such as {example}; got {given!r}")
-    read = []
-    for number in numbers:
-        try:
-            if isinstance(number, bool):
-                # True is 1 to Python, and a flag for each layer to whoever wrote it.
-                raise TypeError(number)  # noqa: TRY301 - told like all others
-            read.append(operator.index(number))
-        except TypeError:
-            raise TypeError(
-                f"{argument}={given!r}: {number!r} is no number of a {of or argument[:-1]}; give "
-                f"{argument} such as {example}"
-            ) from None
+def _numbers(argument: str, given: Any, example: str, name: str = "") -> tuple[int, ...]:
+    """The numbers of layers or heads that `name`, a part of an argument, holds; ascending."""
+    name = name or argument
+    read = whole_numbers(name, given, hint=f"such as {example}")
     if not read:
         raise ValueError(
-            f"{argument}={given!r} names none; leave {argument} out to keep all, or give "
+            f"{name}={given!r} names none; leave {argument} out to keep all, or give "
             f"{argument} such as {example}"
         )
     if min(read) < 0:
         raise ValueError(
-            f"{argument}={given!r}: layers and heads have the model's own numbers, from 0 on; got "
-            f"{min(read)}"
+            f"{name}={given!r}: layers and heads have the model's own numbers, from 0 on; "
+            f"got {min(read)}"
         )
     twice = [number for number in read if read.count(number) > 1]
     if twice:
-        raise ValueError(f"{argument}={given!r} names {twice[0]} twice; name each once")
+        raise ValueError(f"{name}={given!r} names {twice[0]} twice; name each once")
     return tuple(sorted(read))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Literal
 
-from attnviz.utils.paths import as_path
+from attnviz.utils.arguments import as_path
 
 __all__ = ["check_file_kind"]
 

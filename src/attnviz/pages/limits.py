@@ -8,7 +8,6 @@ or 128 where queries look ahead, up to 40 or 80 MB. 12 layers of 12 causal heads
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -16,6 +15,7 @@ import numpy as np
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import whole_number
 
 __all__ = [
     "PagePrecision",
@@ -112,12 +112,8 @@ def check_top_keys(top_keys: Any) -> int:
     >>> check_top_keys(5)
     5
     """
-    if isinstance(top_keys, bool) or not hasattr(top_keys, "__index__"):
-        raise TypeError(f"top_keys must be a number of keys, such as 5; got {top_keys!r}")
-    count = operator.index(top_keys)
-    if not 0 <= count <= MAX_KEYS:
-        raise ValueError(f"top_keys={count} must lie between 0, no lines, and {MAX_KEYS}")
-    return count
+    hint = "the number of keys of each query, such as 5; 0 draws no lines"
+    return whole_number("top_keys", top_keys, 0, MAX_KEYS, hint=hint)
 
 
 def count_rows(stack: AttentionStack) -> int:

@@ -23,7 +23,7 @@ from attnviz.record.images import checked_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
-from attnviz.utils.spans import spans
+from attnviz.utils.arguments import spans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -525,7 +525,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     from attnviz.record.storage.folder import is_part, read_folder
     from attnviz.record.storage.safetensors_file import read_arrays
     from attnviz.record.storage.schema import FORMAT, record_from_arrays
-    from attnviz.utils.paths import as_path
+    from attnviz.utils.arguments import as_path
 
     place = as_path("path", path, "file or folder")
     try:

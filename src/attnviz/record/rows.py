@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
+from attnviz.utils.arguments import whole_number
 
 __all__ = ["SAMPLED_QUERIES", "affords_maps", "sampled_queries"]
 
@@ -54,8 +55,7 @@ def sampled_queries(num_queries: int, most: int = SAMPLED_QUERIES) -> NDArray[np
     >>> sampled_queries(32_768)[:4].tolist()
     [256, 572, 1400, 1717]
     """
-    if most < 1:
-        raise ValueError(f"queries={most} must be at least 1, the number of queries to take")
+    most = whole_number("queries", most, 1, hint="the number of queries to take")
     taken = min(num_queries, most)
     part = np.arange(taken)
     within = (0.5 + part * _GOLDEN) % 1.0

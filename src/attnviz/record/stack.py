@@ -11,7 +11,7 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
-from attnviz.utils.spans import full_slice, spans
+from attnviz.utils.arguments import full_slice, spans
 
 __all__ = ["AttentionStack"]
 

@@ -298,12 +298,12 @@ def test_what_are_no_points(points: Any, kind: type[Exception], words: str) -> N
         ({"metric": "dot"}, ValueError, "metric must be one of 'cosine', 'euclidean'"),
         ({"dimensions": 4}, ValueError, "dimensions must be one of 2, 3; got 4"),
         ({"dimensions": True}, ValueError, "got True"),
-        ({"perplexity": 1}, ValueError, "perplexity must be 2 or more; got 1"),
-        ({"perplexity": 2.5}, TypeError, r"perplexity must be a whole number; got 2.5 \(float\)"),
-        ({"neighbors": 0}, ValueError, "neighbors must be 2 or more"),
-        ({"seed": -1}, ValueError, "seed must be from 0 to 4294967295; got -1"),
-        ({"seed": "1"}, TypeError, "seed must be a whole number"),
-        ({"seed": True}, TypeError, "seed must be a whole number; got True"),
+        ({"perplexity": 1}, ValueError, "perplexity=1 must be at least 2"),
+        ({"perplexity": 2.5}, TypeError, r"perplexity=2\.5 must be a whole number"),
+        ({"neighbors": 0}, ValueError, "neighbors=0 must be at least 2"),
+        ({"seed": -1}, ValueError, "seed=-1 must be from 0 to 4294967295"),
+        ({"seed": "1"}, TypeError, "seed='1' must be a whole number"),
+        ({"seed": True}, TypeError, "seed=True must be a whole number"),
     ],
 )
 def test_what_are_no_settings(given: dict[str, Any], kind: type[Exception], words: str) -> None:

@@ -18,7 +18,7 @@ from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.tokens import Tokens
-from attnviz.utils.spans import spans
+from attnviz.utils.arguments import spans
 from unit.records import (
     assert_same,
     captioned_record,

@@ -15,7 +15,7 @@ from attnviz.extraction.capture.copies import SAMPLED, Copier
 from attnviz.extraction.modules import layer_numbers
 from attnviz.extraction.options import Keeping
 from attnviz.record.attention import HeadSubset, LayerAttention
-from attnviz.utils.spans import spans
+from attnviz.utils.arguments import spans
 
 __all__ = ["StackLayers", "kept_layers", "notes_of_kept", "stacks_of"]
 

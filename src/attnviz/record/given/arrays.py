@@ -6,12 +6,13 @@ array, is empty or has other axes than are wanted is refused by its name, with t
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+
+from attnviz.utils.arguments import whole_numbers
 
 __all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_layers"]
 
@@ -109,35 +110,13 @@ def split_layers(
 
 
 def layer_numbers(layers: Sequence[int] | None, count: int, name: str) -> list[int]:
-    """The model's numbers of the layers given.
+    """The model's numbers of the `count` layers that argument `name` has; None numbers from 0.
 
-    Parameters
-    ----------
-    layers : sequence of int or None
-        What was given for them; None numbers from 0.
-    count : int
-        How many layers there are.
-    name : str
-        The argument that the layers are of, for errors.
-
-    Returns
-    -------
-    list of int
-
-    Raises
-    ------
-    TypeError
-        If they are no whole numbers.
-    ValueError
-        If there are more or fewer numbers, one twice, or one below 0.
+    TypeError or ValueError if they are not as many different whole numbers from 0 on.
     """
-    given = list(range(count) if layers is None else layers)
-    try:
-        numbers = [operator.index(number) for number in given]
-    except TypeError as error:
-        raise TypeError(
-            f"layers={layers!r} must be whole numbers, one for each of the {count} layers of {name}"
-        ) from error
+    given = range(count) if layers is None else layers
+    hint = f"one for each of the {count} layers of {name}"
+    numbers = list(whole_numbers("layers", given, hint=hint))
     if len(numbers) != count or len(set(numbers)) != len(numbers) or min(numbers, default=0) < 0:
         raise ValueError(
             f"layers={numbers!r} must number each of the {count} layers of {name} once, from 0"

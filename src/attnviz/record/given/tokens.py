@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, SupportsIndex
+from typing import Any
 
 from attnviz.record.tokens import Tokens
 from attnviz.record.vocabulary import alphabet_of_entries, display_text
+from attnviz.utils.arguments import whole_number
 
 __all__ = ["ProjectedKeys", "key_tokens_of", "numbered_tokens", "tokens_of"]
 
@@ -62,8 +63,8 @@ class ProjectedKeys:
             ("stride", self.stride, 1),
             ("padding", self.padding, 0),
         ):
-            if number is not None and number < least:
-                raise ValueError(f"{name}={number!r} must be at least {least}")
+            if number is not None:
+                whole_number(name, number, least)
         if self.kernel is None and (self.stride is not None or self.padding):
             raise ValueError(
                 "stride= and padding= are a convolution's: give kernel= too, or none of the three "
@@ -224,14 +225,9 @@ def tokens_of(
         made = replace(made, text=tuple(shown))
     if sentence_b_start is None:
         return made
-    if not isinstance(sentence_b_start, SupportsIndex):
-        raise TypeError(f"sentence_b_start must be the place of a token; got {sentence_b_start!r}")
-    if not 0 < sentence_b_start < len(made):
-        raise ValueError(
-            f"sentence_b_start={sentence_b_start!r} must lie between 1 and {len(made) - 1}, "
-            f"inside the {len(made)} tokens"
-        )
-    sequence = [int(position >= sentence_b_start) for position in range(len(made))]
+    hint = f"a position inside the {len(made)} tokens"
+    start = whole_number("sentence_b_start", sentence_b_start, 1, len(made) - 1, hint=hint)
+    sequence = [int(position >= start) for position in range(len(made))]
     return replace(
         made,
         sequence=tuple(

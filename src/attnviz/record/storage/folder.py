@@ -25,7 +25,7 @@ from attnviz.record.storage.safetensors_file import (
     map_arrays,
     write_whole,
 )
-from attnviz.utils.paths import as_path
+from attnviz.utils.arguments import as_path
 
 __all__ = [
     "INDEX",

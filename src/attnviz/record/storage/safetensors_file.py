@@ -25,7 +25,7 @@ from typing import IO, Any
 
 import torch
 
-from attnviz.utils.paths import as_path
+from attnviz.utils.arguments import as_path
 
 __all__ = [
     "ALWAYS_SUMMED",

@@ -26,7 +26,7 @@ from attnviz.record.storage.folder import (
 )
 from attnviz.record.storage.safetensors_file import Blocks, map_arrays, write_safetensors
 from attnviz.record.storage.schema import record_to_arrays
-from attnviz.utils.paths import as_path
+from attnviz.utils.arguments import as_path
 
 __all__ = ["Spool", "SpoolFolders"]
 

@@ -345,7 +345,7 @@ def with_value(value: float) -> list[torch.Tensor]:
             r"key_tokens has 6 tokens, but keys\[0\] has key heads 2, keys 5, head_dim 8",
         ),
         ({"layers": [0, 1]}, "must number each of the 3 layers of queries once"),
-        ({"sentence_b_start": 5}, "sentence_b_start=5 must lie between 1 and 4"),
+        ({"sentence_b_start": 5}, "sentence_b_start=5 must be from 1 to 4"),
         ({"scale": np.nan}, "scale=nan must be a finite number"),
         ({"scale": [1.0, 2.0]}, "scale is a list of 2 for 3 layers; give one a layer"),
         ({"softcap": 0.0}, r"softcap=0.0 must be above 0"),

@@ -268,7 +268,7 @@ def test_an_array_of_strings_is_a_list_of_tokens() -> None:
 
 @pytest.mark.parametrize("start", [0, -1, 4, 99])
 def test_a_second_text_begins_inside(start: int) -> None:
-    with pytest.raises(ValueError, match=rf"sentence_b_start={start} must lie between 1 and 3"):
+    with pytest.raises(ValueError, match=rf"sentence_b_start={start} must be from 1 to 3"):
         taken(LAYERS, sentence_b_start=start)
 
 
@@ -408,10 +408,18 @@ def test_a_record_of_weights_carries_its_images() -> None:
 @pytest.mark.parametrize(
     ("options", "error", "words_of_it"),
     [
-        ({"layers": "ab"}, TypeError, "layers='ab' must be whole numbers"),
-        ({"layers": [0.5, 1]}, TypeError, "must be whole numbers"),
+        (
+            {"layers": "ab"},
+            TypeError,
+            "layers='ab' must be a list of whole numbers, one",
+        ),
+        ({"layers": [0.5, 1]}, TypeError, r"must be a list of whole numbers, .*; 0\.5 is not one"),
         ({"layers": [-1, 0]}, ValueError, "once, from 0"),
-        ({"sentence_b_start": "x"}, TypeError, "sentence_b_start must be the place of a token"),
+        (
+            {"sentence_b_start": "x"},
+            TypeError,
+            "sentence_b_start='x' must be a whole number",
+        ),
         ({"model": 3}, TypeError, "model must be a text"),
     ],
 )

@@ -263,7 +263,7 @@ def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     [
         (True, TypeError, r"^spool must be the path of a folder.*got bool"),
         (None, TypeError, r"^spool must be the path of a folder.*got NoneType"),
-        ("", ValueError, r"^spool='' is no name of a folder"),
+        ("", ValueError, r"^spool='' is not the name of a folder"),
         ("a\0b", ValueError, r"^spool='a\\x00b' cannot be the name of a folder: .*null"),
         ("~nosuchuser/r", ValueError, r"^spool='~nosuchuser/r': no home folder .* '~nosuchuser'"),
         ("x" * 300, OSError, r"spool='xxx.*' cannot be written: "),

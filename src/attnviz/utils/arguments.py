@@ -1,0 +1,114 @@
+"""Arguments as callers give them: numbers, slices and paths, refused by the argument's name."""
+
+from __future__ import annotations
+
+import operator
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+__all__ = ["as_path", "full_slice", "spans", "whole_number", "whole_numbers"]
+
+
+def whole_number(
+    name: str, given: Any, least: int | None = None, most: int | None = None, *, hint: str = ""
+) -> int:
+    """Read a whole number between two bounds; TypeError or ValueError, with `hint` at its end.
+
+    >>> whole_number("queries", 64, 1)
+    64
+    >>> whole_number("queries", 0, 1, hint="the number of queries to measure")
+    Traceback (most recent call last):
+    ValueError: queries=0 must be at least 1, the number of queries to measure
+    """
+    hint = f", {hint}" if hint else ""
+    number = _index(given)
+    if number is None:
+        raise TypeError(f"{name}={given!r} must be a whole number{hint}")
+    if (least is not None and number < least) or (most is not None and number > most):
+        bounds = f"at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name}={number} must be {bounds}{hint}")
+    return number
+
+
+def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
+    """Read a list of whole numbers; TypeError, with `hint` in it.
+
+    >>> whole_numbers("layers", range(3))
+    (0, 1, 2)
+    """
+    refused = f"{name}={given!r} must be a list of whole numbers, {hint}"
+    if isinstance(given, str | bytes) or not isinstance(given, Iterable):
+        raise TypeError(refused)
+    numbers = []
+    for each in given:
+        number = _index(each)
+        if number is None:
+            raise TypeError(f"{refused}; {each!r} is not one")
+        numbers.append(number)
+    return tuple(numbers)
+
+
+def _index(given: Any) -> int | None:
+    """The whole number that this is, if any; True is one to Python, and a flag to who wrote it."""
+    try:
+        return None if isinstance(given, bool) else operator.index(given)
+    except TypeError:
+        return None
+
+
+def full_slice(argument: str, wanted: slice | None, size: int) -> slice:
+    """Which of `size` rows or columns are wanted, start and stop given; None is all.
+
+    TypeError or ValueError if it is not a slice, or has a step.
+    """
+    if wanted is None:
+        return slice(0, size)
+    if not isinstance(wanted, slice):
+        raise TypeError(f"{argument} must be a slice such as slice(0, 64); got {wanted!r}")
+    start, stop, step = wanted.indices(size)
+    if step != 1:
+        raise ValueError(f"{argument}={wanted!r} has a step; take every row and pick from those")
+    return slice(start, max(start, stop))
+
+
+def spans(numbers: Sequence[int]) -> str:
+    """Ascending numbers as a reader would say them: ``"0 to 5"`` or ``"0, 4, 8"``."""
+    if len(numbers) > 2 and numbers[-1] - numbers[0] == len(numbers) - 1:
+        return f"{numbers[0]} to {numbers[-1]}"
+    return ", ".join(map(str, numbers))
+
+
+def as_path(argument: str, given: Any, kind: str) -> Path:
+    """Read the path of a `kind` (``"folder"``, ``"file"``), with the home folder for ``~``.
+
+    TypeError if it is not a path, ValueError if it is empty or nothing can have such a name.
+
+    >>> as_path("spool", "long/0", "folder").as_posix()
+    'long/0'
+    """
+    if not isinstance(given, str | os.PathLike) or not isinstance(os.fspath(given), str):
+        raise TypeError(
+            f"{argument} must be the path of a {kind}, a text or a pathlib.Path; got "
+            f"{type(given).__name__}"
+        )
+    said = os.fspath(given)
+    if not said:
+        # pathlib takes it for the working directory.
+        raise ValueError(f"{argument}='' is not the name of a {kind}; give one")
+    try:
+        encoded = os.fsencode(said)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{argument}={said!r} cannot be the name of a {kind}: {error}") from error
+    if b"\0" in encoded:
+        raise ValueError(
+            f"{argument}={said!r} cannot be the name of a {kind}: it has a null character"
+        )
+    try:
+        return Path(said).expanduser()
+    except RuntimeError as error:
+        raise ValueError(
+            f"{argument}={said!r}: no home folder is known for {Path(said).parts[0]!r}; write the "
+            f"path in full, or ./ before a {kind} of that name"
+        ) from error

@@ -1,0 +1,94 @@
+"""Numbers, slices and paths as callers give them: what is refused, and in which words."""
+
+from __future__ import annotations
+
+import doctest
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from attnviz.utils import arguments
+from attnviz.utils.arguments import as_path, full_slice, spans, whole_number, whole_numbers
+
+
+@pytest.mark.parametrize("given", [3, np.int32(3), np.uint8(3), np.array(3)])
+def test_whole_numbers_of_any_library_are_taken(given: object) -> None:
+    number = whole_number("seed", given, 3, 3)
+    assert number == 3
+    assert type(number) is int
+    assert whole_numbers("layers", [given, 0]) == (3, 0)
+
+
+@pytest.mark.parametrize("given", [True, np.True_, 0.5, 3.0, "3", None, [3]])
+def test_what_is_not_a_whole_number_is_refused(given: object) -> None:
+    with pytest.raises(TypeError) as raised:
+        whole_number("seed", given, 0)
+    assert str(raised.value) == f"seed={given!r} must be a whole number"
+    with pytest.raises(TypeError) as raised:
+        whole_numbers("layers", [1, given])
+    assert str(raised.value) == (
+        f"layers={[1, given]!r} must be a list of whole numbers, such as [0, 5]; {given!r} is not "
+        "one"
+    )
+
+
+def test_numbers_outside_of_their_bounds_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"^seed=-1 must be at least 0$"):
+        whole_number("seed", -1, 0)
+    for wrong in (1, 5):
+        with pytest.raises(ValueError, match=rf"^k={wrong} must be from 2 to 4, such as 3$"):
+            whole_number("k", wrong, 2, 4, hint="such as 3")
+    assert whole_number("k", -(10**30)) == -(10**30)
+
+
+@pytest.mark.parametrize("given", ["01", b"01", 3, None])
+def test_what_is_not_a_list_of_numbers_is_refused(given: object) -> None:
+    with pytest.raises(TypeError) as raised:
+        whole_numbers("layers", given, hint="one a layer")
+    assert str(raised.value) == f"layers={given!r} must be a list of whole numbers, one a layer"
+
+
+def test_slices_are_cut_to_what_there_is() -> None:
+    assert full_slice("rows", None, 7) == slice(0, 7)
+    assert full_slice("rows", slice(-3, 99), 7) == slice(4, 7)
+    assert full_slice("rows", slice(5, 2), 7) == slice(5, 5)
+    with pytest.raises(TypeError, match=r"rows must be a slice such as slice\(0, 64\); got 3"):
+        full_slice("rows", 3, 7)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="has a step"):
+        full_slice("rows", slice(0, 7, 2), 7)
+
+
+def test_neighbours_are_named_by_their_ends() -> None:
+    assert spans([3, 4, 5]) == "3 to 5"
+    assert spans([3, 5]) == "3, 5"
+    assert spans([4]) == "4"
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ("", ValueError, "spool='' is not the name of a folder; give one"),
+        ("a\0b", ValueError, "it has a null character"),
+        ("\ud800", ValueError, "cannot be the name of a folder"),
+        (b"x", TypeError, "spool must be the path of a folder, .*; got bytes"),
+        (7, TypeError, "got int"),
+    ],
+)
+def test_what_no_file_can_be_called_is_refused(
+    given: object, error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error, match=words):
+        as_path("spool", given, "folder")
+
+
+def test_the_home_folder_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("USERPROFILE", str(tmp_path))
+    assert as_path("spool", "~/long", "folder") == tmp_path / "long"
+
+
+def test_the_examples_in_the_docstrings_run() -> None:
+    failures, tried = doctest.testmod(arguments)
+    assert failures == 0
+    assert tried >= 3
