@@ -25,7 +25,7 @@ import type {
 } from "./client/requests";
 import { type MeanCaptionInput, meanStoreOf } from "./mean/store";
 import { type EmbeddingState, type PointsShown, projectingOf, wayOf } from "./state";
-import type { EmbeddingModel } from "./store";
+import type { EmbeddingStore } from "./store";
 import { stepsInWords, trustInWords } from "./trust";
 
 type Context = ViewContext<EmbeddingState>;
@@ -40,7 +40,7 @@ export function unitOf(corpus: Corpus): Unit {
 }
 
 /** A point in the words' own terms. */
-export function pointSaid(corpus: Corpus, point: number): PointSaid {
+export function pointFacts(corpus: Corpus, point: number): PointFacts {
   const text = corpus.textOf(point);
   return {
     kind: corpus.kindOf(point),
@@ -53,8 +53,8 @@ export function pointSaid(corpus: Corpus, point: number): PointSaid {
 }
 
 /** The chosen point's lines, once they are there. */
-export function linesSaid(model: EmbeddingModel): LinesSaid | null {
-  const [corpus, lines, chosen] = [model.corpus.value, model.lines.value, model.chosen.value];
+export function linesFacts(store: EmbeddingStore): LinesFacts | null {
+  const [corpus, lines, chosen] = [store.corpus.value, store.lines.value, store.chosen.value];
   if (!corpus || !lines || chosen === null || lines.point !== chosen) return null;
   let best = -1;
   lines.weights.forEach((weight, i) => {
@@ -77,25 +77,25 @@ export function linesSaid(model: EmbeddingModel): LinesSaid | null {
 }
 
 /** Why the enlarged head has no plot; null where it has one, or it is not known yet. */
-export function problemOf(context: Context, model: EmbeddingModel): string | null {
-  const at = model.head.value;
+export function problemOf(context: Context, store: EmbeddingStore): string | null {
+  const at = store.head.value;
   if (!at || !context.state.enlarged.value) return null;
-  const now = model.projection.value;
+  const now = store.projection.value;
   if (now && now.request.layer === at.layer && now.request.head === at.head) return now.problem;
   return (
-    model.overview.value?.heads.find(({ layer, head }) => layer === at.layer && head === at.head)
+    store.overview.value?.heads.find(({ layer, head }) => layer === at.layer && head === at.head)
       ?.problem ?? null
   );
 }
 
 /** Whether the plot is the principal components' until another method has its first frame. */
-export function waitsForFrame(model: EmbeddingModel): boolean {
-  return standsForAnother(model) && model.projection.value?.work?.state === "running";
+export function waitsForFrame(store: EmbeddingStore): boolean {
+  return standsForAnother(store) && store.projection.value?.work?.state === "running";
 }
 
 /** Whether the plot is the principal components' where another method's was asked for. */
-function standsForAnother(model: EmbeddingModel): boolean {
-  const now = model.projection.value;
+function standsForAnother(store: EmbeddingStore): boolean {
+  const now = store.projection.value;
   if (now === null || now.request.method === "pca") return false;
   // A method that starts from them may take a while to its first step.
   const { work } = now;
@@ -103,16 +103,16 @@ function standsForAnother(model: EmbeddingModel): boolean {
 }
 
 /** How the plot that is there was projected: not as was asked for where that cannot be had. */
-function projectedAs(state: EmbeddingState, model: EmbeddingModel): Projecting {
+function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
   const asked = projectingOf(state);
-  const dimensions = model.projection.value?.dimensions ?? asked.dimensions;
-  const instead = standsForAnother(model) && !waitsForFrame(model);
+  const dimensions = store.projection.value?.dimensions ?? asked.dimensions;
+  const instead = standsForAnother(store) && !waitsForFrame(store);
   return instead ? { ...asked, method: "pca", dimensions } : asked;
 }
 
 /** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
-function noMean(context: Context, model: EmbeddingModel): string | null {
-  const { aggregate, current } = meanStoreOf(context, model);
+function noMean(context: Context, store: EmbeddingStore): string | null {
+  const { aggregate, current } = meanStoreOf(context, store);
   // A page carries none of a head whose weights are no numbers; any other has a pair that is allowed.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
@@ -122,37 +122,41 @@ function textsWithPoints(corpus: Corpus): number {
   return corpus.textTokens.filter((count) => count > 0).length;
 }
 
-function saidOf(context: Context, model: EmbeddingModel, live: boolean): SentenceSaid | null {
+function sentenceInputOf(
+  context: Context,
+  store: EmbeddingStore,
+  live: boolean,
+): SentenceInput | null {
   const { state, record } = context;
-  const [corpus, place] = [model.corpus.value, record.place.value];
+  const [corpus, place] = [store.corpus.value, record.place.value];
   if (!corpus || !place) return null;
   const { stack } = place;
-  const chosen = model.chosen.value;
-  const found = model.found.value;
+  const chosen = store.chosen.value;
+  const found = store.found.value;
   const search = state.search.value;
   const aggregated = state.enlarged.value && state.shown.value === "aggregate";
   return {
     stack: stack.name,
-    at: state.enlarged.value ? model.head.value : null,
+    at: state.enlarged.value ? store.head.value : null,
     layers: stack.layers.length,
     heads: stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0),
     numQueries: corpus.numQueries,
     numKeys: corpus.numKeys,
-    state: { ...follow(state), ...projectedAs(follow(state), model) },
-    problem: problemOf(context, model) ?? (aggregated ? noMean(context, model) : null),
-    waiting: waitsForFrame(model),
-    point: chosen === null ? null : pointSaid(corpus, chosen),
-    lines: state.enlarged.value ? linesSaid(model) : null,
+    state: { ...follow(state), ...projectedAs(follow(state), store) },
+    problem: problemOf(context, store) ?? (aggregated ? noMean(context, store) : null),
+    waiting: waitsForFrame(store),
+    point: chosen === null ? null : pointFacts(corpus, chosen),
+    lines: state.enlarged.value ? linesFacts(store) : null,
     found: found && { search, count: found.count, points: corpus.count },
     selected: state.selected.value.length,
-    aggregate: aggregated ? meanStoreOf(context, model).captionInput.value : null,
+    aggregate: aggregated ? meanStoreOf(context, store).captionInput.value : null,
     live,
   };
 }
 
 /** The stack, the texts and their points. */
-export function subtitleOf(context: Context, model: EmbeddingModel): string {
-  const corpus = model.corpus.value;
+export function subtitleOf(context: Context, store: EmbeddingStore): string {
+  const corpus = store.corpus.value;
   const place = context.record.place.value;
   if (!corpus || !place) return "";
   const parts = [
@@ -164,9 +168,9 @@ export function subtitleOf(context: Context, model: EmbeddingModel): string {
 }
 
 /** The one sentence: where we are, and what stands out. */
-export function sentenceOf(context: Context, model: EmbeddingModel, live = true): string {
-  const said = saidOf(context, model, live);
-  return said ? sentence(said) : "";
+export function sentenceOf(context: Context, store: EmbeddingStore, live = true): string {
+  const input = sentenceInputOf(context, store, live);
+  return input ? sentence(input) : "";
 }
 
 /**
@@ -174,23 +178,23 @@ export function sentenceOf(context: Context, model: EmbeddingModel, live = true)
  *
  * @param live whether the text pane is there, which says by itself what lines cover.
  */
-export function coverageOf(context: Context, model: EmbeddingModel, live = true): string {
+export function coverageOf(context: Context, store: EmbeddingStore, live = true): string {
   const { state, record } = context;
-  const [corpus, place] = [model.corpus.value, record.place.value];
+  const [corpus, place] = [store.corpus.value, record.place.value];
   if (!corpus || !place) return "";
   const parts: string[] = [];
-  const chosen = model.chosen.value;
+  const chosen = store.chosen.value;
   const enlarged = state.enlarged.value;
   if (enlarged && state.shown.value === "aggregate") {
-    const mean = meanStoreOf(context, model).captionInput.value;
+    const mean = meanStoreOf(context, store).captionInput.value;
     return mean ? aggregateInWords(mean) : "";
   }
-  const problem = problemOf(context, model);
-  const trust = enlarged ? model.headTrust.value : null;
+  const problem = problemOf(context, store);
+  const trust = enlarged ? store.headTrust.value : null;
   if (trust && !problem) parts.push(trustInWords(trust));
   if (enlarged && chosen !== null && !live)
-    parts.push(linesCoverageInWords(pointSaid(corpus, chosen), linesSaid(model)));
-  if (!problem) parts.push(methodOf(context, model));
+    parts.push(linesCoverageInWords(pointFacts(corpus, chosen), linesFacts(store)));
+  if (!problem) parts.push(methodOf(context, store));
   parts.push(
     corpusInWords({
       numQueries: corpus.numQueries,
@@ -206,16 +210,16 @@ export function coverageOf(context: Context, model: EmbeddingModel, live = true)
     }),
   );
   if (enlarged) {
-    const now = model.projection.value;
+    const now = store.projection.value;
     if (!problem) parts.push(explainedInWords(now?.explained ?? null));
   }
-  const overview = model.overview.value;
+  const overview = store.overview.value;
   if (!enlarged && overview && overview.stride > 1)
     parts.push(`Small plots show every ${ordinal(overview.stride)} point.`);
   const layers = place.stack.layers.length;
   const layer = enlarged ? place.layer : null;
   parts.push(caveatsInWords(corpus.caveats, layer, layers, state.translate.value));
-  parts.push(model.colors.value?.note ?? "");
+  parts.push(store.colors.value?.note ?? "");
   return parts.filter(Boolean).join(" ");
 }
 
@@ -233,28 +237,28 @@ export function remarkInWords(work: ProjectionWork | null): string {
 }
 
 /** How points were placed, and of one head also how they were projected. */
-export function methodOf(context: Context, model: EmbeddingModel): string {
+export function methodOf(context: Context, store: EmbeddingStore): string {
   const state = follow(context.state);
-  const [now, at, way] = [model.projection.value, model.head.value, wayOf(state)];
+  const [now, at, way] = [store.projection.value, store.head.value, wayOf(state)];
   // Each head has its own.
   if (!state.enlarged) return `Vectors ${placingInWords(way, null)}.`;
   const here = now && now.request.layer === at?.layer && now.request.head === at.head;
   const placing = placingInWords(way, here && same(now.request.way, way) ? now.factor : null);
-  const projecting = { ...projectedAs(state, model), lift: way.lift };
-  const how = methodInWords(projecting, true, waitsForFrame(model));
-  return `By ${how}; ${placing}.${remarkInWords(model.projection.value?.work ?? null)}`;
+  const projecting = { ...projectedAs(state, store), lift: way.lift };
+  const how = methodInWords(projecting, true, waitsForFrame(store));
+  return `By ${how}; ${placing}.${remarkInWords(store.projection.value?.work ?? null)}`;
 }
 
 /** How trust went, step by step; "" where it is not measured. */
-export function trustStepsOf(model: EmbeddingModel): string {
-  const trust = model.headTrust.value;
+export function trustStepsOf(store: EmbeddingStore): string {
+  const trust = store.headTrust.value;
   return trust ? stepsInWords(trust) : "";
 }
 
 /** All of it for who cannot see it. */
-export function summaryOf(context: Context, model: EmbeddingModel): string {
-  const said = saidOf(context, model, false);
-  return said ? summary(said, model.headTrust.value ?? undefined) : "";
+export function summaryOf(context: Context, store: EmbeddingStore): string {
+  const input = sentenceInputOf(context, store, false);
+  return input ? summary(input, store.headTrust.value ?? undefined) : "";
 }
 
 /** "layer 2, head 1". */
@@ -325,7 +329,7 @@ export function pointsInWords(points: PointsShown, numQueries: number, numKeys: 
 export type Unit = "text" | "image";
 
 /** A point that is chosen or pointed at, and what its lines say. */
-export interface PointSaid {
+export interface PointFacts {
   kind: "query" | "key";
   token: string;
   /** The text's name and number, whether it is an image, and the token's place in it. */
@@ -336,7 +340,7 @@ export interface PointSaid {
 }
 
 /** Lines of a point: its strongest keys, or the queries that attend to it most. */
-export interface LinesSaid {
+export interface LinesFacts {
   /** The token at the other end of the strongest line, with its place; null where there is none. */
   strongest: { token: string; position: number; weight: number } | null;
   count: number;
@@ -353,12 +357,12 @@ export function textInWords(name: string, text: number, unit: Unit = "text"): st
 }
 
 /** "query “it”, position 10 of text 3". */
-export function pointInWords({ kind, token, text, unit, position }: PointSaid): string {
+export function pointInWords({ kind, token, text, unit, position }: PointFacts): string {
   return `${kind} ${quoted(token)}, position ${position} of ${unit} ${text}`;
 }
 
 /** What a chosen point attends to, or is attended by. */
-export function linesInWords(point: PointSaid, lines: LinesSaid | null): string {
+export function linesInWords(point: PointFacts, lines: LinesFacts | null): string {
   const what = capital(pointInWords(point));
   if (!lines) return `${what}.`;
   const { strongest } = lines;
@@ -378,8 +382,8 @@ const ALL_OF_IT = 0.9995;
 
 /** How many lines there are, and how much of a query's weight they carry; "" for none. */
 export function linesCoverageInWords(
-  point: Pick<PointSaid, "kind">,
-  lines: LinesSaid | null,
+  point: Pick<PointFacts, "kind">,
+  lines: LinesFacts | null,
 ): string {
   if (!lines || lines.count === 0) return "";
   // Keys that a mask keeps out have no line to leave out.
@@ -397,7 +401,7 @@ export function linesCoverageInWords(
 }
 
 /** What the sentence is made of. */
-export interface SentenceSaid {
+export interface SentenceInput {
   stack: string;
   /** The enlarged head; null where all are shown. */
   at: HeadIndex | null;
@@ -408,8 +412,8 @@ export interface SentenceSaid {
   state: Projecting & Way & { shown: "plot" | "aggregate"; points: PointsShown };
   /** Why the enlarged head has no plot; null where it has one. */
   problem: string | null;
-  point: PointSaid | null;
-  lines: LinesSaid | null;
+  point: PointFacts | null;
+  lines: LinesFacts | null;
   /** Whether the plot is still that of the principal components, whatever the method. */
   waiting: boolean;
   /** Points that a search found, of how many; null without one. */
@@ -423,8 +427,8 @@ export interface SentenceSaid {
 }
 
 /** What a mean by position is the mean of. */
-export function aggregateInWords(said: Omit<MeanCaptionInput, "weight" | "at">): string {
-  const { texts, ofTexts, queries, ofQueries, bin } = said;
+export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">): string {
+  const { texts, ofTexts, queries, ofQueries, bin } = input;
   const of =
     texts < ofTexts ? `${counted(texts)} of ${several(ofTexts, "text")}` : several(texts, "text");
   const some =
@@ -434,16 +438,16 @@ export function aggregateInWords(said: Omit<MeanCaptionInput, "weight" | "at">):
   const bins =
     Math.max(...bin) > 1 ? ` A cell is the mean over ${bin[0]} × ${bin[1]} positions at most.` : "";
   const long =
-    texts < 2 || said.far === texts
+    texts < 2 || input.far === texts
       ? ""
-      : said.far === null
+      : input.far === null
         ? "; far positions exist in few of them"
-        : `; ${counted(said.far)} of them ${said.far === 1 ? "reaches" : "reach"} the last row`;
+        : `; ${counted(input.far)} of them ${input.far === 1 ? "reaches" : "reach"} the last row`;
   return `Mean over ${of}${some}${long}.${bins}`;
 }
 
 /** What is found, in one sentence; "" where nothing is sought. */
-export function foundInWords(found: SentenceSaid["found"]): string {
+export function foundInWords(found: SentenceInput["found"]): string {
   if (!found) return "";
   const { search, count, points } = found;
   // In quotes the whole token was meant.
@@ -456,38 +460,38 @@ export function foundInWords(found: SentenceSaid["found"]): string {
 }
 
 /** The one sentence: where we are, and what stands out. */
-export function sentence(said: SentenceSaid): string {
-  const { at, state } = said;
+export function sentence(input: SentenceInput): string {
+  const { at, state } = input;
   const extra = [
-    foundInWords(said.found),
-    ...(said.selected > 0 ? [`${several(said.selected, "point")} in the lasso.`] : []),
+    foundInWords(input.found),
+    ...(input.selected > 0 ? [`${several(input.selected, "point")} in the lasso.`] : []),
   ];
-  const told = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
+  const join = (first: string): string => [first, ...extra].filter(Boolean).join(" ");
   if (!at) {
-    const heads = `all ${several(said.heads, "head")} of ${several(said.layers, "layer")}`;
-    const what = `${capital(stackName(said.stack))}, ${heads}: queries and keys by principal components.`;
+    const heads = `all ${several(input.heads, "head")} of ${several(input.layers, "layer")}`;
+    const what = `${capital(stackName(input.stack))}, ${heads}: queries and keys by principal components.`;
     const near = " Near means attending where r is close to −1.";
-    const hint = said.live ? " Click a head, or press Enter on it, to enlarge it." : "";
-    const chosen = said.point ? ` ${capital(pointInWords(said.point))}.` : "";
-    return told(`${what}${near}${chosen}${said.point ? "" : hint}`);
+    const hint = input.live ? " Click a head, or press Enter on it, to enlarge it." : "";
+    const chosen = input.point ? ` ${capital(pointInWords(input.point))}.` : "";
+    return join(`${what}${near}${chosen}${input.point ? "" : hint}`);
   }
   const where = capital(headInWords(at));
   if (state.shown === "aggregate") {
-    const mean = said.aggregate;
+    const mean = input.aggregate;
     if (!mean)
-      return said.problem
-        ? `${where}: ${said.problem}, so there is no mean weight.`
+      return input.problem
+        ? `${where}: ${input.problem}, so there is no mean weight.`
         : `${where}: mean weight by query position and key position.`;
     return `${where}: mean weight by position. Largest, ${mean.at}: ${formatSmall(mean.weight)}.`;
   }
-  if (said.problem) return told(`${where}: ${said.problem}, so there is nothing to place.`);
-  if (said.point) return told(`${where}. ${linesInWords(said.point, said.lines)}`);
-  const points = pointsInWords(state.points, said.numQueries, said.numKeys);
-  return told(`${where}: ${points} by ${methodInWords(state, false, said.waiting)}.`);
+  if (input.problem) return join(`${where}: ${input.problem}, so there is nothing to place.`);
+  if (input.point) return join(`${where}. ${linesInWords(input.point, input.lines)}`);
+  const points = pointsInWords(state.points, input.numQueries, input.numKeys);
+  return join(`${where}: ${points} by ${methodInWords(state, false, input.waiting)}.`);
 }
 
 /** What a plot was drawn from. */
-export interface CoverageSaid {
+export interface CorpusFacts {
   numQueries: number;
   numKeys: number;
   /** Points that all texts have. */
@@ -506,27 +510,27 @@ export interface CoverageSaid {
 }
 
 /** How many points of how many, of which texts, drawn by which seed. */
-export function corpusInWords(said: CoverageSaid): string {
-  const count = said.numQueries + said.numKeys;
-  const { texts, textsInAll, unit, leftOut } = said;
+export function corpusInWords(input: CorpusFacts): string {
+  const count = input.numQueries + input.numKeys;
+  const { texts, textsInAll, unit, leftOut } = input;
   const others =
     leftOut === 0
       ? ""
       : ` ${several(leftOut, unit)} ${leftOut === 1 ? "is" : "are"} left out: empty or too long.`;
-  const all = count >= said.inAll && texts + leftOut >= textsInAll;
+  const all = count >= input.inAll && texts + leftOut >= textsInAll;
   if (all) return `All ${several(count, "point")} of ${several(texts, unit)}.${others}`;
   const points =
-    count < said.inAll
-      ? `${counted(count)} of ${several(said.inAll, "point")}`
+    count < input.inAll
+      ? `${counted(count)} of ${several(input.inAll, "point")}`
       : several(count, "point");
   const from =
     texts < textsInAll ? `${counted(texts)} of ${several(textsInAll, unit)}` : several(texts, unit);
-  const part = said.whole
+  const part = input.whole
     ? texts === 1
       ? ", all of its tokens"
       : ", all of their tokens"
     : `, some of ${texts === 1 ? "its" : "their"} tokens`;
-  const drawn = (said.stopped ?? true) ? `, drawn at random with seed ${said.seed}` : "";
+  const drawn = (input.stopped ?? true) ? `, drawn at random with seed ${input.seed}` : "";
   const rest =
     drawn === "" && others === "" && texts < textsInAll ? " The others are left out." : others;
   return `${points}: ${from}${part}${drawn}.${rest}`;
@@ -571,7 +575,7 @@ export function layersInWords(layers: readonly number[]): string {
   return run ? `Layers ${first} to ${last}` : `Layers ${layers.join(", ")}`;
 }
 
-/** What is said of work; "" where it is done. */
+/** The state of a projection job; "" where it is done. */
 export function workInWords(work: ProjectionWork | null): string {
   if (!work || work.state === "done") return "";
   if (work.words !== "") return work.words;
@@ -581,10 +585,10 @@ export function workInWords(work: ProjectionWork | null): string {
 }
 
 /** All of it for who cannot see it, in one breath. */
-export function summary(said: SentenceSaid, trust: HeadTrust | null | undefined): string {
-  const stack = capital(stackName(said.stack));
-  const where = said.at ? `${stack}. ` : "";
+export function summary(input: SentenceInput, trust: HeadTrust | null | undefined): string {
+  const stack = capital(stackName(input.stack));
+  const where = input.at ? `${stack}. ` : "";
   const measured =
-    said.at && said.state.shown === "plot" && !said.problem ? trustInWords(trust) : "";
-  return `${where}${sentence({ ...said, live: false })} ${measured}`.trim();
+    input.at && input.state.shown === "plot" && !input.problem ? trustInWords(trust) : "";
+  return `${where}${sentence({ ...input, live: false })} ${measured}`.trim();
 }

@@ -11,11 +11,11 @@ import { methodInWords, placingInWords, remarkInWords, workInWords } from "./cap
 import type { Corpus, Method, Projecting } from "./client/requests";
 import { meanStoreOf } from "./mean/store";
 import { COLORINGS, type EmbeddingState, projectingOf } from "./state";
-import type { EmbeddingModel } from "./store";
+import type { EmbeddingStore } from "./store";
 
 interface ControlProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
 }
 
 /** What colourings are called where their name says too little. */
@@ -37,10 +37,10 @@ export function colorings(corpus: Pick<Corpus, "columns"> | null): [string, stri
   ];
 }
 
-export function EmbeddingControls({ context, model }: ControlProps) {
+export function EmbeddingControls({ context, store }: ControlProps) {
   const { state } = context;
   const live = context.source.carrier.live;
-  const corpus = model.corpus.value;
+  const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
   // What a page was opened with is what it carries beside the principal components.
@@ -61,13 +61,13 @@ export function EmbeddingControls({ context, model }: ControlProps) {
             onChange={(shown) => assign(state, { shown })}
           />
         )}
-        {!plotted && <MeanScale context={context} model={model} />}
-        {plotted && <Looks context={context} model={model} corpus={corpus} />}
+        {!plotted && <MeanScale context={context} store={store} />}
+        {plotted && <Looks context={context} store={store} corpus={corpus} />}
       </div>
       {plotted && live && (
         <div class="av-row av-options">
           {enlarged && <ProjectingControls context={context} />}
-          <Placing context={context} model={model} />
+          <Placing context={context} store={store} />
         </div>
       )}
       {plotted && !live && enlarged && other && (
@@ -75,14 +75,14 @@ export function EmbeddingControls({ context, model }: ControlProps) {
           <Carried context={context} carried={carried} />
         </div>
       )}
-      <Work context={context} model={model} />
+      <Work context={context} store={store} />
     </>
   );
 }
 
 /** How colours follow the mean weights. */
-function MeanScale({ context, model }: ControlProps) {
-  const { scale } = meanStoreOf(context, model);
+function MeanScale({ context, store }: ControlProps) {
+  const { scale } = meanStoreOf(context, store);
   return (
     <Choice<ColorScale>
       label="Colour"
@@ -99,7 +99,7 @@ function MeanScale({ context, model }: ControlProps) {
 }
 
 /** What is coloured, drawn and sought. */
-function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
+function Looks({ context, store, corpus }: ControlProps & { corpus: Corpus }) {
   const { state } = context;
   const options = colorings(corpus);
   // One head's plot has its own.
@@ -122,7 +122,7 @@ function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
         ]}
         onChange={(points) => assign(state, { points })}
       />
-      <Search context={context} model={model} />
+      <Search context={context} store={store} />
       {selected > 0 && (
         <button
           type="button"
@@ -138,9 +138,9 @@ function Looks({ context, model, corpus }: ControlProps & { corpus: Corpus }) {
 }
 
 /** Finds points by their token. */
-function Search({ context, model }: ControlProps) {
+function Search({ context, store }: ControlProps) {
   const { state } = context;
-  const found = model.found.value;
+  const found = store.found.value;
   const wanted = state.search.value;
   const result = !found
     ? ""
@@ -281,9 +281,9 @@ function Carried(props: { context: ViewContext<EmbeddingState>; carried: Project
 }
 
 /** How queries and keys are placed before they are projected, each with what it is for. */
-function Placing({ context, model }: ControlProps) {
+function Placing({ context, store }: ControlProps) {
   const { state } = context;
-  const factor = state.enlarged.value ? (model.projection.value?.factor ?? null) : null;
+  const factor = state.enlarged.value ? (store.projection.value?.factor ?? null) : null;
   const way = {
     scaling: state.scaling.value,
     translate: state.translate.value,
@@ -336,10 +336,10 @@ function Placing({ context, model }: ControlProps) {
 }
 
 /** How far work is that takes a while, and the way to end it. */
-function Work({ context, model }: ControlProps) {
-  const progress = model.overviewProgress.value;
+function Work({ context, store }: ControlProps) {
+  const progress = store.overviewProgress.value;
   const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
-  const plot = plotted ? model.projection.value : null;
+  const plot = plotted ? store.projection.value : null;
   const work = plot?.work ?? null;
   if (!plotted && progress) {
     const [done, of] = progress;
@@ -373,7 +373,7 @@ function Work({ context, model }: ControlProps) {
       )}
       <span>{words}</span>
       {context.source.carrier.live && (
-        <button type="button" class="av-chip" onClick={running ? model.cancel : model.restart}>
+        <button type="button" class="av-chip" onClick={running ? store.cancel : store.restart}>
           {running ? "Cancel" : work.state === "cancelled" ? "Go on" : "Try again"}
         </button>
       )}

@@ -1,4 +1,4 @@
-/** The embedding view as a figure for a paper and as tables: what is shown, with all that is said. */
+/** The embedding view as a figure for a paper and as tables: what is shown, with all captions. */
 
 import { measureText } from "../../draw/canvas";
 import { dotsIn, MOST_DOTS } from "../../draw/dots";
@@ -22,10 +22,19 @@ import { type Corpus, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";
 import { meanMarks } from "./mean/marks";
 import { meanStoreOf } from "./mean/store";
-import type { Pictures } from "./pictures";
 import { type EmbeddingState, headKey } from "./state";
-import type { EmbeddingModel } from "./store";
+import type { EmbeddingStore } from "./store";
 import { type FigureDetail, keyInWords } from "./trust";
+
+/** Without what the pointer and the keyboard are on. */
+export interface DrawnScenes {
+  /** All heads, with their labels and figures. @throws Error before anything is drawn. */
+  overview: () => Scene;
+  /** How much of the figures stands below each of its plots. */
+  figures: () => FigureDetail;
+  /** The enlarged head. @throws Error before anything is drawn. */
+  plot: () => Scene;
+}
 
 type Context = ViewContext<EmbeddingState>;
 
@@ -37,7 +46,7 @@ const MEAN_WIDTH = 640;
 /** What is written around what is shown. */
 export function figureWords(
   context: Context,
-  model: EmbeddingModel,
+  store: EmbeddingStore,
   scene: Scene,
   figures: FigureDetail,
 ): Captions {
@@ -46,15 +55,15 @@ export function figureWords(
   const plotted = !enlarged || state.shown.peek() === "plot";
   const dots = dotsIn(scene.back, scene.front);
   const parts = [
-    enlarged ? "" : keyInWords(model.trust.peek(), figures),
-    coverageOf(context, model, false),
-    enlarged && plotted ? trustStepsOf(model) : "",
+    enlarged ? "" : keyInWords(store.trust.peek(), figures),
+    coverageOf(context, store, false),
+    enlarged && plotted ? trustStepsOf(store) : "",
     dots > MOST_DOTS ? `${counted(dots)} points are drawn as pixels.` : "",
   ];
   return {
     title: record.description.peek()?.model || "attention",
-    subtitle: subtitleOf(context, model),
-    sentence: sentenceOf(context, model, false),
+    subtitle: subtitleOf(context, store),
+    sentence: sentenceOf(context, store, false),
     coverage: parts.filter(Boolean).join(" "),
   };
 }
@@ -134,14 +143,14 @@ export function scaleBoxOf(colors: Coloring, palette: Palette): Box | null {
 /** The whole figure of all heads, of one, or of the mean by position. */
 export function embeddingFigure(
   context: Context,
-  model: EmbeddingModel,
-  pictures: Pictures,
+  store: EmbeddingStore,
+  drawnScenes: DrawnScenes,
 ): Figure {
   const { state } = context;
   const palette = context.palette.peek();
   const mean = state.enlarged.peek() && state.shown.peek() === "aggregate";
   const drawn = mean
-    ? meanStoreOf(context, model).drawnAt(Math.min(MEAN_WIDTH, context.width.peek()))
+    ? meanStoreOf(context, store).drawnAt(Math.min(MEAN_WIDTH, context.width.peek()))
     : null;
   if (mean && !drawn) throw new Error(NOTHING);
   const scene: Scene = drawn
@@ -154,10 +163,10 @@ export function embeddingFigure(
         front: [],
       }
     : state.enlarged.peek()
-      ? pictures.plot()
-      : pictures.overview();
-  const words = figureWords(context, model, scene, pictures.figures());
-  const colors = drawn ? null : model.colors.peek();
+      ? drawnScenes.plot()
+      : drawnScenes.overview();
+  const words = figureWords(context, store, scene, drawnScenes.figures());
+  const colors = drawn ? null : store.colors.peek();
   const scale = drawn ? scaleBox(drawn, "mean weight") : colors && scaleBoxOf(colors, palette);
   return {
     scene: composeFigure({
@@ -218,9 +227,9 @@ function headed(name: string): string {
 }
 
 /** The points of the enlarged head that are drawn, one a row. */
-async function pointsCsv(context: Context, model: EmbeddingModel): Promise<string> {
+async function pointsCsv(context: Context, store: EmbeddingStore): Promise<string> {
   const { state, source, ended } = context;
-  const [corpus, plot] = [model.corpus.peek(), model.projection.peek()];
+  const [corpus, plot] = [store.corpus.peek(), store.projection.peek()];
   if (!corpus || !plot || plot.problem !== null) throw new Error(NOTHING);
   const { stack, layer, head } = plot.request;
   // Until another method has its first frame, and where it cannot run, these are the components.
@@ -230,11 +239,11 @@ async function pointsCsv(context: Context, model: EmbeddingModel): Promise<strin
   const norms =
     color === "norm" && !own ? await normsOf(source, { stack, layer, head }, ended) : null;
   const colorOf = colorColumn(corpus, color, norms);
-  const [found, selected] = [model.found.peek(), new Set(state.selected.peek())];
+  const [found, selected] = [store.found.peek(), new Set(state.selected.peek())];
   const { dimensions, coordinates } = plot;
   const rows: (string | number | null)[][] = [];
   for (let point = 0; point < corpus.count; point++) {
-    if (!model.shown(point)) continue;
+    if (!store.shown(point)) continue;
     const text = corpus.textOf(point);
     const at = Array.from(coordinates.subarray(point * dimensions, (point + 1) * dimensions));
     rows.push([
@@ -271,10 +280,10 @@ const TRUST_COLUMNS = (["before", "placed", "plot"] as const).flatMap((step) => 
 ]);
 
 /** Every head with how far its small plot is to be trusted, one a row. */
-function headsCsv(model: EmbeddingModel): string {
-  const overview = model.overview.peek();
+function headsCsv(store: EmbeddingStore): string {
+  const overview = store.overview.peek();
   if (!overview) throw new Error(NOTHING);
-  const trusts = model.trust.peek();
+  const trusts = store.trust.peek();
   const rows = overview.heads.map(({ layer, head, problem }) => {
     const trust = trusts.get(headKey({ layer, head }));
     const steps = trust && [trust.before, trust.placed, trust.plot];
@@ -301,8 +310,8 @@ function headsCsv(model: EmbeddingModel): string {
 }
 
 /** The bins of the mean by position that a query may attend in, one a row. */
-function meanCsv(context: Context, model: EmbeddingModel): string {
-  const mean = meanStoreOf(context, model).aggregate.peek();
+function meanCsv(context: Context, store: EmbeddingStore): string {
+  const mean = meanStoreOf(context, store).aggregate.peek();
   if (!mean) throw new Error(NOTHING);
   const rows: (string | number)[][] = [];
   mean.weights.forEach((weight, i) => {
@@ -312,7 +321,7 @@ function meanCsv(context: Context, model: EmbeddingModel): string {
       ...mean.queryEdges.slice(row, row + 2),
       ...mean.keyEdges.slice(column, column + 2),
     ];
-    const stack = model.corpus.peek()?.stack ?? "";
+    const stack = store.corpus.peek()?.stack ?? "";
     rows.push([stack, mean.layer, mean.head, ...edges, Number(weight.toPrecision(5))]);
   });
   const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
@@ -322,21 +331,21 @@ function meanCsv(context: Context, model: EmbeddingModel): string {
 /** What the export menu gives. */
 export function embeddingExports(
   context: Context,
-  model: EmbeddingModel,
-  pictures: Pictures,
+  store: EmbeddingStore,
+  drawnScenes: DrawnScenes,
 ): Exports {
   const { state } = context;
   const mean = (): boolean => state.enlarged.peek() && state.shown.peek() === "aggregate";
-  const count = model.corpus.value?.count ?? 0;
+  const count = store.corpus.value?.count ?? 0;
   return {
     name: "embedding-view",
-    figure: () => embeddingFigure(context, model, pictures),
+    figure: () => embeddingFigure(context, store, drawnScenes),
     csv: () =>
       mean()
-        ? meanCsv(context, model)
+        ? meanCsv(context, store)
         : state.enlarged.peek()
-          ? pointsCsv(context, model)
-          : headsCsv(model),
+          ? pointsCsv(context, store)
+          : headsCsv(store),
     csvLabel: !state.enlarged.value
       ? "Heads and their trust, CSV"
       : state.shown.value === "aggregate"

@@ -14,19 +14,16 @@ import { embeddingPageCarrier } from "./client/page";
 import { EmbeddingControls } from "./controls";
 import controlsCss from "./controls.css";
 import css from "./embedding.css";
-import { embeddingExports } from "./figure";
+import { type DrawnScenes, embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
 import { MeanPlot } from "./mean/panel";
 import { overviewScene } from "./overview/marks";
 import { EmbeddingOverview } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
-import type { Pictures } from "./pictures";
-import type { PlotRoom } from "./plot/keys";
-import { EmbeddingPlot } from "./plot/plot";
-import { makePlotModel } from "./plot/store";
-import { PlotTools } from "./plot/tools";
+import { EmbeddingPlot, type PlotProps, PlotTools } from "./plot/plot";
+import { createPlotStore } from "./plot/store";
 import { EMBEDDING_DEFAULTS, EMBEDDING_HASH, type EmbeddingState } from "./state";
-import { type EmbeddingModel, makeEmbeddingModel } from "./store";
+import { createEmbeddingStore, type EmbeddingStore } from "./store";
 import { TextPane } from "./text/panel";
 
 type Context = ViewContext<EmbeddingState>;
@@ -81,15 +78,15 @@ const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
 
 export function EmbeddingView({ context }: { context: Context }) {
   const { state } = context;
-  const model = useMemo(() => makeEmbeddingModel(context), []);
-  const overview = useMemo(() => createOverviewStore(context, model), []);
+  const store = useMemo(() => createEmbeddingStore(context), []);
+  const overview = useMemo(() => createOverviewStore(context, store), []);
   const beside = useComputed(() => context.width.value >= BESIDE_FROM);
   const plotWidth = useComputed(() => {
     const all = context.width.value;
     return beside.value ? Math.floor(all * (1 - TEXT_SHARE) - TEXT_GAP) : all;
   });
-  const plot = useMemo(() => makePlotModel(context, model, plotWidth), []);
-  const pictures = useMemo<Pictures>(
+  const plot = useMemo(() => createPlotStore(context, store, plotWidth), []);
+  const drawnScenes = useMemo<DrawnScenes>(
     () => ({
       overview: () => {
         const [grid, layout, look] = [
@@ -98,7 +95,7 @@ export function EmbeddingView({ context }: { context: Context }) {
           overview.look.peek(),
         ];
         if (!grid || !layout || !look) throw new Error(NOTHING);
-        const [heads, trust] = [overview.plots.peek(), model.trust.peek()];
+        const [heads, trust] = [overview.plots.peek(), store.trust.peek()];
         return overviewScene({ grid, layout, look, heads, trust, palette: context.palette.peek() });
       },
       figures: () => overview.layout.peek()?.figures ?? "words",
@@ -110,30 +107,30 @@ export function EmbeddingView({ context }: { context: Context }) {
     }),
     [],
   );
-  const { entries, busy } = useExports(context, embeddingExports(context, model, pictures));
-  const summary = useComputed(() => summaryOf(context, model));
+  const { entries, busy } = useExports(context, embeddingExports(context, store, drawnScenes));
+  const summary = useComputed(() => summaryOf(context, store));
   const enlarged = state.enlarged.value;
-  const words = problemOf(context, model) === null ? "" : "no plot";
+  const words = problemOf(context, store) === null ? "" : "no plot";
   useFocusFollowing(context, enlarged, `${enlarged} ${state.shown.value} ${words}`);
   useSignOfChange(context);
   return (
     <ViewFrame
       context={context}
       name="Embedding view"
-      subtitle={subtitleOf(context, model)}
+      subtitle={subtitleOf(context, store)}
       summary={summary}
       exports={entries}
       keys={enlarged ? ONE_KEYS : ALL_KEYS}
       choose="none"
       // Points of other tokens.
       onStack={() => ({ heads: [], text: null, selected: [] })}
-      options={<EmbeddingControls context={context} model={model} />}
-      footer={<EmbeddingFooter context={context} model={model} busy={busy.value} />}
+      options={<EmbeddingControls context={context} store={store} />}
+      footer={<EmbeddingFooter context={context} store={store} busy={busy.value} />}
     >
       {enlarged ? (
-        <OneHead room={{ context, model, plot }} beside={beside.value} width={plotWidth.value} />
+        <OneHead room={{ context, store, plot }} beside={beside.value} width={plotWidth.value} />
       ) : (
-        <EmbeddingOverview context={context} model={model} overview={overview} />
+        <EmbeddingOverview context={context} store={store} overview={overview} />
       )}
     </ViewFrame>
   );
@@ -163,9 +160,9 @@ function useFocusFollowing({ root }: Context, enlarged: boolean, picture: string
 }
 
 /** One head: its points, or the mean by position, and beside or below them the text. */
-function OneHead(props: { room: PlotRoom; beside: boolean; width: number }) {
+function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   const { room, beside, width } = props;
-  const { context, model } = room;
+  const { context, store } = room;
   // The mean is of all texts.
   const aggregated = context.state.shown.value === "aggregate";
   return (
@@ -173,27 +170,27 @@ function OneHead(props: { room: PlotRoom; beside: boolean; width: number }) {
       <div class="av-embedding-main" style={{ width: `${width}px` }}>
         <PlotTools {...room} />
         {aggregated ? (
-          <MeanPlot context={context} model={model} width={width} />
+          <MeanPlot context={context} store={store} width={width} />
         ) : (
           <EmbeddingPlot {...room} />
         )}
       </div>
       {!aggregated && (
         <div class="av-embedding-side">
-          <TextPane context={context} model={model} />
+          <TextPane context={context} store={store} />
         </div>
       )}
     </div>
   );
 }
 
-/** What is said of the picture, and what its colours mean. Apart, because it follows the state. */
-function EmbeddingFooter(props: { context: Context; model: EmbeddingModel; busy: string | null }) {
-  const { context, model, busy } = props;
-  if (!model.corpus.value) return null;
+/** The captions and the legend. Apart, because they follow the state. */
+function EmbeddingFooter(props: { context: Context; store: EmbeddingStore; busy: string | null }) {
+  const { context, store, busy } = props;
+  if (!store.corpus.value) return null;
   return (
-    <Footer sentence={sentenceOf(context, model)} coverage={busy ?? coverageOf(context, model)}>
-      <EmbeddingLegend context={context} model={model} />
+    <Footer sentence={sentenceOf(context, store)} coverage={busy ?? coverageOf(context, store)}>
+      <EmbeddingLegend context={context} store={store} />
     </Footer>
   );
 }

@@ -9,18 +9,18 @@ import type { Coloring, LegendEntry } from "./colors";
 import { endOf } from "./mean/marks";
 import { meanStoreOf } from "./mean/store";
 import type { EmbeddingState, PointsShown } from "./state";
-import type { EmbeddingModel } from "./store";
+import type { EmbeddingStore } from "./store";
 
 interface LegendProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
 }
 
-export function EmbeddingLegend({ context, model }: LegendProps) {
+export function EmbeddingLegend({ context, store }: LegendProps) {
   const { state } = context;
   if (state.enlarged.value && state.shown.value === "aggregate")
-    return <MeanLegend context={context} model={model} />;
-  const colors = model.colors.value;
+    return <MeanLegend context={context} store={store} />;
+  const colors = store.colors.value;
   if (!colors) return null;
   const byType = colors.name === "type" && colors.legend.kind === "categories";
   return (
@@ -121,8 +121,8 @@ function Kind({ label, color, count }: LegendEntry) {
 }
 
 /** The colours of mean weights; a click changes between even steps and even ratios. */
-function MeanLegend({ context, model }: LegendProps) {
-  const mean = meanStoreOf(context, model);
+function MeanLegend({ context, store }: LegendProps) {
+  const mean = meanStoreOf(context, store);
   const aggregate = mean.aggregate.value;
   if (!aggregate) return null;
   const scale = mean.scale.value;

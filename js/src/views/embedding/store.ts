@@ -6,7 +6,6 @@ import { Source } from "../../client/source";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { assign, same } from "../../ui/state";
-import { makeChoice } from "./choice";
 import {
   type Corpus,
   corpusOf,
@@ -19,11 +18,11 @@ import {
 } from "./client/requests";
 import { TextCarrier } from "./client/text-carrier";
 import { type Coloring, coloring } from "./colors";
-import { makeOverview, makeProjection } from "./plots";
+import { createOverview, createProjection } from "./projections";
 import { type Found, findPoints } from "./search";
 import { type EmbeddingState, neighbourOf } from "./state";
 
-export interface EmbeddingModel {
+export interface EmbeddingStore {
   corpus: ReadonlySignal<Corpus | null>;
   /** All heads of the stack, or null: they are drawn at once. The last stay until the next come. */
   overview: ReadonlySignal<Overview | null>;
@@ -66,7 +65,7 @@ export interface EmbeddingModel {
 const MOST_TEXTS = 4;
 const TEXT_BYTES = 16_000_000;
 
-export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): EmbeddingModel {
+export function createEmbeddingStore(context: ViewContext<EmbeddingState>): EmbeddingStore {
   const { record, state, source } = context;
   const hovered = signal<number | null>(null);
 
@@ -94,9 +93,9 @@ export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): Embedd
     return place && first !== undefined ? { layer: place.layer, head: first } : null;
   });
 
-  const all = makeOverview(context, corpus, stack);
-  const one = makeProjection(context, corpus, head);
-  const choice = makeChoice(context, corpus);
+  const all = createOverview(context, corpus, stack);
+  const one = createProjection(context, corpus, head);
+  const choice = createChosenPoint(context, corpus);
 
   const linesAsked = computed(() => {
     const [name, at, point] = [corpus.value?.stack, head.value, choice.chosen.value];
@@ -175,4 +174,54 @@ export function makeEmbeddingModel(context: ViewContext<EmbeddingState>): Embedd
       return known;
     },
   };
+}
+
+export interface Choice {
+  chosen: ReadonlySignal<number | null>;
+  choose: (point: number | null) => void;
+}
+
+export function createChosenPoint(
+  { state, record }: ViewContext<EmbeddingState>,
+  corpus: ReadonlySignal<Corpus | null>,
+): Choice {
+  // Of a pinned query and a pinned key the one that was set last; the query of both at once.
+  const byKey = signal(false);
+  let [token, key] = [state.token.peek(), state.key.peek()];
+  record.live(() => {
+    const [nowToken, nowKey] = [state.token.value, state.key.value];
+    if (nowToken !== token) byKey.value = false;
+    else if (nowKey !== key) byKey.value = true;
+    [token, key] = [nowToken, nowKey];
+    return undefined;
+  });
+  const chosen = computed(() => {
+    const points = corpus.value;
+    // As in Python: where no text is chosen, queries and keys are the first one's.
+    const text = state.text.value ?? 0;
+    if (!points) return null;
+    const [query, pinned] = [state.token.value, state.key.value];
+    const isKey = pinned !== null && (byKey.value || query === null);
+    const position = isKey ? pinned : query;
+    if (position === null) return null;
+    const point = points.pointOf(isKey ? "key" : "query", text, position);
+    return point < 0 ? null : point;
+  });
+  const choose = (point: number | null): void => {
+    const points = corpus.peek();
+    if (!points || point === null) {
+      assign(state, { text: null, token: null, key: null });
+      return;
+    }
+    const [text, position] = [points.textOf(point), points.positionOf(point)];
+    // Never both, so that the traits alone say which it is.
+    const pin = points.isKey(point)
+      ? { token: null, key: position }
+      : { token: position, key: null };
+    // Tokens that are left out are left out of their own text: in another they would be others.
+    const leave_out = state.leave_out.peek().filter((each) => typeof each === "string");
+    const moved = text !== state.text.peek();
+    assign(state, { text, ...pin, ...(moved && { leave_out }) });
+  };
+  return { chosen, choose };
 }

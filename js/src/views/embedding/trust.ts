@@ -160,7 +160,7 @@ export function keyInWords(trust: TrustMap, figures: FigureDetail = "words"): st
   return `Below each plot: ${shownFigures}.${all} The fainter a plot, the less its r is below 0.`;
 }
 
-/** Whether distances of a plot say so little of q·k that it has to be said. */
+/** Whether distances on a plot follow q·k so little that the view warns of it. */
 export function saysLittle(trust: HeadTrust | null | undefined): boolean {
   const { correlation } = figuresOf(trust);
   return correlation !== null && correlation > LITTLE;

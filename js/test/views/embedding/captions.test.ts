@@ -10,10 +10,10 @@ import {
   linesCoverageInWords,
   linesInWords,
   methodInWords,
-  type PointSaid,
+  type PointFacts,
   placingInWords,
   pointsInWords,
-  type SentenceSaid,
+  type SentenceInput,
   sentence,
   summary,
   textInWords,
@@ -38,7 +38,7 @@ const TRUST: HeadTrust = {
   of: 5000,
 };
 
-const IT: PointSaid = {
+const IT: PointFacts = {
   kind: "query",
   token: "it",
   text: 3,
@@ -47,7 +47,7 @@ const IT: PointSaid = {
   position: 10,
 };
 
-function said(changed: Partial<SentenceSaid> = {}): SentenceSaid {
+function said(changed: Partial<SentenceInput> = {}): SentenceInput {
   return {
     stack: "self",
     at: { layer: 2, head: 1 },
@@ -299,7 +299,7 @@ describe("the sentence", () => {
     expect(sentence(said({ point: IT, lines }))).toBe(
       "Layer 2, head 1. Query “it”, position 10 of text 3, attends most to “animal” (2): 0.68.",
     );
-    const key: PointSaid = { ...IT, kind: "key" };
+    const key: PointFacts = { ...IT, kind: "key" };
     expect(linesInWords(key, lines)).toBe(
       "Key “it”, position 10 of text 3, gets most from “animal” (2): 0.68.",
     );

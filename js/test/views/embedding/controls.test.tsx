@@ -12,7 +12,7 @@ import { colorings, EmbeddingControls } from "../../../src/views/embedding/contr
 import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/panel";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
@@ -28,7 +28,7 @@ class MeanKernel extends Kernel {
 }
 
 interface Made extends Room {
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   box: HTMLElement;
 }
 
@@ -41,21 +41,21 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
   const kernel = new MeanKernel();
   kernel.live = live;
   const room = roomWith(changed, kernel);
-  const model = makeEmbeddingModel(room.context);
+  const store = createEmbeddingStore(room.context);
   const box = document.createElement("div");
   document.body.append(box);
   const { context } = room;
   const View = () => (
     <>
-      <EmbeddingControls context={context} model={model} />
+      <EmbeddingControls context={context} store={store} />
       {context.state.shown.value === "aggregate" && (
-        <MeanPlot context={context} model={model} width={400} />
+        <MeanPlot context={context} store={store} width={400} />
       )}
-      <EmbeddingLegend context={context} model={model} />
+      <EmbeddingLegend context={context} store={store} />
     </>
   );
   render(<View />, box);
-  const each = { ...room, model, box };
+  const each = { ...room, store, box };
   made.push(each);
   await until(() => expect(box.querySelector("select")).not.toBeNull());
   await later();
@@ -268,24 +268,24 @@ describe("the legend", () => {
 describe("the mean by position", () => {
   it("is asked for only while it is shown, and says its largest cell", async () => {
     const each = await open({ enlarged: true });
-    await until(() => expect(each.model.current.value).toBe(true));
+    await until(() => expect(each.store.current.value).toBe(true));
     expect(each.kernel.of("aggregate")).toHaveLength(0);
     const marks: (string | null)[] = [];
     each.context.setDrawn = (place) => marks.push(place);
     assign(each.state, { shown: "aggregate" });
     await until(() => expect(each.kernel.of("aggregate")).toHaveLength(1));
     await until(() =>
-      expect(sentenceOf(each.context, each.model)).toContain("query 0 → key 0: 1.00"),
+      expect(sentenceOf(each.context, each.store)).toContain("query 0 → key 0: 1.00"),
     );
-    expect(coverageOf(each.context, each.model)).toBe(
+    expect(coverageOf(each.context, each.store)).toBe(
       "Mean over 2 of 3 texts; far positions exist in few of them.",
     );
     await until(() => expect(marks.at(-1)).toBe("embedding:self:0"));
   });
 
   it("is gone over by the keyboard, and left by it", async () => {
-    const { box, model, state } = await open({ enlarged: true, shown: "aggregate" });
-    await until(() => expect(sentenceOf(made[0]?.context as never, model)).toContain("Largest"));
+    const { box, store, state } = await open({ enlarged: true, shown: "aggregate" });
+    await until(() => expect(sentenceOf(made[0]?.context as never, store)).toContain("Largest"));
     const plot = box.querySelector(".av-plot");
     const press = (key: string): boolean | undefined =>
       plot?.dispatchEvent(new KeyboardEvent("keydown", { key, bubbles: true, cancelable: true }));
@@ -306,32 +306,32 @@ describe("the mean by position", () => {
 
   it("of another head stays until the next has come, and is not called current", async () => {
     const each = await open({ enlarged: true, shown: "aggregate" });
-    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Largest"));
+    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
     assign(each.state, { heads: [1] });
-    expect(sentenceOf(each.context, each.model)).not.toContain("Largest");
-    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Layer 0, head 1"));
-    await until(() => expect(sentenceOf(each.context, each.model)).toContain("Largest"));
+    expect(sentenceOf(each.context, each.store)).not.toContain("Largest");
+    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Layer 0, head 1"));
+    await until(() => expect(sentenceOf(each.context, each.store)).toContain("Largest"));
   });
 });
 
 describe("words of the view", () => {
   it("follow what is chosen and what is shown", async () => {
-    const { context, model, state } = await open({ layer: 5, heads: [2] });
-    await until(() => expect(model.current.value).toBe(true));
-    expect(subtitleOf(context, model)).toBe("self-attention · 2 texts · 12 points");
-    expect(sentenceOf(context, model)).toContain("all 6 heads of 3 layers");
-    expect(coverageOf(context, model)).toContain("Layer 5: Sinks.");
+    const { context, store, state } = await open({ layer: 5, heads: [2] });
+    await until(() => expect(store.current.value).toBe(true));
+    expect(subtitleOf(context, store)).toBe("self-attention · 2 texts · 12 points");
+    expect(sentenceOf(context, store)).toContain("all 6 heads of 3 layers");
+    expect(coverageOf(context, store)).toContain("Layer 5: Sinks.");
     // Each head has a c of its own.
-    expect(coverageOf(context, model)).toMatch(
+    expect(coverageOf(context, store)).toMatch(
       /^Vectors scaled by their norms, keys moved onto the queries\. /,
     );
     assign(state, { enlarged: true, text: 1, token: 3 });
-    await until(() => expect(model.lines.value).not.toBeNull());
-    expect(sentenceOf(context, model)).toBe(
+    await until(() => expect(store.lines.value).not.toBeNull());
+    expect(sentenceOf(context, store)).toBe(
       "Layer 5, head 2. Query “the”, position 3 of text 1, attends most to “the” (0): 0.75.",
     );
-    await until(() => expect(model.headTrust.value).not.toBeNull());
-    const coverage = coverageOf(context, model);
+    await until(() => expect(store.headTrust.value).not.toBeNull());
+    const coverage = coverageOf(context, store);
     expect(coverage).toMatch(/^On this plot distance follows q·k with r = −0\.50/);
     expect(coverage).toContain("Sinks.");
     expect(coverage).toContain("The two axes show 50% of the variance.");
@@ -339,20 +339,20 @@ describe("words of the view", () => {
     expect(coverage).toContain(
       "By principal components; scaled by their norms (c = 1.5), keys moved onto the queries.",
     );
-    expect(coverageOf(context, model, false)).toContain("2 lines: 100%");
-    expect(summaryOf(context, model)).toContain("r = −0.50");
+    expect(coverageOf(context, store, false)).toContain("2 lines: 100%");
+    expect(summaryOf(context, store)).toContain("r = −0.50");
     assign(state, { layer: 6, heads: [1], enlarged: false });
-    await until(() => expect(model.overview.value).not.toBeNull());
+    await until(() => expect(store.overview.value).not.toBeNull());
     // What moving makes inexact is no matter where nothing is moved.
-    expect(coverageOf(context, model)).toContain("Sinks.");
+    expect(coverageOf(context, store)).toContain("Sinks.");
     assign(state, { translate: false });
-    expect(coverageOf(context, model)).toContain("keys where they are");
-    expect(coverageOf(context, model)).not.toContain("Sinks.");
+    expect(coverageOf(context, store)).toContain("keys where they are");
+    expect(coverageOf(context, store)).not.toContain("Sinks.");
     assign(state, { translate: true });
-    await until(() => expect(model.current.value).toBe(true));
+    await until(() => expect(store.current.value).toBe(true));
     assign(state, { enlarged: true });
     // Its plot is on its way: the small plot has said already that there is none.
-    expect(sentenceOf(context, model)).toBe(
+    expect(sentenceOf(context, store)).toBe(
       "Layer 6, head 1: all points are the same, so there is nothing to place.",
     );
   });

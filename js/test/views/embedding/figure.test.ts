@@ -7,7 +7,7 @@ import { assign } from "../../../src/ui/state";
 import { coloring } from "../../../src/views/embedding/colors";
 import { colorColumn, embeddingExports, legendBox } from "../../../src/views/embedding/figure";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
 
 class MeanKernel extends Kernel {
@@ -29,7 +29,7 @@ const SCENE: Scene = {
   front: [{ kind: "rect", x: 0, y: 0, width: 300, height: 200, stroke: "#000000" }],
 };
 const drawn: string[] = [];
-const pictures = {
+const drawnScenes = {
   figures: () => "words" as const,
   overview: () => {
     drawn.push("overview");
@@ -46,14 +46,14 @@ const PATIENT = { timeout: 15_000 };
 
 async function make(
   changed: Partial<EmbeddingState> = {},
-): Promise<Room & { model: EmbeddingModel }> {
+): Promise<Room & { store: EmbeddingStore }> {
   const room = roomWith(changed, new MeanKernel());
   rooms.push(room);
-  const model = makeEmbeddingModel(room.context);
-  await vi.waitFor(() => expect(model.corpus.value).not.toBeNull(), PATIENT);
+  const store = createEmbeddingStore(room.context);
+  await vi.waitFor(() => expect(store.corpus.value).not.toBeNull(), PATIENT);
   if (changed.shown !== "aggregate")
-    await vi.waitFor(() => expect(model.current.value).toBe(true), PATIENT);
-  return { ...room, model };
+    await vi.waitFor(() => expect(store.current.value).toBe(true), PATIENT);
+  return { ...room, store };
 }
 
 const wordsOf = (svg: string): string =>
@@ -72,9 +72,9 @@ afterEach(() => {
 
 describe("the figure", () => {
   it("of one head has its title, legend, trust and how it was made", async () => {
-    const { context, model } = await make({ enlarged: true, layer: 5, heads: [2] });
-    await vi.waitFor(() => expect(model.headTrust.value).not.toBeNull(), PATIENT);
-    const { scene, title } = await embeddingExports(context, model, pictures).figure();
+    const { context, store } = await make({ enlarged: true, layer: 5, heads: [2] });
+    await vi.waitFor(() => expect(store.headTrust.value).not.toBeNull(), PATIENT);
+    const { scene, title } = await embeddingExports(context, store, drawnScenes).figure();
     expect(drawn).toEqual(["plot"]);
     expect(title).toContain("Layer 5, head 2");
     const words = wordsOf(toSvg(scene, title));
@@ -90,15 +90,15 @@ describe("the figure", () => {
   });
 
   it("of all heads is that of all heads", async () => {
-    const { context, model } = await make();
-    const { title } = await embeddingExports(context, model, pictures).figure();
+    const { context, store } = await make();
+    const { title } = await embeddingExports(context, store, drawnScenes).figure();
     expect(drawn).toEqual(["overview"]);
     expect(title).toContain("all 6 heads of 3 layers");
   });
 
   it("of the mean by position has cells, axes and a scale, and none of the points", async () => {
-    const { context, model } = await make({ enlarged: true, shown: "aggregate" });
-    const exports = embeddingExports(context, model, pictures);
+    const { context, store } = await make({ enlarged: true, shown: "aggregate" });
+    const exports = embeddingExports(context, store, drawnScenes);
     // The first call asks for it.
     await expect(async () => exports.figure()).rejects.toThrow("Nothing is drawn yet");
     await vi.waitFor(async () => exports.figure(), PATIENT);
@@ -133,12 +133,12 @@ describe("the figure", () => {
 
 describe("the tables", () => {
   it("hold the points that are shown, with their place and what they are coloured by", async () => {
-    const { context, model, state } = await make({
+    const { context, store, state } = await make({
       enlarged: true,
       color: "score",
       points: "keys",
     });
-    const csv = embeddingExports(context, model, pictures).csv;
+    const csv = embeddingExports(context, store, drawnScenes).csv;
     const rows = rowsOf(await csv());
     expect(rows[0]?.join(",")).toBe(
       'stack,layer,head,method,point,kind,text,text_name,position,token,x,y,"score"',
@@ -162,16 +162,16 @@ describe("the tables", () => {
   });
 
   it("have a third coordinate, and norms where points are coloured by them", async () => {
-    const { context, model } = await make({ enlarged: true, dimensions: 3, color: "norm" });
-    const rows = rowsOf(await embeddingExports(context, model, pictures).csv());
+    const { context, store } = await make({ enlarged: true, dimensions: 3, color: "norm" });
+    const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
     expect(rows[0]?.slice(10)).toEqual(["x", "y", "z", '"norm"']);
     expect(rows[3]?.at(-1)).toBe(String(Number((10000 / 65535).toPrecision(5))));
   });
 
   it("of all heads are their trust and their problems", async () => {
-    const { context, model } = await make();
-    await vi.waitFor(() => expect(model.trust.value.size).toBe(6), PATIENT);
-    const rows = rowsOf(await embeddingExports(context, model, pictures).csv());
+    const { context, store } = await make();
+    await vi.waitFor(() => expect(store.trust.value.size).toBe(6), PATIENT);
+    const rows = rowsOf(await embeddingExports(context, store, drawnScenes).csv());
     expect(rows).toHaveLength(7);
     const [names, , , five, , , last] = rows;
     expect(names?.slice(0, 4)).toEqual(["stack", "layer", "head", "problem"]);

@@ -1,14 +1,14 @@
 import { afterEach, describe, expect, it, vi } from "vitest";
 import { assign } from "../../../src/ui/state";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
-import { type EmbeddingModel, makeEmbeddingModel } from "../../../src/views/embedding/store";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { ANSWER, COUNT, Kernel, type Room, roomWith } from "./kernel";
 
 /** Machines that test are busy. */
 const PATIENT = { timeout: 15_000 };
 
 interface Made extends Room {
-  model: EmbeddingModel;
+  store: EmbeddingStore;
 }
 
 const open: AbortController[] = [];
@@ -16,12 +16,12 @@ const open: AbortController[] = [];
 function make(changed: Partial<EmbeddingState> = {}, kernel = new Kernel()): Made {
   const room = roomWith(changed, kernel);
   open.push(room.controller);
-  return { ...room, model: makeEmbeddingModel(room.context) };
+  return { ...room, store: createEmbeddingStore(room.context) };
 }
 
 const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
-const current = ({ model }: Made): Promise<void> =>
-  until(() => expect(model.current.value).toBe(true));
+const current = ({ store }: Made): Promise<void> =>
+  until(() => expect(store.current.value).toBe(true));
 const later = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 20));
 
 afterEach(() => {
@@ -35,13 +35,13 @@ describe("all heads", () => {
     kernel.held = (name) => name === "overview";
     const each = make({}, kernel);
     await until(() => expect(kernel.waiting.length).toBeGreaterThan(0));
-    expect(each.model.overview.value).toBeNull();
-    expect(each.model.overviewProgress.value).toEqual([0, 6]);
-    while (each.model.overview.value === null) {
+    expect(each.store.overview.value).toBeNull();
+    expect(each.store.overviewProgress.value).toEqual([0, 6]);
+    while (each.store.overview.value === null) {
       kernel.answer();
       await later();
     }
-    const heads = each.model.overview.value.heads;
+    const heads = each.store.overview.value.heads;
     expect(heads.map(({ layer, head }) => [layer, head])).toEqual([
       [0, 0],
       [0, 1],
@@ -54,21 +54,21 @@ describe("all heads", () => {
       [0, 0, 5, 5, 6, 6].map((layer) => [2 * COUNT, layer]),
     );
     expect(heads[5]?.problem).toBe("all points are the same");
-    expect(each.model.overviewProgress.value).toBeNull();
+    expect(each.store.overviewProgress.value).toBeNull();
   });
 
   it("stay while another placing is on its way, and are not asked for twice", async () => {
     const each = make();
     await current(each);
-    const before = each.model.overview.value;
+    const before = each.store.overview.value;
     each.kernel.held = (name) => name === "overview";
     assign(each.state, { lift: true });
-    expect(each.model.current.value).toBe(false);
-    expect(each.model.overview.value).toBe(before);
+    expect(each.store.current.value).toBe(false);
+    expect(each.store.overview.value).toBe(before);
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
     each.kernel.answer();
     await current(each);
-    expect(each.model.overview.value?.way.lift).toBe(true);
+    expect(each.store.overview.value?.way.lift).toBe(true);
     each.kernel.held = () => false;
     const asked = each.kernel.of("overview").length;
     assign(each.state, { lift: false });
@@ -84,9 +84,9 @@ describe("all heads", () => {
     await current(each);
     each.kernel.held = (name) => name === "corpus" || name === "overview";
     assign(each.state, { stack: "cross" });
-    expect(each.model.corpus.value).toBeNull();
-    expect(each.model.overview.value).toBeNull();
-    expect(each.model.colors.value).toBeNull();
+    expect(each.store.corpus.value).toBeNull();
+    expect(each.store.overview.value).toBeNull();
+    expect(each.store.colors.value).toBeNull();
   });
 
   it("are not asked for while one is enlarged", async () => {
@@ -94,13 +94,13 @@ describe("all heads", () => {
     await current(each);
     await later();
     expect(each.kernel.of("overview")).toHaveLength(0);
-    expect(each.model.projection.value?.request).toMatchObject({
+    expect(each.store.projection.value?.request).toMatchObject({
       layer: 0,
       head: 0,
       method: "pca",
     });
     assign(each.state, { enlarged: false });
-    expect(each.model.current.value).toBe(false);
+    expect(each.store.current.value).toBe(false);
     await current(each);
     expect(each.kernel.of("overview")).toHaveLength(1);
   });
@@ -108,12 +108,12 @@ describe("all heads", () => {
   it("are still there after one was looked at, however many they are", async () => {
     const each = make();
     await current(each);
-    const before = each.model.overview.value;
+    const before = each.store.overview.value;
     assign(each.state, { enlarged: true });
     await current(each);
     assign(each.state, { enlarged: false });
     await current(each);
-    expect(each.model.overview.value).toBe(before);
+    expect(each.store.overview.value).toBe(before);
     expect(each.kernel.of("overview")).toHaveLength(1);
   });
 
@@ -126,7 +126,7 @@ describe("all heads", () => {
     expect(each.kernel.waiting).toHaveLength(1);
     each.kernel.answer();
     await current(each);
-    expect(each.model.overview.value?.way.scaling).toBe("none");
+    expect(each.store.overview.value?.way.scaling).toBe("none");
     expect(each.context.record.error.value).toBeNull();
   });
 
@@ -135,7 +135,7 @@ describe("all heads", () => {
     kernel.failing = new Map([["overview", "The vectors are gone."]]);
     const each = make({}, kernel);
     await until(() => expect(each.context.record.error.value).toBe("The vectors are gone."));
-    expect(each.model.overview.value).toBeNull();
+    expect(each.store.overview.value).toBeNull();
     kernel.failing = new Map();
     each.context.record.retry();
     await current(each);
@@ -147,12 +147,12 @@ describe("all heads", () => {
     const each = make();
     each.kernel.held = () => true;
     await later();
-    expect(each.model.corpus.value).toBeNull();
-    expect(each.model.current.value).toBe(false);
+    expect(each.store.corpus.value).toBeNull();
+    expect(each.store.current.value).toBe(false);
     // Nothing that is done meanwhile fails.
-    each.model.choose(3);
-    each.model.neighbour(1, 1);
-    each.model.cancel();
+    each.store.choose(3);
+    each.store.neighbour(1, 1);
+    each.store.cancel();
     each.controller.abort();
     await later();
     expect(each.context.record.error.value).toBeNull();
@@ -165,13 +165,13 @@ describe("trust", () => {
     each.kernel.held = (name) => name === "trust";
     await current(each);
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    expect(each.model.trust.value.size).toBe(0);
+    expect(each.store.trust.value.size).toBe(0);
     each.kernel.answer();
-    await until(() => expect([...each.model.trust.value.keys()]).toEqual(["6:0", "6:1"]));
-    expect(each.model.trust.value.get("6:1")?.plot.allowed).toBe(-0.6);
+    await until(() => expect([...each.store.trust.value.keys()]).toEqual(["6:0", "6:1"]));
+    expect(each.store.trust.value.get("6:1")?.plot.allowed).toBe(-0.6);
     each.kernel.held = () => false;
     each.kernel.answer();
-    await until(() => expect(each.model.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(6));
     const asked = each.kernel.of("trust");
     expect(asked.map((args) => [args.layer, args.heads])).toEqual([
       [6, [0, 1]],
@@ -183,10 +183,10 @@ describe("trust", () => {
 
   it("of another placing is not this one's", async () => {
     const each = make();
-    await until(() => expect(each.model.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(6));
     each.kernel.held = (name) => name === "trust";
     assign(each.state, { translate: false });
-    expect(each.model.trust.value.size).toBe(0);
+    expect(each.store.trust.value.size).toBe(0);
   });
 
   it("goes on where it was, after one head was looked at", async () => {
@@ -194,12 +194,12 @@ describe("trust", () => {
     each.kernel.held = (name) => name === "trust";
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
     each.kernel.answer();
-    await until(() => expect(each.model.trust.value.size).toBe(2));
+    await until(() => expect(each.store.trust.value.size).toBe(2));
     each.kernel.held = () => false;
     assign(each.state, { enlarged: true });
-    await until(() => expect(each.model.headTrust.value).not.toBeNull());
+    await until(() => expect(each.store.headTrust.value).not.toBeNull());
     assign(each.state, { enlarged: false });
-    await until(() => expect(each.model.trust.value.size).toBe(6));
+    await until(() => expect(each.store.trust.value.size).toBe(6));
     const layers = each.kernel.of("trust").map((args) => `${args.layer}: ${args.heads}`);
     expect(layers.filter((text) => text === "0: 0,1")).toHaveLength(1);
   });
@@ -211,9 +211,9 @@ describe("trust", () => {
     await current(each);
     await later();
     expect(kernel.of("trust")).toHaveLength(0);
-    expect(each.model.headTrust.value).toBeNull();
+    expect(each.store.headTrust.value).toBeNull();
     kernel.work = { ...kernel.work, state: "done", done: 5 };
-    await until(() => expect(each.model.headTrust.value?.plot.allowed).toBe(-0.5));
+    await until(() => expect(each.store.headTrust.value?.plot.allowed).toBe(-0.5));
     expect(kernel.of("trust")).toEqual([
       expect.objectContaining({ layer: 5, heads: [2], method: "tsne", dimensions: 2 }),
     ]);
@@ -224,26 +224,26 @@ describe("the enlarged head", () => {
   it("has its plot in the data's units", async () => {
     const each = make({ enlarged: true, layer: 5, heads: [2, 0] });
     await current(each);
-    const plot = each.model.projection.value;
+    const plot = each.store.projection.value;
     expect(plot).toMatchObject({ dimensions: 2, count: COUNT, low: [2, 2], size: 2, factor: 1.5 });
     // The first code is 0, all others are the highest.
     expect([...(plot?.coordinates ?? [])].slice(0, 4)).toEqual([2, 4, 4, 4]);
-    expect(each.model.head.value).toEqual({ layer: 5, head: 2 });
+    expect(each.store.head.value).toEqual({ layer: 5, head: 2 });
   });
 
   it("keeps its plot until the next one's is there", async () => {
     const each = make({ enlarged: true });
     await current(each);
-    const before = each.model.projection.value;
+    const before = each.store.projection.value;
     each.kernel.held = (name) => name === "projection";
-    each.model.neighbour(0, 1);
+    each.store.neighbour(0, 1);
     expect(each.state.heads.value).toEqual([1]);
-    expect(each.model.projection.value).toBe(before);
-    expect(each.model.current.value).toBe(false);
+    expect(each.store.projection.value).toBe(before);
+    expect(each.store.current.value).toBe(false);
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
     each.kernel.answer();
     await current(each);
-    expect(each.model.projection.value?.request.head).toBe(1);
+    expect(each.store.projection.value?.request.head).toBe(1);
   });
 
   it("asks a running t-SNE again until it is done", async () => {
@@ -251,11 +251,11 @@ describe("the enlarged head", () => {
     kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
-    expect(each.model.projection.value?.work?.done).toBe(1);
+    expect(each.store.projection.value?.work?.done).toBe(1);
     kernel.work = { ...kernel.work, done: 3 };
-    await until(() => expect(each.model.projection.value?.work?.done).toBe(3));
+    await until(() => expect(each.store.projection.value?.work?.done).toBe(3));
     kernel.work = { state: "done", done: 5, of: 5, words: "" };
-    await until(() => expect(each.model.projection.value?.work?.state).toBe("done"));
+    await until(() => expect(each.store.projection.value?.work?.state).toBe("done"));
     const asked = kernel.of("projection").length;
     await new Promise((resolve) => setTimeout(resolve, 900));
     expect(kernel.of("projection")).toHaveLength(asked);
@@ -302,13 +302,13 @@ describe("the enlarged head", () => {
     kernel.work = { state: "running", done: 1, of: 5, words: "t-SNE" };
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
-    each.model.cancel();
-    await until(() => expect(each.model.projection.value?.work?.state).toBe("cancelled"));
+    each.store.cancel();
+    await until(() => expect(each.store.projection.value?.work?.state).toBe("cancelled"));
     expect(kernel.of("cancel")).toEqual([expect.objectContaining({ head: 0, method: "tsne" })]);
     expect(kernel.of("projection").some((args) => "restart" in args)).toBe(false);
     kernel.work = { ...kernel.work, state: "running" };
-    each.model.restart();
-    await until(() => expect(each.model.projection.value?.work?.state).toBe("running"));
+    each.store.restart();
+    await until(() => expect(each.store.projection.value?.work?.state).toBe("running"));
     expect(kernel.of("projection").filter((args) => args.restart === true)).toHaveLength(1);
     // Another head's is not begun anew.
     assign(each.state, { heads: [1] });
@@ -322,7 +322,7 @@ describe("the enlarged head", () => {
     kernel.failing = new Map([["cancel", "There is none."]]);
     const each = make({ enlarged: true, method: "tsne" }, kernel);
     await current(each);
-    each.model.cancel();
+    each.store.cancel();
     await until(() => expect(each.context.record.error.value).toBe("There is none."));
   });
 
@@ -357,12 +357,12 @@ describe("the enlarged head", () => {
   it("has neighbours as far as there are layers and heads", async () => {
     const each = make({ layer: 5, heads: [2] });
     await current(each);
-    each.model.neighbour(0, 1);
+    each.store.neighbour(0, 1);
     expect([each.state.layer.value, each.state.heads.value]).toEqual([5, [2]]);
     // Layer 6 keeps heads 0 and 1; 1 is the nearest to 2.
-    each.model.neighbour(1, 0);
+    each.store.neighbour(1, 0);
     expect([each.state.layer.value, each.state.heads.value]).toEqual([6, [1]]);
-    each.model.neighbour(1, -1);
+    each.store.neighbour(1, -1);
     expect([each.state.layer.value, each.state.heads.value]).toEqual([6, [0]]);
   });
 });
@@ -370,37 +370,37 @@ describe("the enlarged head", () => {
 describe("the chosen point", () => {
   it("is a query or a key of a text, whichever was set last", async () => {
     const each = make();
-    await until(() => expect(each.model.corpus.value).not.toBeNull());
-    expect(each.model.chosen.value).toBeNull();
-    each.model.choose(2);
+    await until(() => expect(each.store.corpus.value).not.toBeNull());
+    expect(each.store.chosen.value).toBeNull();
+    each.store.choose(2);
     expect([each.state.text.value, each.state.token.value, each.state.key.value]).toEqual([
       1,
       2,
       null,
     ]);
-    expect(each.model.chosen.value).toBe(2);
-    each.model.choose(11);
+    expect(each.store.chosen.value).toBe(2);
+    each.store.choose(11);
     expect([each.state.text.value, each.state.token.value, each.state.key.value]).toEqual([
       2,
       null,
       2,
     ]);
-    expect(each.model.chosen.value).toBe(11);
+    expect(each.store.chosen.value).toBe(11);
     // From Python, one after the other.
     assign(each.state, { token: 0 });
-    expect(each.model.chosen.value).toBe(4);
+    expect(each.store.chosen.value).toBe(4);
     assign(each.state, { key: 0 });
-    expect(each.model.chosen.value).toBe(10);
+    expect(each.store.chosen.value).toBe(10);
     assign(each.state, { token: 2 });
-    expect(each.model.chosen.value).toBe(5);
-    each.model.choose(null);
-    expect(each.model.chosen.value).toBeNull();
+    expect(each.store.chosen.value).toBe(5);
+    each.store.choose(null);
+    expect(each.store.chosen.value).toBeNull();
     expect(each.state.text.value).toBeNull();
   });
 
   it("is the query where a page was opened with both", async () => {
     const each = make({ text: 1, token: 3, key: 1 });
-    await until(() => expect(each.model.chosen.value).toBe(3));
+    await until(() => expect(each.store.chosen.value).toBe(3));
   });
 
   it("is of the first text where none is chosen, as another view's token is", async () => {
@@ -408,38 +408,38 @@ describe("the chosen point", () => {
     const text = ANSWER.queries.text.map((each) => each - 1);
     kernel.points = { ...ANSWER, queries: { ...ANSWER.queries, text } };
     const each = make({ token: 3 }, kernel);
-    await until(() => expect(each.model.chosen.value).toBe(3));
+    await until(() => expect(each.store.chosen.value).toBe(3));
     assign(each.state, { token: null });
-    expect(each.model.chosen.value).toBeNull();
+    expect(each.store.chosen.value).toBeNull();
   });
 
   it("is none where its token is not among the points", async () => {
     const each = make({ text: 2, token: 1 });
-    await until(() => expect(each.model.corpus.value).not.toBeNull());
-    expect(each.model.chosen.value).toBeNull();
+    await until(() => expect(each.store.corpus.value).not.toBeNull());
+    expect(each.store.chosen.value).toBeNull();
     assign(each.state, { text: 0, token: 0 });
-    expect(each.model.chosen.value).toBeNull();
+    expect(each.store.chosen.value).toBeNull();
     assign(each.state, { text: 99 });
-    expect(each.model.chosen.value).toBeNull();
+    expect(each.store.chosen.value).toBeNull();
   });
 
   it("has lines at the head at hand, and at no other", async () => {
     const each = make({ text: 1, token: 1 });
-    await until(() => expect(each.model.lines.value).not.toBeNull());
-    expect(each.model.lines.value).toMatchObject({
+    await until(() => expect(each.store.lines.value).not.toBeNull());
+    expect(each.store.lines.value).toMatchObject({
       point: 1,
       layer: 0,
       head: 0,
       covered: 1,
       of: 4,
     });
-    expect([...(each.model.lines.value?.weights ?? [])]).toEqual([0.75, 0.25]);
+    expect([...(each.store.lines.value?.weights ?? [])]).toEqual([0.75, 0.25]);
     each.kernel.held = (name) => name === "lines";
     assign(each.state, { layer: 5 });
-    expect(each.model.lines.value).toBeNull();
+    expect(each.store.lines.value).toBeNull();
     await until(() => expect(each.kernel.waiting).toHaveLength(1));
-    each.model.choose(null);
-    expect(each.model.lines.value).toBeNull();
+    each.store.choose(null);
+    expect(each.store.lines.value).toBeNull();
     await until(() => expect(each.kernel.aborted).toContain("lines"));
   });
 
@@ -448,26 +448,26 @@ describe("the chosen point", () => {
     page.live = false;
     page.failing = new Map([["lines", "It carries no keys."]]);
     const exported = make({ text: 1, token: 1 }, page);
-    await until(() => expect(exported.model.linesProblem.value).toBe("It carries no keys."));
+    await until(() => expect(exported.store.linesProblem.value).toBe("It carries no keys."));
     expect(exported.context.record.error.value).toBeNull();
     const live = new Kernel();
     live.failing = page.failing;
     const notebook = make({ text: 1, token: 1 }, live);
     await until(() => expect(notebook.context.record.error.value).toBe("It carries no keys."));
-    expect(notebook.model.linesProblem.value).toBeNull();
+    expect(notebook.store.linesProblem.value).toBeNull();
   });
 });
 
 describe("the points of a corpus", () => {
   it("are coloured as the state says", async () => {
     const each = make({ color: "norm", layer: 5, heads: [2] });
-    await until(() => expect(each.model.colors.value?.name).toBe("norm"));
-    expect(each.model.colors.value?.note).toContain("layer 5, head 2");
+    await until(() => expect(each.store.colors.value?.name).toBe("norm"));
+    expect(each.store.colors.value?.note).toContain("layer 5, head 2");
     expect(each.kernel.of("norms")).toEqual([{ stack: "self", layer: 5, head: 2 }]);
     assign(each.state, { color: "tag" });
-    expect(each.model.colors.value?.name).toBe("tag");
+    expect(each.store.colors.value?.name).toBe("tag");
     assign(each.state, { color: "gone" });
-    expect(each.model.colors.value?.note).toContain("“gone”");
+    expect(each.store.colors.value?.note).toContain("“gone”");
     expect(each.kernel.of("norms")).toHaveLength(1);
   });
 
@@ -476,44 +476,44 @@ describe("the points of a corpus", () => {
     kernel.held = (name) => name === "norms";
     const each = make({ color: "norm" }, kernel);
     await until(() => expect(kernel.waiting).toHaveLength(1));
-    expect(each.model.colors.value?.name).toBe("type");
+    expect(each.store.colors.value?.name).toBe("type");
     kernel.answer();
-    await until(() => expect(each.model.colors.value?.name).toBe("norm"));
+    await until(() => expect(each.store.colors.value?.name).toBe("norm"));
   });
 
   it("of another stack are not those that were marked", async () => {
     const each = make({ selected: [1, 2] });
-    await until(() => expect(each.model.corpus.value).not.toBeNull());
+    await until(() => expect(each.store.corpus.value).not.toBeNull());
     expect(each.state.selected.value).toEqual([1, 2]);
-    each.model.hovered.value = 3;
+    each.store.hovered.value = 3;
     assign(each.state, { layer: 5, stack: "cross" });
-    await until(() => expect(each.model.corpus.value?.stack).toBe("cross"));
+    await until(() => expect(each.store.corpus.value?.stack).toBe("cross"));
     expect(each.state.selected.value).toEqual([]);
-    expect(each.model.hovered.value).toBeNull();
+    expect(each.store.hovered.value).toBeNull();
   });
 
   it("are searched and filtered", async () => {
     const each = make();
-    await until(() => expect(each.model.corpus.value).not.toBeNull());
-    expect(each.model.found.value).toBeNull();
+    await until(() => expect(each.store.corpus.value).not.toBeNull());
+    expect(each.store.found.value).toBeNull();
     assign(each.state, { search: "the" });
-    expect(each.model.found.value).toMatchObject({ count: 6, queries: 3, tokens: 2 });
+    expect(each.store.found.value).toMatchObject({ count: 6, queries: 3, tokens: 2 });
     assign(each.state, { points: "keys" });
-    expect([each.model.shown(0), each.model.shown(6)]).toEqual([false, true]);
+    expect([each.store.shown(0), each.store.shown(6)]).toEqual([false, true]);
     assign(each.state, { points: "queries" });
-    expect([each.model.shown(0), each.model.shown(6)]).toEqual([true, false]);
+    expect([each.store.shown(0), each.store.shown(6)]).toEqual([true, false]);
     assign(each.state, { points: "both" });
-    expect([each.model.shown(0), each.model.shown(6)]).toEqual([true, true]);
+    expect([each.store.shown(0), each.store.shown(6)]).toEqual([true, true]);
   });
 
   it("have their text's weights under the text's number", async () => {
     const each = make();
-    const source = each.model.textSource(1);
-    expect(each.model.textSource(1)).toBe(source);
+    const source = each.store.textSource(1);
+    expect(each.store.textSource(1)).toBe(source);
     await source.describe();
     expect(each.kernel.asked).toContainEqual(["describe", { text: 1 }]);
     // A few texts are kept, not all that were ever looked at.
-    for (const text of [2, 3, 4, 5]) each.model.textSource(text);
-    expect(each.model.textSource(1)).not.toBe(source);
+    for (const text of [2, 3, 4, 5]) each.store.textSource(text);
+    expect(each.store.textSource(1)).not.toBe(source);
   });
 });

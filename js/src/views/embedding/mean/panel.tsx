@@ -8,19 +8,19 @@ import { type Hint, pointIn, ScenePlot } from "../../../ui/plot";
 import { assign, same } from "../../../ui/state";
 import { sentenceOf } from "../captions";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 import { type Bin, binAt, binCaption, hoverMarks, meanMarks } from "./marks";
 import { meanStoreOf } from "./store";
 
 interface MeanPlotProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   /** Pixels that it may take. */
   width: number;
 }
 
-export function MeanPlot({ context, model, width }: MeanPlotProps) {
-  const mean = meanStoreOf(context, model);
+export function MeanPlot({ context, store, width }: MeanPlotProps) {
+  const mean = meanStoreOf(context, store);
   const room = useSignal(width);
   if (room.peek() !== width) room.value = width;
   const plot = useRef<HTMLDivElement>(null);
@@ -45,7 +45,7 @@ export function MeanPlot({ context, model, width }: MeanPlotProps) {
   const label = useComputed(() => {
     const [now, bin] = [mean.aggregate.value, mean.hovered.value];
     const spoken = now && bin ? ` ${binCaption(now, bin, mean.textsAt(bin)).join(": ")}.` : "";
-    return `${sentenceOf(context, model)}${spoken}` || "Loading";
+    return `${sentenceOf(context, store)}${spoken}` || "Loading";
   });
   useEffect(
     () => () => {
@@ -86,12 +86,12 @@ export function MeanPlot({ context, model, width }: MeanPlotProps) {
       ArrowDown: () => move(far, 0),
       ArrowLeft: () => move(0, -far),
       ArrowRight: () => move(0, far),
-      "[": () => model.neighbour(-1, 0),
-      "]": () => model.neighbour(1, 0),
-      PageUp: () => model.neighbour(-1, 0),
-      PageDown: () => model.neighbour(1, 0),
-      ",": () => model.neighbour(0, -1),
-      ".": () => model.neighbour(0, 1),
+      "[": () => store.neighbour(-1, 0),
+      "]": () => store.neighbour(1, 0),
+      PageUp: () => store.neighbour(-1, 0),
+      PageDown: () => store.neighbour(1, 0),
+      ",": () => store.neighbour(0, -1),
+      ".": () => store.neighbour(0, 1),
       o: () => assign(context.state, { enlarged: false }),
       // Step by step back: to the plot, where Escape goes on to all heads.
       Escape: () => (mean.hovered.peek() ? leave() : assign(context.state, { shown: "plot" })),

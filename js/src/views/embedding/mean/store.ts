@@ -6,7 +6,7 @@ import type { ViewContext } from "../../../ui/define-view";
 import { same } from "../../../ui/state";
 import { type Aggregate, aggregateOf } from "../client/requests";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 import {
   type Bin,
   binCaption,
@@ -55,19 +55,19 @@ function widest(edges: readonly number[]): number {
 }
 
 // The plot, its captions and its figure are of the same answer.
-const made = new WeakMap<EmbeddingModel, MeanStore>();
+const made = new WeakMap<EmbeddingStore, MeanStore>();
 
 export function meanStoreOf(
   context: ViewContext<EmbeddingState>,
-  model: EmbeddingModel,
+  store: EmbeddingStore,
 ): MeanStore {
-  const existing = made.get(model);
+  const existing = made.get(store);
   if (existing) return existing;
   const { state, record, source } = context;
   const scale = signal<ColorScale>("linear");
   const hovered = signal<Bin | null>(null);
   const asked = computed(() => {
-    const [corpus, head] = [model.corpus.value, model.head.value];
+    const [corpus, head] = [store.corpus.value, store.head.value];
     const wanted = state.enlarged.value && state.shown.value === "aggregate";
     if (!wanted || !corpus || !head || corpus.count === 0) return null;
     return { stack: corpus.stack, layer: head.layer, head: head.head, size: SIZE };
@@ -82,7 +82,7 @@ export function meanStoreOf(
     () => asked.value !== null && given.value !== null && same(given.value.question, asked.value),
   );
   const lengths = computed(() => {
-    const [corpus, now] = [model.corpus.value, aggregate.value];
+    const [corpus, now] = [store.corpus.value, aggregate.value];
     // Which texts of a sample are long is not known here.
     const complete = corpus?.whole && now && now.texts === now.ofTexts;
     return complete ? lengthsOf(corpus) : null;
@@ -122,6 +122,6 @@ export function meanStoreOf(
       );
     },
   };
-  made.set(model, own);
+  made.set(store, own);
   return own;
 }

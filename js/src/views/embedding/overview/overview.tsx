@@ -11,7 +11,7 @@ import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import type { Hint } from "../../../ui/plot";
 import { same } from "../../../ui/state";
 import { type EmbeddingState, headKey } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 import {
   figuresInShort,
   figuresOf,
@@ -27,7 +27,7 @@ import type { OverviewStore } from "./store";
 
 export interface OverviewProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   overview: OverviewStore;
 }
 
@@ -38,8 +38,8 @@ const ORDERS: readonly (readonly [TileOrder, string])[] = [
 ];
 
 export function EmbeddingOverview(props: OverviewProps) {
-  const { model, overview } = props;
-  const progress = model.overviewProgress.value;
+  const { store, overview } = props;
+  const progress = store.overviewProgress.value;
   return (
     <div class="av-embedding-overview">
       <div class="av-row av-embedding-order">
@@ -52,7 +52,7 @@ export function EmbeddingOverview(props: OverviewProps) {
           }}
         />
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
-          {keyInWords(model.trust.value, overview.layout.value?.figures)}
+          {keyInWords(store.trust.value, overview.layout.value?.figures)}
         </span>
       </div>
       {progress && (
@@ -66,16 +66,16 @@ export function EmbeddingOverview(props: OverviewProps) {
 }
 
 function Tiles(props: OverviewProps) {
-  const { context, model, overview } = props;
+  const { context, store, overview } = props;
   const box = useRef<HTMLDivElement>(null);
   const grid = overview.grid.value;
   const layout = overview.layout.value;
   useZoomIn(box, overview, grid === null);
   if (!grid || !layout) return null;
-  const trust = model.trust.value;
+  const trust = store.trust.value;
   const plots = overview.plots.value;
   const look = overview.look.value;
-  const opened = context.state.heads.value.length > 0 ? model.head.value : null;
+  const opened = context.state.heads.value.length > 0 ? store.head.value : null;
   const problemOf = (head: HeadIndex): string | null => plots.get(headKey(head))?.problem ?? null;
   return (
     <VirtualHeadGrid
@@ -106,7 +106,7 @@ function Tiles(props: OverviewProps) {
       )}
       hint={(head) => hintOf(props, head)}
       painting={{
-        follows: [model.current],
+        follows: [store.current],
         sources: (cells) => [
           ...cells.map((cell) => (cell && plots.get(headKey(cell))) ?? null),
           ...cells.map((cell) => (cell ? strengthOf(trust.get(headKey(cell))) : 0)),
@@ -122,7 +122,7 @@ function Tiles(props: OverviewProps) {
         },
         onPainted: () => {
           if (!look) return;
-          const drawn = model.current.peek() && !context.state.enlarged.peek();
+          const drawn = store.current.peek() && !context.state.enlarged.peek();
           context.setDrawn(drawn ? `embedding:${grid.stack}:all` : null);
         },
       }}
@@ -185,11 +185,11 @@ function useZoomIn(
 }
 
 /** What the hint says of a head: its figures, or why it has none. */
-function hintOf({ model, overview }: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
+function hintOf({ store, overview }: OverviewProps, head: HeadIndex): Omit<Hint, "x" | "y"> {
   const title = `layer ${head.layer}, head ${head.head}`;
   const problem = overview.plots.peek().get(headKey(head))?.problem;
   if (problem) return { title, rows: [{ color: "", text: problem, meant: true }] };
-  const trust = model.trust.peek().get(headKey(head));
+  const trust = store.trust.peek().get(headKey(head));
   if (!trust) {
     const text = trust === null ? "no trust figure" : "not measured yet";
     return { title, rows: [{ color: "", text, meant: false }] };

@@ -6,9 +6,9 @@ import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../../ui/head-grid/store";
 import { assign } from "../../../ui/state";
 import type { OverviewHead } from "../client/requests";
-import { mixedOrder } from "../plot/scatter";
+import { mixedOrder } from "../plot/cloud";
 import { type EmbeddingState, headKey } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 import { layOutTiles, type TileLayout, type TileOrder, tileGrid, tilesInRow } from "./layout";
 import { type TileLook, tileLook } from "./marks";
 
@@ -27,10 +27,10 @@ export interface OverviewStore {
 /** Which points stand out: those that a search found and those in the lasso; null without either. */
 export function standingOut(
   context: ViewContext<EmbeddingState>,
-  model: EmbeddingModel,
+  store: EmbeddingStore,
 ): ReadonlySignal<Uint8Array | null> {
   return computed(() => {
-    const [corpus, found] = [model.corpus.value, model.found.value];
+    const [corpus, found] = [store.corpus.value, store.found.value];
     const selected = context.state.selected.value;
     if (!corpus || (!found && selected.length === 0)) return null;
     const points = found ? found.points.slice() : new Uint8Array(corpus.count);
@@ -41,12 +41,12 @@ export function standingOut(
 
 export function createOverviewStore(
   context: ViewContext<EmbeddingState>,
-  model: EmbeddingModel,
+  store: EmbeddingStore,
 ): OverviewStore {
   const { record, state, width } = context;
   const order = signal<TileOrder>("number");
   const stack = computed(() => record.place.value?.stack ?? null);
-  const measured = computed(() => (order.value === "number" ? null : model.trust.value));
+  const measured = computed(() => (order.value === "number" ? null : store.trust.value));
   const grid = computed<HeadGrid | null>(() => {
     const here = stack.value;
     return (
@@ -63,20 +63,20 @@ export function createOverviewStore(
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
   const plots = computed(
-    () => new Map((model.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
+    () => new Map((store.overview.value?.heads ?? []).map((head) => [headKey(head), head])),
   );
-  const standing = standingOut(context, model);
+  const standing = standingOut(context, store);
   const mixed = computed(() => {
-    const overview = model.overview.value;
+    const overview = store.overview.value;
     // Read here, because `shown` reads it without following.
     state.points.value;
     if (!overview) return null;
     const { stride, points } = overview;
-    return mixedOrder(points, (point) => model.shown(point * stride));
+    return mixedOrder(points, (point) => store.shown(point * stride));
   });
   const look = computed<TileLook | null>(() => {
-    const [corpus, overview, points] = [model.corpus.value, model.overview.value, mixed.value];
-    const colors = model.colors.value;
+    const [corpus, overview, points] = [store.corpus.value, store.overview.value, mixed.value];
+    const colors = store.colors.value;
     if (!corpus || !overview || !points) return null;
     // While lengths are on their way points have no colour of their own.
     const index = colors?.index ?? new Uint8Array(corpus.count);
@@ -91,7 +91,7 @@ export function createOverviewStore(
   });
   return {
     order,
-    heads: createHeadGrid({ grid, layout, current: model.head }),
+    heads: createHeadGrid({ grid, layout, current: store.head }),
     grid,
     layout,
     plots,

@@ -13,9 +13,17 @@ import { fitLabel } from "../../../ui/labels";
 import type { Palette } from "../../../ui/palette";
 import type { Corpus, Lines } from "../client/requests";
 import type { Coloring } from "../colors";
-import { anyWithin, type HitGrid, hitGrid, type Lasso } from "./hit-test";
-import { inSight, type Placed, placeWords } from "./labels";
-import { type Cloud, opacityOf, type Projected, type Room, radiusOf } from "./scatter";
+import {
+  anyWithin,
+  type Cloud,
+  type HitGrid,
+  hitGrid,
+  type Lasso,
+  opacityOf,
+  type Projected,
+  type Room,
+  radiusOf,
+} from "./cloud";
 
 /** What points of a cloud look like, at each place of its order. */
 export interface CloudLook {
@@ -279,7 +287,7 @@ function namesOf(
     const standing: number[] = [];
     for (let i = 0; i < cloud.count && standing.length < 2000; i++)
       if (points[cloud.points[i] as number] === 1) standing.push(i);
-    // All of one word are told by the search.
+    // Where all have one word, the search says it.
     const words = new Set(standing.slice(0, FEW_IN_SIGHT).map((place) => textOf(place).text));
     const few = standing.length <= FEW_IN_SIGHT || zoom >= NAMED_FROM;
     if (few && words.size > 1) add(standing, MOST_NAMES, false);
@@ -373,4 +381,84 @@ export function axesMarks(turn: Float64Array, room: Room, palette: Palette): Mar
       },
     ];
   });
+}
+
+/** A word at a place of the screen. */
+export interface Placed {
+  place: number;
+  /** The left end of the word and its middle. */
+  x: number;
+  y: number;
+  text: string;
+  width: number;
+}
+
+/**
+ * Words beside their points, as many as there is room for, the first ones first.
+ *
+ * @param textOf the word of a place and its width; null where it has none.
+ * @param taken boxes of words that are there already.
+ * @param covers whether a box would hide something: where it can be helped no word stands there.
+ * @param least whether a word that can stand nowhere else may do so.
+ */
+export function placeWords(
+  places: Iterable<number>,
+  { x, y }: Projected,
+  textOf: (place: number) => { text: string; width: number } | null,
+  options: {
+    room: Room;
+    most: number;
+    height: number;
+    away: number;
+    taken?: Placed[];
+    covers?: (left: number, middle: number, width: number) => boolean;
+    least?: boolean;
+  },
+): Placed[] {
+  const { room, most, height, away, covers } = options;
+  const there = [...(options.taken ?? [])];
+  const placed: Placed[] = [];
+  const free = (left: number, middle: number, width: number): boolean =>
+    left >= 2 &&
+    left + width <= room.width - 2 &&
+    middle >= height / 2 &&
+    middle <= room.height - height / 2 &&
+    there.every(
+      (each) =>
+        left > each.x + each.width + 4 ||
+        left + width + 4 < each.x ||
+        Math.abs(middle - each.y) >= height,
+    );
+  for (const place of places) {
+    if (placed.length >= most) break;
+    const word = textOf(place);
+    if (!word) continue;
+    const [atX, atY] = [x[place] as number, y[place] as number];
+    // To the right, to the left, above, below.
+    const tries: [number, number][] = [
+      [atX + away, atY],
+      [atX - away - word.width, atY],
+      [atX - word.width / 2, atY - away - height / 2],
+      [atX - word.width / 2, atY + away + height / 2],
+    ];
+    const possible = tries.filter(([left, middle]) => free(left, middle, word.width));
+    const found =
+      possible.find(([left, middle]) => !covers?.(left, middle, word.width)) ??
+      (options.least || !covers ? possible[0] : undefined);
+    if (!found) continue;
+    const one = { place, x: found[0], y: found[1], ...word };
+    placed.push(one);
+    there.push(one);
+  }
+  return placed;
+}
+
+/** Places in the room, in the order in which they are drawn, up to a number. */
+export function inSight({ x, y }: Projected, room: Room, most: number): number[] {
+  const found: number[] = [];
+  for (let i = 0; i < x.length && found.length < most; i++) {
+    const [px, py] = [x[i] as number, y[i] as number];
+    if (px >= 0 && py >= 0 && px < room.width && py < room.height) found.push(i);
+  }
+  return found;
 }

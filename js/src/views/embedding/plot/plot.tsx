@@ -1,21 +1,25 @@
-/** One head's points: pointer and keyboard on them, and what is told of the one in hand. */
+/** One head's points, with the pointer, the keyboard and the tools above them. */
 
 import { useComputed, useSignal } from "@preact/signals";
+import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
+import { keptHeads } from "../../../client/source";
 import { counted, quoted } from "../../../ui/captions";
+import type { ViewContext } from "../../../ui/define-view";
 import { type Hint, ScenePlot } from "../../../ui/plot";
 import { assign } from "../../../ui/state";
 import { problemOf, sentenceOf } from "../captions";
 import type { Corpus } from "../client/requests";
-import { saysLittle, TRUST_HELP } from "../trust";
-import { drawnOn, type Lasso } from "./hit-test";
-import { type PlotRoom, pressed, zoomBy } from "./keys";
-import type { Camera } from "./scatter";
-import { movedBy, turned } from "./scatter";
+import { type EmbeddingState, headKey, neighbourOf } from "../state";
+import type { EmbeddingStore } from "../store";
+import { figuresInShort, saysLittle, TRUST_HELP } from "../trust";
+import type { Camera } from "./cloud";
+import { drawnOn, type Lasso, movedBy, turned, zoomedAt } from "./cloud";
+import type { PlotStore } from "./store";
 
 /** A drag begins after so many pixels; before, it is a click. */
 const DRAG = 4;
-/** Tokens on either side of the one in hand that are told. */
+/** Tokens on either side that a hint quotes. */
 const AROUND = 6;
 /** How much nearer a pixel of the wheel leads. */
 const WHEEL = 0.008;
@@ -35,7 +39,7 @@ export function snippet(corpus: Corpus, point: number): string {
   return `${first > start ? "… " : ""}${words.join(" ")}${last < stop ? " …" : ""}`;
 }
 
-/** What is told of the point under the pointer. */
+/** The hint for the point under the pointer. */
 export function hintOf(corpus: Corpus, point: number): Omit<Hint, "x" | "y"> {
   const text = corpus.textOf(point);
   const name = corpus.names[text] ?? "";
@@ -57,14 +61,14 @@ interface Drag {
   moved: boolean;
 }
 
-export function EmbeddingPlot(props: PlotRoom) {
-  const { context, model, plot } = props;
+export function EmbeddingPlot(props: PlotProps) {
+  const { context, store, plot } = props;
   const { state } = context;
   const element = useRef<HTMLDivElement>(null);
   const pointer = useSignal<{ x: number; y: number } | null>(null);
   const drag = useRef<Drag | null>(null);
   const frame = useRef<{ id: number; run: () => void } | null>(null);
-  const problem = problemOf(context, model);
+  const problem = problemOf(context, store);
 
   // The pointer moves more often than the screen is drawn.
   const soon = (run: () => void): void => {
@@ -84,7 +88,7 @@ export function EmbeddingPlot(props: PlotRoom) {
   useEffect(
     () => () => {
       if (frame.current) cancelAnimationFrame(frame.current.id);
-      model.hovered.value = null;
+      store.hovered.value = null;
     },
     [],
   );
@@ -150,7 +154,7 @@ export function EmbeddingPlot(props: PlotRoom) {
         element.current?.toggleAttribute("data-dragging", !from.lasso);
       }
       if (from.moved) {
-        model.hovered.value = null;
+        store.hovered.value = null;
         pointer.value = null;
         dragTo(from, x, y);
         return;
@@ -158,7 +162,7 @@ export function EmbeddingPlot(props: PlotRoom) {
     }
     soon(() => {
       const point = plot.pointAt(x, y);
-      model.hovered.value = point;
+      store.hovered.value = point;
       pointer.value = point === null ? null : { x, y };
     });
   };
@@ -178,7 +182,7 @@ export function EmbeddingPlot(props: PlotRoom) {
     if (moved || event.detail > 1) return;
     const { x, y } = positionOf(event);
     const point = plot.pointAt(x, y);
-    if (point !== null) model.choose(model.chosen.peek() === point ? null : point);
+    if (point !== null) store.choose(store.chosen.peek() === point ? null : point);
   };
 
   const onKeyDown = (event: KeyboardEvent): void => {
@@ -190,17 +194,17 @@ export function EmbeddingPlot(props: PlotRoom) {
   };
 
   const hint = useComputed<Hint | null>(() => {
-    const [point, at, corpus] = [model.hovered.value, pointer.value, model.corpus.value];
-    // The chosen one has its word on the plot, and is told of beside it.
-    if (point === null || !at || !corpus || point === model.chosen.value) return null;
+    const [point, at, corpus] = [store.hovered.value, pointer.value, store.corpus.value];
+    // The chosen one has its label on the plot, and its text beside it.
+    if (point === null || !at || !corpus || point === store.chosen.value) return null;
     return { ...hintOf(corpus, point), ...at };
   });
-  const label = useComputed(() => sentenceOf(context, model) || "Loading");
+  const label = useComputed(() => sentenceOf(context, store) || "Loading");
   const place = useComputed(() => {
     const now = plot.shown.value;
-    const head = model.head.value;
-    const said = model.current.value && state.enlarged.value && now && head;
-    return said ? `embedding:${now.corpus.stack}:${head.layer}` : null;
+    const head = store.head.value;
+    const ready = store.current.value && state.enlarged.value && now && head;
+    return ready ? `embedding:${now.corpus.stack}:${head.layer}` : null;
   });
 
   if (problem !== null) {
@@ -212,7 +216,7 @@ export function EmbeddingPlot(props: PlotRoom) {
         scene={plot.scene}
         place={place}
         onDrawn={(drawn) => {
-          // While it goes away it is still told what changes, and must not speak for what comes.
+          // While this goes away it still hears of changes: they are not its own any more.
           if (state.enlarged.peek() && state.shown.peek() === "plot") context.setDrawn(drawn);
         }}
         kind="scatter plot of queries and keys"
@@ -226,7 +230,7 @@ export function EmbeddingPlot(props: PlotRoom) {
           onPointerUp,
           onPointerLeave: () => {
             if (drag.current?.moved) return;
-            model.hovered.value = null;
+            store.hovered.value = null;
             pointer.value = null;
           },
           onClick,
@@ -235,7 +239,7 @@ export function EmbeddingPlot(props: PlotRoom) {
           onKeyDown,
         }}
       />
-      {saysLittle(model.headTrust.value) && (
+      {saysLittle(store.headTrust.value) && (
         <p class="av-embedding-warning av-muted" title={TRUST_HELP}>
           Distance says little of q·k here.
         </p>
@@ -255,10 +259,10 @@ export function EmbeddingPlot(props: PlotRoom) {
 }
 
 /** Where a head has no plot: the word why, at which the keyboard still leads elsewhere. */
-function Problem(props: PlotRoom & { words: string }) {
-  const { context, model, plot, words } = props;
-  const head = model.head.value;
-  const stack = model.corpus.value?.stack;
+function Problem(props: PlotProps & { words: string }) {
+  const { context, store, plot, words } = props;
+  const head = store.head.value;
+  const stack = store.corpus.value?.stack;
   useEffect(() => {
     if (head && stack) context.setDrawn(`embedding:${stack}:${head.layer}`);
   }, [head?.layer, head?.head, stack]);
@@ -279,5 +283,226 @@ function Problem(props: PlotRoom & { words: string }) {
     >
       No plot: {words}.
     </div>
+  );
+}
+
+export interface PlotProps {
+  context: ViewContext<EmbeddingState>;
+  store: EmbeddingStore;
+  plot: PlotStore;
+}
+
+/** A step of the keyboard's, in pixels. */
+const STEP = 40;
+/** A step nearer. */
+const NEARER = 1.5;
+/** Farther away than this means to see all heads. */
+export const LEAVE_AT = 0.62;
+
+/** Goes back to all heads. */
+export function leave({ context }: Pick<PlotProps, "context">): void {
+  assign(context.state, { enlarged: false });
+}
+
+/** Nearer or farther, at a place of the picture or in its middle; far enough away leads to all heads. */
+export function zoomBy(room: PlotProps, factor: number, at?: { x: number; y: number }): void {
+  const { plot } = room;
+  const cloud = plot.cloud.peek();
+  if (!cloud) return;
+  const { width, height } = plot.room.peek();
+  const { x, y } = at ?? { x: width / 2, y: height / 2 };
+  const next = zoomedAt(plot.camera.peek(), cloud, plot.room.peek(), x, y, factor);
+  if (next.zoom < LEAVE_AT) leave(room);
+  else plot.camera.value = next;
+}
+
+/** Moves the picture, or turns it where it has three dimensions. */
+function push({ plot }: PlotProps, dx: number, dy: number): void {
+  const cloud = plot.cloud.peek();
+  if (!cloud) return;
+  const camera = plot.camera.peek();
+  plot.camera.value =
+    cloud.dimensions === 3
+      ? { ...camera, turn: turned(camera.turn, dx, dy) }
+      : movedBy(camera, cloud, plot.room.peek(), -dx, -dy);
+}
+
+/** The chosen point's neighbour in its text, or its other side; the first press chooses one. */
+function walk({ store, plot }: PlotProps, by: number, otherSide: boolean): void {
+  const corpus = store.corpus.peek();
+  if (!corpus) return;
+  const chosen = store.chosen.peek();
+  if (chosen === null) {
+    const { width, height } = plot.room.peek();
+    const middle = plot.pointAt(width / 2, height / 2);
+    const first = middle ?? plot.cloud.peek()?.points.reduce((a, b) => Math.min(a, b));
+    if (first !== undefined) store.choose(first);
+    return;
+  }
+  const kind = corpus.kindOf(chosen);
+  const text = corpus.textOf(chosen);
+  if (otherSide) {
+    const other = kind === "query" ? "key" : "query";
+    const point = corpus.pointOf(other, text, corpus.positionOf(chosen));
+    if (point >= 0 && store.shown(point)) store.choose(point);
+    return;
+  }
+  const [start, stop] = corpus.pointsOf(kind, text);
+  store.choose(Math.max(start, Math.min(stop - 1, chosen + by)));
+}
+
+/** One step back: the lasso, the chosen point, the search's place in the picture, then all heads. */
+function stepBack(room: PlotProps): void {
+  const { context, store, plot } = room;
+  if (plot.lasso.peek()) plot.lasso.value = null;
+  else if (context.state.selected.peek().length > 0) assign(context.state, { selected: [] });
+  else if (store.chosen.peek() !== null) store.choose(null);
+  else leave(room);
+}
+
+/** Does what a key asks for; false where it asks for nothing here. */
+export function pressed(room: PlotProps, key: string, shift: boolean): boolean {
+  const { context, store, plot } = room;
+  const actions: Record<string, () => void> = {
+    ArrowLeft: () => (shift ? push(room, -STEP, 0) : walk(room, -1, false)),
+    ArrowRight: () => (shift ? push(room, STEP, 0) : walk(room, 1, false)),
+    ArrowUp: () => (shift ? push(room, 0, -STEP) : walk(room, 0, true)),
+    ArrowDown: () => (shift ? push(room, 0, STEP) : walk(room, 0, true)),
+    "+": () => zoomBy(room, NEARER),
+    "=": () => zoomBy(room, NEARER),
+    "-": () => zoomBy(room, 1 / NEARER),
+    _: () => zoomBy(room, 1 / NEARER),
+    Home: plot.fit,
+    "[": () => store.neighbour(-1, 0),
+    PageUp: () => store.neighbour(-1, 0),
+    "]": () => store.neighbour(1, 0),
+    PageDown: () => store.neighbour(1, 0),
+    ",": () => store.neighbour(0, -1),
+    ".": () => store.neighbour(0, 1),
+    l: () => {
+      plot.tool.value = plot.tool.peek() === "lasso" ? "move" : "lasso";
+    },
+    o: () => leave(room),
+    f: () => context.root.querySelector<HTMLInputElement>(".av-find input")?.focus(),
+    Escape: () => stepBack(room),
+  };
+  const action = actions[key];
+  action?.();
+  return action !== undefined;
+}
+
+export function PlotTools(props: PlotProps) {
+  const { context, store, plot } = props;
+  const { state } = context;
+  const head = store.head.value;
+  const place = context.record.place.value;
+  if (!head || !place) return null;
+  const trust = store.headTrust.value;
+  const plotted = state.shown.value === "plot";
+  const to = (layers: number, heads: number, sign: string) => {
+    const there = neighbourOf(place.stack, head, layers, heads);
+    const name = `layer ${there.layer}, head ${there.head}`;
+    const none = headKey(there) === headKey(head);
+    return (
+      <Tool
+        label={none ? "no head there" : name}
+        disabled={none}
+        onClick={() => store.neighbour(layers, heads)}
+      >
+        {sign}
+      </Tool>
+    );
+  };
+  const many = place.stack.layers.some((layer) => keptHeads(place.stack, layer).length > 1);
+  return (
+    <div class="av-embedding-tools">
+      <button
+        type="button"
+        class="av-chip"
+        title="Back to all heads (Esc)"
+        onClick={() => leave(props)}
+      >
+        ‹ All heads
+      </button>
+      <h3 class="av-embedding-name">
+        Layer {head.layer}, head {head.head}
+        {plotted && (
+          <span class="av-muted" title={TRUST_HELP}>
+            {trust ? figuresInShort(trust, "words") : ""}
+          </span>
+        )}
+      </h3>
+      <fieldset class="av-embedding-group" aria-label="Neighbouring heads">
+        {many && to(0, -1, "←")}
+        {many && to(0, 1, "→")}
+        {to(-1, 0, "↑")}
+        {to(1, 0, "↓")}
+      </fieldset>
+      {plotted && (
+        <fieldset class="av-embedding-group" aria-label="What dragging does">
+          <Tool
+            label={
+              state.dimensions.value === 3
+                ? "Turn: dragging turns the plot"
+                : "Move: dragging moves the plot"
+            }
+            pressed={plot.tool.value === "move"}
+            onClick={() => {
+              plot.tool.value = "move";
+            }}
+          >
+            {state.dimensions.value === 3 ? "Turn" : "Move"}
+          </Tool>
+          <Tool
+            label="Lasso: dragging draws one around points, as does Shift and dragging"
+            pressed={plot.tool.value === "lasso"}
+            onClick={() => {
+              plot.tool.value = "lasso";
+            }}
+          >
+            Lasso
+          </Tool>
+        </fieldset>
+      )}
+      {plotted && <ZoomTools {...props} />}
+    </div>
+  );
+}
+
+/** Nearer, farther, everything: not in the plot, where they would lie over points. */
+function ZoomTools(props: PlotProps) {
+  return (
+    <fieldset class="av-embedding-group" aria-label="Nearer and farther">
+      <Tool label="Nearer" onClick={() => zoomBy(props, 1.5)}>
+        +
+      </Tool>
+      <Tool label="Farther" onClick={() => zoomBy(props, 1 / 1.5)}>
+        −
+      </Tool>
+      <Tool label="Fit: everything in sight" onClick={props.plot.fit}>
+        Fit
+      </Tool>
+    </fieldset>
+  );
+}
+
+function Tool(props: {
+  label: string;
+  pressed?: boolean;
+  disabled?: boolean;
+  onClick: () => void;
+  children: ComponentChildren;
+}) {
+  return (
+    <button
+      type="button"
+      aria-label={props.label}
+      title={props.label}
+      aria-pressed={props.pressed}
+      disabled={props.disabled ?? false}
+      onClick={props.onClick}
+    >
+      {props.children}
+    </button>
   );
 }

@@ -5,8 +5,21 @@ import type { Scene } from "../../../draw/marks";
 import type { ViewContext } from "../../../ui/define-view";
 import { standingOut } from "../overview/store";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
-import { type HitGrid, hitGrid, inLasso, type Lasso, nearestPlace } from "./hit-test";
+import type { EmbeddingStore } from "../store";
+import {
+  type Camera,
+  type Cloud,
+  createCloud,
+  type HitGrid,
+  hitGrid,
+  inLasso,
+  type Lasso,
+  mixedOrder,
+  nearestPlace,
+  project,
+  type Room,
+  wholeCamera,
+} from "./cloud";
 import {
   axesMarks,
   backOpacity,
@@ -18,20 +31,11 @@ import {
   type Standing,
   standingMarks,
 } from "./marks";
-import {
-  type Camera,
-  type Cloud,
-  makeCloud,
-  mixedOrder,
-  project,
-  type Room,
-  wholeCamera,
-} from "./scatter";
 
 /** What dragging does. */
 export type Tool = "move" | "lasso";
 
-export interface PlotModel {
+export interface PlotStore {
   camera: Signal<Camera>;
   tool: Signal<Tool>;
   lasso: Signal<Lasso | null>;
@@ -55,11 +59,11 @@ const REACH = 9;
 /**
  * @param width of the picture in pixels.
  */
-export function makePlotModel(
+export function createPlotStore(
   context: ViewContext<EmbeddingState>,
-  model: EmbeddingModel,
+  store: EmbeddingStore,
   width: ReadonlySignal<number>,
-): PlotModel {
+): PlotStore {
   const { state, palette } = context;
   const camera = signal<Camera>(wholeCamera(2));
   const tool = signal<Tool>("move");
@@ -69,33 +73,33 @@ export function makePlotModel(
     height: Math.round(Math.max(320, Math.min(640, width.value * 0.72))),
   }));
   const order = computed(() => {
-    const corpus = model.corpus.value;
+    const corpus = store.corpus.value;
     // Read here, because `shown` reads it without following.
     state.points.value;
-    return corpus && mixedOrder(corpus.count, model.shown);
+    return corpus && mixedOrder(corpus.count, store.shown);
   });
   const cloud = computed<Cloud | null>(() => {
-    const [plot, points] = [model.projection.value, order.value];
+    const [plot, points] = [store.projection.value, order.value];
     if (!plot || !points || plot.problem !== null) return null;
-    return makeCloud(plot.coordinates, plot.dimensions, points);
+    return createCloud(plot.coordinates, plot.dimensions, points);
   });
   // A running projection moves under the same camera; another plot is seen as a whole.
   const subject = computed(() => {
-    const plot = model.projection.value;
+    const plot = store.projection.value;
     return plot && JSON.stringify([plot.request, plot.dimensions]);
   });
   const stop = effect(() => {
     if (subject.value === null) return;
-    camera.value = wholeCamera(model.projection.peek()?.dimensions ?? 2);
+    camera.value = wholeCamera(store.projection.peek()?.dimensions ?? 2);
   });
   context.ended.addEventListener("abort", stop);
 
   const look = computed(() => {
-    const [points, corpus] = [cloud.value, model.corpus.value];
-    return points && corpus ? lookOf(points, corpus, model.colors.value, palette.value) : null;
+    const [points, corpus] = [cloud.value, store.corpus.value];
+    return points && corpus ? lookOf(points, corpus, store.colors.value, palette.value) : null;
   });
   const shown = computed<Shown | null>(() => {
-    const [points, corpus, looks] = [cloud.value, model.corpus.value, look.value];
+    const [points, corpus, looks] = [cloud.value, store.corpus.value, look.value];
     if (!points || !corpus || !looks) return null;
     const at = camera.value;
     // The effect that sets the camera comes after: a turn of three axes is none of two.
@@ -111,11 +115,11 @@ export function makePlotModel(
       palette: palette.value,
     };
   });
-  const points = standingOut(context, model);
+  const points = standingOut(context, store);
   const standing = computed<Standing>(() => ({
     points: points.value,
-    chosen: model.chosen.value,
-    lines: model.lines.value,
+    chosen: store.chosen.value,
+    lines: store.lines.value,
   }));
   const back = computed(() => (shown.value ? [cloudMark(shown.value)] : []));
   const over = computed(() => {
@@ -131,7 +135,7 @@ export function makePlotModel(
     const front = pointer
       ? [
           ...over.value,
-          ...hoverMarks(now, model.hovered.value),
+          ...hoverMarks(now, store.hovered.value),
           ...lassoMarks(lasso.value, now.palette),
         ]
       : over.value;

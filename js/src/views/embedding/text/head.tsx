@@ -7,11 +7,11 @@ import { createRecordStore, type Place, type RecordState } from "../../../ui/rec
 import { assign, makeSignals, type Signals, same, valuesOf } from "../../../ui/state";
 import { HEAD_DEFAULTS, type HeadState, HeadView, planOf, windowsShowing } from "../../head";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 
 interface HeadProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   /** Of one text as long as it is there: another text's has a key of its own. */
   text: number;
   /** The height of the last one: what is below is not to jump while the next comes. */
@@ -52,7 +52,7 @@ export function linked<T>(outer: Signal<T>, inner: Signal<T>, holds: () => boole
 /** A head view's state for one text: some of it the embedding's, as long as it shows this text. */
 export function textState(
   { state }: Pick<ViewContext<EmbeddingState>, "state">,
-  model: Pick<EmbeddingModel, "head">,
+  store: Pick<EmbeddingStore, "head">,
   holds: () => boolean,
 ): { state: Signals<HeadState>; stop: () => void } {
   const own = makeSignals<HeadState>(HEAD_DEFAULTS);
@@ -64,7 +64,7 @@ export function textState(
     chosen.length > 0 || first === undefined ? chosen : [first];
   stops.push(
     effect(() => {
-      const [heads, now] = [shown(state.heads.value, model.head.value?.head), holds()];
+      const [heads, now] = [shown(state.heads.value, store.head.value?.head), holds()];
       untracked(() => {
         if (now && !same(own.heads.value, heads)) own.heads.value = heads;
       });
@@ -72,7 +72,7 @@ export function textState(
     effect(() => {
       const heads = own.heads.value;
       untracked(() => {
-        const had = shown(state.heads.value, model.head.value?.head);
+        const had = shown(state.heads.value, store.head.value?.head);
         // None chosen is the head view's own way of seeing all.
         if (holds() && heads.length > 0 && !same(heads, had)) state.heads.value = heads;
       });
@@ -96,7 +96,7 @@ export function revealChosen(place: Place | null, state: Signals<HeadState>): vo
   assign(state, windowsShowing(planOf(place, { query_window, key_window }), chosen, side));
 }
 
-export function TextHead({ context, model, text, room }: HeadProps) {
+export function TextHead({ context, store, text, room }: HeadProps) {
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<HeadState> | null>(null);
   const [drawn, setDrawn] = useState(false);
@@ -117,9 +117,9 @@ export function TextHead({ context, model, text, room }: HeadProps) {
     const timer = setTimeout(() => {
       // A text that is left is not moved to the tokens of the next before it is gone.
       const holds = (): boolean => (context.state.text.value ?? text) === text;
-      const made = textState(context, model, holds);
+      const made = textState(context, store, holds);
       stop = made.stop;
-      const source = model.textSource(text);
+      const source = store.textSource(text);
       const common = made.state as unknown as Signals<RecordState>;
       const record = createRecordStore(source, common, controller.signal);
       const chosen = computed(() => {

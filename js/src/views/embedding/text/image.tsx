@@ -14,11 +14,11 @@ import { assign } from "../../../ui/state";
 import type { CorpusGrid } from "../client/corpus";
 import type { Corpus, Kind } from "../client/requests";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 
 interface ImageProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   corpus: Corpus;
   text: number;
   kind: Kind;
@@ -27,13 +27,13 @@ interface ImageProps {
 const MOST = 360;
 
 /** Weights of the chosen point's lines on the tokens at their other ends; null without any. */
-export function carriedHeat(
-  model: Pick<EmbeddingModel, "lines" | "chosen" | "head">,
+export function embeddedHeat(
+  store: Pick<EmbeddingStore, "lines" | "chosen" | "head">,
   corpus: Corpus,
   text: number,
   color: string,
 ): Heat | null {
-  const [lines, chosen, head] = [model.lines.value, model.chosen.value, model.head.value];
+  const [lines, chosen, head] = [store.lines.value, store.chosen.value, store.head.value];
   if (!lines || chosen === null || lines.point !== chosen || !head) return null;
   if (corpus.textOf(chosen) !== text || lines.points.length === 0) return null;
   const positions = Array.from(lines.points, (point) => corpus.positionOf(point));
@@ -51,8 +51,8 @@ export function carriedHeat(
 }
 
 /** What the weights are that lie over the image. */
-function headingOf(corpus: Corpus, chosen: number, model: EmbeddingModel): string {
-  const [lines, token] = [model.lines.value, quoted(corpus.tokenOf(chosen))];
+function headingOf(corpus: Corpus, chosen: number, store: EmbeddingStore): string {
+  const [lines, token] = [store.lines.value, quoted(corpus.tokenOf(chosen))];
   const count = lines?.points.length ?? 0;
   const strongest = count < (lines?.of ?? 0) ? `the ${count} strongest ` : "";
   return corpus.isKey(chosen) ? `Weights on ${token}` : `Weights of ${token}: ${strongest}keys`;
@@ -65,14 +65,14 @@ function gridOf(corpus: Corpus, text: number, position: number | null): CorpusGr
 }
 
 /** Of one image as long as it is there: another text's has a key of its own. */
-export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
+export function TextImage({ context, store, corpus, text, kind }: ImageProps) {
   const plot = useRef<HTMLDivElement>(null);
   const image = useSignal<RecordImage | null>(null);
   const problem = useSignal("");
   const at = useSignal<number | null>(null);
-  const source = useMemo(() => model.textSource(text), [text]);
+  const source = useMemo(() => store.textSource(text), [text]);
   const chosenAt = useComputed(() => {
-    const chosen = model.chosen.value;
+    const chosen = store.chosen.value;
     return chosen !== null && corpus.textOf(chosen) === text ? corpus.positionOf(chosen) : null;
   });
   const grid = useComputed(() => gridOf(corpus, text, chosenAt.value));
@@ -99,8 +99,8 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     const [now, on] = [image.value, grid.value];
     if (!now || !on) return null;
     const palette = context.palette.value;
-    const heat = carriedHeat(model, corpus, text, palette.positive);
-    const chosen = model.chosen.value;
+    const heat = embeddedHeat(store, corpus, text, palette.positive);
+    const chosen = store.chosen.value;
     const own = chosenAt.value !== null && patchIn(on, chosenAt.value) ? chosenAt.value : null;
     const picture: PanelContent = {
       width: width.value,
@@ -109,7 +109,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
       grid: on,
       heats: heat ? [heat] : [],
       captionInput: null,
-      ...(heat && chosen !== null && { heading: headingOf(corpus, chosen, model) }),
+      ...(heat && chosen !== null && { heading: headingOf(corpus, chosen, store) }),
       end: heat ? Math.max(...heat.values) : 1,
       own: own === null ? null : own - on.start,
       other: null,
@@ -130,7 +130,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     const on = grid.peek();
     if (!on) return;
     const point = corpus.pointOf(kind, text, on.start + patch);
-    if (point >= 0) model.choose(point);
+    if (point >= 0) store.choose(point);
     else assign(context.state, { text, token: on.start + patch, key: null });
   };
   const under = (event: MouseEvent): number | null => {
@@ -143,7 +143,7 @@ export function TextImage({ context, model, corpus, text, kind }: ImageProps) {
     at.value = patch;
     const on = grid.peek();
     const over = patch === null || !on ? -1 : corpus.pointOf(kind, text, on.start + patch);
-    model.hovered.value = over < 0 ? null : over;
+    store.hovered.value = over < 0 ? null : over;
   };
   const onKeyDown = (event: KeyboardEvent): void => {
     const on = grid.peek();

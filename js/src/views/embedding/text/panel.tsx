@@ -8,17 +8,17 @@ import type { ViewContext } from "../../../ui/define-view";
 import { Switch } from "../../../ui/frame/frame";
 import { rgbOf } from "../../../ui/palette";
 import { assign } from "../../../ui/state";
-import { linesCoverageInWords, linesSaid, pointSaid, textInWords, unitOf } from "../captions";
+import { linesCoverageInWords, linesFacts, pointFacts, textInWords, unitOf } from "../captions";
 import type { Corpus, Kind } from "../client/requests";
 import type { EmbeddingState } from "../state";
-import type { EmbeddingModel } from "../store";
+import type { EmbeddingStore } from "../store";
 import { acrossLines, runningTokens, shadeOf, windowOf } from "./flow";
 import { TextHead } from "./head";
 import { TextImage } from "./image";
 
 interface TextProps {
   context: ViewContext<EmbeddingState>;
-  model: EmbeddingModel;
+  store: EmbeddingStore;
 }
 
 /** What asks a kernel is not in a page's bundle, and what reads a page not in a widget's. */
@@ -30,22 +30,22 @@ const MOST_NAMED = 5;
 /** The text that a point was chosen of; that of a corpus of one text where nobody chose. */
 export function chosenText(
   { state }: Pick<ViewContext<EmbeddingState>, "state">,
-  model: Pick<EmbeddingModel, "chosen">,
+  store: Pick<EmbeddingStore, "chosen">,
   corpus: Corpus,
 ): number | null {
-  const chosen = model.chosen.value;
+  const chosen = store.chosen.value;
   // A view that is linked may say a token alone: it is of the first text.
   const only = corpus.names.length === 1 ? 0 : null;
   const text = state.text.value ?? (chosen === null ? only : corpus.textOf(chosen));
   return text !== null && text < corpus.names.length ? text : null;
 }
 
-export function TextPane({ context, model }: TextProps) {
+export function TextPane({ context, store }: TextProps) {
   const byKey = useSignal(false);
   const room = useRef(0);
-  const corpus = model.corpus.value;
+  const corpus = store.corpus.value;
   if (!corpus || corpus.count === 0) return null;
-  const text = chosenText(context, model, corpus);
+  const text = chosenText(context, store, corpus);
   const unit = unitOf(corpus);
   const images = unit === "image";
   if (text === null) {
@@ -76,22 +76,22 @@ export function TextPane({ context, model }: TextProps) {
           class="av-plain"
           aria-label="Close the text"
           title="Close the text"
-          onClick={() => model.choose(null)}
+          onClick={() => store.choose(null)}
         >
           ×
         </button>
       </header>
-      <ChosenWords context={context} model={model} corpus={corpus} />
+      <ChosenWords context={context} store={store} corpus={corpus} />
       {corpus.images > 0 &&
         !live &&
         !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "widget") && (
-          <TextImage key={text} {...{ context, model, corpus, text }} kind={side} />
+          <TextImage key={text} {...{ context, store, corpus, text }} kind={side} />
         )}
       {!images &&
         (same ? (
           <Running
             key={text}
-            {...{ context, model, corpus, text }}
+            {...{ context, store, corpus, text }}
             kind="both"
             byKey={byKey.value}
           />
@@ -100,22 +100,22 @@ export function TextPane({ context, model }: TextProps) {
             <h3 class="av-text-side">Queries</h3>
             <Running
               key={`queries ${text}`}
-              {...{ context, model, corpus, text }}
+              {...{ context, store, corpus, text }}
               kind="query"
               byKey={false}
             />
             <h3 class="av-text-side">Keys</h3>
             <Running
               key={`keys ${text}`}
-              {...{ context, model, corpus, text }}
+              {...{ context, store, corpus, text }}
               kind="key"
               byKey={true}
             />
           </>
         ))}
-      {!live && <Strongest context={context} model={model} corpus={corpus} />}
+      {!live && <Strongest context={context} store={store} corpus={corpus} />}
       {live && !(typeof BUNDLE_FOR === "string" && BUNDLE_FOR === "page") && (
-        <TextHead key={text} context={context} model={model} text={text} room={room} />
+        <TextHead key={text} context={context} store={store} text={text} room={room} />
       )}
     </section>
   );
@@ -126,8 +126,8 @@ interface PartProps extends TextProps {
 }
 
 /** The chosen point in words, and what its weights are. */
-function ChosenWords({ context, model, corpus }: PartProps) {
-  const chosen = model.chosen.value;
+function ChosenWords({ context, store, corpus }: PartProps) {
+  const chosen = store.chosen.value;
   if (chosen === null) {
     const { token, key } = context.state;
     const none = token.value === null && key.value === null;
@@ -136,9 +136,9 @@ function ChosenWords({ context, model, corpus }: PartProps) {
       : "This token is not among the points, so it is not on the plot.";
     return <p class="av-muted av-text-words">{words}</p>;
   }
-  const point = pointSaid(corpus, chosen);
-  const lines = linesSaid(model);
-  const problem = model.linesProblem.value;
+  const point = pointFacts(corpus, chosen);
+  const lines = linesFacts(store);
+  const problem = store.linesProblem.value;
   const { kind, token, position } = point;
   return (
     <p class="av-text-words">
@@ -149,9 +149,9 @@ function ChosenWords({ context, model, corpus }: PartProps) {
 }
 
 /** The strongest keys of a query, or queries of a key, with their numbers. */
-function Strongest({ model, corpus }: PartProps) {
-  const lines = model.lines.value;
-  const chosen = model.chosen.value;
+function Strongest({ store, corpus }: PartProps) {
+  const lines = store.lines.value;
+  const chosen = store.chosen.value;
   if (!lines || chosen === null || lines.point !== chosen || lines.points.length === 0) return null;
   const order = Array.from(lines.weights, (_, i) => i)
     .sort((a, b) => (lines.weights[b] as number) - (lines.weights[a] as number))
@@ -165,7 +165,7 @@ function Strongest({ model, corpus }: PartProps) {
         const point = lines.points[i] as number;
         return (
           <li key={point}>
-            <button type="button" class="av-chip" onClick={() => model.choose(point)}>
+            <button type="button" class="av-chip" onClick={() => store.choose(point)}>
               {quoted(corpus.tokenOf(point))} ({corpus.positionOf(point)}){" "}
               <b>{formatSmall(lines.weights[i] as number)}</b>
             </button>
@@ -186,7 +186,7 @@ interface RunningProps extends PartProps {
 
 /** The tokens, wrapped; the chosen one outlined, those at its lines' other ends shaded. */
 function Running(props: RunningProps) {
-  const { context, model, corpus, text, kind, byKey } = props;
+  const { context, store, corpus, text, kind, byKey } = props;
   const { state, palette } = context;
   const box = useRef<HTMLFieldSetElement>(null);
   const cursor = useSignal<number | null>(null);
@@ -194,14 +194,14 @@ function Running(props: RunningProps) {
   const side: Kind = kind === "key" ? "key" : "query";
   const all = runningTokens(corpus, side, text);
 
-  const chosen = model.chosen.value;
+  const chosen = store.chosen.value;
   const chosenHere = chosen !== null && corpus.textOf(chosen) === text ? chosen : null;
   const chosenKind = chosenHere === null ? null : corpus.kindOf(chosenHere);
   const outlined =
     chosenHere !== null && (kind === "both" || chosenKind === kind)
       ? corpus.positionOf(chosenHere)
       : null;
-  const shades = shadesOf(model, corpus, text, kind);
+  const shades = shadesOf(store, corpus, text, kind);
   const end = Math.max(0, ...shades.values());
   const leftOut = context.source.carrier.live && kind !== "query" ? state.leave_out.value : [];
 
@@ -217,8 +217,8 @@ function Running(props: RunningProps) {
     const point = corpus.pointOf(wanted, text, position);
     cursor.value = position;
     // The same again takes it back; the text stays.
-    if (point === model.chosen.peek()) assign(state, { text, token: null, key: null });
-    else model.choose(point);
+    if (point === store.chosen.peek()) assign(state, { text, token: null, key: null });
+    else store.choose(point);
   };
   const focus = (index: number): void => {
     const token = all[Math.max(0, Math.min(all.length - 1, index))];
@@ -266,7 +266,7 @@ function Running(props: RunningProps) {
   useEffect(
     () =>
       effect(() => {
-        const over = model.hovered.value;
+        const over = store.hovered.value;
         for (const each of box.current?.querySelectorAll(".av-token-over") ?? [])
           each.classList.remove("av-token-over");
         if (over === null || corpus.textOf(over) !== text) return;
@@ -287,10 +287,10 @@ function Running(props: RunningProps) {
       aria-label={kind === "key" ? "Keys" : kind === "query" ? "Queries" : "Tokens"}
       onKeyDown={onKeyDown}
       onPointerOver={(event) => {
-        model.hovered.value = pointAt(event.target);
+        store.hovered.value = pointAt(event.target);
       }}
       onPointerLeave={() => {
-        model.hovered.value = null;
+        store.hovered.value = null;
       }}
     >
       {start > 0 && (
@@ -345,12 +345,12 @@ function Running(props: RunningProps) {
 
 /** Weights of the chosen point's lines, by the position at their other end. */
 function shadesOf(
-  model: EmbeddingModel,
+  store: EmbeddingStore,
   corpus: Corpus,
   text: number,
   kind: Kind | "both",
 ): Map<number, number> {
-  const [lines, chosen] = [model.lines.value, model.chosen.value];
+  const [lines, chosen] = [store.lines.value, store.chosen.value];
   const shades = new Map<number, number>();
   if (!lines || chosen === null || lines.point !== chosen) return shades;
   const other: Kind = corpus.isKey(chosen) ? "query" : "key";

@@ -3,6 +3,12 @@ import type { DotsMark, LineMark, Mark, TextMark } from "../../../../src/draw/ma
 import { PALETTES } from "../../../../src/ui/palette";
 import type { Lines } from "../../../../src/views/embedding/client/requests";
 import {
+  createCloud,
+  mixedOrder,
+  project,
+  wholeCamera,
+} from "../../../../src/views/embedding/plot/cloud";
+import {
   axesMarks,
   backOpacity,
   cloudMark,
@@ -13,12 +19,6 @@ import {
   standingMarks,
 } from "../../../../src/views/embedding/plot/marks";
 import { hintOf, snippet } from "../../../../src/views/embedding/plot/plot";
-import {
-  makeCloud,
-  mixedOrder,
-  project,
-  wholeCamera,
-} from "../../../../src/views/embedding/plot/scatter";
 import { COUNT, corpusWith } from "../kernel";
 
 const corpus = corpusWith();
@@ -31,7 +31,7 @@ function shownOf(shows: (point: number) => boolean = () => true): Shown {
     const point = i >> 1;
     return i % 2 === 0 ? point % 6 : point < 6 ? 3 : 0;
   });
-  const cloud = makeCloud(coordinates, 2, mixedOrder(COUNT, shows));
+  const cloud = createCloud(coordinates, 2, mixedOrder(COUNT, shows));
   const index = Uint8Array.from({ length: COUNT }, (_, point) => (point < 6 ? 0 : 1));
   const legend = { kind: "categories" as const, entries: [] };
   const colors = { name: "type", index, palette: ["#aa0000", "#0000aa"], legend, note: null };

@@ -7,8 +7,8 @@ import { assign } from "../../../../src/ui/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";
 import type { EmbeddingState } from "../../../../src/views/embedding/state";
-import { type EmbeddingModel, makeEmbeddingModel } from "../../../../src/views/embedding/store";
-import { carriedHeat } from "../../../../src/views/embedding/text/image";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
+import { embeddedHeat } from "../../../../src/views/embedding/text/image";
 import { TextPane } from "../../../../src/views/embedding/text/panel";
 import { ANSWER, corpusWith, Kernel, type Room, roomWith } from "../kernel";
 
@@ -59,19 +59,19 @@ class Page extends Kernel {
   }
 }
 
-let made: (Room & { model: EmbeddingModel; box: HTMLElement })[] = [];
+let made: (Room & { store: EmbeddingStore; box: HTMLElement })[] = [];
 const PATIENT = { timeout: 15_000 };
 const until = (hold: () => void): Promise<void> => vi.waitFor(hold, PATIENT);
 
 async function open(changed: Partial<EmbeddingState> = {}, kernel = new Page()) {
   const room = roomWith({ enlarged: true, ...changed }, kernel);
-  const model = makeEmbeddingModel(room.context);
+  const store = createEmbeddingStore(room.context);
   const box = document.createElement("div");
   document.body.append(box);
-  render(<TextPane context={room.context} model={model} />, box);
-  const each = { ...room, model, box, kernel };
+  render(<TextPane context={room.context} store={store} />, box);
+  const each = { ...room, store, box, kernel };
   made.push(each);
-  await until(() => expect(model.corpus.value).not.toBeNull());
+  await until(() => expect(store.corpus.value).not.toBeNull());
   return each;
 }
 
@@ -89,19 +89,19 @@ afterEach(() => {
 
 describe("the image of the chosen patch", () => {
   it("is asked for by its text, and called an image", async () => {
-    const { box, kernel, context, model } = await open({ text: 1, token: 1 });
+    const { box, kernel, context, store } = await open({ text: 1, token: 1 });
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
     await until(() => expect(kernel.of("image")).toEqual([{ index: 0, text: 1 }]));
     expect(box.querySelector("h2")?.textContent).toBe("Image 1");
     expect(box.querySelector(".av-text-words")?.textContent).toMatch(
       /^Query “patch 0,0”, position 1\./,
     );
-    expect(subtitleOf(context, model)).toContain("2 images");
+    expect(subtitleOf(context, store)).toContain("2 images");
     expect(box.querySelector(".av-running")).toBeNull();
   });
 
   it("is gone over and chosen from by the keyboard", async () => {
-    const { box, state, model } = await open({ text: 0, token: 1 });
+    const { box, state, store } = await open({ text: 0, token: 1 });
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
     const press = (key: string): void => {
       box
@@ -110,11 +110,11 @@ describe("the image of the chosen patch", () => {
     };
     press("ArrowDown");
     // The first press only shows where the keyboard is: query 1 of image 0 is point 1.
-    expect(model.hovered.value).toBe(1);
+    expect(store.hovered.value).toBe(1);
     press("ArrowDown");
-    expect(model.hovered.value).toBe(2);
+    expect(store.hovered.value).toBe(2);
     press("ArrowDown");
-    expect(model.hovered.value).toBe(2);
+    expect(store.hovered.value).toBe(2);
     press("Enter");
     expect([state.text.value, state.token.value]).toEqual([0, 2]);
   });
@@ -141,17 +141,17 @@ describe("the image of the chosen patch", () => {
       covered: 1,
       of: 3,
     };
-    const model = {
+    const store = {
       lines: signal(lines),
       chosen: signal<number | null>(1),
       head: signal({ layer: 0, head: 3 }),
     };
-    const heat = carriedHeat(model, corpus, 0, "#000000");
+    const heat = embeddedHeat(store, corpus, 0, "#000000");
     // Points 6 and 8 are the special token and the second patch.
     expect([...(heat?.values ?? [])]).toEqual([0.25, 0, 0.75]);
     expect(heat?.series.name).toBe("head 3");
-    expect(carriedHeat(model, corpus, 1, "#000000")).toBeNull();
-    model.chosen.value = 2;
-    expect(carriedHeat(model, corpus, 0, "#000000")).toBeNull();
+    expect(embeddedHeat(store, corpus, 1, "#000000")).toBeNull();
+    store.chosen.value = 2;
+    expect(embeddedHeat(store, corpus, 0, "#000000")).toBeNull();
   });
 });

@@ -5,7 +5,7 @@ import type { Description, Reply } from "../../../../src/client/source";
 import { placeOf } from "../../../../src/ui/record";
 import { assign, makeSignals } from "../../../../src/ui/state";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
-import { type EmbeddingModel, makeEmbeddingModel } from "../../../../src/views/embedding/store";
+import { createEmbeddingStore, type EmbeddingStore } from "../../../../src/views/embedding/store";
 import { linked, revealChosen } from "../../../../src/views/embedding/text/head";
 import { chosenText, TextPane } from "../../../../src/views/embedding/text/panel";
 import { HEAD_DEFAULTS } from "../../../../src/views/head/state";
@@ -63,7 +63,7 @@ const later = (milliseconds = 30): Promise<void> =>
   new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 interface Made extends Room {
-  model: EmbeddingModel;
+  store: EmbeddingStore;
   kernel: TextKernel;
   box: HTMLElement;
 }
@@ -74,13 +74,13 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
   const kernel = new TextKernel();
   kernel.live = live;
   const room = roomWith({ enlarged: true, ...changed }, kernel);
-  const model = makeEmbeddingModel(room.context);
+  const store = createEmbeddingStore(room.context);
   const box = document.createElement("div");
   document.body.append(box);
-  render(<TextPane context={room.context} model={model} />, box);
-  const each = { ...room, model, box, kernel };
+  render(<TextPane context={room.context} store={store} />, box);
+  const each = { ...room, store, box, kernel };
   made.push(each);
-  await until(() => expect(model.corpus.value).not.toBeNull());
+  await until(() => expect(store.corpus.value).not.toBeNull());
   await later();
   return each;
 }
@@ -121,8 +121,8 @@ describe("the text of the chosen point", () => {
   });
 
   it("is running tokens with the chosen one outlined and its keys shaded by weight", async () => {
-    const { box, model } = await open({ text: 1, token: 3 });
-    await until(() => expect(model.lines.value).not.toBeNull());
+    const { box, store } = await open({ text: 1, token: 3 });
+    await until(() => expect(store.lines.value).not.toBeNull());
     await later();
     expect(box.querySelector("h2")?.textContent).toBe("Text 1, “first”");
     expect(tokens(box).map((each) => each.textContent)).toEqual(["the", " cat", ",", "the"]);
@@ -186,13 +186,13 @@ describe("the text of the chosen point", () => {
   });
 
   it("lights what is pointed at on the plot, and points there itself", async () => {
-    const { box, model } = await open({ text: 1, token: 0 });
-    model.hovered.value = 2;
+    const { box, store } = await open({ text: 1, token: 0 });
+    store.hovered.value = 2;
     expect(token(box, 2).classList.contains("av-token-over")).toBe(true);
-    model.hovered.value = 4;
+    store.hovered.value = 4;
     expect(box.querySelector(".av-token-over")).toBeNull();
     token(box, 1).dispatchEvent(new PointerEvent("pointerover", { bubbles: true }));
-    expect(model.hovered.value).toBe(1);
+    expect(store.hovered.value).toBe(1);
   });
 
   it("says where a token is no point, and where tokens are missing", async () => {
@@ -268,10 +268,10 @@ describe("the head view of the text", () => {
   });
 
   it("leaves out no tokens of another text", async () => {
-    const { state, model } = await open({ text: 1, token: 0, leave_out: ["first", 2] });
-    model.choose(1);
+    const { state, store } = await open({ text: 1, token: 0, leave_out: ["first", 2] });
+    store.choose(1);
     expect(state.leave_out.value).toEqual(["first", 2]);
-    model.choose(4);
+    store.choose(4);
     expect([state.text.value, state.leave_out.value]).toEqual([2, ["first"]]);
   });
 

@@ -1,18 +1,15 @@
 import { describe, expect, it } from "vitest";
 import {
   anyWithin,
+  type Camera,
+  type Cloud,
+  createCloud,
   drawnOn,
   hitGrid,
   inLasso,
-  nearestPlace,
-} from "../../../../src/views/embedding/plot/hit-test";
-import { placeWords } from "../../../../src/views/embedding/plot/labels";
-import {
-  type Camera,
-  type Cloud,
-  makeCloud,
   mixedOrder,
   movedBy,
+  nearestPlace,
   opacityOf,
   type Projected,
   project,
@@ -21,7 +18,8 @@ import {
   UPRIGHT,
   wholeCamera,
   zoomedAt,
-} from "../../../../src/views/embedding/plot/scatter";
+} from "../../../../src/views/embedding/plot/cloud";
+import { placeWords } from "../../../../src/views/embedding/plot/marks";
 
 const ROOM = { width: 600, height: 400 };
 
@@ -41,7 +39,7 @@ function coordinatesOf(count: number, dimensions: number, seed = 1): Float32Arra
 function cloudOf(coordinates: number[], dimensions: 2 | 3 = 2): Cloud {
   const count = coordinates.length / dimensions;
   const order = Uint32Array.from({ length: count }, (_, i) => i);
-  return makeCloud(Float32Array.from(coordinates), dimensions, order);
+  return createCloud(Float32Array.from(coordinates), dimensions, order);
 }
 
 /** x and y of all places, rounded. */
@@ -82,12 +80,12 @@ describe("points on the screen", () => {
 
   it("stay where they are when a filter takes others away", () => {
     const coordinates = coordinatesOf(50, 2);
-    const all = makeCloud(
+    const all = createCloud(
       coordinates,
       2,
       mixedOrder(50, () => true),
     );
-    const some = makeCloud(
+    const some = createCloud(
       coordinates,
       2,
       mixedOrder(50, (point) => point < 10),
@@ -204,7 +202,7 @@ function counting(values: Float32Array): [Float32Array, () => number] {
 
 describe("the point under the pointer", () => {
   it("is the nearest of all, found without looking at all", () => {
-    const cloud = makeCloud(
+    const cloud = createCloud(
       coordinatesOf(3000, 2),
       2,
       mixedOrder(3000, () => true),
@@ -231,7 +229,7 @@ describe("the point under the pointer", () => {
 
   it("is found among 200,000 by looking at one in fifty at most", () => {
     const count = 200_000;
-    const cloud = makeCloud(
+    const cloud = createCloud(
       coordinatesOf(count, 2),
       2,
       mixedOrder(count, () => true),
@@ -285,7 +283,7 @@ describe("how dots look", () => {
 
   it("let more through where more lie on each other, and less when one comes nearer", () => {
     const opacity = (count: number, zoom: number): number => {
-      const cloud = makeCloud(
+      const cloud = createCloud(
         coordinatesOf(count, 2),
         2,
         mixedOrder(count, () => true),

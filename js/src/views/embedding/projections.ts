@@ -50,7 +50,7 @@ function followProjecting(state: Context["state"]): Projecting {
   });
 }
 
-export interface OverviewModel {
+export interface OverviewAnswers {
   overview: ReadonlySignal<Overview | null>;
   overviewProgress: ReadonlySignal<[number, number] | null>;
   trust: ReadonlySignal<ReadonlyMap<string, HeadTrust | null>>;
@@ -66,11 +66,11 @@ interface Whole {
 
 type Measured = ReadonlyMap<string, HeadTrust | null>;
 
-export function makeOverview(
+export function createOverview(
   { record, state, source }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   stack: ReadonlySignal<StackDescription | null>,
-): OverviewModel {
+): OverviewAnswers {
   const whole = computed<Whole | null>(
     () => corpus.value && { stack: corpus.value.stack, way: followWay(state) },
   );
@@ -142,7 +142,7 @@ export function makeOverview(
 
 const NOTHING: Measured = new Map();
 
-export interface ProjectionModel {
+export interface ProjectionAnswers {
   projection: ReadonlySignal<Projection | null>;
   headTrust: ReadonlySignal<HeadTrust | null>;
   /** Whether it is what the state asks for, be it done or not. */
@@ -151,11 +151,11 @@ export interface ProjectionModel {
   restart: () => void;
 }
 
-export function makeProjection(
+export function createProjection(
   { record, state, source, ended: gone }: Context,
   corpus: ReadonlySignal<Corpus | null>,
   head: ReadonlySignal<HeadIndex | null>,
-): ProjectionModel {
+): ProjectionAnswers {
   const request = computed<ProjectionRequest | null>(() => {
     const [points, at] = [corpus.value, head.value];
     if (!points || !at || points.count === 0) return null;
