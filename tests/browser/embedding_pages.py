@@ -12,7 +12,6 @@ from PIL import Image
 from playwright.sync_api import expect
 
 import attnviz as av
-from attnviz.embedding import placement as embedding
 from unit.made_corpora import attention
 
 if TYPE_CHECKING:
@@ -84,10 +83,32 @@ def table(page: Page) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
 
 
-def coordinates(corpus: av.Corpus, layer: int = 1, head: int = 2) -> NDArray[np.float32]:
-    """Principal components of a head, (points, 2)."""
-    placed = embedding.place(corpus, "self", layer, heads=[head])
-    found: NDArray[np.float32] = embedding.principal_components(placed).coordinates[0].numpy()
+def coordinates(
+    corpus: av.Corpus, layer: int = 1, head: int = 2, dimensions: int = 2
+) -> NDArray[np.float32]:
+    """Principal components of a head whose texts are all shown, (points, dimensions).
+
+    By numpy alone: scaled to norms of one median, keys moved onto the queries, directions by a
+    singular value decomposition, each so that its largest entry is positive.
+    """
+    stacks = [record.stack() for record in corpus.records]
+    queries, keys = (
+        np.concatenate([np.asarray(part, np.float64) for part in parts])
+        for parts in (
+            [stack.queries(layer=layer, head=head) for stack in stacks],
+            [stack.keys(layer=layer, head=head) for stack in stacks],
+        )
+    )
+    assert len(queries) + len(keys) == len(corpus.points())
+    factor = np.sqrt(
+        np.median(np.linalg.norm(queries, axis=1)) / np.median(np.linalg.norm(keys, axis=1))
+    )
+    queries, keys = queries / factor, keys * factor
+    points = np.concatenate([queries, keys + queries.mean(axis=0) - keys.mean(axis=0)])
+    points -= points.mean(axis=0)
+    directions = np.linalg.svd(points, full_matrices=False)[2][:dimensions]
+    largest = np.take_along_axis(directions, np.abs(directions).argmax(axis=1)[:, None], axis=1)
+    found: NDArray[np.float32] = (points @ (directions * np.sign(largest)).T).astype(np.float32)
     return found
 
 

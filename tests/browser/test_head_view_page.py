@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -55,6 +57,12 @@ def says(root: Locator, text: str) -> None:
     expect(root).to_contain_text(text)
 
 
+def lines_of(page: Page) -> list[dict[str, str]]:
+    """The lines that are drawn, as they are exported."""
+    text = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
+    return list(csv.DictReader(io.StringIO(text.removeprefix("\ufeff"))))
+
+
 def test_the_page_says_what_it_shows(
     page: Page, minilm: av.AttentionRecord, tmp_path: Path
 ) -> None:
@@ -67,8 +75,19 @@ def test_the_page_says_what_it_shows(
 def test_the_mean_of_all_heads_is_the_default_above_four(
     page: Page, minilm: av.AttentionRecord, tmp_path: Path
 ) -> None:
-    root = opened(page, av.HeadView(minilm), tmp_path)
+    root = opened(page, av.HeadView(minilm, layer=3), tmp_path)
     says(root, "mean of 12 heads")
+    # Of the weights that the model itself gives.
+    mean = minilm.stack().weights(layer=3).mean(axis=0)
+    lines = lines_of(page)
+    assert {line["layer"] for line in lines} == {"3"}
+    drawn = {(int(line["query"]), int(line["key"])): float(line["weight"]) for line in lines}
+    assert len(drawn) == len(lines) > len(mean)
+    for (query, key), weight in drawn.items():
+        assert weight == pytest.approx(mean[query, key], abs=0.004)
+    # What is not drawn is weaker than all that is.
+    others = [float(mean[at]) for at in np.ndindex(mean.shape) if at not in drawn]
+    assert max(others, default=0) <= min(drawn.values()) + 0.004
 
 
 def test_state_is_kept_in_the_address(

@@ -213,17 +213,19 @@ def test_windows_of_an_image_are_the_model_s_own() -> None:
     assert (found.window, found.own_window) == (None, True)
     np.testing.assert_allclose(found.shares[:, 1], 0, atol=2e-6)
     rows = sampled_queries(TOKENS)
-    stack = stack_of(layer_of(mask=WindowMask(windows, windows)))
+    allowed = np.equal.outer(windows, windows)
     for head in range(HEADS):
-        weights = stack.weights(layer=3, head=head)[rows]
-        before = [weights[at, row - 1] for at, row in enumerate(rows) if row > 1]
-        assert found.shares[head, 3] == pytest.approx(sum(before) / 64, abs=2e-6)
+        weights = rows_by_hand(head, allowed, 0.0, -math.inf)
+        before = sum(weights[row, row - 1] for row in rows if row > 1)
+        assert found.shares[head, 3] == pytest.approx(before / len(rows), abs=2e-6)
 
 
 def test_patches_of_an_image() -> None:
     stack = image_record().stack()
     found = strips(stack, stack.layers[0])
-    weights = stack.weights(layer=stack.layers[0])
+    given = stack.attention(stack.layers[0])
+    assert isinstance(given, GivenWeights)
+    weights = given.values.double().numpy()
     np.testing.assert_allclose(found.shares[:, 0], weights[:, :, 0].mean(1), atol=1e-6)
 
 
