@@ -34,7 +34,7 @@ export function atDepth(
 }
 
 /** Premultiplied pixels: red in the lowest byte, opacity in the highest. */
-export interface Raster {
+interface Raster {
   width: number;
   height: number;
   pixels: Uint32Array;

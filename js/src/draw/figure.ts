@@ -10,7 +10,7 @@ export interface Figure {
 }
 
 /** Colours of a figure's own texts and rules. */
-export interface FigureColors {
+interface FigureColors {
   ink: string;
   muted: string;
   rule: string;

@@ -4,7 +4,7 @@
  */
 
 /** What a mark stands for, handed back by the hit test. */
-export type Meaning = Record<string, unknown>;
+type Meaning = Record<string, unknown>;
 
 /** A filled or outlined rectangle. */
 export interface RectMark {
@@ -101,7 +101,7 @@ export interface DotsPainter {
 
 /**
  * Many discs and squares of one radius, in typed arrays. They have no meaning for the hit test:
- * who draws so many looks for the nearest in a way of its own.
+ * the view finds the nearest with an index of its own.
  */
 export interface DotsMark {
   kind: "dots";

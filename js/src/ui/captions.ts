@@ -1,6 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { CarriedShare, Range } from "../client/source";
+import type { CarriedShare, Range, StackDescription } from "../client/source";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
 
@@ -97,6 +97,66 @@ export function headsInWords(heads: readonly number[], most = 12): string {
   if (heads.length === 1) return `head ${heads[0]}`;
   const more = heads.length - most;
   return `heads ${heads.slice(0, most).join(", ")}${more > 0 ? ` and ${more} more` : ""}`;
+}
+
+/** A layer's heads: how many the model has, those kept, and chosen ones that are not there. */
+interface HeadsAt {
+  layer: number;
+  numHeads: number;
+  kept: readonly number[];
+  absent: readonly number[];
+}
+
+/** "12 heads", or "2 of 12 heads, those kept". */
+export function allInWords({ kept, numHeads }: Pick<HeadsAt, "kept" | "numHeads">): string {
+  return kept.length < numHeads
+    ? `${kept.length} of ${numHeads} heads, those kept`
+    : `${numHeads} heads`;
+}
+
+/** That chosen heads are not there, or "". */
+export function absentInWords({ layer, kept, numHeads, absent }: HeadsAt): string {
+  if (absent.length === 0) return "";
+  const others = absent.join(", ");
+  if (kept.length === numHeads || absent.every((head) => head >= numHeads))
+    return `Layer ${layer} has ${numHeads} heads: no head ${others}.`;
+  return `Layer ${layer} was kept with ${headsInWords(kept)} of ${numHeads}: no head ${others}.`;
+}
+
+/** The heads between two that are offered side by side: "head 2", "heads 2 to 4", or "". */
+export function between(before: number, head: number): string {
+  const [first, last] = [before + 1, head - 1];
+  if (first > last) return "";
+  return first === last ? `head ${first}` : `heads ${first} to ${last}`;
+}
+
+interface ShownHeads {
+  stack: StackDescription;
+  layer: number;
+  heads: readonly number[];
+}
+
+/**
+ * Exact zeros among given weights, as of sparse attention, which no mask explains:
+ * "61% of head 3's weights are exactly 0.", or "" where none is.
+ */
+export function zerosInWords({ stack, layer, heads }: ShownHeads): string {
+  // The kernel counts: a byte that is 0 may stand for a weight that was only small.
+  const counts = stack.zeros?.[stack.layers.indexOf(layer)];
+  let zeros = 0;
+  let total = 0;
+  for (const head of heads) {
+    const [ofHead = 0, ofAll = 0] = counts?.[head] ?? [];
+    zeros += ofHead;
+    total += ofAll;
+  }
+  if (zeros === 0) return "";
+  const numKeys = (stack.key_tokens ?? stack.query_tokens).text.length;
+  const pairs = heads.length * stack.query_tokens.text.length * numKeys;
+  const masked = total < pairs ? ", masked pairs not counted" : "";
+  const whose =
+    heads.length === 1 ? `head ${heads[0]}'s weights` : `the weights of ${headsInWords(heads)}`;
+  return `${formatShare(zeros / total)} of ${whose} are exactly 0${masked}.`;
 }
 
 const STACK_NAMES: Record<string, string> = {

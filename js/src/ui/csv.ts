@@ -14,7 +14,7 @@ function cell(value: string | number | null): string {
   return `"${printable(text).replaceAll('"', '""')}"`;
 }
 
-/** An error rounded up to one digit: a weight is off by no more than is said. */
+/** An error rounded up to one digit, so that it stays a bound. */
 export function roundedUp(error: number): number {
   if (!(error > 0)) return 0;
   const power = 10 ** Math.floor(Math.log10(error));

@@ -1,4 +1,4 @@
-/** The export menu of every view, and the same files for whoever drives the page. */
+/** The export menu of every view, and the same files for scripts that drive the page. */
 
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
@@ -10,7 +10,7 @@ import type { ViewContext } from "./define-view";
 import type { RecordState } from "./record";
 import { valuesOf } from "./state";
 
-/** What a view gives away. Both may have to ask for what is not in sight. */
+/** What a view exports. Both may have to request what is not in sight. */
 export interface Exports {
   /** The view's name, in names of files. */
   name: string;

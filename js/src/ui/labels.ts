@@ -1,4 +1,4 @@
-/** Tokens as labels: nothing unseen, and cut where there is no room. */
+/** Tokens as labels: white space is made visible, and long texts are cut. */
 
 import { printable } from "../draw/marks";
 
@@ -38,7 +38,7 @@ export function fitLabel(text: string, limit: number, font: string, measure: Mea
   let low = 1;
   let high = parts.length;
   const cutTo = (count: number): string => {
-    // Words are told apart by their beginnings more than by their ends.
+    // The beginning of a word says more than its end.
     const tail = Math.floor(count / 3);
     return `${parts.slice(0, count - tail).join("")}…${tail ? parts.slice(-tail).join("") : ""}`;
   };

@@ -1,6 +1,6 @@
 /** The legend of a colour scale: a ramp, and what its ends and its middle mean. */
 
-export interface ColorLegendProps {
+interface ColorLegendProps {
   /** CSS colours from the left end to the right; without them, the style sheet's ramp. */
   stops?: readonly string[];
   /** Below the left end, the middle and the right end. */

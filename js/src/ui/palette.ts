@@ -79,7 +79,7 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
-/** Heads beyond these share the neutral ink: more colours could not be told apart. */
+/** Heads beyond these share the neutral ink: more colours look alike. */
 export const MOST_COLOURS = 8;
 
 /** The colour of the `place`-th of `count` chosen heads. */

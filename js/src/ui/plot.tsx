@@ -1,4 +1,4 @@
-/** A scene on two canvases, what the pointer is told, and the sign of being drawn. */
+/** A scene on two canvases, its tooltip, and the mark that it is drawn. */
 
 import { effect, type ReadonlySignal } from "@preact/signals";
 import type { ComponentChildren, HTMLAttributes, Ref } from "preact";
@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import { paintMarks, prepare } from "../draw/canvas";
 import type { Mark, Scene } from "../draw/marks";
 
-/** What is told about what the pointer is on. */
+/** The tooltip beside the pointer. */
 export interface Hint {
   x: number;
   y: number;
@@ -18,7 +18,7 @@ export interface ScenePlotProps {
   scene: ReadonlySignal<Scene | null>;
   /** "view:stack:layer" of what the scene shows, null while something newer is on its way. */
   place: ReadonlySignal<string | null>;
-  /** Is told the place after the last draw call. */
+  /** Called with the place after the last draw call. */
   onDrawn: (place: string | null) => void;
   /** What kind of picture it is, read out before its name. */
   kind: string;

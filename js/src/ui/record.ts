@@ -178,7 +178,7 @@ export interface RecordStore {
   /** What went wrong, in words. */
   error: ReadonlySignal<string | null>;
   place: ReadonlySignal<Place | null>;
-  /** Small maps of all heads of the layer; asked for once somebody wants them. */
+  /** Small maps of all heads of the layer; requested once `wantMaps` is called. */
   maps: ReadonlySignal<HeadMaps | null>;
   wantMaps: () => void;
   /** Scores of the stack's heads, layer by layer, where heads are ordered by any. */
@@ -189,7 +189,7 @@ export interface RecordStore {
   order: ReadonlySignal<HeadOrder>;
   /** Runs an effect until the view ends. */
   live: (run: () => (() => void) | undefined) => void;
-  /** Shows an error, unless it only says that nobody wants the answer any more. */
+  /** Shows an error, unless it only says that a request was aborted. */
   fail: (reason: unknown) => void;
   /**
    * Asks when the question changes, and again on "Try again". The last answer stays until the
@@ -298,7 +298,7 @@ export function createRecordStore(
   };
   live(() => {
     for (const each of [place, state.token, state.prediction, state.as_query]) each.value;
-    // After all who hear of the change: where traits are linked one by one, the other view has to
+    // After all listeners of the change: where traits are linked one by one, the other view has to
     // hear of the switch before it hears of the query that the switch moved.
     queueMicrotask(walkOn);
     return undefined;

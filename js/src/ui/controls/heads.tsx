@@ -1,8 +1,7 @@
 /** The heads of a layer as small maps, which are also their switches. */
 
 import { useEffect, useRef } from "preact/hooks";
-import { formatWeight } from "../captions";
-import { between } from "../head-subset";
+import { between, formatWeight } from "../captions";
 import { headColor, type Palette, rgbOf } from "../palette";
 import type { HeadMaps, HeadOrder } from "../record";
 

@@ -2,6 +2,8 @@
 
 import type { Range } from "../../client/source";
 import {
+  absentInWords,
+  allInWords,
   counted,
   formatSmall,
   formatWeight,
@@ -14,13 +16,12 @@ import {
   rangeInWords,
   stackName,
   tokensInWords,
+  zerosInWords,
 } from "../captions";
 import { type ColorScale, LOG_FLOOR } from "../color-scales";
 import { roundedUp } from "../csv";
 import { predictingInWords } from "../generated-token/state";
-import { absentInWords, allInWords } from "../head-subset";
 import { pairInWords } from "../pairs";
-import { zerosInWords } from "../sparsity";
 import type { Line } from "./marks";
 import type { Estimate, Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
@@ -45,7 +46,7 @@ export function subtitleOf(viewport: Viewport, error: number | null): string {
 }
 
 /** A cell of the grid and its weight. */
-export interface Strong {
+interface Strong {
   row: number;
   column: number;
   weight: number;

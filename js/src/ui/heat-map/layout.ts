@@ -8,7 +8,7 @@ import type { Place } from "../record";
 import { type Room, type Viewport, type ViewportState, viewportOf } from "./viewport";
 
 /** How labels of keys stand above their columns. */
-export type Slope = "level" | "slanted" | "upright";
+type Slope = "level" | "slanted" | "upright";
 
 /** A side's labels. */
 export interface Labels {

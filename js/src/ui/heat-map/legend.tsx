@@ -10,7 +10,7 @@ import type { HeatMap } from "./marks";
 import type { HeatMapStore } from "./store";
 
 /** How weights are coloured: linearly or not, up to which weight, and whether some are larger. */
-export interface WeightScale {
+interface WeightScale {
   theme: ThemeName;
   scale: ColorScale;
   end: number;

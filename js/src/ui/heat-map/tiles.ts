@@ -17,7 +17,7 @@ export function tileLevel(viewport: Viewport): number {
 }
 
 /** What all tiles of a picture have in common. */
-export type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "precision">;
+type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "precision">;
 
 export function tileSetOf(viewport: Viewport): TileSet {
   const { stack, layer, heads, pooled } = viewport;
@@ -197,7 +197,7 @@ export class Tiles {
 }
 
 /** Whether some of a tile's queries have not been gone through. */
-export function isEstimate(piece: Piece): boolean {
+function isEstimate(piece: Piece): boolean {
   return piece.work !== undefined && piece.work.progress < 1;
 }
 

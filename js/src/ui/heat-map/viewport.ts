@@ -40,7 +40,7 @@ const LEAST_THICK = 168;
 const LARGEST_THIN_CELL = 28;
 
 /** Pixels that a cell may have, largest step last; below one, several tokens share a pixel. */
-export const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, LARGEST_CELL];
+const STEPS = [1, 2, 3, 4, 5, 6, 8, 10, 12, 14, 16, 20, 24, 28, 32, LARGEST_CELL];
 
 /** The part of a range that lies in another; the whole where none does. */
 export function within(window: Range | null, extent: Range): Range {
@@ -51,7 +51,7 @@ export function within(window: Range | null, extent: Range): Range {
 }
 
 /** The level at which a cell has a pixel or more. */
-export function levelOf(tokenPixels: number): number {
+function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
 }
 

@@ -53,7 +53,7 @@ export interface HeatQuestion {
   series: HeatSeries[];
 }
 
-/** One heat-map: the weights of all tokens, of which the patches are some. */
+/** One heat-map: the weights of all tokens, not of patches alone. */
 export interface Heat {
   series: HeatSeries;
   values: Float32Array;

@@ -38,7 +38,7 @@ function numbersOf(...lists: TokenList[]): number[] {
   return [...new Set(numbers)].sort((a, b) => a - b);
 }
 
-export function createImageRoom<S extends RecordState>(
+function createImageRoom<S extends RecordState>(
   context: ViewContext<S>,
   withPanel: boolean,
 ): ImageRoom {
@@ -111,7 +111,7 @@ export interface Pointed extends Focus {
 }
 
 /** What a panel takes from its view, and what it calls there. */
-export interface PanelOptions {
+interface PanelOptions {
   series: ReadonlySignal<HeatSeries[]>;
   /** What stands out in the view, apart from what the panel itself points at. */
   focus: ReadonlySignal<Focus>;

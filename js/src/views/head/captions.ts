@@ -3,6 +3,7 @@
 import type { TokenList } from "../../client/source";
 import type { Captions } from "../../draw/figure";
 import {
+  absentInWords,
   formatShare,
   formatSmall,
   formatWeight,
@@ -13,11 +14,10 @@ import {
   quotedAt,
   stackName,
   tokensInWords,
+  zerosInWords,
 } from "../../ui/captions";
 import { predictingInWords } from "../../ui/generated-token/state";
-import { absentInWords } from "../../ui/head-subset";
 import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
-import { zerosInWords } from "../../ui/sparsity";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, type Shares } from "./lines";
 import type { HeadState, Plan } from "./state";

@@ -2,7 +2,7 @@
 
 import { type Strongest, strongestOf } from "../../client/requests/strongest";
 import type { Range } from "../../client/source";
-import { allInWords } from "../../ui/head-subset";
+import { allInWords } from "../../ui/captions";
 import type { Place } from "../../ui/record";
 
 export type Combine = "separate" | "mean" | "max";

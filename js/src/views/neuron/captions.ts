@@ -87,7 +87,7 @@ function logitInWords(row: Row, vectors: Vectors): string {
 }
 
 /** The dimensions that count for most in a row, and what they carry together. */
-export function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; share: number } {
+function largestDimensions(row: Row, most = MOST_NAMED): { named: number[]; share: number } {
   const shares = sharesOf(row.cells);
   const named = Array.from(shares, (_, dimension) => dimension)
     .sort((a, b) => (shares[b] as number) - (shares[a] as number) || a - b)

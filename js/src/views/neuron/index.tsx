@@ -35,7 +35,7 @@ function shownNow(store: NeuronStore): CaptionInput {
   return input;
 }
 
-export function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
+function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
   const { record } = context;
   const store = useMemo(() => createNeuronStore(context), []);
   const { entries, busy } = useExports(context, {

@@ -57,7 +57,7 @@ export interface Layout {
   size: number;
 }
 
-export interface LayoutOptions {
+interface LayoutOptions {
   width: number;
   headDim: number;
   keyTexts: readonly string[];
@@ -69,7 +69,7 @@ export interface LayoutOptions {
   measure: (text: string, font: string) => number;
 }
 
-/** Cells that are narrower could not be pointed at, nor told apart. */
+/** Narrower cells could not be pointed at. */
 export const LEAST_CELL = 2.5;
 /** Where there are too many dimensions the shown ones are at least so wide. */
 const FOLDED_CELL = 3;
@@ -84,7 +84,7 @@ const AFTER_TOKEN = 20;
 const LEAST_BAR = 130;
 const LARGEST_BAR = 220;
 /** Room right of the bar's longest for its number. */
-export const BAR_NUMBER = 50;
+const BAR_NUMBER = 50;
 const LARGEST_TOKEN = 150;
 /** Columns of cells are narrower only where cells are still wide. */
 const LEAST_STRIP = 150;

@@ -19,7 +19,7 @@ import { dimensionsOf, type Table, tableOf } from "./table";
 export const MOST_KEYS = 64;
 
 /** What the store requests. */
-export interface Question {
+interface Question {
   stack: string;
   layer: number;
   head: number;
@@ -30,7 +30,7 @@ export interface Question {
 }
 
 /** A window that the reader moved; it counts while the place is the one that it was moved at. */
-export interface MovedWindow {
+interface MovedWindow {
   stack: string;
   key: number | null;
   start: number;

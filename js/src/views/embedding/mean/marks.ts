@@ -18,7 +18,7 @@ export interface Bin {
 }
 
 /** The position of the heat map. */
-export interface MeanLayout {
+interface MeanLayout {
   width: number;
   height: number;
   left: number;
@@ -97,7 +97,7 @@ export function endOf(aggregate: Aggregate): number {
 }
 
 /** The positions of a bin. */
-export function positionsOf(edges: readonly number[], at: number): Range {
+function positionsOf(edges: readonly number[], at: number): Range {
   return [edges[at] ?? 0, edges[at + 1] ?? edges[at] ?? 0];
 }
 
