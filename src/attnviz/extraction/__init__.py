@@ -16,12 +16,12 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_generation, run_forward
-from attnviz.extraction.capture.stacks import kept_layers, notes_of_kept, stacks_of
-from attnviz.extraction.inputs.batch import Batch, one_by_one
+from attnviz.extraction.capture.stacks import kept_layers, selection_notes, stacks_of
+from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
-from attnviz.extraction.inputs.generate import generate_text, read_settings
+from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.models import Loaded, load, name_of
-from attnviz.extraction.options import Keeping, read_keeping
+from attnviz.extraction.options import CaptureOptions, read_capture_options
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.record.record import AttentionRecord
@@ -196,8 +196,8 @@ def extract(
     loaded = load(model, tokenizer, processor)
     encoder = Encoder(loaded)
     examples, many = examples_of(inputs)
-    keeping = read_keeping(layers, heads, dtype, device)
-    if spool is not None and keeping.device != torch.device("cpu"):
+    options = read_capture_options(layers, heads, dtype, device)
+    if spool is not None and options.device != torch.device("cpu"):
         raise ValueError(
             f"device={device!r} and spool={spool!r} name two places for queries and keys; leave "
             "one of them out"
@@ -206,7 +206,7 @@ def extract(
     if folders is not None and many:
         folders.check(len(examples))
     title = name or name_of(loaded.model)
-    settings = None if generate is None else read_settings(generate, loaded.model)
+    settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
     def record_one(example: Any, wanted: Any, ids: Any) -> list[AttentionRecord]:
         batch = encoder.encode(example, wanted, ids, generating=settings is not None)
@@ -216,7 +216,7 @@ def extract(
             places.check(batch.size)
         batches = [batch]
         if settings is not None:
-            batches = one_by_one(batch)
+            batches = split_examples(batch)
             for each in batches:
                 # An hour of generating must not end in too little memory.
                 check_generation(
@@ -224,15 +224,15 @@ def extract(
                     each,
                     settings.longest,
                     encoder_decoder=encoder.encoder_decoder,
-                    keeping=keeping,
+                    options=options,
                     folder=None if spool is None else Path(spool),
                 )
                 came = generate_text(loaded.model, each, settings, progress=progress)
-                encoder.add_generated(each, came, settings.manner)
+                encoder.add_generated(each, came, settings.method)
         return [
             record
             for each in batches
-            for record in _run(loaded, encoder, each, title=title, keeping=keeping, folders=places)
+            for record in _run(loaded, encoder, each, title=title, options=options, folders=places)
         ]
 
     if not many:
@@ -265,14 +265,14 @@ def _run(
     batch: Batch,
     *,
     title: str,
-    keeping: Keeping,
+    options: CaptureOptions,
     folders: SpoolFolders | None,
 ) -> list[AttentionRecord]:
     """Run one forward and make a record of each of its examples, in memory or on disk."""
     if folders is None:
-        return _recorded(loaded, encoder, batch, title=title, keeping=keeping)
+        return _recorded(loaded, encoder, batch, title=title, options=options)
     with folders.taken(batch.size) as spools:
-        records = _recorded(loaded, encoder, batch, title=title, keeping=keeping, spools=spools)
+        records = _recorded(loaded, encoder, batch, title=title, options=options, spools=spools)
         # Rows that turn out to be one example leave places free.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
@@ -283,27 +283,27 @@ def _recorded(
     batch: Batch,
     *,
     title: str,
-    keeping: Keeping,
+    options: CaptureOptions,
     spools: Sequence[Spool] = (),
 ) -> list[AttentionRecord]:
     stacks = None
     # A second time, keeping everything, where layers turn out to have other numbers than foretold.
-    for copied in (keeping, replace(keeping, layers=None, heads=None)):
+    for copied in (options, replace(options, layers=None, heads=None)):
         collector, outputs, run_notes = run_forward(
             loaded,
             batch,
             encoder_decoder=encoder.encoder_decoder,
-            keeping=copied,
+            options=copied,
             spools=spools,
         )
         ran = stacks_of(collector)
-        stacks = kept_layers(ran, keeping)
+        stacks = kept_layers(ran, options)
         if stacks is not None:
             break
     stacks = stacks or {}
     add_predictions(loaded.model, batch, outputs, encoder.tokenizer(needed=False))
-    # Both sides of an encoder-decoder model may have the same to say.
-    notes = [*dict.fromkeys(batch.notes), *run_notes, *notes_of_kept(ran, stacks, keeping)]
+    # The encoder and the decoder may give the same note.
+    notes = [*dict.fromkeys(batch.notes), *run_notes, *selection_notes(ran, stacks, options)]
     missing = collector.missing()
     if missing:
         more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"

@@ -12,12 +12,12 @@ from transformers import PreTrainedModel
 
 __all__ = [
     "SOUNDS",
-    "Senses",
+    "Capabilities",
     "TooManyTokensError",
+    "capabilities_of",
     "check_ids",
     "check_length",
     "num_positions",
-    "senses_of",
 ]
 
 IMAGES = ("pixel_values", "flattened_patches")
@@ -26,7 +26,7 @@ SOUNDS = ("input_values", "input_features", "audio_values")
 
 
 @dataclass(frozen=True)
-class Senses:
+class Capabilities:
     """What a model takes.
 
     Attributes
@@ -59,7 +59,7 @@ class Senses:
         return TypeError(f"inputs: {self.name} takes {self}, and {given} was given; {way_out}")
 
 
-def senses_of(model: PreTrainedModel) -> Senses:
+def capabilities_of(model: PreTrainedModel) -> Capabilities:
     """Tell what a model takes by its arguments.
 
     Parameters
@@ -69,7 +69,7 @@ def senses_of(model: PreTrainedModel) -> Senses:
 
     Returns
     -------
-    Senses
+    Capabilities
     """
     accepted = [*inspect.signature(model.forward).parameters]
     main = str(getattr(model, "main_input_name", "input_ids"))
@@ -80,7 +80,7 @@ def senses_of(model: PreTrainedModel) -> Senses:
     reads = "input_ids" in accepted
     sees = takes(*IMAGES)
     # Time series have the same name as sounds, and no frames.
-    return Senses(type(model).__name__, reads, sees, takes(*SOUNDS))
+    return Capabilities(type(model).__name__, reads, sees, takes(*SOUNDS))
 
 
 _POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")

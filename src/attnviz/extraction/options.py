@@ -10,7 +10,7 @@ import torch
 
 from attnviz.utils.arguments import whole_numbers
 
-__all__ = ["Keeping", "narrows", "read_keeping"]
+__all__ = ["CaptureOptions", "narrows", "read_capture_options"]
 
 # Others hold whole numbers, or so few digits that weights would mean nothing (float8).
 _DTYPES = {
@@ -22,7 +22,7 @@ _DTYPES = {
 
 
 @dataclass(frozen=True)
-class Keeping:
+class CaptureOptions:
     """What is kept, as a caller asked for it.
 
     Attributes
@@ -65,7 +65,7 @@ class Keeping:
 
         Examples
         --------
-        >>> Keeping(layers=(0, 5), heads={5: (1, 2)}).heads_of(5, 12)
+        >>> CaptureOptions(layers=(0, 5), heads={5: (1, 2)}).heads_of(5, 12)
         (1, 2)
         """
         if self.layers is not None and layer not in self.layers:
@@ -98,12 +98,12 @@ def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
     return dtype is not None and torch.promote_types(received, dtype) != dtype
 
 
-def read_keeping(
+def read_capture_options(
     layers: Any = None,
     heads: Any = None,
     dtype: Any = None,
     device: Any = "cpu",
-) -> Keeping:
+) -> CaptureOptions:
     """Read what a caller wants to be kept, before a model runs.
 
     Parameters
@@ -113,7 +113,7 @@ def read_keeping(
 
     Returns
     -------
-    Keeping
+    CaptureOptions
         Numbers ascending.
 
     Raises
@@ -139,7 +139,7 @@ def read_keeping(
             )
     elif heads is not None:
         chosen = _numbers("heads", heads, "[3, 7], or {0: [3], 5: [1, 2]} by layer")
-    return Keeping(_read_device(device), _read_dtype(dtype), wanted, chosen)
+    return CaptureOptions(_read_device(device), _read_dtype(dtype), wanted, chosen)
 
 
 def _by_layer(heads: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:

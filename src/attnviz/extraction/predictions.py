@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.inputs.batch import Answer, Batch
+from attnviz.extraction.inputs.batch import Batch, ProducedText
 from attnviz.extraction.tokens.text import token_texts
 from attnviz.record.tokens import Candidate, Prediction, Tokens
 
@@ -40,13 +40,13 @@ def num_logits(batch: Batch) -> int:
         At least 1.
     """
     first = [
-        _position(batch, index, answer.first)
-        for index, answer in enumerate(batch.answers)
-        if answer is not None
+        _position(batch, index, produced.first)
+        for index, produced in enumerate(batch.produced)
+        if produced is not None
     ]
     if not first:
         return 1
-    return batch.sides[_side(batch)].length - min(first)
+    return batch.sequences[_sequence_name(batch)].length - min(first)
 
 
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
@@ -63,10 +63,10 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
     tokenizer : PreTrainedTokenizerBase or None
         Without one, a candidate is shown as ``#id``.
     """
-    if not any(answer is not None for answer in batch.answers):
+    if not any(produced is not None for produced in batch.produced):
         return
     logits = getattr(outputs, "logits", None)
-    largest = max(max(answer.ids) for answer in batch.answers if answer is not None)
+    largest = max(max(produced.ids) for produced in batch.produced if produced is not None)
     if (
         not model.can_generate()
         or not isinstance(logits, torch.Tensor)
@@ -77,43 +77,43 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             f"{type(model).__name__} has no language head: what it predicts is not known."
         )
         return
-    side = _side(batch)
-    for index, answer in enumerate(batch.answers):
-        if answer is None:
+    sequence = _sequence_name(batch)
+    for index, produced in enumerate(batch.produced):
+        if produced is None:
             continue
         # Logits may be those of the last positions only.
-        skipped = batch.sides[side].length - logits.shape[1]
+        skipped = batch.sequences[sequence].length - logits.shape[1]
         places = [
-            _position(batch, index, answer.first + step) - skipped
-            for step in range(len(answer.ids))
+            _position(batch, index, produced.first + step) - skipped
+            for step in range(len(produced.ids))
         ]
-        read = _read(answer, logits[index], places)
+        read = _read(produced, logits[index], places)
         if read is None:
             batch.notes.append("The model's logits hold NaN: what it predicts is not known.")
             continue
-        if read.apart > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
+        if read.difference > _TOLERANCE.get(logits.dtype, _TOLERANCE_HALF):
             batch.notes.append(
                 "The steps that generated the text and the one forward that is shown here differ: "
-                f"probabilities by up to {read.apart:.2g}."
+                f"probabilities by up to {read.difference:.2g}."
             )
-        tokens = batch.tokens[side][index]
-        predictions = _predictions(answer, read, tokens, tokenizer)
-        batch.tokens[side][index] = replace(tokens, predictions=predictions)
+        tokens = batch.tokens[sequence][index]
+        predictions = _predictions(produced, read, tokens, tokenizer)
+        batch.tokens[sequence][index] = replace(tokens, predictions=predictions)
 
 
 @dataclass
 class _Read:
     """What logits say: the candidates, and how likely it was what came, for each of its tokens.
 
-    `apart` is how far the probabilities of the steps of generation lie from them.
+    `difference` is how far the probabilities of the steps of generation lie from them.
     """
 
     candidates: list[list[tuple[int, float]]]
     came: list[float]
-    apart: float = 0.0
+    difference: float = 0.0
 
 
-def _read(answer: Answer, logits: torch.Tensor, places: Sequence[int]) -> _Read | None:
+def _read(produced: ProducedText, logits: torch.Tensor, places: Sequence[int]) -> _Read | None:
     read = _Read([], [])
     for start in range(0, len(places), _ROWS):
         part = slice(start, start + _ROWS)
@@ -126,21 +126,21 @@ def _read(answer: Answer, logits: torch.Tensor, places: Sequence[int]) -> _Read 
         read.candidates += [
             list(zip(*pair, strict=True)) for pair in zip(ids.tolist(), best.tolist(), strict=True)
         ]
-        came = torch.tensor(answer.ids[part])
+        came = torch.tensor(produced.ids[part])
         read.came += probabilities.gather(1, came[:, None])[:, 0].tolist()
-        for row, (likeliest, before) in zip(probabilities, answer.likeliest[part], strict=False):
-            read.apart = max(read.apart, abs(float(row[likeliest]) - before))
+        for row, (likeliest, before) in zip(probabilities, produced.likeliest[part], strict=False):
+            read.difference = max(read.difference, abs(float(row[likeliest]) - before))
     return read
 
 
 def _predictions(
-    answer: Answer, read: _Read, tokens: Tokens, tokenizer: Any
+    produced: ProducedText, read: _Read, tokens: Tokens, tokenizer: Any
 ) -> tuple[Prediction, ...]:
-    known = sorted({other for row in read.candidates for other, _ in row} | set(answer.ids))
+    known = sorted({other for row in read.candidates for other, _ in row} | set(produced.ids))
     texts = dict(zip(known, token_texts(known, tokenizer), strict=True))
     predictions = []
-    for step, (came, probability) in enumerate(zip(answer.ids, read.came, strict=True)):
-        query = answer.first + step
+    for step, (came, probability) in enumerate(zip(produced.ids, read.came, strict=True)):
+        query = produced.first + step
         row = query + 1 if query + 1 < len(tokens) else None
         # As it stands among its neighbours, which a part of a character needs.
         text = texts[came] if row is None else tokens.text[row]
@@ -152,11 +152,11 @@ def _predictions(
     return tuple(predictions)
 
 
-def _side(batch: Batch) -> str:
-    return next(answer.side for answer in batch.answers if answer is not None)
+def _sequence_name(batch: Batch) -> str:
+    return next(produced.sequence for produced in batch.produced if produced is not None)
 
 
 def _position(batch: Batch, index: int, place: int) -> int:
     """Find where a token without padding stands among the padded."""
-    kept = batch.sides[_side(batch)].kept[index]
-    return place if kept is None else int(kept[place])
+    unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
+    return place if unpadded is None else int(unpadded[place])

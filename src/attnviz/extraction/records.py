@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.models import Loaded
-from attnviz.extraction.tokens.arrange import Arranged, arranged
-from attnviz.extraction.tokens.labels import Naming
+from attnviz.extraction.tokens.arrange import ImageLayout, arranged
+from attnviz.extraction.tokens.labels import TokenNames
 from attnviz.extraction.tokens.patches import pictures
 from attnviz.record.record import AttentionRecord, AttentionStack
 
@@ -55,7 +55,7 @@ class _Maker:
         self._stacks = stacks
         model: Any = loaded.model
         processor = batch.processor if batch.processor is not None else loaded.processor
-        self._places: dict[str, Arranged] = {}
+        self._places: dict[str, ImageLayout] = {}
         for name, layers in stacks.items():
             place = None
             if layers.stack in ("vision", "encoder"):
@@ -69,7 +69,7 @@ class _Maker:
             # It cannot be told which are whose.
             self._images, each = [], 0
         self._each = each
-        self._naming = Naming(
+        self._naming = TokenNames(
             model, batch, stacks, places=self._places, num_pictures=each, processor=processor
         )
 

@@ -15,7 +15,7 @@ from traitlets import TraitError
 
 from attnviz.analysis import all_head_scores, head_entropy
 from attnviz.extraction.capture.copies import Copier
-from attnviz.extraction.options import Keeping
+from attnviz.extraction.options import CaptureOptions
 from attnviz.pages.notebook import strongest_weights_table
 from attnviz.pages.vectors import carried_vectors
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
@@ -37,7 +37,7 @@ from unit.records import shares, vectors, words
 
 def kept(layer: QueryKeyAttention | GivenWeights, heads: list[int]) -> HeadSubset:
     """The layer as extraction keeps it."""
-    base = Copier(Keeping()).copy(layer, heads)
+    base = Copier(CaptureOptions()).copy(layer, heads)
     num_key_heads = layer.keys.shape[0] if isinstance(layer, QueryKeyAttention) else None
     return HeadSubset(base, tuple(heads), layer.num_heads, num_key_heads)
 
@@ -241,7 +241,7 @@ def test_a_file_whose_key_heads_do_not_fit_is_refused(read: list[int], tmp_path:
 
 def test_what_is_no_layer_is_refused() -> None:
     layer = grouped_layer()
-    one = Copier(Keeping()).copy(layer, [3])
+    one = Copier(CaptureOptions()).copy(layer, [3])
     with pytest.raises(TypeError, match="base must be the attention of the tokens themselves"):
         HeadSubset(HeadSubset(one, (3,), 12, 3), (3,), 12, 3)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"heads=\(3, 4\) must number the 1 heads of base"):

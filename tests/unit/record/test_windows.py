@@ -9,7 +9,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz.extraction.capture.collector import joined
+from attnviz.extraction.capture.collector import joined_windows
 from attnviz.pages.vectors import carried_vectors
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, WindowBias, WindowMask
@@ -54,7 +54,7 @@ def by_hand(parts: list[QueryKeyAttention], head: int) -> NDArray[np.float64]:
 @pytest.mark.parametrize("causal", [False, True])
 def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
     parts = windows(with_bias=with_bias, causal=causal)
-    attention = joined(parts, "module")
+    attention = joined_windows(parts, "module")
     everything = slice(0, TOKENS), slice(0, TOKENS)
     for head in range(HEADS):
         expected = by_hand(parts, head)
@@ -70,7 +70,7 @@ def test_joined_windows(*, with_bias: bool, causal: bool) -> None:
 def test_another_order_is_a_permutation_of_rows_and_columns(
     *, with_bias: bool, causal: bool
 ) -> None:
-    attention = joined(windows(with_bias=with_bias, causal=causal), "module")
+    attention = joined_windows(windows(with_bias=with_bias, causal=causal), "module")
     order = torch.randperm(TOKENS, generator=torch.Generator().manual_seed(1))
     everything = slice(0, TOKENS), slice(0, TOKENS)
     changed = attention.permute(order)
@@ -82,7 +82,7 @@ def test_another_order_is_a_permutation_of_rows_and_columns(
 
 def test_windows_of_which_only_weights_are_known() -> None:
     parts = [GivenWeights(torch.full((HEADS, size, size), 1 / size)) for size in (2, 3)]
-    attention = joined(parts, "module")
+    attention = joined_windows(parts, "module")
     found = attention.weights(1, slice(0, 5), slice(0, 5))
     assert np.allclose(found.sum(1), 1)
     assert (found[:2, 2:] == 0).all()
@@ -90,7 +90,7 @@ def test_windows_of_which_only_weights_are_known() -> None:
 
 
 def record() -> AttentionRecord:
-    attention = joined(windows(with_bias=True), "module")
+    attention = joined_windows(windows(with_bias=True), "module")
     assert isinstance(attention, QueryKeyAttention)
     tokens = Tokens.of([f"t{place}" for place in range(TOKENS)])
     return AttentionRecord({"vision": AttentionStack("vision", {0: attention}, tokens)})

@@ -11,7 +11,7 @@ import torch
 from attnviz.extraction.capture.check import agrees_with_weights, check_output, uses_sink_as_gate
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.masks import Kept, MaskReader
+from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 
 __all__ = ["Captured", "capture", "with_four_axes"]
@@ -73,7 +73,7 @@ def _each(call: AttentionCall, change: Callable[[torch.Tensor], torch.Tensor]) -
 
 def capture(
     call: AttentionCall,
-    kept: Sequence[Kept],
+    unpadded: Sequence[Positions],
     masks: MaskReader,
     copier: Copier,
     *,
@@ -88,7 +88,7 @@ def capture(
     ----------
     call : AttentionCall
         With four axes.
-    kept : sequence of Kept
+    unpadded : sequence of Positions
         For each example (or window) the positions that are no padding.
     masks : MaskReader
         Reads the call's mask.
@@ -101,12 +101,12 @@ def capture(
     turn : int
         Number of the call: another head is held against the model's own each time.
     windows : bool
-        Whether the entries of `kept` are windows: one of them is held against the model's own.
+        Whether the entries of `unpadded` are windows: one of them is held against the model's own.
 
     Returns
     -------
     found : list of QueryKeyAttention or GivenWeights
-        One an entry of `kept`, with the heads that are.
+        One an entry of `unpadded`, with the heads that are.
     errors : list of float
         How far each of these heads' weights are off because copies are rounded (see
         `Copier.error`).
@@ -120,7 +120,7 @@ def capture(
     ValueError
         If numbers are too large for the dtype in which they are to be kept.
     """
-    seen = _read(call, kept, masks, name=name, turn=turn, windows=windows)
+    seen = _read(call, unpadded, masks, name=name, turn=turn, windows=windows)
     if not all(map(_is_finite, seen)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
@@ -138,7 +138,7 @@ def capture(
 
 def _read(
     call: AttentionCall,
-    kept: Sequence[Kept],
+    unpadded: Sequence[Positions],
     masks: MaskReader,
     *,
     name: str,
@@ -147,15 +147,15 @@ def _read(
 ) -> list[Captured]:
     """What an attention's weights need, as the model has it: nothing is copied yet."""
     if call.query is None or call.key is None:
-        return [_given(call, index, each) for index, each in enumerate(kept)]
+        return [_given(call, index, each) for index, each in enumerate(unpadded)]
     try:
-        read = masks.read(call, kept)
+        read = masks.read(call, unpadded)
     except NotImplementedError:
         if call.weights is None:
             raise
-        return [_given(call, index, each) for index, each in enumerate(kept)]
+        return [_given(call, index, each) for index, each in enumerate(unpadded)]
     found: list[Captured] = []
-    for index, (positions, (mask, bias)) in enumerate(zip(kept, read, strict=True)):
+    for index, (positions, (mask, bias)) in enumerate(zip(unpadded, read, strict=True)):
         attention = QueryKeyAttention(
             queries=_part(call.query, index, positions.queries),
             keys=_part(call.key, index, positions.keys),
@@ -165,13 +165,13 @@ def _read(
             softcap=_softcap(call),
             sinks=_sinks(call),
         )
-        if windows and index != turn % len(kept):
+        if windows and index != turn % len(unpadded):
             found.append(attention)
         elif call.weights is not None:
             own = _given(call, index, positions).values
             if not agrees_with_weights(attention, own, head=turn % attention.num_heads):
                 # What was traced doesn't account for the weights: these are known all the same.
-                return [_given(call, each, kept[each]) for each in range(len(kept))]
+                return [_given(call, each, unpadded[each]) for each in range(len(unpadded))]
             found.append(attention)
         else:
             check_output(call, attention, index, positions, name, turn=turn)
@@ -197,7 +197,7 @@ def _part(tensor: torch.Tensor, index: int, positions: torch.Tensor | None) -> t
     return block if positions is None else block[:, positions.to(block.device)]
 
 
-def _given(call: AttentionCall, index: int, positions: Kept) -> GivenWeights:
+def _given(call: AttentionCall, index: int, positions: Positions) -> GivenWeights:
     weights = call.weights
     if weights is None:
         raise TypeError("a call without queries and keys must have weights")

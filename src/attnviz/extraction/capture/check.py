@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.dispatch import AttentionCall
-from attnviz.extraction.capture.masks import Kept
+from attnviz.extraction.capture.masks import Positions
 from attnviz.record.attention import QueryKeyAttention
 
 __all__ = ["agrees_with_weights", "check_output", "uses_sink_as_gate"]
@@ -52,7 +52,7 @@ def check_output(
     call: AttentionCall,
     attention: QueryKeyAttention,
     index: int,
-    kept: Kept,
+    unpadded: Positions,
     name: str,
     *,
     turn: int,
@@ -66,20 +66,20 @@ def check_output(
     if not isinstance(output, torch.Tensor) or value is None or uses_sink_as_gate(call.module):
         return
     expected_shape = (*attention.queries.shape[1:2], attention.num_heads, value.shape[-1])
-    if kept.queries is None and tuple(output.shape[1:]) != expected_shape:
+    if unpadded.queries is None and tuple(output.shape[1:]) != expected_shape:
         return
     head = turn % attention.num_heads
     value_head = head // (attention.num_heads // value.shape[1])
     values = value.detach()[index if value.shape[0] > 1 else 0, value_head]
-    if kept.keys is not None:
-        values = values[kept.keys.to(values.device)]
+    if unpadded.keys is not None:
+        values = values[unpadded.keys.to(values.device)]
     values = values.float().cpu()
     tolerance = _TOLERANCE.get(value.dtype, 5e-2) * float(values.abs().max())
     for row in _rows(attention):
         weights = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
         if not weights.any():
             continue
-        place = row if kept.queries is None else int(kept.queries[row])
+        place = row if unpadded.queries is None else int(unpadded.queries[row])
         given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
         error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
         if math.isnan(error):

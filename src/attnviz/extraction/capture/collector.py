@@ -14,9 +14,9 @@ from torch import nn
 from attnviz.extraction.capture.calls import Captured, capture, with_four_axes
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, capturing, dispatching
-from attnviz.extraction.capture.masks import Kept, MaskReader
+from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.trace import FunctionWatch
-from attnviz.extraction.inputs.batch import Side
+from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import (
     LANGUAGE_MODEL,
     AttentionModule,
@@ -24,12 +24,12 @@ from attnviz.extraction.modules import (
     layer_numbers,
     stack_of,
 )
-from attnviz.extraction.options import Keeping
+from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
 
-__all__ = ["Collector", "Foresight", "Run", "joined"]
+__all__ = ["Collector", "PredictedHeads", "Run", "joined_windows"]
 
 # Patches and frames have no padding of a text's.
 _WITHOUT_TEXT = ("vision", "audio", "connector", "pooling")
@@ -94,7 +94,7 @@ class Run:
     @property
     def examples(self) -> list[Captured]:
         """The attention of each example, its windows put together."""
-        return [joined(parts, self.name) for parts in zip(*self.calls, strict=True)]
+        return [joined_windows(parts, self.name) for parts in zip(*self.calls, strict=True)]
 
 
 class Collector:
@@ -104,7 +104,7 @@ class Collector:
     ----------
     model : Module
         The model that runs.
-    sides : mapping of str to Side
+    sequences : mapping of str to TokenSequence
         ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
     batch_size : int
         Number of examples.
@@ -112,7 +112,7 @@ class Collector:
         Whether the model has an encoder and a decoder.
     vision : bool
         Whether the model's main input is an image.
-    keeping : Keeping
+    options : CaptureOptions
         What is kept of queries and keys, and how.
     spools : sequence of Spool
         For each example where they are written, if they are not to stay in memory.
@@ -126,12 +126,12 @@ class Collector:
     def __init__(
         self,
         model: nn.Module,
-        sides: Mapping[str, Side],
+        sequences: Mapping[str, TokenSequence],
         batch_size: int,
         *,
         encoder_decoder: bool,
         vision: bool,
-        keeping: Keeping,
+        options: CaptureOptions,
         spools: Sequence[Spool] = (),
         beside_text: str = "vision",
         trace_all: bool = False,
@@ -140,11 +140,11 @@ class Collector:
         self.runs: list[Run] = []
         # How many examples attention told apart: fewer than encoded where rows belong together.
         self.most_examples = 0
-        self._sides = sides
+        self._sequences = sequences
         self._batch_size = batch_size
         self._encoder_decoder = encoder_decoder
         self._vision = vision
-        self._copier = Copier(keeping, spools)
+        self._copier = Copier(options, spools)
         self._trace_all = trace_all
         self._modules = attention_modules(model)
         has_text = any(LANGUAGE_MODEL in entry.name.split(".") for entry in self._modules)
@@ -153,7 +153,7 @@ class Collector:
         self._ran: set[str] = set()
         self._running: list[tuple[AttentionModule, Run, int]] = []
         self._started = 0
-        self._kept: dict[tuple[str | None, str | None], list[Kept]] = {}
+        self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
         self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
@@ -161,7 +161,7 @@ class Collector:
             if entry.softmax:
                 self.stacks.setdefault(self._stack(entry.name), []).append(entry)
         paths = {stack: [entry.name for entry in each] for stack, each in self.stacks.items()}
-        self._foresight = Foresight(keeping, paths)
+        self._predicted_heads = PredictedHeads(options, paths)
 
     @property
     def expected(self) -> list[AttentionModule]:
@@ -257,24 +257,24 @@ class Collector:
                     "apart; give one example"
                 )
         if windows == 1:
-            kept = self._positions(run.stack, call.num_queries, call.num_keys)
+            unpadded = self._positions(run.stack, call.num_queries, call.num_keys)
         else:
-            kept = [Kept(None, None)] * num_examples
+            unpadded = [Positions(None, None)] * num_examples
         # Differential attention meets several values with the same weights.
         again = bool(run.calls) and windows == 1 and _same_vectors(self._previous, call)
         self._previous = call
         if again:
             return
         if run.heads is None:
-            run.heads = self._heads(run, call, _size(call, kept[0], windows))
+            run.heads = self._heads(run, call, _size(call, unpadded[0], windows))
         found: list[Captured]
         errors: list[float] = []
         if not run.heads:
-            found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in kept]
+            found = [GivenWeights(torch.empty(0, *_size(call, each))) for each in unpadded]
         else:
             found, errors = capture(
                 call,
-                kept,
+                unpadded,
                 self._masks,
                 self._copier,
                 heads=run.heads,
@@ -303,7 +303,7 @@ class Collector:
             for each in self.runs
             if each.calls and each.stack == run.stack and each.shape == shape
         ]
-        return self._foresight.heads(run.stack, run.name, before, run.num_heads)
+        return self._predicted_heads.heads(run.stack, run.name, before, run.num_heads)
 
     def _run_of(self, module: nn.Module) -> Run:
         name = self._names.get(id(module), type(module).__name__)
@@ -342,32 +342,39 @@ class Collector:
         self._ran.update(entry.name for entry in new)
         return new
 
-    def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Kept]:
+    def _positions(self, stack: str, num_queries: int, num_keys: int) -> list[Positions]:
         query_side = "decoder" if stack in ("decoder", "cross") else "input"
         key_side = "decoder" if stack == "decoder" else "input"
-        sides = (self._fitting(query_side, num_queries), self._fitting(key_side, num_keys))
+        sequences = (
+            self._matching_sequence(query_side, num_queries),
+            self._matching_sequence(key_side, num_keys),
+        )
         if stack in _WITHOUT_TEXT:
             # There may be as many patches as a padded text has tokens.
-            sides = (None, None)
-        # The same list for the same sides: its identity says that a mask was read before.
-        if sides not in self._kept:
+            sequences = (None, None)
+        # The same list for the same sequences: its identity says that a mask was read before.
+        if sequences not in self._unpadded:
             queries, keys = (
-                [None] * self._batch_size if side is None else self._sides[side].kept
-                for side in sides
+                [None] * self._batch_size
+                if sequence is None
+                else self._sequences[sequence].unpadded
+                for sequence in sequences
             )
-            self._kept[sides] = [Kept(*pair) for pair in zip(queries, keys, strict=True)]
-        return self._kept[sides]
+            self._unpadded[sequences] = [
+                Positions(*pair) for pair in zip(queries, keys, strict=True)
+            ]
+        return self._unpadded[sequences]
 
-    def _fitting(self, name: str, length: int) -> str | None:
+    def _matching_sequence(self, name: str, length: int) -> str | None:
         """The side's name where it has this many positions."""
-        side = self._sides.get(name)
-        return name if side is not None and side.length == length else None
+        sequence = self._sequences.get(name)
+        return name if sequence is not None and sequence.length == length else None
 
 
-def _size(call: AttentionCall, kept: Kept, windows: int = 1) -> tuple[int, int]:
+def _size(call: AttentionCall, unpadded: Positions, windows: int = 1) -> tuple[int, int]:
     """Number of queries and of keys without padding."""
-    num_queries = call.num_queries if kept.queries is None else len(kept.queries)
-    num_keys = call.num_keys if kept.keys is None else len(kept.keys)
+    num_queries = call.num_queries if unpadded.queries is None else len(unpadded.queries)
+    num_keys = call.num_keys if unpadded.keys is None else len(unpadded.keys)
     return windows * num_queries, windows * num_keys
 
 
@@ -387,20 +394,20 @@ def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
     )
 
 
-class Foresight:
+class PredictedHeads:
     """Foretells the number of a run's layer, and with it the heads that are kept.
 
     Parameters
     ----------
-    keeping : Keeping
+    options : CaptureOptions
         What is kept.
     stacks : mapping of str to sequence of str
         For each stack the paths of all its modules that attend, whether they run or not, so that
         the numbers are read from the same place of every path.
     """
 
-    def __init__(self, keeping: Keeping, stacks: Mapping[str, Sequence[str]]) -> None:
-        self._keeping = keeping
+    def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
+        self._options = options
         self._numbers: dict[tuple[str, str], int] = {}
         for stack, names in stacks.items():
             numbers = layer_numbers(names)
@@ -432,15 +439,15 @@ class Foresight:
         Examples
         --------
         >>> names = ["layers.3.attention", "layers.7.attention"]
-        >>> foresight = Foresight(Keeping(layers=(7,)), {"self": names})
-        >>> [foresight.heads("self", name, names[:place], 2) for place, name in enumerate(names)]
+        >>> predicted = PredictedHeads(CaptureOptions(layers=(7,)), {"self": names})
+        >>> [predicted.heads("self", name, names[:place], 2) for place, name in enumerate(names)]
         [(), (0, 1)]
         """
-        if self._keeping.everything:
+        if self._options.everything:
             return tuple(range(num_heads))
         wanted: set[int] = set()
         for number in self._possible(stack, name, before):
-            wanted.update(self._keeping.heads_of(number, num_heads))
+            wanted.update(self._options.heads_of(number, num_heads))
         return tuple(sorted(wanted))
 
     def _possible(self, stack: str, name: str, before: Sequence[str]) -> set[int]:
@@ -456,7 +463,7 @@ class Foresight:
 _MOST_ENTRIES = 1 << 28
 
 
-def joined(parts: Sequence[Captured], name: str) -> Captured:
+def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
     """Put windows into one attention over all of their tokens.
 
     Parameters

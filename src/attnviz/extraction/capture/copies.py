@@ -13,13 +13,13 @@ from typing import TypeVar, cast
 import numpy as np
 import torch
 
-from attnviz.extraction.options import Keeping, narrows
+from attnviz.extraction.options import CaptureOptions, narrows
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.storage.safetensors_file import Blocks
 from attnviz.record.storage.spool import Spool
 
-__all__ = ["SAMPLED", "Copier", "sampled_rows"]
+__all__ = ["SAMPLED_QUERIES", "Copier", "sampled_rows"]
 
 _Part = TypeVar("_Part", Mask | None, Bias | None)
 # A tensor, the heads of it that are kept (None is all), and what makes a copy of some.
@@ -27,7 +27,7 @@ _Source = tuple[torch.Tensor, tuple[int, ...] | None, Callable[[torch.Tensor], t
 _Copies = dict[str, torch.Tensor]
 
 #: Queries of each head on which rounding is measured.
-SAMPLED = 4
+SAMPLED_QUERIES = 4
 
 
 class Copier:
@@ -35,14 +35,14 @@ class Copier:
 
     Parameters
     ----------
-    keeping : Keeping
+    options : CaptureOptions
         As what and where copies are kept.
     spools : sequence of Spool
         For each example where its copies are written, if they are not to stay in memory.
     """
 
-    def __init__(self, keeping: Keeping, spools: Sequence[Spool] = ()) -> None:
-        self._keeping = keeping
+    def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
+        self._options = options
         self._spools = spools
         # The originals too: their ids must stay theirs.
         self._parts: dict[tuple[int, tuple[int, ...]], tuple[object, object]] = {}
@@ -87,7 +87,7 @@ class Copier:
         sinks = attention.sinks
         if sinks is not None:
             sinks = sinks if places is None else sinks[list(places)]
-            sinks = sinks.to(self._keeping.device or sinks.device, copy=True)
+            sinks = sinks.to(self._options.device or sinks.device, copy=True)
         made = self._copied(
             {
                 "queries": (attention.queries, places, partial(self._vectors, what="queries")),
@@ -128,7 +128,7 @@ class Copier:
             are kept as such the largest of all, and of the sums of rows. Empty where nothing is
             rounded.
         """
-        dtype = self._keeping.dtype
+        dtype = self._options.dtype
         if isinstance(attention, GivenWeights):
             if dtype is None or not narrows(attention.values.dtype, dtype):
                 return []
@@ -148,7 +148,7 @@ class Copier:
         for what, (tensor, places, convert) in parts.items():
             chosen = range(len(tensor)) if places is None else places
             blocks[what] = Blocks(
-                self._keeping.dtype or tensor.dtype,
+                self._options.dtype or tensor.dtype,
                 (len(chosen), *tensor.shape[1:]),
                 # One head in memory at a time.
                 map(partial(_converted, tensor, convert), chosen),
@@ -168,13 +168,13 @@ class Copier:
 
     def _weights(self, values: torch.Tensor) -> torch.Tensor:
         copied = self._moved(values)
-        if narrows(values.dtype, self._keeping.dtype):
+        if narrows(values.dtype, self._options.dtype):
             return _without_new_zeros(copied, values)
         return copied
 
     def _moved(self, tensor: torch.Tensor) -> torch.Tensor:
-        device = self._keeping.device or tensor.device
-        dtype = self._keeping.dtype or tensor.dtype
+        device = self._options.device or tensor.device
+        dtype = self._options.dtype or tensor.dtype
         return tensor.detach().to(device, dtype).contiguous()
 
     def _part(self, part: _Part, places: tuple[int, ...] | None) -> _Part:
@@ -215,9 +215,11 @@ def sampled_rows(num_queries: int) -> list[int]:
     Returns
     -------
     list of int
-        At most `SAMPLED`, ascending.
+        At most `SAMPLED_QUERIES`, ascending.
     """
-    return sorted({num_queries * part // SAMPLED - 1 for part in range(1, SAMPLED + 1)} - {-1})
+    return sorted(
+        {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
+    )
 
 
 def _vector_error(attention: QueryKeyAttention, head: int, dtype: torch.dtype) -> float:

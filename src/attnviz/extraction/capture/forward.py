@@ -14,9 +14,9 @@ from torch import nn
 from attnviz.extraction.capabilities import SOUNDS
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
-from attnviz.extraction.inputs.batch import Batch, Side, placed
+from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluating
-from attnviz.extraction.options import Keeping
+from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
@@ -30,7 +30,7 @@ def check_generation(
     longest: Callable[[int], int],
     *,
     encoder_decoder: bool,
-    keeping: Keeping,
+    options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
     """Refuse to let a model produce a text that there would be no room for.
@@ -43,7 +43,7 @@ def check_generation(
         One example, which it is to go on with.
     longest : callable
         Gives, for as many tokens as there are, how many there may be in the end.
-    encoder_decoder, keeping
+    encoder_decoder, options
         As for `run_forward`.
     folder : Path, optional
         Where queries and keys are written, if they are not to stay in memory.
@@ -53,25 +53,28 @@ def check_generation(
     MemoryError, OSError
         If the longest text that may come would exceed what is free.
     """
-    sides = dict(batch.sides)
+    sequences = dict(batch.sequences)
     name = "decoder" if encoder_decoder else "input"
-    before = sides[name].length if name in sides else 1
+    before = sequences[name].length if name in sequences else 1
     # What a decoder produces last is predicted and not read.
-    sides[name] = Side(longest(before) - encoder_decoder, [None])
+    sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
     collector = _collector(
-        loaded, batch, encoder_decoder=encoder_decoder, keeping=keeping, spools=(), trace_all=False
+        loaded, batch, encoder_decoder=encoder_decoder, options=options, spools=(), trace_all=False
     )
-    _check_room(collector, sides, keeping, folder)
+    _check_free_space(collector, sequences, options, folder)
 
 
-def _check_room(
-    collector: Collector, sides: Mapping[str, Side], keeping: Keeping, folder: Path | None
+def _check_free_space(
+    collector: Collector,
+    sequences: Mapping[str, TokenSequence],
+    options: CaptureOptions,
+    folder: Path | None,
 ) -> None:
-    sizes = layer_sizes(collector.model, collector.stacks, sides)
+    sizes = layer_sizes(collector.model, collector.stacks, sequences)
     if folder is not None:
-        check_disk(sizes, keeping, folder)
+        check_disk(sizes, options, folder)
     else:
-        check_memory(sizes, keeping)
+        check_memory(sizes, options)
 
 
 def _collector(
@@ -79,7 +82,7 @@ def _collector(
     batch: Batch,
     *,
     encoder_decoder: bool,
-    keeping: Keeping,
+    options: CaptureOptions,
     spools: Sequence[Spool],
     trace_all: bool,
 ) -> Collector:
@@ -89,11 +92,11 @@ def _collector(
     )
     return Collector(
         loaded.model,
-        batch.sides,
+        batch.sequences,
         batch.size,
         encoder_decoder=encoder_decoder,
         vision=is_vision,
-        keeping=keeping,
+        options=options,
         spools=spools,
         beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
         trace_all=trace_all,
@@ -105,7 +108,7 @@ def run_forward(
     batch: Batch,
     *,
     encoder_decoder: bool,
-    keeping: Keeping,
+    options: CaptureOptions,
     spools: Sequence[Spool] = (),
 ) -> tuple[Collector, Any, list[str]]:
     """Run a model once and collect its attention.
@@ -121,7 +124,7 @@ def run_forward(
         What it is given.
     encoder_decoder : bool
         As for `Collector`.
-    keeping : Keeping
+    options : CaptureOptions
         What is kept of queries and keys, and how.
     spools : sequence of Spool
         For each example where they are written, if they are not to stay in memory; what was written
@@ -143,7 +146,7 @@ def run_forward(
         a spool cannot be written.
     """
     model = loaded.model
-    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     # No cache is filled, and logits are made only for tokens that predict a text.
     accepted = inspect.signature(model.forward).parameters
     # Without a cache transformers takes positions that begin again for texts packed into one.
@@ -170,11 +173,13 @@ def run_forward(
                 loaded,
                 batch,
                 encoder_decoder=encoder_decoder,
-                keeping=keeping,
+                options=options,
                 spools=spools,
                 trace_all=trace_all,
             )
-            _check_room(collector, batch.sides, keeping, spools[0].folder if spools else None)
+            _check_free_space(
+                collector, batch.sequences, options, spools[0].folder if spools else None
+            )
             with collector.watching():
                 outputs = model(**arguments)
             if not collector.overlooked:

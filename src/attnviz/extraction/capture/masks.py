@@ -16,7 +16,7 @@ from torch.nn.attention.flex_attention import BlockMask, create_mask
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.record.masks import BandMask, Bias, Mask, compact_bias, compact_mask
 
-__all__ = ["Kept", "MaskReader"]
+__all__ = ["MaskReader", "Positions"]
 
 # Models alternate between a few masks at most (a global and a local one); the tensors are held
 # only so that their addresses aren't given to others while they serve as keys.
@@ -27,7 +27,7 @@ _BLOCKED = -8e3
 
 
 @dataclass(frozen=True)
-class Kept:
+class Positions:
     """Positions of an example that are no padding.
 
     Attributes
@@ -54,7 +54,7 @@ class MaskReader:
         self._biases: list[Bias] = []
 
     def read(
-        self, call: AttentionCall, kept: Sequence[Kept]
+        self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
         """Read a call's mask and bias.
 
@@ -62,7 +62,7 @@ class MaskReader:
         ----------
         call : AttentionCall
             What the attention function received.
-        kept : sequence of Kept
+        unpadded : sequence of Positions
             The positions to keep, one entry an example.
 
         Returns
@@ -92,16 +92,16 @@ class MaskReader:
             window,
             num_queries,
             num_keys,
-            id(kept),
+            id(unpadded),
         )
         for _, known, result in self._read:
             if known == key:
                 return result
         result = [
             self._example(call, given, index, positions, causal=causal, window=window)
-            for index, positions in enumerate(kept)
+            for index, positions in enumerate(unpadded)
         ]
-        self._read.append(((given, kept), key, result))
+        self._read.append(((given, unpadded), key, result))
         return result
 
     def _example(
@@ -109,7 +109,7 @@ class MaskReader:
         call: AttentionCall,
         given: Sequence[torch.Tensor | BlockMask | None],
         index: int,
-        kept: Kept,
+        unpadded: Positions,
         *,
         causal: bool,
         window: int | None,
@@ -122,23 +122,23 @@ class MaskReader:
             if tensor is None:
                 continue
             whole = _flags(tensor, call) if isinstance(tensor, BlockMask) else tensor
-            block = _of_example(whole, index, num_queries, num_keys, kept)
+            block = _of_example(whole, index, num_queries, num_keys, unpadded)
             flags, values = _split(block)
             if flags is not None:
                 allowed = flags if allowed is None else allowed & flags
             if values is not None:
                 added = values if added is None else added + values
         mask: Mask | None = None
-        if causal and allowed is None and _same_positions(kept):
+        if causal and allowed is None and _same_positions(unpadded):
             # Said by its parameters: flags of n x n entries would only be compressed again.
             mask = band
         else:
             if causal:
                 flags = band.allowed(0, slice(0, num_queries), slice(0, num_keys))[None]
-                flags = _select(flags, kept)
+                flags = _select(flags, unpadded)
                 allowed = flags if allowed is None else allowed.cpu() & flags
             if allowed is not None:
-                rows = num_queries if kept.queries is None else len(kept.queries)
+                rows = num_queries if unpadded.queries is None else len(unpadded.queries)
                 mask = compact_mask(allowed.expand(-1, rows, -1))
         bias = None if added is None else compact_bias(added)
         return self._shared_mask(mask), self._shared_bias(bias)
@@ -205,7 +205,7 @@ def _identity(tensor: object) -> tuple[object, ...] | None:
 
 
 def _of_example(
-    tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, kept: Kept
+    tensor: torch.Tensor, index: int, num_queries: int, num_keys: int, unpadded: Positions
 ) -> torch.Tensor:
     """Cut one example out of a mask or bias: (heads or 1, queries or 1, keys)."""
     if tensor.dim() == 2:
@@ -225,22 +225,22 @@ def _of_example(
             f"a mask or bias of shape {tuple(tensor.shape)} does not fit {num_queries} queries "
             f"and {num_keys} keys"
         )
-    return _select(block.expand(-1, -1, num_keys), kept)
+    return _select(block.expand(-1, -1, num_keys), unpadded)
 
 
-def _select(block: torch.Tensor, kept: Kept) -> torch.Tensor:
-    if kept.queries is not None and block.shape[1] > 1:
-        block = block[:, kept.queries.to(block.device)]
-    if kept.keys is not None:
-        block = block[..., kept.keys.to(block.device)]
+def _select(block: torch.Tensor, unpadded: Positions) -> torch.Tensor:
+    if unpadded.queries is not None and block.shape[1] > 1:
+        block = block[:, unpadded.queries.to(block.device)]
+    if unpadded.keys is not None:
+        block = block[..., unpadded.keys.to(block.device)]
     return block
 
 
-def _same_positions(kept: Kept) -> bool:
+def _same_positions(unpadded: Positions) -> bool:
     """Whether causal stays causal once padding is gone: queries and keys lose the same places."""
-    if kept.queries is None or kept.keys is None:
-        return kept.queries is kept.keys
-    return torch.equal(kept.queries, kept.keys)
+    if unpadded.queries is None or unpadded.keys is None:
+        return unpadded.queries is unpadded.keys
+    return torch.equal(unpadded.queries, unpadded.keys)
 
 
 def _split(block: torch.Tensor) -> tuple[torch.Tensor | None, torch.Tensor | None]:

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from attnviz.extraction.inputs.batch import Side
+from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import AttentionModule, layer_numbers
-from attnviz.extraction.options import Keeping
+from attnviz.extraction.options import CaptureOptions
 
 __all__ = [
     "LayerSize",
@@ -170,12 +170,12 @@ class LayerSize:
     device: torch.device
     as_weights: bool = False
 
-    def size(self, keeping: Keeping) -> int:
+    def size(self, options: CaptureOptions) -> int:
         """Bytes that it takes.
 
         Parameters
         ----------
-        keeping : Keeping
+        options : CaptureOptions
             What is kept of it, and as what.
 
         Returns
@@ -183,20 +183,22 @@ class LayerSize:
         int
         """
         if self.number is None:
-            heads: Sequence[int] = range(self.num_heads) if keeping.everything else ()
+            heads: Sequence[int] = range(self.num_heads) if options.everything else ()
         else:
-            heads = keeping.heads_of(self.number, self.num_heads)
+            heads = options.heads_of(self.number, self.num_heads)
         if self.as_weights:
             entries = len(heads) * sum(queries * keys for queries, keys in self.lengths)
-            return entries * (keeping.dtype or torch.float32).itemsize
+            return entries * (options.dtype or torch.float32).itemsize
         group = max(1, self.num_heads // self.num_key_heads)
         num_key_heads = len({head // group for head in heads})
         vectors = sum(len(heads) * queries + num_key_heads * keys for queries, keys in self.lengths)
-        return vectors * self.head_dim * (keeping.dtype or self.dtype).itemsize
+        return vectors * self.head_dim * (options.dtype or self.dtype).itemsize
 
 
 def layer_sizes(
-    model: nn.Module, stacks: Mapping[str, Sequence[AttentionModule]], sides: Mapping[str, Side]
+    model: nn.Module,
+    stacks: Mapping[str, Sequence[AttentionModule]],
+    sequences: Mapping[str, TokenSequence],
 ) -> list[LayerSize]:
     """Read the sizes of a model's layers, of those that attend over the tokens of a text.
 
@@ -206,7 +208,7 @@ def layer_sizes(
         Any model.
     stacks : mapping of str to sequence of AttentionModule
         The modules of each stack.
-    sides : mapping of str to Side
+    sequences : mapping of str to TokenSequence
         The tokens: ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
 
     Returns
@@ -216,7 +218,7 @@ def layer_sizes(
     """
     found = []
     for stack, entries in stacks.items():
-        lengths = _lengths(stack, sides)
+        lengths = _lengths(stack, sequences)
         numbers: Sequence[int | None] = layer_numbers([entry.name for entry in entries]) or [
             None for _ in entries
         ]
@@ -227,18 +229,18 @@ def layer_sizes(
     return found
 
 
-def _lengths(stack: str, sides: Mapping[str, Side]) -> tuple[tuple[int, int], ...]:
+def _lengths(stack: str, sequences: Mapping[str, TokenSequence]) -> tuple[tuple[int, int], ...]:
     names = {
         "self": ("input", "input"),
         "encoder": ("input", "input"),
         "decoder": ("decoder", "decoder"),
         "cross": ("decoder", "input"),
     }.get(stack, ())
-    if not names or not set(names) <= set(sides):
+    if not names or not set(names) <= set(sequences):
         return ()
     counts = [
-        [side.length if kept is None else len(kept) for kept in side.kept]
-        for side in (sides[name] for name in names)
+        [sequence.length if unpadded is None else len(unpadded) for unpadded in sequence.unpadded]
+        for sequence in (sequences[name] for name in names)
     ]
     return tuple(zip(*counts, strict=False))
 
@@ -284,14 +286,14 @@ def _first(source: Any, names: Iterable[str]) -> int | None:
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
-def needed_memory(sizes: Iterable[LayerSize], keeping: Keeping) -> dict[torch.device, int]:
+def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
     """Bytes that will be kept on each device.
 
     Parameters
     ----------
     sizes : iterable of LayerSize
         The layers.
-    keeping : Keeping
+    options : CaptureOptions
         What is kept of them.
 
     Returns
@@ -300,14 +302,14 @@ def needed_memory(sizes: Iterable[LayerSize], keeping: Keeping) -> dict[torch.de
     """
     needed: dict[torch.device, int] = {}
     for layer in sizes:
-        device = keeping.device or layer.device
-        needed[device] = needed.get(device, 0) + layer.size(keeping)
+        device = options.device or layer.device
+        needed[device] = needed.get(device, 0) + layer.size(options)
     return needed
 
 
 def check_memory(
     sizes: Sequence[LayerSize],
-    keeping: Keeping,
+    options: CaptureOptions,
     free: Callable[[torch.device], int | None] | None = None,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
@@ -317,7 +319,7 @@ def check_memory(
     ----------
     sizes : sequence of LayerSize
         The layers that will run.
-    keeping : Keeping
+    options : CaptureOptions
         What is to be kept of them.
     free : callable, optional
         Gives the bytes that a device has left, None where that is not known; `free_memory` when
@@ -331,9 +333,9 @@ def check_memory(
         If it would exceed what is free, with the arguments that would make it fit.
     """
     free = free or free_memory
-    room = {device: free(device) for device in needed_memory(sizes, keeping)}
+    room = {device: free(device) for device in needed_memory(sizes, options)}
 
-    def fits(layers: Sequence[LayerSize], other: Keeping) -> bool:
+    def fits(layers: Sequence[LayerSize], other: CaptureOptions) -> bool:
         for device, needed in needed_memory(layers, other).items():
             if device not in room:
                 room[device] = free(device)
@@ -343,28 +345,28 @@ def check_memory(
                 return False
         return True
 
-    if fits(sizes, keeping):
+    if fits(sizes, options):
         return
-    needed = needed_memory(sizes, keeping)
+    needed = needed_memory(sizes, options)
     lacking = {
         each: count - most
         for each, count in needed.items()
         if (most := room[each]) is not None and count > most
     }
     device = max(lacking, key=lambda each: lacking[each])
-    ways = [*_ways_out(sizes, keeping, fits)]
+    ways = [*_ways_out(sizes, options, fits)]
     written = (disk or free_disk)(Path.cwd())
-    if written is not None and _on_disk(sizes, keeping) <= written:
+    if written is not None and _on_disk(sizes, options) <= written:
         ways.append('spool="folder" (on disk)')
     raise MemoryError(
-        f"inputs: keeping {_what(sizes, keeping)} takes {in_words(needed[device])} on {device}, "
-        f"and {in_words(room[device] or 0)} are free{_in_a_row(ways)}"
+        f"inputs: keeping {_what(sizes, options)} takes {in_words(needed[device])} on {device}, "
+        f"and {in_words(room[device] or 0)} are free{_listed(ways)}"
     )
 
 
 def check_disk(
     sizes: Sequence[LayerSize],
-    keeping: Keeping,
+    options: CaptureOptions,
     folder: Path,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
@@ -374,7 +376,7 @@ def check_disk(
     ----------
     sizes : sequence of LayerSize
         The layers that will run.
-    keeping : Keeping
+    options : CaptureOptions
         What is to be kept of them.
     folder : Path
         Where; it may not be there yet.
@@ -387,17 +389,17 @@ def check_disk(
         If it would exceed what is free, with the arguments that would make it fit.
     """
     free = (disk or free_disk)(folder)
-    needed = _on_disk(sizes, keeping)
+    needed = _on_disk(sizes, options)
     if free is None or needed <= free:
         return
 
-    def fits(layers: Sequence[LayerSize], other: Keeping) -> bool:
+    def fits(layers: Sequence[LayerSize], other: CaptureOptions) -> bool:
         return _on_disk(layers, other) <= free
 
     raise OSError(
         errno.ENOSPC,
-        f"spool: {_what(sizes, keeping)} take {in_words(needed)}, and {in_words(free)} are free "
-        f"on that disk{_in_a_row([*_ways_out(sizes, keeping, fits)])}",
+        f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are free "
+        f"on that disk{_listed([*_ways_out(sizes, options, fits)])}",
         str(folder),
     )
 
@@ -423,12 +425,12 @@ def free_disk(folder: Path) -> int | None:
         return None
 
 
-def _on_disk(sizes: Sequence[LayerSize], keeping: Keeping) -> int:
-    return sum(needed_memory(sizes, keeping).values())
+def _on_disk(sizes: Sequence[LayerSize], options: CaptureOptions) -> int:
+    return sum(needed_memory(sizes, options).values())
 
 
-def _what(sizes: Sequence[LayerSize], keeping: Keeping) -> str:
-    count = sum(layer.size(keeping) > 0 for layer in sizes)
+def _what(sizes: Sequence[LayerSize], options: CaptureOptions) -> str:
+    count = sum(layer.size(options) > 0 for layer in sizes)
     tokens = max(map(_num_tokens, sizes))
     return f"the queries and keys of {count} layers for {tokens:,} tokens"
 
@@ -437,7 +439,7 @@ def _num_tokens(layer: LayerSize) -> int:
     return sum(max(pair) for pair in layer.lengths)
 
 
-def _in_a_row(ways: Sequence[str]) -> str:
+def _listed(ways: Sequence[str]) -> str:
     if not ways:
         return ""
     *some, last = ways
@@ -446,30 +448,30 @@ def _in_a_row(ways: Sequence[str]) -> str:
 
 def _ways_out(
     sizes: Sequence[LayerSize],
-    keeping: Keeping,
-    fits: Callable[[Sequence[LayerSize], Keeping], bool],
+    options: CaptureOptions,
+    fits: Callable[[Sequence[LayerSize], CaptureOptions], bool],
 ) -> Iterator[str]:
     """Arguments that would make it fit, each tried."""
     # The same range as float32, in half the bytes.
-    half = replace(keeping, dtype=torch.bfloat16)
+    half = replace(options, dtype=torch.bfloat16)
     halves = fits(sizes, half)
     if halves:
         yield 'dtype="bfloat16"'
-    moved = replace(keeping, device=torch.device("cpu"))
+    moved = replace(options, device=torch.device("cpu"))
     if fits(sizes, moved):
         # Then some of it was to lie elsewhere.
         yield 'device="cpu"'
     numbers = sorted(
-        {each.number for each in sizes if each.number is not None and each.size(keeping)}
+        {each.number for each in sizes if each.number is not None and each.size(options)}
     )
-    some = _most(numbers, lambda layers: fits(sizes, _with_layers(keeping, layers)))
+    some = _most(numbers, lambda layers: fits(sizes, _with_layers(options, layers)))
     if some:
-        yield _words(_with_layers(keeping, some))
+        yield _words(_with_layers(options, some))
     elif not halves:
         some = _most(numbers, lambda layers: fits(sizes, _with_layers(half, layers)))
         if some:
             yield f'{_words(_with_layers(half, some))} with dtype="bfloat16"'
-    length = _longest(sizes, keeping, fits)
+    length = _longest(sizes, options, fits)
     if length:
         yield length
 
@@ -482,17 +484,17 @@ def _most(numbers: Sequence[int], fits: Callable[[Sequence[int]], bool]) -> Sequ
     return ()
 
 
-def _with_layers(keeping: Keeping, layers: Sequence[int]) -> Keeping:
-    heads = keeping.heads
+def _with_layers(options: CaptureOptions, layers: Sequence[int]) -> CaptureOptions:
+    heads = options.heads
     if isinstance(heads, Mapping):
         heads = {layer: heads[layer] for layer in layers if layer in heads}
-    return replace(keeping, layers=tuple(layers), heads=heads)
+    return replace(options, layers=tuple(layers), heads=heads)
 
 
-def _words(keeping: Keeping) -> str:
-    layers = list(keeping.layers or ())
-    if isinstance(keeping.heads, Mapping) and set(keeping.heads) == set(layers):
-        return f"heads={ {layer: list(heads) for layer, heads in keeping.heads.items()} }"
+def _words(options: CaptureOptions) -> str:
+    layers = list(options.layers or ())
+    if isinstance(options.heads, Mapping) and set(options.heads) == set(layers):
+        return f"heads={ {layer: list(heads) for layer, heads in options.heads.items()} }"
     contiguous = layers == list(range(layers[0], layers[0] + len(layers)))
     if not contiguous or len(layers) < 3:
         return f"layers={layers}"
@@ -502,8 +504,8 @@ def _words(keeping: Keeping) -> str:
 
 def _longest(
     sizes: Sequence[LayerSize],
-    keeping: Keeping,
-    fits: Callable[[Sequence[LayerSize], Keeping], bool],
+    options: CaptureOptions,
+    fits: Callable[[Sequence[LayerSize], CaptureOptions], bool],
 ) -> str | None:
     """How long a text might be: the same text, cut everywhere alike."""
     longest = max(map(_num_tokens, sizes))
@@ -523,7 +525,7 @@ def _longest(
     shortest, most = 0, longest
     while shortest < most:
         middle = (shortest + most + 1) // 2
-        if fits(cut(middle), keeping):
+        if fits(cut(middle), options):
             shortest = middle
         else:
             most = middle - 1

@@ -11,13 +11,13 @@ import transformers
 
 from attnviz.extraction.capture.calls import Captured
 from attnviz.extraction.capture.collector import Collector, Run
-from attnviz.extraction.capture.copies import SAMPLED, Copier
+from attnviz.extraction.capture.copies import SAMPLED_QUERIES, Copier
 from attnviz.extraction.modules import layer_numbers
-from attnviz.extraction.options import Keeping
+from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import HeadSubset, LayerAttention
 from attnviz.utils.arguments import spans
 
-__all__ = ["StackLayers", "kept_layers", "notes_of_kept", "stacks_of"]
+__all__ = ["StackLayers", "kept_layers", "selection_notes", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 # Pieces of a path that tell nobody where they are.
@@ -95,10 +95,10 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     NotImplementedError
         If attention ran that could not be captured.
     """
-    _refuse_nothing(collector)
+    _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
     for run in runs:
-        _refuse_parts(run)
+        _check_covers_input(run)
     by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[Captured]]]]] = {}
     for kind, part, run in _families(runs):
         examples = run.examples
@@ -157,7 +157,7 @@ def _place(stack: str) -> int:
     return _ORDER.index(stack.partition(" ")[0])
 
 
-def _refuse_nothing(collector: Collector) -> None:
+def _check_any_captured(collector: Collector) -> None:
     if any(run.calls for run in collector.runs):
         return
     kind = type(collector.model).__name__
@@ -176,7 +176,7 @@ def _refuse_nothing(collector: Collector) -> None:
     )
 
 
-def _refuse_parts(run: Run) -> None:
+def _check_covers_input(run: Run) -> None:
     """Refuse several attentions of one run that are no windows: they must cover its input once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
@@ -215,7 +215,7 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
 
 
 def kept_layers(
-    stacks: Mapping[str, StackLayers], keeping: Keeping
+    stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> dict[str, StackLayers] | None:
     """Take the layers and heads that are to be kept.
 
@@ -223,7 +223,7 @@ def kept_layers(
     ----------
     stacks : mapping of str to StackLayers
         All that ran, under their numbers; of what was not copied there are only shapes.
-    keeping : Keeping
+    options : CaptureOptions
         What is to be kept.
 
     Returns
@@ -237,13 +237,13 @@ def kept_layers(
     ValueError
         If no stack has a layer, or no layer a head, of that number; says which there are.
     """
-    if keeping.everything:
+    if options.everything:
         return dict(stacks)
-    _refuse_layers(stacks, keeping)
-    _refuse_heads(stacks, keeping)
+    _check_layers(stacks, options)
+    _check_heads(stacks, options)
     kept = {}
     for name, layers in stacks.items():
-        some = _of_stack(layers, keeping)
+        some = _of_stack(layers, options)
         if some is None:
             return None
         if some.runs:
@@ -251,13 +251,13 @@ def kept_layers(
     return kept
 
 
-def _of_stack(layers: StackLayers, keeping: Keeping) -> StackLayers | None:
+def _of_stack(layers: StackLayers, options: CaptureOptions) -> StackLayers | None:
     # Neither place nor dtype change any more.
-    copier = Copier(Keeping())
+    copier = Copier(CaptureOptions())
     examples: list[dict[int, Captured]] = [{} for _ in layers.examples]
     places = []
     for place, (number, run) in enumerate(zip(layers.examples[0], layers.runs, strict=True)):
-        heads, copied = keeping.heads_of(number, run.num_heads), run.heads or ()
+        heads, copied = options.heads_of(number, run.num_heads), run.heads or ()
         if not set(heads) <= set(copied):
             return None
         if not heads:
@@ -278,28 +278,28 @@ def _of_stack(layers: StackLayers, keeping: Keeping) -> StackLayers | None:
     )
 
 
-def _refuse_layers(stacks: Mapping[str, StackLayers], keeping: Keeping) -> None:
+def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
     known = {number for number, _ in _runs(stacks)}
-    missing = [number for number in keeping.layers or () if number not in known]
+    missing = [number for number in options.layers or () if number not in known]
     if missing:
         there = "; ".join(
             f"stack {name!r} has layers {spans(list(layers.examples[0]))}"
             for name, layers in stacks.items()
         )
-        by_layer = isinstance(keeping.heads, Mapping) and missing[0] in keeping.heads
+        by_layer = isinstance(options.heads, Mapping) and missing[0] in options.heads
         raise ValueError(
             f"{'heads' if by_layer else 'layers'}: there is no layer {missing[0]}; {there}"
         )
 
 
-def _refuse_heads(stacks: Mapping[str, StackLayers], keeping: Keeping) -> None:
-    if keeping.heads is None:
+def _check_heads(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
+    if options.heads is None:
         return
-    if isinstance(keeping.heads, Mapping):
-        groups = [({number}, heads) for number, heads in keeping.heads.items()]
+    if isinstance(options.heads, Mapping):
+        groups = [({number}, heads) for number, heads in options.heads.items()]
     else:
         layers = {number for number, _ in _runs(stacks)}
-        groups = [(layers if keeping.layers is None else set(keeping.layers), keeping.heads)]
+        groups = [(layers if options.layers is None else set(options.layers), options.heads)]
     for numbers, heads in groups:
         counts = sorted({run.num_heads for number, run in _runs(stacks) if number in numbers})
         if heads[-1] >= counts[-1]:
@@ -313,8 +313,8 @@ def _runs(stacks: Mapping[str, StackLayers]) -> Iterator[tuple[int, Run]]:
         yield from zip(layers.examples[0], layers.runs, strict=True)
 
 
-def notes_of_kept(
-    before: Mapping[str, StackLayers], stacks: Mapping[str, StackLayers], keeping: Keeping
+def selection_notes(
+    before: Mapping[str, StackLayers], stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> list[str]:
     """What a reader must know of what was kept.
 
@@ -324,7 +324,7 @@ def notes_of_kept(
         All that ran.
     stacks : mapping of str to StackLayers
         What was kept of it.
-    keeping : Keeping
+    options : CaptureOptions
         What was to be kept.
 
     Returns
@@ -338,7 +338,7 @@ def notes_of_kept(
         wanted = {
             number
             for number in layers.examples[0]
-            if keeping.layers is None or number in keeping.layers
+            if options.layers is None or number in options.layers
         }
         left = wanted - set(stacks[name].examples[0] if name in stacks else ())
         if left:
@@ -351,11 +351,11 @@ def notes_of_kept(
     for layers in stacks.values():
         for found, run in zip(layers.examples[0].values(), layers.runs, strict=True):
             errors[found.vectors is None] += run.errors
-    dtype = str(keeping.dtype).removeprefix("torch.")
+    dtype = str(options.dtype).removeprefix("torch.")
     if errors[False]:
         notes.append(
             f"Queries and keys were kept in {dtype}: weights differ by up to "
-            f"{_upwards(max(errors[False]))}, measured on {SAMPLED} queries of each head."
+            f"{_upwards(max(errors[False]))}, measured on {SAMPLED_QUERIES} queries of each head."
         )
     if errors[True]:
         notes.append(

@@ -63,7 +63,7 @@ class _Logits:
 
 
 @dataclass
-class _Seen:
+class _ModuleTrace:
     """What one run of a module has computed so far; tensors stay alive, so that ids stay theirs."""
 
     module: nn.Module
@@ -91,7 +91,7 @@ class FunctionWatch(TorchFunctionMode):
         self._current = current
         self._sink = sink
         self._run: int | None = None
-        self._seen: _Seen | None = None
+        self._seen: _ModuleTrace | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -106,7 +106,7 @@ class FunctionWatch(TorchFunctionMode):
             return result
         module, run = current
         if self._seen is None or run != self._run:
-            self._run, self._seen = run, _Seen(module)
+            self._run, self._seen = run, _ModuleTrace(module)
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             self._sink(_of_sdpa(module, args, kwargs, result))
@@ -142,7 +142,11 @@ class FunctionWatch(TorchFunctionMode):
             seen.logits.pop(id(result), None)
 
     def _softmax(
-        self, seen: _Seen, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+        self,
+        seen: _ModuleTrace,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        result: torch.Tensor,
     ) -> None:
         dim = kwargs.get("dim", args[1] if len(args) > 1 else None)
         if result.dim() < 3 or dim not in (-1, result.dim() - 1):
@@ -153,7 +157,7 @@ class FunctionWatch(TorchFunctionMode):
 
     def _product(
         self,
-        seen: _Seen,
+        seen: _ModuleTrace,
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
@@ -180,7 +184,7 @@ class FunctionWatch(TorchFunctionMode):
 
 
 def _step(
-    seen: _Seen,
+    seen: _ModuleTrace,
     name: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],

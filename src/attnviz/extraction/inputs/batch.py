@@ -12,42 +12,42 @@ import torch
 from attnviz.record.tokens import Tokens
 
 __all__ = [
-    "Answer",
     "Batch",
-    "Side",
-    "answer_of",
-    "kept_places",
-    "one_by_one",
-    "picked",
-    "placed",
-    "sequence_of",
+    "ProducedText",
+    "TokenSequence",
+    "moved_to_model",
+    "pair_numbers",
+    "produced_text_of",
+    "selected_tokens",
+    "split_examples",
     "tensor_of",
+    "unpadded_positions",
 ]
 
 
 @dataclass(frozen=True)
-class Side:
+class TokenSequence:
     """One list of tokens of a batch: the model's input, or what a decoder is given.
 
     Attributes
     ----------
     length : int
         Number of positions, padding included.
-    kept : list of (Tensor or None)
+    unpadded : list of (Tensor or None)
         For each example the positions that are no padding, int64; None keeps all.
     """
 
     length: int
-    kept: list[torch.Tensor | None]
+    unpadded: list[torch.Tensor | None]
 
 
 @dataclass(frozen=True)
-class Answer:
+class ProducedText:
     """A text that the model produces, or is made to produce.
 
     Attributes
     ----------
-    side : str
+    sequence : str
         The list of tokens that it belongs to: ``"input"`` or ``"decoder"``.
     first : int
         The token, counted without padding, that predicts the first of it; those behind predict the
@@ -59,7 +59,7 @@ class Answer:
         likely. Empty where that is not known.
     """
 
-    side: str
+    sequence: str
     first: int
     ids: tuple[int, ...]
     likeliest: tuple[tuple[int, float], ...] = ()
@@ -75,13 +75,13 @@ class Batch:
         The model's keyword arguments.
     size : int
         Number of examples.
-    sides : dict of str to Side
+    sequences : dict of str to TokenSequence
         Lists of tokens with their padding: ``"input"`` and ``"decoder"``.
     tokens : dict of str to list of Tokens
         The same without padding, one entry an example.
     notes : list of str
         What a reader must know.
-    answers : list of (Answer or None)
+    produced : list of (ProducedText or None)
         What each example produces; empty where none does.
     processor : object or None
         What made pixel values of images, or features of a sound.
@@ -89,14 +89,14 @@ class Batch:
 
     arguments: dict[str, Any]
     size: int
-    sides: dict[str, Side] = field(default_factory=dict)
+    sequences: dict[str, TokenSequence] = field(default_factory=dict)
     tokens: dict[str, list[Tokens]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
-    answers: list[Answer | None] = field(default_factory=list)
+    produced: list[ProducedText | None] = field(default_factory=list)
     processor: Any = None
 
 
-def placed(model: Any, value: Any) -> Any:
+def moved_to_model(model: Any, value: Any) -> Any:
     """Put a value where a model is, and into its precision."""
     if not isinstance(value, torch.Tensor):
         return value
@@ -107,7 +107,7 @@ def placed(model: Any, value: Any) -> Any:
     return value.to(device=device)
 
 
-def one_by_one(batch: Batch) -> list[Batch]:
+def split_examples(batch: Batch) -> list[Batch]:
     """Take a batch apart, without the padding of its input.
 
     Parameters
@@ -129,15 +129,15 @@ def one_by_one(batch: Batch) -> list[Batch]:
     ids = batch.arguments.get("input_ids")
     singles = []
     for index in range(batch.size):
-        side = batch.sides.get("input")
-        kept = None if side is None else side.kept[index]
+        sequence = batch.sequences.get("input")
+        unpadded = None if sequence is None else sequence.unpadded[index]
         arguments = {}
         for name, value in batch.arguments.items():
             if not isinstance(value, torch.Tensor) or value.dim() == 0:
                 arguments[name] = value
             elif ids is not None and value.shape == ids.shape and not name.startswith("decoder_"):
                 row = value[index : index + 1]
-                arguments[name] = row if kept is None else row[:, kept.to(row.device)]
+                arguments[name] = row if unpadded is None else row[:, unpadded.to(row.device)]
             elif batch.size == 1:
                 arguments[name] = value
             elif value.shape[0] == batch.size and name != "pixel_values":
@@ -147,15 +147,15 @@ def one_by_one(batch: Batch) -> list[Batch]:
                     f"inputs: which part of {name}, {tuple(value.shape)}, belongs to which of the "
                     f"{batch.size} examples cannot be told; encode them one at a time"
                 )
-        sides = {
-            name: Side(len(batch.tokens[name][index]), [None])
+        sequences = {
+            name: TokenSequence(len(batch.tokens[name][index]), [None])
             if name == "input"
-            else Side(side.length, [side.kept[index]])
-            for name, side in batch.sides.items()
+            else TokenSequence(sequence.length, [sequence.unpadded[index]])
+            for name, sequence in batch.sequences.items()
         }
         tokens = {name: [each[index]] for name, each in batch.tokens.items()}
         singles.append(
-            Batch(arguments, 1, sides, tokens, list(batch.notes), processor=batch.processor)
+            Batch(arguments, 1, sequences, tokens, list(batch.notes), processor=batch.processor)
         )
     return singles
 
@@ -194,26 +194,26 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
         ) from error
 
 
-def answer_of(labels: torch.Tensor, kept: torch.Tensor) -> Answer | None:
+def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
     """Tell what a decoder is made to produce: each label by the token that is fed in its place.
 
     Parameters
     ----------
     labels : Tensor
         int64, (labels,).
-    kept : Tensor
+    unpadded : Tensor
         bool, (labels,): which are no padding.
 
     Returns
     -------
-    Answer or None
+    ProducedText or None
         None where there is no label.
     """
-    ids = tuple(labels[kept.to(labels.device)].tolist())
-    return Answer("decoder", 0, ids) if ids else None
+    ids = tuple(labels[unpadded.to(labels.device)].tolist())
+    return ProducedText("decoder", 0, ids) if ids else None
 
 
-def kept_places(
+def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
     """Find the places that are no padding.
@@ -243,17 +243,17 @@ def kept_places(
         raise ValueError(
             f"{argument} must be as large as the ids, {tuple(ids.shape)}; got {tuple(mask.shape)}"
         )
-    kept: list[torch.Tensor | None] = []
+    unpadded: list[torch.Tensor | None] = []
     for index, row in enumerate(mask.cpu() != 0):
         if not bool(row.any()):
             raise ValueError(
                 f"{argument}: example {index} is all padding; leave it out of the batch"
             )
-        kept.append(None if bool(row.all()) else torch.nonzero(row).flatten())
-    return kept
+        unpadded.append(None if bool(row.all()) else torch.nonzero(row).flatten())
+    return unpadded
 
 
-def sequence_of(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
+def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
     """Read which text of a pair each token of an example belongs to; None where nothing says it.
 
     Parameters
@@ -271,7 +271,7 @@ def sequence_of(arguments: Mapping[str, torch.Tensor], index: int) -> list[int |
     return None if types is None else [int(number) for number in types[index]]
 
 
-def picked(tokens: Tokens, places: torch.Tensor) -> Tokens:
+def selected_tokens(tokens: Tokens, places: torch.Tensor) -> Tokens:
     """Keep some of the tokens.
 
     Parameters

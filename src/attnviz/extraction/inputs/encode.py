@@ -11,20 +11,20 @@ import numpy as np
 import torch
 from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import check_ids, check_length, senses_of
+from attnviz.extraction.capabilities import capabilities_of, check_ids, check_length
 from attnviz.extraction.inputs.batch import (
-    Answer,
     Batch,
-    Side,
-    answer_of,
-    kept_places,
-    picked,
-    sequence_of,
+    ProducedText,
+    TokenSequence,
+    pair_numbers,
+    produced_text_of,
+    selected_tokens,
     tensor_of,
+    unpadded_positions,
 )
 from attnviz.extraction.inputs.generate import Generated
 from attnviz.extraction.inputs.media import (
-    Seen,
+    Processed,
     check_finite,
     check_length_of_sound,
     encode_chat,
@@ -114,9 +114,9 @@ class Encoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif target is not None:
             append_target(self._model, batch, target, self.tokenizer(needed=True))
-        for name, side in batch.sides.items():
+        for name, sequence in batch.sequences.items():
             argument = "inputs" if name == "input" else "target"
-            check_length(self._model, side.length, argument, decoder=name == "decoder")
+            check_length(self._model, sequence.length, argument, decoder=name == "decoder")
         return batch
 
     def _encode(self, example: Any, *, ends_open: bool) -> Batch:
@@ -133,7 +133,7 @@ class Encoder:
             return self._encode_mapping(example)
         return self._encode_ids(example)
 
-    def add_generated(self, batch: Batch, generated: Generated, manner: str) -> None:
+    def add_generated(self, batch: Batch, generated: Generated, method: str) -> None:
         """Let a batch go on with what the model produced.
 
         Parameters
@@ -142,7 +142,7 @@ class Encoder:
             One example; changed.
         generated : Generated
             What came.
-        manner : str
+        method : str
             How a token was chosen, in words.
         """
         added = generated.ids[generated.prefix :]
@@ -151,17 +151,16 @@ class Encoder:
             # What comes last is predicted and not read.
             batch.arguments["decoder_input_ids"] = generated.ids[None, :-1]
             batch.arguments.pop("decoder_attention_mask", None)
-            self._add_side(batch, "decoder", "generate", None)
-            batch.answers = [Answer("decoder", generated.prefix - 1, tuple(added.tolist()))]
+            self._add_sequence(batch, "decoder", "generate", None)
+            batch.produced = [ProducedText("decoder", generated.prefix - 1, tuple(added.tolist()))]
             count = "1 token" if len(added) == 1 else f"{len(added)} tokens"
-            note = f"The decoder's text, {count}, was generated {manner}."
+            note = f"The decoder's text, {count}, was generated {method}."
         else:
             append_ids(self._model, batch, added[None], tokenizer)
             which = "token was" if len(added) == 1 else f"{len(added)} tokens were"
-            note = f"The last {which} generated {manner}."
-        batch.answers = [
-            answer and replace(answer, likeliest=tuple(generated.likeliest))
-            for answer in batch.answers
+            note = f"The last {which} generated {method}."
+        batch.produced = [
+            text and replace(text, likeliest=tuple(generated.likeliest)) for text in batch.produced
         ]
         batch.notes.append(note)
 
@@ -202,9 +201,9 @@ class Encoder:
         for part, place in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
                 raise ValueError(f"inputs: {place} is empty; give at least one word")
-        senses = senses_of(self._model)
-        if not senses.reads and (senses.sees or senses.hears):
-            raise senses.refuse("a text")
+        capabilities = capabilities_of(self._model)
+        if not capabilities.reads and (capabilities.sees or capabilities.hears):
+            raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(needed=True)
         return self._tokenized(tokenizer(*parts, return_tensors="pt"))
 
@@ -212,7 +211,7 @@ class Encoder:
         if has_media(messages):
             processor = self._processor("of both")
             encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
-            return self._processed(Seen(encoded, processor))
+            return self._processed(Processed(encoded, processor))
         tokenizer = self.tokenizer(needed=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -276,14 +275,14 @@ class Encoder:
             )
         encodings = getattr(given, "encodings", None)
         if "input_ids" in arguments:
-            self._add_side(batch, "input", "inputs", encodings)
+            self._add_sequence(batch, "input", "inputs", encodings)
         if self.encoder_decoder:
             if labels is not None and "decoder_input_ids" not in arguments:
                 arguments["decoder_input_ids"] = shifted(self._model, labels)
                 arguments.setdefault("decoder_attention_mask", (labels != -100).long())
-                batch.answers = [answer_of(row, row != -100) for row in labels]
+                batch.produced = [produced_text_of(row, row != -100) for row in labels]
             if "decoder_input_ids" in arguments:
-                self._add_side(batch, "decoder", "decoder_input_ids", None)
+                self._add_sequence(batch, "decoder", "decoder_input_ids", None)
         return batch
 
     def _main_names(self) -> tuple[str, ...]:
@@ -305,14 +304,14 @@ class Encoder:
         """Find what encodes images or sounds; None where there is nothing."""
         return find_processor(self._loaded, of)
 
-    def _processed(self, seen: Seen) -> Batch:
+    def _processed(self, seen: Processed) -> Batch:
         batch = self._encode_mapping(seen.encoded)
         batch.processor = seen.processor
         note = length_note(seen.samples, batch.arguments, self._model.config, seen.processor)
         batch.notes += [note] if note else []
         return batch
 
-    def _add_side(
+    def _add_sequence(
         self, batch: Batch, name: str, argument: str, encodings: Sequence[Any] | None
     ) -> None:
         """Note a list of tokens: which places are padding, and what is shown for the others."""
@@ -329,20 +328,20 @@ class Encoder:
             )
         check_ids(self._model, ids, argument)
         mask = batch.arguments.get(f"{prefix}attention_mask")
-        kept = kept_places(ids, mask, f"{prefix}attention_mask")
+        unpadded = unpadded_positions(ids, mask, f"{prefix}attention_mask")
         tokenizer = self.tokenizer(needed=False)
         if tokenizer is None and not encodings:
             batch.notes.append("No tokenizer was given: tokens are shown as #id.")
-        batch.sides[name] = Side(ids.shape[1], kept)
+        batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
         batch.tokens[name] = []
-        for index, places in enumerate(kept):
+        for index, places in enumerate(unpadded):
             tokens = display_tokens(
                 ids[index].tolist(),
                 tokenizer=tokenizer,
                 encoding=encodings[index] if encodings else None,
-                sequence=sequence_of(batch.arguments, index) if name == "input" else None,
+                sequence=pair_numbers(batch.arguments, index) if name == "input" else None,
             )
-            batch.tokens[name].append(tokens if places is None else picked(tokens, places))
+            batch.tokens[name].append(tokens if places is None else selected_tokens(tokens, places))
 
     def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
         if decoder_input_ids is not None:
@@ -367,13 +366,13 @@ class Encoder:
             batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
             # The decoder is given one token before each of the target's: as many are padding.
             batch.arguments["decoder_attention_mask"] = encoded["attention_mask"]
-            batch.answers = [
-                answer_of(row, mask != 0)
+            batch.produced = [
+                produced_text_of(row, mask != 0)
                 for row, mask in zip(encoded["input_ids"], encoded["attention_mask"], strict=True)
             ]
         else:
             return
-        self._add_side(
+        self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
 

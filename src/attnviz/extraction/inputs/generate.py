@@ -19,10 +19,10 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, StoppingCriteriaList
 
 from attnviz.extraction.capabilities import num_positions
-from attnviz.extraction.inputs.batch import Batch, placed
+from attnviz.extraction.inputs.batch import Batch, moved_to_model
 from attnviz.extraction.models import evaluating
 
-__all__ = ["Generated", "Settings", "generate_text", "read_settings"]
+__all__ = ["Generated", "GenerationSettings", "generate_text", "read_generation_settings"]
 
 _WAYS_OUT = (
     "give a number of tokens, as in generate=40, or arguments of the model's own generate method, "
@@ -30,7 +30,7 @@ _WAYS_OUT = (
 )
 
 # What would change how the method is called or what it gives back.
-_OURS = {
+_RESERVED = {
     "inputs",
     "input_ids",
     "attention_mask",
@@ -49,7 +49,7 @@ _GREEDY: dict[str, Any] = {"do_sample": False, "num_beams": 1, "num_return_seque
 
 
 @dataclass(frozen=True)
-class Settings:
+class GenerationSettings:
     """How a model is to generate.
 
     Attributes
@@ -58,7 +58,7 @@ class Settings:
         Arguments of the model's own generate method.
     max_new_tokens : int or None
         The most tokens that may come; None where only the whole length is bounded.
-    manner : str
+    method : str
         How a token is chosen, in words.
     quiet : bool
         Whether only a number was given, so that what transformers says of settings concerns
@@ -69,7 +69,7 @@ class Settings:
 
     options: dict[str, Any]
     max_new_tokens: int | None
-    manner: str
+    method: str
     quiet: bool
     max_length: int | None = None
 
@@ -110,7 +110,7 @@ class Generated:
     likeliest: list[tuple[int, float]] = field(default_factory=list)
 
 
-def read_settings(given: Any, model: PreTrainedModel) -> Settings:
+def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
     """Read what was given as generate.
 
     Parameters
@@ -123,7 +123,7 @@ def read_settings(given: Any, model: PreTrainedModel) -> Settings:
 
     Returns
     -------
-    Settings
+    GenerationSettings
 
     Raises
     ------
@@ -133,7 +133,7 @@ def read_settings(given: Any, model: PreTrainedModel) -> Settings:
     """
     options = _options(given)
     _check_model(model)
-    refused = sorted(_OURS & options.keys())
+    refused = sorted(_RESERVED & options.keys())
     if refused:
         raise ValueError(
             f"generate: {', '.join(refused)} cannot be given here; what the model reads is inputs, "
@@ -155,15 +155,15 @@ def read_settings(given: Any, model: PreTrainedModel) -> Settings:
         raise ValueError(f"generate: nothing says how many tokens; {_WAYS_OUT}")
     if limit is not None and (not _is_number(limit) or limit < 1):
         raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
-    manner = "greedily"
+    method = "greedily"
     if setting("do_sample"):
-        manner = "by sampling (probabilities are the model's own, before temperature and the like)"
+        method = "by sampling (probabilities are the model's own, before temperature and the like)"
     if (setting("num_beams") or 1) > 1:
-        manner = f"by a search with {setting('num_beams')} beams"
-    return Settings(
+        method = f"by a search with {setting('num_beams')} beams"
+    return GenerationSettings(
         options,
         None if limit is None else int(limit),
-        manner,
+        method,
         quiet=isinstance(given, Integral),
         max_length=setting("max_length"),
     )
@@ -196,7 +196,7 @@ def _check_model(model: PreTrainedModel) -> None:
 
 
 def generate_text(
-    model: PreTrainedModel, batch: Batch, settings: Settings, *, progress: bool
+    model: PreTrainedModel, batch: Batch, settings: GenerationSettings, *, progress: bool
 ) -> Generated:
     """Let a model produce text.
 
@@ -206,7 +206,7 @@ def generate_text(
         Held in evaluation mode meanwhile.
     batch : Batch
         One example without padding.
-    settings : Settings
+    settings : GenerationSettings
         How to generate.
     progress : bool
         Whether a bar is shown, once it takes longer than a second.
@@ -222,7 +222,7 @@ def generate_text(
     NotImplementedError
         If the model produces anything but one row of tokens.
     """
-    arguments = {name: placed(model, value) for name, value in batch.arguments.items()}
+    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     if not encoder_decoder:
         # Without one transformers guesses from the ids which of them are padding.
@@ -300,7 +300,7 @@ class _Watcher(StoppingCriteria):  # type: ignore[misc, unused-ignore]
 
 
 def _check_positions(
-    model: PreTrainedModel, batch: Batch, settings: Settings, *, encoder_decoder: bool
+    model: PreTrainedModel, batch: Batch, settings: GenerationSettings, *, encoder_decoder: bool
 ) -> None:
     bound = num_positions(model, decoder=encoder_decoder)
     if bound is None or settings.max_new_tokens is None:
@@ -316,7 +316,9 @@ def _check_positions(
         )
 
 
-def _min_length(model: PreTrainedModel, batch: Batch, settings: Settings) -> dict[str, int]:
+def _min_length(
+    model: PreTrainedModel, batch: Batch, settings: GenerationSettings
+) -> dict[str, int]:
     """Bound the model's own least length by the number that was asked for."""
     own = getattr(getattr(model, "generation_config", None), "min_length", None) or 0
     ids = batch.arguments.get("decoder_input_ids", batch.arguments.get("input_ids"))

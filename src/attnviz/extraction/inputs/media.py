@@ -11,10 +11,10 @@ import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from attnviz.extraction.capabilities import IMAGES, SOUNDS, Senses, senses_of
+from attnviz.extraction.capabilities import IMAGES, SOUNDS, Capabilities, capabilities_of
 
 __all__ = [
-    "Seen",
+    "Processed",
     "check_finite",
     "check_length_of_sound",
     "checked_image",
@@ -75,7 +75,7 @@ def has_media(messages: Sequence[Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Seen:
+class Processed:
     """An encoded image or sound.
 
     Attributes
@@ -99,7 +99,7 @@ def encode_media(
     find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
     *,
     ends_open: bool,
-) -> Seen | None:
+) -> Processed | None:
     """Encode an image or a sound, alone or with a text.
 
     Parameters
@@ -115,7 +115,7 @@ def encode_media(
 
     Returns
     -------
-    Seen or None
+    Processed or None
         None where the example is neither.
 
     Raises
@@ -125,51 +125,53 @@ def encode_media(
     ValueError
         If there is nothing in it, or no processor.
     """
-    senses = senses_of(model)
+    capabilities = capabilities_of(model)
     if is_media_and_text(example):
         sound = any(map(is_sound, example))
-        if not (senses.reads and (senses.hears if sound else senses.sees)):
+        if not (capabilities.reads and (capabilities.hears if sound else capabilities.sees)):
             given = "a sound with a text" if sound else "an image with a text"
-            raise senses.refuse(given)
+            raise capabilities.refuse(given)
         processor = find("of both")
-        return Seen(_with_text(model, example, processor, ends_open=ends_open), processor)
+        return Processed(_with_text(model, example, processor, ends_open=ends_open), processor)
     array = isinstance(example, np.ndarray | torch.Tensor)
-    if is_sound(example) or (array and senses.hears and not senses.reads):
-        if not senses.hears:
-            raise senses.refuse("a sound (an array of floating point)")
+    if is_sound(example) or (array and capabilities.hears and not capabilities.reads):
+        if not capabilities.hears:
+            raise capabilities.refuse("a sound (an array of floating point)")
         processor = find("of sounds")
         samples = example["array"] if isinstance(example, Mapping) else example
-        return Seen(_sound(model, example, processor), processor, len(samples))
+        return Processed(_sound(model, example, processor), processor, len(samples))
     only = (
-        senses.sees and not senses.reads and not isinstance(example, list | Mapping | str | tuple)
+        capabilities.sees
+        and not capabilities.reads
+        and not isinstance(example, list | Mapping | str | tuple)
     )
-    if only or is_image(example) or (senses.sees and array and example.ndim == 3):
-        return _image(model, senses, example, find)
+    if only or is_image(example) or (capabilities.sees and array and example.ndim == 3):
+        return _image(model, capabilities, example, find)
     return None
 
 
 def _image(
     model: PreTrainedModel,
-    senses: Senses,
+    capabilities: Capabilities,
     image: Any,
     find: Callable[[Literal["of both", "of images", "of sounds"]], Any],
-) -> Seen:
-    if not senses.sees:
-        raise senses.refuse("an image")
-    if senses.reads:
-        raise senses.refuse("an image without a text", "give (image, text)")
+) -> Processed:
+    if not capabilities.sees:
+        raise capabilities.refuse("an image")
+    if capabilities.reads:
+        raise capabilities.refuse("an image without a text", "give (image, text)")
     pixels = isinstance(image, torch.Tensor) and image.is_floating_point()
     if pixels and image.dim() in (3, 4):
-        return Seen({"pixel_values": image if image.dim() == 4 else image[None]})
+        return Processed({"pixel_values": image if image.dim() == 4 else image[None]})
     if not (is_image(image) or isinstance(image, np.ndarray | torch.Tensor)):
-        raise senses.refuse(f"a {type(image).__name__}")
+        raise capabilities.refuse(f"a {type(image).__name__}")
     image, processor = checked_image(model, image), find("of images")
     if processor is None:
         raise ValueError(
             "processor: an image was given, and no image processor was found beside the "
             "model; give it as processor=, or give pixel values as inputs"
         )
-    return Seen(processor(images=image, return_tensors="pt"), processor)
+    return Processed(processor(images=image, return_tensors="pt"), processor)
 
 
 def _with_text(
@@ -230,9 +232,9 @@ def encode_chat(
     ValueError
         If there is no processor, or it has no chat template.
     """
-    senses = senses_of(model)
-    if not (senses.reads and (senses.sees or senses.hears)):
-        raise senses.refuse("a chat with images or sounds")
+    capabilities = capabilities_of(model)
+    if not (capabilities.reads and (capabilities.sees or capabilities.hears)):
+        raise capabilities.refuse("a chat with images or sounds")
     _need_both(model, processor, "chat messages with images or sounds were given")
     if not getattr(processor, "chat_template", None):
         raise ValueError(

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import check_ids
-from attnviz.extraction.inputs.batch import Answer, Batch, Side
+from attnviz.extraction.inputs.batch import Batch, ProducedText, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.tokens.text import display_tokens
 from attnviz.record.tokens import Tokens, numbered_words
@@ -188,7 +188,11 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
         If `target` is no text, or `batch` is more than a prompt.
     """
     (text,) = target_texts(target, 1)
-    if batch.size != 1 or "input" not in batch.sides or batch.sides["input"].kept[0] is not None:
+    if (
+        batch.size != 1
+        or "input" not in batch.sequences
+        or batch.sequences["input"].unpadded[0] is not None
+    ):
         raise ValueError(
             f"target: it goes behind one prompt of ids without padding; got {batch.size} encoded "
             "examples. Give a list of texts and a list of targets"
@@ -231,9 +235,9 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
     prompt = batch.tokens["input"][0]
     came = added[0].tolist()
     answer = display_tokens(came, tokenizer=tokenizer, sequence=[1] * len(came))
-    batch.sides["input"] = Side(len(prompt) + len(answer), [None])
+    batch.sequences["input"] = TokenSequence(len(prompt) + len(answer), [None])
     batch.tokens["input"] = [joined_tokens(prompt, answer)]
-    batch.answers = [Answer("input", len(prompt) - 1, tuple(came))]
+    batch.produced = [ProducedText("input", len(prompt) - 1, tuple(came))]
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:

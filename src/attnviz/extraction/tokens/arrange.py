@@ -13,11 +13,11 @@ from torch import nn
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.tokens.patches import grid_of, patch_sizes
 
-__all__ = ["Arranged", "arranged"]
+__all__ = ["ImageLayout", "arranged"]
 
 
 @dataclass(frozen=True)
-class Arranged:
+class ImageLayout:
     """Where the tokens of a stack lie in images.
 
     Attributes
@@ -40,7 +40,7 @@ class Arranged:
 
 def arranged(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
-) -> Arranged | None:
+) -> ImageLayout | None:
     """Put a vision stack's tokens into the order of the image, in place.
 
     Parameters
@@ -54,12 +54,12 @@ def arranged(
 
     Returns
     -------
-    Arranged or None
+    ImageLayout or None
         None where the model says nothing of the order.
     """
     grid = grid_of(arguments)
     if grid is not None:
-        return _in_blocks(model, layers, grid, _told_block(arguments))
+        return _in_blocks(model, layers, grid, _given_block_size(arguments))
     pixels = arguments.get("pixel_values")
     if not isinstance(pixels, torch.Tensor):
         return None
@@ -74,17 +74,17 @@ def arranged(
     return _side_by_side(model, layers, pixels, sizes)
 
 
-def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> Arranged | None:
+def _padded(layers: StackLayers, shapes: torch.Tensor, length: int) -> ImageLayout | None:
     """Patches of an image of any shape, filled up to a fixed number (SigLIP 2)."""
     if len(shapes) != 1 or set(layers.shape()) != {length}:
         return None
     rows, columns = (int(each) for each in shapes[0])
-    return Arranged([(rows, columns)], padding=length - rows * columns)
+    return ImageLayout([(rows, columns)], padding=length - rows * columns)
 
 
 def _side_by_side(
     model: Any, layers: StackLayers, pixels: torch.Tensor, sizes: Any
-) -> Arranged | None:
+) -> ImageLayout | None:
     """Images of any shape as one run of patches, each laid into the corner of a page (Pixtral)."""
     if len(layers.examples) != 1 or len(set(layers.shape())) != 1:
         return None
@@ -98,7 +98,7 @@ def _side_by_side(
     for patch in patch_sizes(model.config):
         grids = [(height // patch[0], width // patch[1]) for height, width in inside]
         if sum(rows * columns for rows, columns in grids) == layers.shape()[0]:
-            return Arranged(grids, sizes=inside)
+            return ImageLayout(grids, sizes=inside)
     return None
 
 
@@ -107,7 +107,7 @@ def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
         example[number] = example[number].permute(order)
 
 
-def _told_block(arguments: Mapping[str, Any]) -> int | None:
+def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
     """How many rows and columns make a block, where that is told with the images."""
     for name in ("merge_sizes", "image_merge_sizes", "video_merge_sizes"):
         sizes = arguments.get(name)
@@ -118,7 +118,7 @@ def _told_block(arguments: Mapping[str, Any]) -> int | None:
 
 def _in_blocks(
     model: nn.Module, layers: StackLayers, grid: torch.Tensor, size: int | None
-) -> Arranged | None:
+) -> ImageLayout | None:
     """Blocks of patches that become one token of the text (Qwen2-VL and its kin)."""
     images = [(height, width) for frames, height, width in grid.tolist() for _ in range(frames)]
     queries, keys = layers.shape()
@@ -141,7 +141,7 @@ def _in_blocks(
     if not torch.equal(order, torch.arange(len(order))):
         for number in list(layers.examples[0]):
             _reorder(layers, number, order)
-    return Arranged(images, block=size)
+    return ImageLayout(images, block=size)
 
 
 def _block_order(height: int, width: int, size: int) -> torch.Tensor:
@@ -178,7 +178,7 @@ def _owner(model: nn.Module, name: str, attribute: str) -> Any:
         name = name.rpartition(".")[0]
 
 
-def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> Arranged | None:
+def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> ImageLayout | None:
     """Square windows, in some models shifted in every other layer (Swin, SAM)."""
     queries, keys = layers.shape()
     if queries != keys:
@@ -196,7 +196,7 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
         if place is None or (windows and size not in (side, (side, side), [side, side])):
             return None
         shift = int(getattr(owner, "shift_size", 0))
-        found = Arranged([place[0]], padding=queries - math.prod(place[0]))
+        found = ImageLayout([place[0]], padding=queries - math.prod(place[0]))
         if windows:
             orders[number] = _window_order(*place, side, shift)
     for number, order in orders.items():

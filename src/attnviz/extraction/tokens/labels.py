@@ -12,20 +12,20 @@ import torch
 from attnviz.extraction.capture.stacks import StackLayers
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
-from attnviz.extraction.tokens.arrange import Arranged
+from attnviz.extraction.tokens.arrange import ImageLayout
 from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
 from attnviz.extraction.tokens.patches import (
     frames_in_patch,
     grid_of,
     grid_tokens,
-    image_places,
+    image_positions,
     one_after_the_other,
     patch_tokens,
     with_image_runs,
 )
 from attnviz.record.tokens import Tokens
 
-__all__ = ["Naming"]
+__all__ = ["TokenNames"]
 
 # Stacks whose queries are what the model was given, and stacks that may read a text.
 _SEEING = ("vision", "encoder", "audio", "self")
@@ -36,7 +36,7 @@ _IMAGE_FIRST = {"git": True, "layoutlmv3": False}
 _ASKING = re.compile("decoder|mask_head")
 
 
-class Naming:
+class TokenNames:
     """Names the tokens of a forward's stacks.
 
     Parameters
@@ -47,7 +47,7 @@ class Naming:
         What the model was given.
     stacks : mapping of str to StackLayers
         What was captured; patches are put into the order of their image.
-    places : mapping of str to Arranged
+    places : mapping of str to ImageLayout
         Where the tokens of some of the stacks lie in images.
     num_pictures : int
         How many pictures of each example are known.
@@ -61,7 +61,7 @@ class Naming:
         batch: Batch,
         stacks: Mapping[str, StackLayers],
         *,
-        places: Mapping[str, Arranged],
+        places: Mapping[str, ImageLayout],
         num_pictures: int,
         processor: Any,
     ) -> None:
@@ -103,13 +103,13 @@ class Naming:
         layers = self._stacks[name]
         if layers.stack not in _READING:
             return None
-        decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sides
+        decoder = layers.stack in ("decoder", "cross") and "decoder" in self._batch.sequences
         tokens = self._text("decoder" if decoder else "input", index)
         known = tokens is not None and len(tokens) == layers.shape(index)[0]
         return tokens if known else None
 
-    def _text(self, side: str, index: int) -> Tokens | None:
-        return self._batch.tokens[side][index] if side in self._batch.tokens else None
+    def _text(self, sequence: str, index: int) -> Tokens | None:
+        return self._batch.tokens[sequence][index] if sequence in self._batch.tokens else None
 
     def _queries(self, name: str, index: int, named: Mapping[str, Tokens]) -> Tokens:
         layers = self._stacks[name]
@@ -163,7 +163,7 @@ class Naming:
     def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
         """Tokens of a text, those that stand for patches or frames by their place or time."""
         config = self._model.config
-        runs = image_places(tokens, config)
+        runs = image_positions(tokens, config)
         if runs:
             tokens = with_image_runs(tokens, runs, self._shapes(runs, index, named))
         return with_sound_runs(tokens, self._batch.arguments, config, self._processor)

@@ -21,7 +21,7 @@ __all__ = [
     "frames_in_patch",
     "grid_of",
     "grid_tokens",
-    "image_places",
+    "image_positions",
     "one_after_the_other",
     "patch_sizes",
     "patch_tokens",
@@ -305,7 +305,7 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
 _ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
 
 
-def image_places(tokens: Tokens, config: Any) -> list[list[int]]:
+def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
     """Find the runs of a text's tokens that stand for patches of images.
 
     Parameters
@@ -362,7 +362,7 @@ def with_image_runs(
     tokens : Tokens
         The text's.
     runs : sequence of list of int
-        The runs, as `image_places` gives them.
+        The runs, as `image_positions` gives them.
     shapes : sequence of tuple of int, or None
         Rows and columns of the patches that each picture was cut into, as far as they are known.
 

@@ -25,7 +25,7 @@ from attnviz.extraction.capture.memory import (
     in_words,
     needed_memory,
 )
-from attnviz.extraction.options import Keeping, read_keeping
+from attnviz.extraction.options import CaptureOptions, read_capture_options
 
 CPU = torch.device("cpu")
 CUDA = torch.device("cuda", 0)
@@ -165,24 +165,24 @@ def layers(
 
 def test_bytes_are_those_of_queries_and_keys() -> None:
     # (32 + 8) heads x 128 dimensions x 1000 tokens x 4 bytes, in each layer.
-    assert needed_memory(layers(2, 1000), Keeping()) == {CPU: 2 * 40 * 128 * 1000 * 4}
-    half = Keeping(dtype=torch.float16)
+    assert needed_memory(layers(2, 1000), CaptureOptions()) == {CPU: 2 * 40 * 128 * 1000 * 4}
+    half = CaptureOptions(dtype=torch.float16)
     assert needed_memory(layers(2, 1000), half) == {CPU: 2 * 40 * 128 * 1000 * 2}
     # Heads 0 and 1 share a key head, head 31 has another.
-    some = Keeping(layers=(1,), heads=(0, 1, 31))
+    some = CaptureOptions(layers=(1,), heads=(0, 1, 31))
     assert needed_memory(layers(2, 1000), some) == {CPU: (3 + 2) * 128 * 1000 * 4}
-    placed = Keeping(device=CUDA)
+    placed = CaptureOptions(device=CUDA)
     assert needed_memory(layers(1, 1000), placed) == {CUDA: 40 * 128 * 1000 * 4}
 
 
-def error_of(sizes: list[LayerSize], wanted: Keeping, free: dict[torch.device, Any]) -> str:
+def error_of(sizes: list[LayerSize], wanted: CaptureOptions, free: dict[torch.device, Any]) -> str:
     with pytest.raises(MemoryError) as raised:
         check_memory(sizes, wanted, free.get, lambda _: 0)
     return str(raised.value)
 
 
 def test_the_error_says_how_much_and_what_would_fit() -> None:
-    said = error_of(layers(), Keeping(CPU), {CPU: 60 * 10**9})
+    said = error_of(layers(), CaptureOptions(CPU), {CPU: 60 * 10**9})
     assert said == (
         "inputs: keeping the queries and keys of 32 layers for 131,072 tokens takes 86 GB on cpu, "
         'and 60 GB are free; dtype="bfloat16", layers=range(22) or a text of up to 91,552 tokens '
@@ -194,20 +194,20 @@ def test_the_error_says_how_much_and_what_would_fit() -> None:
 
 @pytest.mark.parametrize(("lacking", "named"), [(0, True), (1, False), (None, False)])
 def test_the_disk_is_named_where_it_has_room(lacking: int | None, named: bool) -> None:
-    needed = needed_memory(layers(), Keeping(CPU))[CPU]
+    needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
     free = None if lacking is None else needed - lacking
     with pytest.raises(MemoryError) as raised:
-        check_memory(layers(), Keeping(CPU), {CPU: 60 * 10**9}.get, lambda _: free)
+        check_memory(layers(), CaptureOptions(CPU), {CPU: 60 * 10**9}.get, lambda _: free)
     said = 'a text of up to 91,552 tokens or spool="folder" (on disk) would fit'
     assert str(raised.value).endswith(said) == named
 
 
 def test_a_disk_that_is_too_small_is_told_with_what_would_fit(tmp_path: Path) -> None:
-    needed = needed_memory(layers(), Keeping(CPU))[CPU]
-    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: needed)
-    check_disk(layers(), Keeping(CPU), tmp_path, lambda _: None)
+    needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
+    check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: needed)
+    check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: None)
     with pytest.raises(OSError, match="spool: the queries and keys") as raised:
-        check_disk(layers(), Keeping(CPU), tmp_path, lambda _: 60 * 10**9)
+        check_disk(layers(), CaptureOptions(CPU), tmp_path, lambda _: 60 * 10**9)
     assert (raised.value.errno, raised.value.filename) == (errno.ENOSPC, str(tmp_path))
     assert raised.value.strerror == (
         "spool: the queries and keys of 32 layers for 131,072 tokens take 86 GB, and 60 GB are "
@@ -227,27 +227,27 @@ def test_free_is_what_the_disk_of_a_folder_has_left(tmp_path: Path) -> None:
 
 
 def test_nothing_is_said_where_it_fits_or_nobody_knows() -> None:
-    needed = needed_memory(layers(), Keeping(CPU))[CPU]
-    check_memory(layers(), Keeping(CPU), {CPU: needed}.get)
-    check_memory(layers(), Keeping(CPU), {CPU: None}.get)
-    check_memory([], Keeping(CPU), {CPU: 0}.get)
+    needed = needed_memory(layers(), CaptureOptions(CPU))[CPU]
+    check_memory(layers(), CaptureOptions(CPU), {CPU: needed}.get)
+    check_memory(layers(), CaptureOptions(CPU), {CPU: None}.get)
+    check_memory([], CaptureOptions(CPU), {CPU: 0}.get)
 
 
 def test_where_nothing_helps_alone_two_arguments_are_named() -> None:
     # One layer in float32 is 2.7 GB.
-    said = error_of(layers(), Keeping(CPU), {CPU: 2 * 10**9})
+    said = error_of(layers(), CaptureOptions(CPU), {CPU: 2 * 10**9})
     assert 'layers=[0] with dtype="bfloat16"' in said
     assert "a text of up to 3,051 tokens" in said
     # Nothing at all would fit.
-    assert error_of(layers(), Keeping(CPU), {CPU: 0}).endswith("and 0 bytes are free")
+    assert error_of(layers(), CaptureOptions(CPU), {CPU: 0}).endswith("and 0 bytes are free")
 
 
 def test_another_device_is_named_where_it_has_room() -> None:
     room = {CUDA: 10**9, CPU: 10**12}
-    said = error_of(layers(device=CUDA), Keeping(None), room)
+    said = error_of(layers(device=CUDA), CaptureOptions(None), room)
     assert 'device="cpu"' in said
     assert "on cuda:0, and 1.0 GB are free" in said
-    assert 'device="cpu"' not in error_of(layers(), Keeping(CPU), {CPU: 10**9})
+    assert 'device="cpu"' not in error_of(layers(), CaptureOptions(CPU), {CPU: 10**9})
 
 
 def test_layers_on_several_devices_are_counted_where_they_are() -> None:
@@ -256,16 +256,16 @@ def test_layers_on_several_devices_are_counted_where_they_are() -> None:
         replace(layer, number=layer.number + 4, device=other)  # type: ignore[operator]
         for layer in layers(4, 1000, device=CUDA)
     ]
-    each = needed_memory(mixed, Keeping())
+    each = needed_memory(mixed, CaptureOptions())
     assert each[CUDA] == each[other]
-    check_memory(mixed, Keeping(), dict.fromkeys((CUDA, other), each[CUDA]).get)
-    said = error_of(mixed, Keeping(), {CUDA: each[CUDA], other: each[CUDA] - 1, CPU: None})
+    check_memory(mixed, CaptureOptions(), dict.fromkeys((CUDA, other), each[CUDA]).get)
+    said = error_of(mixed, CaptureOptions(), {CUDA: each[CUDA], other: each[CUDA] - 1, CPU: None})
     assert "on cuda:1" in said
     assert "layers=range(7)" in said
 
 
 def test_heads_by_layer_are_cut_with_their_layers() -> None:
-    wanted = Keeping(CPU, None, (0, 2, 5), {0: (1,), 2: (3,), 5: (1, 2)})
+    wanted = CaptureOptions(CPU, None, (0, 2, 5), {0: (1,), 2: (3,), 5: (1, 2)})
     needed = needed_memory(layers(6, 1000), wanted)[CPU]
     said = error_of(layers(6, 1000), wanted, {CPU: needed - 1})
     assert "heads={0: [1], 2: [3]}" in said
@@ -273,8 +273,10 @@ def test_heads_by_layer_are_cut_with_their_layers() -> None:
 
 def test_of_two_texts_the_share_is_named_that_would_fit() -> None:
     cross = [LayerSize(0, 4, 4, 16, ((100, 1000),), torch.float32, CPU)]
-    needed = needed_memory(cross, Keeping(CPU))[CPU]
-    assert "50% of the text" in error_of(cross, Keeping(CPU, torch.bfloat16), {CPU: needed // 4})
+    needed = needed_memory(cross, CaptureOptions(CPU))[CPU]
+    assert "50% of the text" in error_of(
+        cross, CaptureOptions(CPU, torch.bfloat16), {CPU: needed // 4}
+    )
 
 
 @given(
@@ -287,7 +289,7 @@ def test_of_two_texts_the_share_is_named_that_would_fit() -> None:
 def test_all_that_is_named_fits(
     count: int, tokens: int, share: int, dtype: torch.dtype, heads: tuple[int, ...] | None
 ) -> None:
-    sizes, wanted = layers(count, tokens, dtype=dtype), Keeping(CPU, heads=heads)
+    sizes, wanted = layers(count, tokens, dtype=dtype), CaptureOptions(CPU, heads=heads)
     needed = needed_memory(sizes, wanted)[CPU]
     free = needed * share // 201
     said = error_of(sizes, wanted, {CPU: free})
@@ -303,9 +305,9 @@ def test_all_that_is_named_fits(
         arguments: dict[str, Any] = eval(  # noqa: S307 - the words of the error are the test
             f"dict({way.replace(' with ', ', ')})", {"range": range, "dict": dict}
         )
-        narrowed = read_keeping(heads=heads, **arguments)
+        narrowed = read_capture_options(heads=heads, **arguments)
         assert needed_memory(sizes, narrowed)[CPU] <= free
         if "layers" in arguments and len(narrowed.layers or ()) < count:
             more = [*(narrowed.layers or ()), len(narrowed.layers or ())]
-            wider = read_keeping(heads=heads, **arguments | {"layers": more})
+            wider = read_capture_options(heads=heads, **arguments | {"layers": more})
             assert needed_memory(sizes, wider)[CPU] > free
