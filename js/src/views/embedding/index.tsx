@@ -16,7 +16,7 @@ import controlsCss from "./controls.css";
 import css from "./embedding.css";
 import { type DrawnScenes, embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
-import { MeanPlot } from "./mean/panel";
+import { MeanPlot } from "./mean/plot";
 import { overviewScene } from "./overview/marks";
 import { EmbeddingOverview } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";

@@ -10,7 +10,7 @@ import {
 } from "../../../src/views/embedding/captions";
 import { colorings, EmbeddingControls } from "../../../src/views/embedding/controls";
 import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
-import { MeanPlot } from "../../../src/views/embedding/mean/panel";
+import { MeanPlot } from "../../../src/views/embedding/mean/plot";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
 import { createEmbeddingStore, type EmbeddingStore } from "../../../src/views/embedding/store";
 import { corpusWith, Kernel, type Room, roomWith } from "./kernel";
