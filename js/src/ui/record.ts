@@ -25,7 +25,7 @@ import {
   type TokenList,
 } from "../client/source";
 import { withPatchNames } from "../draw/patches";
-import { settled, type Walk } from "./generated-token/state";
+import { type Cursor, settled } from "./generated-token/state";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
@@ -285,22 +285,22 @@ export function createRecordStore(
       })
     );
   });
-  let walk: Walk | null = null;
-  const walkOn = (): void => {
+  let cursor: Cursor | null = null;
+  const settleCursor = (): void => {
     const here = place.peek();
     if (!here || ended.aborted) return;
-    walk = settled(here.queries.predictions ?? [], walk, {
+    cursor = settled(here.queries.predictions ?? [], cursor, {
       token: state.token.peek(),
       prediction: state.prediction.peek(),
       as_query: state.as_query.peek(),
     });
-    assign(state, walk);
+    assign(state, cursor);
   };
   live(() => {
     for (const each of [place, state.token, state.prediction, state.as_query]) each.value;
     // After all listeners of the change: where traits are linked one by one, the other view has to
     // hear of the switch before it hears of the query that the switch moved.
-    queueMicrotask(walkOn);
+    queueMicrotask(settleCursor);
     return undefined;
   });
   const mapsWanted = signal(false);

@@ -2,7 +2,8 @@
 
 A token is shown by the row of the query that predicted it, or by the row where it is itself the
 query. Which token, by which of the two, and which query is pinned: whichever is set, the others
-follow. `js/src/ui/generated-token/state.ts` does the same for pages without a kernel.
+follow. `js/src/ui/generated-token/state.ts` does the same for pages without a kernel; both are held
+against `tests/fixtures/generated_token.json`.
 """
 
 from __future__ import annotations

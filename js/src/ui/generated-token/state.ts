@@ -1,14 +1,15 @@
 /**
- * How a view walks through the tokens that a model produced: one place, said by three traits.
+ * Which of the tokens that a model produced a view shows: one position, in three traits.
  *
- * The same as `attnviz.views.generated_token` in Python, for pages without a kernel.
+ * The same as `attnviz.views.generated_token` in Python, for pages without a kernel; both are held
+ * against `tests/fixtures/generated_token.json`.
  */
 
 import type { Prediction, TokenList } from "../../client/source";
 import { formatProbability, quoted } from "../captions";
 
-/** Where a view stands among the tokens that were produced. */
-export interface Walk {
+/** Which token is shown, and by which row. */
+export interface Cursor {
   /** The pinned query. */
   token: number | null;
   /** Which of the tokens that were produced. */
@@ -25,9 +26,13 @@ export function queryOf(each: Prediction, asQuery: boolean): number {
 /**
  * Lets the others follow what was set.
  *
- * Where pin and prediction were both set, and don't say the same, the pin counts.
+ * Where pin and prediction were both set, and differ, the pin counts.
  */
-export function settled(predictions: readonly Prediction[], before: Walk | null, now: Walk): Walk {
+export function settled(
+  predictions: readonly Prediction[],
+  before: Cursor | null,
+  now: Cursor,
+): Cursor {
   const each = now.prediction === null ? undefined : predictions[now.prediction];
   const as_query = now.as_query && each?.row !== null;
   const was = before ?? { token: null, prediction: null, as_query: false };

@@ -1,12 +1,13 @@
 // @vitest-environment node
+import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import type { Prediction, TokenList } from "../../../src/client/source";
 import { formatProbability } from "../../../src/ui/captions";
 import {
   answerStart,
+  type Cursor,
   predictingInWords,
   settled,
-  type Walk,
 } from "../../../src/ui/generated-token/state";
 import { keysInWords, pairChoices, pairInWords } from "../../../src/ui/pairs";
 
@@ -15,8 +16,14 @@ function prediction(query: number, row: number | null): Prediction {
   return { query, token, candidates: [token], row };
 }
 
-/** Two tokens of a prompt; the third and the fourth were produced, and one that was never read. */
-const PREDICTIONS = [prediction(1, 2), prediction(2, 3), prediction(3, null)];
+// Of two tokens of a prompt, the third and the fourth, which were produced, and one that was never
+// read. Python's tests read the same file.
+const fixture = new URL("../../../../tests/fixtures/generated_token.json", import.meta.url);
+const { predictions, cases } = JSON.parse(readFileSync(fixture, "utf8")) as {
+  predictions: [number, number | null][];
+  cases: Case[];
+};
+const PREDICTIONS = predictions.map(([query, row]) => prediction(query, row));
 const TOKENS: TokenList = {
   text: ["t0", "t1", "t2", "t3"],
   special: [],
@@ -26,136 +33,33 @@ const TOKENS: TokenList = {
 
 type Values = [number | null, number | null, boolean];
 
-function walk([token, prediction, as_query]: Values): Walk {
+function cursor([token, prediction, as_query]: Values): Cursor {
   return { token, prediction, as_query };
 }
 
-// As in tests/unit/views/test_generated_token.py: what holds in Python holds here.
-const CASES: [Values, Values, Values][] = [
-  [
-    [null, null, false],
-    [null, null, false],
-    [null, null, false],
-  ],
-  [
-    [null, null, false],
-    [null, null, true],
-    [null, null, true],
-  ],
-  [
-    [null, null, false],
-    [null, 1, false],
-    [2, 1, false],
-  ],
-  [
-    [0, null, false],
-    [0, 0, false],
-    [1, 0, false],
-  ],
-  [
-    [1, 0, false],
-    [1, 2, false],
-    [3, 2, false],
-  ],
-  [
-    [null, null, true],
-    [null, 0, true],
-    [2, 0, true],
-  ],
-  [
-    [1, 0, false],
-    [1, 0, true],
-    [2, 0, true],
-  ],
-  [
-    [2, 0, true],
-    [2, 0, false],
-    [1, 0, false],
-  ],
-  [
-    [2, 0, true],
-    [2, 2, true],
-    [3, 2, false],
-  ],
-  [
-    [3, 2, false],
-    [3, 2, true],
-    [3, 2, false],
-  ],
-  [
-    [null, null, false],
-    [2, null, false],
-    [2, 1, false],
-  ],
-  [
-    [1, 0, false],
-    [3, 0, false],
-    [3, 2, false],
-  ],
-  [
-    [2, 0, true],
-    [3, 0, true],
-    [3, 1, true],
-  ],
-  [
-    [1, 0, false],
-    [0, 0, false],
-    [0, null, false],
-  ],
-  [
-    [2, 0, true],
-    [1, 0, true],
-    [1, null, true],
-  ],
-  [
-    [2, 1, false],
-    [null, 1, false],
-    [null, null, false],
-  ],
-  [
-    [2, 1, false],
-    [2, null, false],
-    [null, null, false],
-  ],
-  [
-    [2, 0, true],
-    [null, 0, true],
-    [null, null, true],
-  ],
-  [
-    [null, null, false],
-    [2, 1, false],
-    [2, 1, false],
-  ],
-  [
-    [null, null, false],
-    [2, 0, true],
-    [2, 0, true],
-  ],
-  [
-    [null, null, false],
-    [0, 1, false],
-    [0, null, false],
-  ],
-  [
-    [null, null, false],
-    [2, 9, false],
-    [2, 1, false],
-  ],
-];
+interface Case {
+  why: string;
+  before: Values;
+  now: Values;
+  after: Values;
+}
 
-describe("walking through what a model produced", () => {
-  it.each(CASES)("from %j, set to %j: %j", (before, now, after) => {
-    const found = settled(PREDICTIONS, walk(before), walk(now));
-    expect(found).toEqual(walk(after));
+describe("the cursor in what a model produced", () => {
+  it("has cases", () => {
+    expect(cases.length).toBeGreaterThan(20);
+  });
+
+  it.each(cases)("$why: from $before, set to $now: $after", ({ before, now, after }) => {
+    const found = settled(PREDICTIONS, cursor(before), cursor(now));
+    expect(found).toEqual(cursor(after));
     expect(settled(PREDICTIONS, found, found)).toEqual(found);
-    expect(settled(PREDICTIONS, walk(before), found)).toEqual(found);
+    expect(settled(PREDICTIONS, cursor(before), found)).toEqual(found);
   });
 
   it("takes an address's pin before a page's own prediction", () => {
-    expect(settled(PREDICTIONS, null, walk([1, 2, false]))).toEqual(walk([1, 0, false]));
-    expect(settled(PREDICTIONS, null, walk([null, 1, false]))).toEqual(walk([2, 1, false]));
-    expect(settled([], null, walk([1, 2, true]))).toEqual(walk([1, null, true]));
+    expect(settled(PREDICTIONS, null, cursor([1, 2, false]))).toEqual(cursor([1, 0, false]));
+    expect(settled(PREDICTIONS, null, cursor([null, 1, false]))).toEqual(cursor([2, 1, false]));
+    expect(settled([], null, cursor([1, 2, true]))).toEqual(cursor([1, null, true]));
   });
 
   it("knows where the answer begins", () => {
