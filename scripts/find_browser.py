@@ -12,7 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 
 def install_browser() -> None:

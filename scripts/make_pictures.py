@@ -21,7 +21,7 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from attnviz.views.base import View
 
 ROOT = Path(__file__).resolve().parents[1]

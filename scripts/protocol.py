@@ -140,10 +140,10 @@ def _many(kind: str) -> str:
 def _documented(kind: type) -> tuple[str, dict[str, str]]:
     """A class's docstring without its sections, and what it says of each attribute.
 
-    Of a class that is not made for the wire, its name in Python stands for both.
+    Of a class that is not made for the wire, its name says enough.
     """
     if ".server." not in kind.__module__:
-        return f"As `{kind.__module__}.{kind.__name__}`.", {}
+        return "", {}
     text = inspect.getdoc(kind) or ""
     pieces = _SECTION.split(text)
     sections = dict(zip(pieces[1::2], pieces[2::2], strict=True))

@@ -19,7 +19,7 @@ from typing import Any
 import nbformat
 from nbclient import NotebookClient
 
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 ROOT = Path(__file__).resolve().parents[1]
 TUTORIAL = ROOT / "notebooks" / "tutorial.ipynb"

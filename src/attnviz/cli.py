@@ -242,8 +242,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     from traitlets import TraitError
 
-    from attnviz.pages.file_kinds import check_file_kind
-    from attnviz.pages.limits import check_options, check_top_keys
+    from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
 
     precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
     try:

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from benchmarks.extracting import WAYS
 from benchmarks.guarded import PEERS, ROOT, Limits, guarded
 from benchmarks.machine import machine

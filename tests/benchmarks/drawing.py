@@ -21,7 +21,7 @@ import torch
 from playwright.sync_api import Browser, Page, sync_playwright
 
 import attnviz as av
-from attnviz.pages.browser import find_browser
+from attnviz.pages.image import find_browser
 from benchmarks.inputs import texts, weights
 from benchmarks.opening import CHROMIUM_FLAGS
 

@@ -29,7 +29,7 @@ import attnviz as av
 from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.threads import one_thread
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 from benchmarks.clock import Clock, Row, in_words
 from benchmarks.corpora import TEXT_TOKENS, made
 from benchmarks.guarded import ROOT

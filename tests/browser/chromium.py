@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from attnviz.pages.browser import HOW_TO_GET_ONE, find_browser
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, Request, WebSocket

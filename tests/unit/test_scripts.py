@@ -14,7 +14,7 @@ import attnviz
 import front_end
 import run_tests
 import tally
-from attnviz.pages.browser import HOW_TO_GET_ONE
+from attnviz.pages.image import HOW_TO_GET_ONE
 
 SCRIPTS = Path(front_end.__file__).parent
 SOURCE = Path(attnviz.__file__).parents[1]

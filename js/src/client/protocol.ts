@@ -8,7 +8,6 @@ export type Range = [number, number];
 
 export type Scaling = "norms" | "search" | "none";
 
-/** As `attnviz.embedding.placement.Placing`. */
 export interface Placing {
   scaling: Scaling;
   translate: boolean;
@@ -155,7 +154,6 @@ export interface ImageHeader {
   width: number;
 }
 
-/** As `attnviz.record.images.PatchGrid`. */
 export interface PatchGrid {
   image: number;
   start: number;
@@ -163,14 +161,12 @@ export interface PatchGrid {
   columns: number;
 }
 
-/** As `attnviz.record.tokens.Candidate`. */
 export interface Candidate {
   text: string;
   id: number;
   probability: number;
 }
 
-/** As `attnviz.record.tokens.Prediction`. */
 export interface Prediction {
   query: number;
   token: Candidate;
@@ -559,7 +555,6 @@ export interface TrustRequest {
   heads: number[];
 }
 
-/** As `attnviz.embedding.trust.Trust`. */
 export interface Trust {
   allowed: number | null;
   all_pairs: number | null;

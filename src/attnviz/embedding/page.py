@@ -24,11 +24,9 @@ from attnviz.embedding.server.description import describe_corpus, packed_points
 from attnviz.embedding.server.plots import EmbeddingAnswers, HeadPlot, Plot, PlotOptions, coded
 from attnviz.embedding.server.weights import AggregateHeader, aggregate, top_keys
 from attnviz.embedding.threads import one_thread
-from attnviz.pages.bundles import bundle
-from attnviz.pages.errors import code_too_large, megabytes
-from attnviz.pages.html import FORMAT, document
-from attnviz.pages.limits import check_top_keys
-from attnviz.pages.whole import packed
+from attnviz.pages.html import FORMAT, bundle, document
+from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
+from attnviz.pages.packing import packed
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 

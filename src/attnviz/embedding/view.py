@@ -17,8 +17,7 @@ from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
-from attnviz.pages.file_kinds import check_file_kind
-from attnviz.pages.limits import PagePrecision, check_options, check_top_keys
+from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server

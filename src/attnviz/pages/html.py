@@ -7,6 +7,7 @@ import hashlib
 import html
 import json
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,12 +15,18 @@ from numpy.typing import NDArray
 from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
-from attnviz.pages.bundles import bundle
-from attnviz.pages.encoding import MAP_SIZE, carried_weights, check_record
-from attnviz.pages.errors import code_too_large, too_large, vectors_too_large
-from attnviz.pages.limits import MAX_MEASURED, PagePrecision, check_options, count_weights
+from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights
+from attnviz.pages.limits import (
+    MAX_MEASURED,
+    PagePrecision,
+    check_options,
+    code_too_large,
+    count_weights,
+    too_large,
+    vectors_too_large,
+)
+from attnviz.pages.packing import packed
 from attnviz.pages.vectors import carried_vectors
-from attnviz.pages.whole import packed
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
 from attnviz.server.description import describe
@@ -29,7 +36,7 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.strips import strips
 
-__all__ = ["FORMAT", "Carried", "document", "make_page"]
+__all__ = ["FORMAT", "Carried", "bundle", "document", "make_page"]
 
 Carried = Literal["weights", "vectors"]
 
@@ -82,6 +89,7 @@ body {{ margin: 16px; }}
 </body>
 </html>
 """
+_STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
 
 
@@ -172,7 +180,7 @@ def make_page(
         if record.images:
             data["images"] = [_carried_image(image) for image in record.images]
         rest = len(document(record.model, view, state, data, code).encode())
-        weights = carried_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
+        weights = embedded_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
         data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
@@ -181,6 +189,25 @@ def make_page(
     if max_bytes is not None and size > max_bytes:
         raise ValueError(too_large(record, max_bytes, size))
     return page
+
+
+def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
+    """The JavaScript of a view: for a widget, which asks its kernel, or for a page.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the front-end was not built; says how to.
+    """
+    path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"the front-end of the {view} view is not built ({path} is missing). In a clone of "
+            "the repository run `make front-end`; an installed attnviz carries it, so install "
+            "it again"
+        ) from None
 
 
 def document(

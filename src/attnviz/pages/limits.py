@@ -1,4 +1,4 @@
-"""How large an exported page may be.
+"""What a page may be asked to be: file kinds, limits, and errors with the ways out.
 
 The limit grows with the text: 6 MB, and where that is more, 64 bytes for each query of each head,
 or 128 where queries look ahead, up to 40 or 80 MB. 12 layers of 12 causal heads may take 6 MB at
@@ -8,6 +8,8 @@ or 128 where queries look ahead, up to 40 or 80 MB. 12 layers of 12 causal heads
 from __future__ import annotations
 
 import math
+import os
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Literal
 
@@ -15,15 +17,23 @@ import numpy as np
 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import whole_number
+from attnviz.utils.arguments import as_path, whole_number
 
 __all__ = [
     "PagePrecision",
+    "check_file_kind",
     "check_options",
     "check_top_keys",
+    "code_too_large",
     "count_rows",
     "count_weights",
     "default_limit",
+    "megabytes",
+    "no_room",
+    "too_large",
+    "too_long",
+    "too_many",
+    "vectors_too_large",
 ]
 
 #: ``"auto"`` or ``"exact"``.
@@ -41,6 +51,8 @@ MAX_MEASURED = 100_000_000
 MAX_KEYS = 64
 #: No browser takes a longer text.
 MAX_MEGABYTES = 400
+
+_SHORTER = "take a shorter text"
 
 _BYTES_PER_ROW = {"causal": 64, "both ways": 128}
 _MOST_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
@@ -116,53 +128,143 @@ def check_top_keys(top_keys: Any) -> int:
     return whole_number("top_keys", top_keys, 0, MAX_KEYS, hint=hint)
 
 
-def count_rows(stack: AttentionStack) -> int:
-    """Queries of all heads that were kept.
+def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png"]:
+    """Tell from a file's name what a view is to be saved as.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-
-    Returns
-    -------
-    int
+    Raises
+    ------
+    TypeError
+        If it is no path.
+    ValueError
+        If the name ends in anything else, or no file can have it.
     """
+    match as_path("path", path, "file").suffix.lower():
+        case ".html":
+            return "html"
+        case ".svg":
+            return "svg"
+        case ".png":
+            return "png"
+    raise ValueError(f"path={str(path)!r} must end in .html, .svg or .png")
+
+
+def count_rows(stack: AttentionStack) -> int:
+    """Queries of all heads that were kept."""
     return len(stack.query_tokens) * sum(len(stack.kept_heads(layer)) for layer in stack.layers)
 
 
 def count_weights(record: AttentionRecord) -> int:
-    """Weights of all heads that were kept.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        The record.
-
-    Returns
-    -------
-    int
-    """
+    """Weights of all heads that were kept."""
     return sum(count_rows(stack) * len(stack.key_tokens) for stack in record.stacks.values())
 
 
-def default_limit(record: AttentionRecord, causal: Iterable[str]) -> int:
-    """Bytes that a page may have where nobody says so.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        The record.
-    causal : iterable of str
-        Names of the stacks whose queries do not look ahead.
-
-    Returns
-    -------
-    int
-    """
-    kinds = {name: "causal" if name in set(causal) else "both ways" for name in record.stacks}
+def default_limit(record: AttentionRecord, causal: Iterable[AttentionStack]) -> int:
+    """Bytes that a page may have by default; `causal` are the stacks that do not look ahead."""
+    names = {stack.name for stack in causal}
+    kinds = {name: "causal" if name in names else "both ways" for name in record.stacks}
     wanted = sum(
         _BYTES_PER_ROW[kinds[name]] * count_rows(stack) for name, stack in record.stacks.items()
     )
     most = max(_MOST_BYTES[kind] for kind in kinds.values())
     return max(FULL_BYTES, min(wanted, most))
+
+
+def megabytes(count: int) -> str:
+    """Bytes as megabytes, which as a limit leave room for them.
+
+    Four digits, rounded up.
+
+    Examples
+    --------
+    >>> megabytes(81_234), megabytes(100_001), megabytes(12_345_600), megabytes(81_230)
+    ('0.08124', '0.1001', '12.35', '0.08123')
+    """
+    step = 10 ** max(0, len(str(count)) - 4)
+    return f"{math.ceil(count / step) * step / 1e6:.10g}"
+
+
+def too_long(record: AttentionRecord) -> str:
+    """Why no page is made of more weights than `MAX_LOOKED_AT`."""
+    count, most = count_weights(record), MAX_LOOKED_AT
+    return (
+        f"a page would be made from {count:,} weights, which takes too long to compute (at most "
+        f"{most:,}): {', or '.join(_fewer(record, most))}. Views in a notebook need no page, and "
+        "show texts of any length"
+    )
+
+
+def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
+    """Why no page embeds every weight: a limit, or more weights than any page has."""
+    count, most = count_weights(record), MAX_WEIGHTS
+    if max_bytes is None:
+        ways, limit = _fewer(record, most), f"at most {most:,}"
+    else:
+        limit = f"max_mb={max_bytes / 1e6:g}"
+        ways = ["allow more with max_mb=", *_layers(record), _SHORTER]
+    if count <= MAX_LOOKED_AT:
+        ways.append('let the page carry the strongest with precision="auto"')
+    return (
+        f'precision="exact": a page with all {count:,} weights would be too large ({limit}): '
+        f"{', or '.join(ways)}"
+    )
+
+
+def no_room(record: AttentionRecord, limit: int, *, without: int, needed: int | None = None) -> str:
+    """Why a limit is too low: `needed` are the bytes of the smallest page, where it was made."""
+    start = f"a page of at most {limit / 1e6:.10g} MB has no room for this record: "
+    more = "allow more with max_mb=" if needed is None else f"allow max_mb={megabytes(needed)}"
+    ways = ", or ".join([more, *_layers(record), _SHORTER])
+    if needed is None:
+        return f"{start}without any weights it takes {megabytes(without)} MB already; {ways}"
+    return (
+        f"{start}without any weights it takes {megabytes(without)} MB, and with each query's two "
+        f"strongest keys alone {megabytes(needed)} MB; {ways}"
+    )
+
+
+def code_too_large(limit: int, bare: int) -> str:
+    """Why no page at all fits: `bare` are the bytes of one with nothing but the view's own code."""
+    return (
+        f"max_mb={limit / 1e6:.10g} has no room for any record: the view's own code takes "
+        f"{megabytes(bare)} MB of every page; allow more"
+    )
+
+
+def vectors_too_large(record: AttentionRecord, limit: int, bare: int) -> str:
+    """Why queries and keys do not fit beside the view's own code."""
+    return (
+        f"the page has no room for the queries and keys of all layers: they take more than "
+        f"{(limit - bare) / 1e6:.4g} MB, which is what max_mb={limit / 1e6:.10g} leaves beside the "
+        f"view's own code; {', or '.join(['allow more', *_layers(record), _SHORTER])}"
+    )
+
+
+def too_large(record: AttentionRecord, limit: int, size: int) -> str:
+    """Why a page is not given out."""
+    ways = ", or ".join(["allow more", *_layers(record), _SHORTER])
+    return f"the page has {megabytes(size)} MB, more than max_mb={limit / 1e6:.10g}; {ways}"
+
+
+def _layers(record: AttentionRecord) -> list[str]:
+    """Fewer layers, where there are several."""
+    several = len({layer for stack in record.stacks.values() for layer in stack.layers}) > 1
+    return ["choose layers with include_layers=[...]"] if several else []
+
+
+def _fewer(record: AttentionRecord, most: int) -> list[str]:
+    """Ways to have no more than so many weights."""
+    # A layer's number stands for it in every stack.
+    layers: Counter[int] = Counter()
+    pairs = 0
+    for stack in record.stacks.values():
+        size = len(stack.query_tokens) * len(stack.key_tokens)
+        pairs += size
+        for layer in stack.layers:
+            layers[layer] += len(stack.kept_heads(layer)) * size
+    fitting, heads = most // max(layers.values()), most // pairs
+    if fitting and len(layers) > 1:
+        which = f"up to {fitting} of {len(layers)}"
+        return [f"choose layers with include_layers=[...], {which}", _SHORTER]
+    if heads:
+        return [f"keep up to {heads} of one layer's heads with extract(..., heads=...)", _SHORTER]
+    return [_SHORTER]

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import anywidget
 import traitlets
 
-from attnviz.pages.bundles import bundle
-from attnviz.pages.file_kinds import check_file_kind
+from attnviz.pages.html import bundle
+from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server

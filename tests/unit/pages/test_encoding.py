@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
-from attnviz.pages.sparse import decode_sparse
+from attnviz.pages.strongest import decode_sparse
 from attnviz.pages.vectors import carried_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
@@ -104,8 +104,9 @@ def test_pages_of_twelve_layers_of_twelve_heads_are_small(
     [(64, 6.0), (256, 6.0), (1024, 10.0), (4096, 40.0), (131_072, 40.0)],
 )
 def test_the_limit_grows_with_the_text(tokens: int, most: float) -> None:
-    causal = limits.default_limit(alike(12, 12, tokens, causal=True), {"self"})
-    ahead = limits.default_limit(alike(12, 12, tokens, causal=False), set())
+    record = alike(12, 12, tokens, causal=True)
+    causal = limits.default_limit(record, record.stacks.values())
+    ahead = limits.default_limit(alike(12, 12, tokens, causal=False), ())
     assert 6 * MB <= causal <= most * MB
     assert causal <= ahead <= 2 * most * MB
 

@@ -15,10 +15,8 @@ import torch
 from numpy.typing import NDArray
 
 import attnviz as av
-from attnviz.pages import encoding as choice
-from attnviz.pages import html, passes, vectors
-from attnviz.pages.estimate import size_of_whole
-from attnviz.pages.whole import STRATEGIES, packed
+from attnviz.pages import encoding, html, vectors
+from attnviz.pages.strongest import Cut, Sweep, decode_sparse
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
@@ -66,73 +64,103 @@ def data_of(page: str) -> Any:
     return json.loads(found[1])
 
 
-@pytest.mark.parametrize(
-    "make", [noise, causal, heads_of_all_sharpness, windows, rows_that_repeat, evenly]
-)
-def test_the_size_is_estimated_well_enough(make: Callable[[], av.AttentionRecord]) -> None:
-    record = make()
-    blocks = data_of(HeadView(record).to_html(precision="exact"))["blocks"]
-    size = sum(len(base64.b64decode(each["data"])) for each in blocks)
-    # What is not tried is at least this far from fitting, and what is taken to fit, from not.
-    assert size / choice._NEAR < size_of_whole(record).size < size * choice._NEAR
+@pytest.mark.parametrize("causal_text", [True, False])
+def test_which_stacks_look_ahead(causal_text: bool) -> None:
+    weights = drawn(2, 3, 40, 40).tril() if causal_text else drawn(2, 3, 40, 40)
+    [stack] = record_of(weights).stacks.values()
+    # Weights that are given come without a mask.
+    assert not stack.causal
+    assert encoding._is_causal(stack) == causal_text
 
 
-@pytest.fixture
-def packed_layers(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Numbers of strategies, by layers that were packed whole."""
-    monkeypatch.setattr(choice, "_TRIED_WEIGHTS", 0)
-    found: list[int] = []
-
-    def counted(data: bytes, strategies: Any = STRATEGIES) -> str:
-        if len(data) > 100_000:
-            found.append(len(strategies))
-        return packed(data, strategies)
-
-    monkeypatch.setattr("attnviz.pages.encoding.packed", counted)
-    return found
+def test_one_head_that_looks_ahead_is_enough() -> None:
+    weights = drawn(2, 3, 40, 40).tril()
+    weights[1, 2, 20, 30] = 0.5
+    [stack] = record_of(weights).stacks.values()
+    assert not encoding._is_causal(stack)
 
 
-def test_nothing_is_packed_in_vain(packed_layers: list[int]) -> None:
-    record = heads_of_all_sharpness()
-    size = len(HeadView(record).to_html(precision="exact").encode())
-    packed_layers.clear()
-    data = data_of(HeadView(record).to_html(max_mb=size / 2e6))
-    assert data["carried"]["form"] == "strongest"
-    assert packed_layers == []
-    # Once, where there is room enough.
-    assert data_of(HeadView(record).to_html(max_mb=2 * size / 1e6))["carried"]["form"] == "all"
-    assert packed_layers == [1] * 6
-
-
-def test_the_true_size_decides_where_it_is_near(packed_layers: list[int]) -> None:
+def test_the_true_size_decides() -> None:
     record = heads_of_all_sharpness()
     page = HeadView(record).to_html(max_mb=400)
     size = len(page.encode())
-    packed_layers.clear()
     for room in (1.0, 1.2):
         assert HeadView(record).to_html(max_mb=room * size / 1e6) == page
-    assert packed_layers == [2] * 12
     data = data_of(HeadView(record).to_html(max_mb=(size - 2000) / 1e6))
     assert data["carried"]["form"] == "strongest"
 
 
-def test_an_estimate_that_is_wrong_loses_nothing(
-    packed_layers: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    layers: list[int] = []
+    whole = encoding._whole_layer
+
+    def counted(stack: Any, layer: int, *rest: Any) -> Any:
+        layers.append(layer)
+        return whole(stack, layer, *rest)
+
+    monkeypatch.setattr(encoding, "_whole_layer", counted)
     record = heads_of_all_sharpness()
-    page = HeadView(record).to_html(max_mb=400)
-    about = size_of_whole(record)
-    wrong = type(about)(1.0, zlib.Z_HUFFMAN_ONLY)
-    monkeypatch.setattr(choice, "size_of_whole", lambda _: wrong)
-    # In the wrong strategy it does not fit, and is then packed in the others.
-    assert HeadView(record).to_html(max_mb=len(page.encode()) / 1e6) == page
+    size = len(HeadView(record).to_html(max_mb=400).encode())
+    assert layers == [0, 1, 2, 3, 4, 5]
+    layers.clear()
+    assert data_of(HeadView(record).to_html(max_mb=size / 3e6))["carried"]["form"] == "strongest"
+    assert layers == [0, 1]
+
+
+def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut, int]:
+    """What fits into some bytes, and how many keys were held at most to find it."""
+    sweep, most = Sweep(collect), 0
+    for stack in record.stacks.values():
+        for layer in stack.layers:
+            sweep.begin(stack, layer)
+            for head in stack.kept_heads(layer):
+                for _, weights in encoding.weight_tiles(stack, layer, head):
+                    sweep.add(weights)
+                    most = max(most, sweep._held)
+    return sweep.cut(0.95, room), most
+
+
+@pytest.mark.parametrize("make", [noise, causal, heads_of_all_sharpness, windows])
+@pytest.mark.parametrize("room", [150_000, 400_000])
+def test_a_sweep_holds_few_keys_and_loses_none_that_fits(
+    make: Callable[[], av.AttentionRecord], room: int
+) -> None:
+    record = make()
+    bounded, most = swept(record, room, room)
+    everything, _ = swept(record, room, 1e12)
+    assert most <= 1.5 * room / 0.8
+    # Both fill the room, each by tries of its own.
+    assert bounded.covered == pytest.approx(everything.covered, abs=0.005)
+    assert bounded.error == pytest.approx(everything.error, rel=0.05)
+    assert max(bounded.size, everything.size) <= room
+    for block in bounded.blocks:
+        weights = record.stacks[block["stack"]].weights(layer=block["layer"])
+        rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
+        row = np.repeat(np.arange(len(rows.counts)), rows.counts)
+        own = np.zeros((len(rows.counts), weights.shape[-1]), np.bool_)
+        own[row, rows.keys] = True
+        # Beside the two strongest of each row, all that is stronger than what was left out.
+        flat = weights.reshape(own.shape)
+        second = np.sort(flat, axis=1)[:, -2]
+        weakest = min(flat[own & (flat < second[:, None])], default=np.inf)
+        assert flat[~own].max() <= weakest * (1 + 1e-6)
+
+
+def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
+    cut, most = swept(evenly(), 100_000, 50_000)
+    # None is stronger than another: of all rows there are two keys, or all.
+    assert cut.covered == pytest.approx(2 / 1500, rel=1e-6)
+    assert most <= 1.5 * 50_000 / 0.8
+
+
+PROGRESS = encoding.progress
 
 
 class Bar:
     """What a bar is told."""
 
     def __init__(self, record: av.AttentionRecord) -> None:
-        self.wanted = passes.progress(record, "").total
+        self.wanted = PROGRESS(record, "").total
         self.done = 0.0
 
     def update(self, rows: float) -> None:
@@ -152,7 +180,7 @@ def test_bars_show_every_row(form: str, monkeypatch: pytest.MonkeyPatch) -> None
         bars.append(Bar(record))
         return bars[-1]
 
-    monkeypatch.setattr(choice, "progress", progress)
+    monkeypatch.setattr(encoding, "progress", progress)
     if form == "all":
         view, room = HeadView(noise()), None
     else:
@@ -241,7 +269,7 @@ def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch
     # They go over all weights anyway, and say that this is the largest error.
     monkeypatch.setattr(html, "MAX_MEASURED", 0)
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
-    monkeypatch.setattr(choice, "_whole", lambda *_: None)
+    monkeypatch.setattr(encoding, "_all", lambda *_: None)
     generator = torch.Generator().manual_seed(0)
     sides = torch.randn(2, 1, 2, 512, 2, generator=generator)
     record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512))

@@ -19,7 +19,7 @@ from numpy.testing import assert_allclose
 import attnviz.pages.encoding
 import attnviz.pages.html
 import attnviz.pages.limits
-from attnviz.pages.bundles import bundle
+from attnviz.pages.html import bundle
 from attnviz.pages.notebook import strongest_weights_table
 from attnviz.record.attention import GivenWeights
 from attnviz.record.record import AttentionRecord, AttentionStack

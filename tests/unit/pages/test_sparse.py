@@ -14,8 +14,15 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
-from attnviz.pages.sparse import SparseRows, decode_sparse, encode_sparse
-from attnviz.pages.strongest import LEAST_KEYS, joined, kept_rows, sparse_rows
+from attnviz.pages.strongest import (
+    LEAST_KEYS,
+    SparseRows,
+    decode_sparse,
+    encode_sparse,
+    joined,
+    sparse_rows,
+    strongest_rows,
+)
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "sparse.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -64,7 +71,7 @@ def test_what_is_carried_is_what_is_said(
     weights: NDArray[np.float32], threshold: float, maximum: float
 ) -> None:
     scaled = weights * np.float32(maximum)
-    kept = joined([kept_rows(head, threshold * maximum) for head in scaled])
+    kept = joined([strongest_rows(head, threshold * maximum) for head in scaled])
     rows, error = sparse_rows(kept, scaled.shape, maximum)
     back = decode_sparse(*encode_sparse(rows))
     same(rows, back)
@@ -87,7 +94,7 @@ def test_the_strongest_are_kept_and_no_others(
     weights: NDArray[np.float32], threshold: float
 ) -> None:
     for head in weights:
-        kept = kept_rows(head, threshold)
+        kept = strongest_rows(head, threshold)
         starts = np.cumsum(kept.counts) - kept.counts
         for row, line in enumerate(head):
             keys = kept.keys[starts[row] : starts[row] + kept.counts[row]]
@@ -104,8 +111,8 @@ def test_the_strongest_are_kept_and_no_others(
 def test_a_threshold_raised_later_is_as_one_from_the_start(
     weights: NDArray[np.float32], threshold: float, part: float
 ) -> None:
-    lower = joined([kept_rows(head, threshold * part) for head in weights])
-    once = joined([kept_rows(head, threshold) for head in weights])
+    lower = joined([strongest_rows(head, threshold * part) for head in weights])
+    once = joined([strongest_rows(head, threshold) for head in weights])
     raised = lower.raised(threshold)
     for name in once.__dataclass_fields__:
         assert_array_equal(getattr(raised, name), getattr(once, name), err_msg=name)

@@ -12,7 +12,7 @@ import pytest
 import traitlets
 from traitlets import TraitError
 
-import attnviz.pages.bundles
+import attnviz.pages.html
 from attnviz.record.record import AttentionRecord
 from attnviz.views.head import HeadView
 from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
@@ -325,7 +325,7 @@ def test_a_page_that_the_browser_asks_for_has_the_browsers_state() -> None:
 def test_a_front_end_that_is_not_built_says_how_to(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Any
 ) -> None:
-    monkeypatch.setattr(attnviz.pages.bundles, "_FOLDER", tmp_path)
+    monkeypatch.setattr(attnviz.pages.html, "_STATIC", tmp_path)
     with pytest.raises(FileNotFoundError, match="the front-end of the head view is not built"):
         HeadView(given_record())
 
