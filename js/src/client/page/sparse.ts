@@ -1,7 +1,7 @@
 /**
  * Each query's strongest keys, with what is left of its weight spread evenly over its other keys.
  *
- * `attnviz/pages/sparse.py` writes them and says how; both are held against
+ * `attnviz/pages/strongest.py` writes them and says how; both are held against
  * `tests/fixtures/sparse.json`.
  */
 
