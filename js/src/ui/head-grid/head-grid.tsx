@@ -5,7 +5,7 @@
 // biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
 
 import { type ReadonlySignal, useSignal } from "@preact/signals";
-import type { ComponentChildren, RefObject } from "preact";
+import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { prepare } from "../../draw/canvas";
 import { type Hint, HintBox } from "../plot";
@@ -330,28 +330,27 @@ function Row(props: Inner & { row: number }) {
       {cells.slice(first * CHUNK, last * CHUNK).map((cell, i) => {
         if (!cell) return null;
         const column = first * CHUNK + i;
+        const x = layout.left + column * layout.across;
         const { label, selected, style = "", content } = props.look(cell, grid);
         const at = cursor?.layer === cell.layer && cursor.head === cell.head;
         return (
-          <div
-            key={`${cell.layer} ${cell.head}`}
-            id={cellId(store.id, cell)}
-            role="gridcell"
-            class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
-            // Cells beside each other count on from the first.
-            aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
-            aria-label={label}
-            aria-selected={selected || undefined}
-            style={`left:${layout.left + column * layout.across - layout.frame}px${style}`}
-          >
-            {content}
-          </div>
+          <Fragment key={`${cell.layer} ${cell.head}`}>
+            <div
+              id={cellId(store.id, cell)}
+              role="gridcell"
+              class={`av-grid-cell${at ? " av-grid-cursor" : ""}`}
+              // Cells beside each other count on from the first.
+              aria-colindex={i === 0 || !cells[column - 1] ? column + offset : undefined}
+              aria-label={label}
+              aria-selected={selected || undefined}
+              style={`left:${x - layout.frame}px${style}`}
+            >
+              {content}
+            </div>
+            {props.below?.(cell, x)}
+          </Fragment>
         );
       })}
-      {props.below &&
-        cells.map(
-          (cell, column) => cell && props.below?.(cell, layout.left + column * layout.across),
-        )}
     </div>
   );
 }

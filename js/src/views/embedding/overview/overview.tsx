@@ -4,8 +4,8 @@ import { useSignal } from "@preact/signals";
 import type { RefObject } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { paintMarks } from "../../../draw/canvas";
+import { Choice } from "../../../ui/controls/fields";
 import type { ViewContext } from "../../../ui/define-view";
-import { Choice } from "../../../ui/frame/frame";
 import type { HeadIndex, ScoredHead } from "../../../ui/head-grid/grid";
 import { headOfCell, VirtualHeadGrid } from "../../../ui/head-grid/head-grid";
 import type { Hint } from "../../../ui/plot";
@@ -97,7 +97,6 @@ function Tiles(props: OverviewProps) {
       }}
       below={(cell, x) => (
         <Figures
-          key={headKey(cell)}
           cell={cell}
           x={x}
           layout={layout}
