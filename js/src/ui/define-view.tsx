@@ -12,7 +12,7 @@ import { type Carrier, Source } from "../client/source";
 import type { Figure } from "../draw/figure";
 import controlsCss from "./controls/controls.css";
 import frameCss from "./frame/frame.css";
-import walkCss from "./generated-token/cursor.css";
+import generatedTokenCss from "./generated-token/cursor.css";
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
@@ -168,7 +168,7 @@ function open<S extends RecordState>(
   const View = definition.component;
   render(
     <>
-      <style>{frameCss + controlsCss + imageCss + walkCss + definition.css}</style>
+      <style>{frameCss + controlsCss + imageCss + generatedTokenCss + definition.css}</style>
       <View context={context} />
     </>,
     root,

@@ -1,6 +1,6 @@
 /** Steps through the layers: a button for each where they fit, else a slider. */
 
-import { StepSlider } from "./step-slider";
+import { StepSlider } from "./fields";
 
 export interface LayersProps {
   layers: readonly number[];

@@ -1,11 +1,270 @@
-/** The frame that all views share: header, connection, controls, picture, status, keys. */
+/** The frame that all views share: header, connection, controls, plot, captions and keys. */
 
-import { type Signal, useSignal } from "@preact/signals";
+import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import type { Connection } from "../../client/source";
+import { useEffect, useRef } from "preact/hooks";
+import { type Connection, keptHeads, type StackDescription } from "../../client/source";
+import { carriedInWords, stackName } from "../captions";
+import { Choice } from "../controls/fields";
+import { HeadStrip, toggleHead } from "../controls/heads";
+import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry } from "../controls/menu";
+import type { ViewContext } from "../define-view";
+import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
+import { hasPair, type Pair, pairChoices } from "../pairs";
+import { type Place, RECORD_DEFAULTS, type RecordState } from "../record";
+import { assign } from "../state";
 
-export interface FrameProps {
+export interface ViewFrameProps<S extends RecordState> {
+  context: ViewContext<S>;
+  /** The view's name in words, its title where it stands among others. */
+  name: string;
+  /** The stack, its tokens and the precision, in words. */
+  subtitle: string;
+  /** What is shown, in words, for who cannot see it. Follows pins and the keyboard. */
+  summary: ReadonlySignal<string>;
+  exports: MenuEntry[];
+  /** Keys and what they do. */
+  keys: readonly (readonly [string, string])[];
+  /** The view's own controls, in rows. */
+  options?: ComponentChildren;
+  /** Whether several heads can be chosen, one, or none; "none" hides layers and heads. */
+  choose?: "heads" | "head" | "none";
+  /** What of the view's own state has to change with the stack. */
+  onStack?: (stack: StackDescription) => Partial<S>;
+  /** What of the view's own state brings a query into sight. */
+  onReveal?: (query: number) => Partial<S>;
+  /** Heads that the pointer is on, in the strip. */
+  onHover?: (head: number | null) => void;
+  children: ComponentChildren;
+  footer: ComponentChildren;
+}
+
+export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
+  const { context } = props;
+  const { record } = context;
+  const description = record.description.value;
+  const share = description?.stacks[0]?.carried;
+  const carried = share ? carriedInWords(share) : null;
+  const place = record.place.value;
+  useRevealed(context, props.onReveal);
+  const body = (
+    <>
+      <Summary text={props.summary} />
+      {props.children}
+    </>
+  );
+  if (context.embedded) {
+    return (
+      <PaneFrame
+        name={props.name}
+        exports={props.exports}
+        keys={props.keys}
+        controls={place && <div class="av-controls">{props.options}</div>}
+        footer={props.footer}
+      >
+        {body}
+      </PaneFrame>
+    );
+  }
+  return (
+    <Frame
+      title={description?.model || "attention"}
+      subtitle={props.subtitle}
+      notes={[...(description?.notes ?? []), ...(carried === null ? [] : [carried])]}
+      connection={record.connection.value}
+      error={record.error.value}
+      onRetry={record.retry}
+      exports={props.exports}
+      keys={props.keys}
+      controls={
+        place && (
+          <div class="av-controls">
+            <StackChoice {...props} place={place} />
+            {props.choose !== "none" && <PlaceControls {...props} place={place} />}
+            {props.options}
+            <GeneratedTokenCursor context={context} />
+          </div>
+        )
+      }
+      footer={props.footer}
+    >
+      {body}
+    </Frame>
+  );
+}
+
+/** Read out when it changes, and not seen. */
+function Summary({ text }: { text: ReadonlySignal<string> }) {
+  return (
+    <p class="av-unseen av-summary" aria-live="polite">
+      {text}
+    </p>
+  );
+}
+
+/** So many heads can be told apart at a glance; Python's default is the same. */
+const HEADS_AT_ONCE = 4;
+
+/** All heads, or none chosen where they are many. */
+function defaultHeads(kept: number[]): number[] {
+  return kept.length <= HEADS_AT_ONCE ? kept : [];
+}
+
+function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
+  const { context, place } = props;
+  const state = context.common;
+  const stacks = context.record.description.value?.stacks ?? [];
+  if (stacks.length < 2) return null;
+  const change = (name: string): void => {
+    const next = stacks.find((each) => each.name === name);
+    if (!next) return;
+    const layer = next.layers.includes(place.layer) ? place.layer : (next.layers[0] ?? 0);
+    // Another stack has other tokens: pins would point elsewhere.
+    const moved: Partial<RecordState> = { stack: name, layer, token: null, key: null };
+    if (place.chosen.length === place.kept.length)
+      moved.heads = defaultHeads(keptHeads(next, layer));
+    batch(() => {
+      assign(state, moved);
+      assign(context.state, props.onStack?.(next) ?? {});
+    });
+  };
+  return (
+    <div class="av-row av-stack">
+      <Choice
+        label="Stack"
+        value={place.stack.name}
+        options={stacks.map((stack) => [stack.name, stackName(stack.name)] as const)}
+        onChange={change}
+      />
+    </div>
+  );
+}
+
+function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
+  const { context, place } = props;
+  const { record } = context;
+  const state = context.common;
+  const beforeSolo = useRef<number[]>([]);
+  const single = props.choose === "head";
+  useEffect(record.wantMaps, []);
+  const order = record.order.value;
+
+  const solo = (head: number): void => {
+    const chosen = state.heads.peek();
+    if (chosen.length === 1 && chosen[0] === head) {
+      assign(state, { heads: beforeSolo.current });
+    } else {
+      beforeSolo.current = [...chosen];
+      assign(state, { heads: [head] });
+    }
+  };
+  return (
+    <>
+      <Layers
+        layers={place.stack.layers}
+        layer={place.layer}
+        width={context.width.value}
+        onChange={(layer) => assign(state, { layer })}
+      />
+      <HeadStrip
+        order={order}
+        chosen={single ? place.heads.slice(0, 1) : place.chosen}
+        single={single}
+        maps={record.maps.value}
+        numHeads={place.numHeads}
+        kept={place.kept}
+        palette={context.palette.value}
+        width={context.width.value}
+        // From the state and not from what was rendered: a double click is two clicks.
+        onToggle={(head) =>
+          assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
+        }
+        onAll={() => assign(state, { heads: [...order.heads] })}
+        onNone={() => assign(state, { heads: [] })}
+        onSolo={single ? () => {} : solo}
+        onHover={(head) => props.onHover?.(head)}
+      />
+    </>
+  );
+}
+
+/** Of a pair of texts, whose queries and whose keys; nothing where there is no pair. */
+export function PairControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+  const { pair } = context.common;
+  const place = context.record.place.value;
+  // Where views stand together, their frame has it once.
+  if (!place || context.embedded || !hasPair(place)) return null;
+  return (
+    <Choice<Pair>
+      label={place.queries.predictions?.length ? "Texts" : "Sentences"}
+      value={pair.value}
+      options={pairChoices(place.queries)}
+      onChange={(value) => assign(context.common, { pair: value })}
+    />
+  );
+}
+
+/** By what heads are ordered, and from which score on they are offered. */
+export function OrderControl<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+  const state = context.common;
+  const place = context.record.place.value;
+  if (!place || context.embedded) return null;
+  const { stack } = place;
+  const given = Object.entries(state.scores.value)
+    .filter(([, byStack]) => byStack[stack.name])
+    .map(([name]) => name);
+  const names = [...given, ...stack.patterns.filter((name) => !given.includes(name))];
+  if (names.length === 0) return null;
+  const order = names.includes(state.order.value) ? state.order.value : RECORD_DEFAULTS.order;
+  return (
+    <>
+      <Choice
+        label="Heads by"
+        value={order}
+        options={[["number", "number"], ...names.map((name) => [name, name] as const)]}
+        onChange={(name) => assign(state, { order: name, least_score: null })}
+      />
+      {order !== "number" && (
+        <label class="av-field">
+          <span>from</span>
+          <input
+            class="av-least"
+            type="number"
+            step="0.05"
+            aria-label={`Least score, ${order}`}
+            value={state.least_score.value ?? ""}
+            placeholder="all"
+            onChange={(event) => {
+              const value = event.currentTarget.valueAsNumber;
+              assign(state, { least_score: Number.isFinite(value) ? value : null });
+            }}
+          />
+        </label>
+      )}
+    </>
+  );
+}
+
+/** What is said of a picture, and beside it what its colours mean. */
+export function Footer(props: {
+  sentence: string;
+  coverage: string;
+  /** Legends and scales. */
+  children?: ComponentChildren;
+}) {
+  return (
+    <footer class="av-footer">
+      <div class="av-words">
+        <p class="av-sentence">{props.sentence}</p>
+        <p class="av-muted">{props.coverage}</p>
+      </div>
+      <div class="av-legends">{props.children}</div>
+    </footer>
+  );
+}
+
+interface FrameProps {
   /** The model's name. */
   title: string;
   /** The stack, its tokens and the precision, in words. */
@@ -104,7 +363,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 }
 
 /** A view that stands among others, in one frame with them. */
-export function PaneFrame(
+function PaneFrame(
   props: Pick<FrameProps, "exports" | "keys" | "controls" | "children" | "footer"> & {
     name: string;
   },
@@ -124,7 +383,7 @@ export function PaneFrame(
   );
 }
 
-export function Frame(props: FrameProps) {
+function Frame(props: FrameProps) {
   const helping = useSignal(false);
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
@@ -147,49 +406,5 @@ export function Frame(props: FrameProps) {
       {props.children}
       {props.footer}
     </div>
-  );
-}
-
-/** A named select of a few values. */
-export function Choice<T extends string>(props: {
-  label: string;
-  value: T;
-  options: readonly (readonly [T, string])[];
-  onChange: (value: T) => void;
-}) {
-  return (
-    <label class="av-field">
-      <span>{props.label}</span>
-      <select
-        value={props.value}
-        onChange={(event) => props.onChange(event.currentTarget.value as T)}
-      >
-        {props.options.map(([value, text]) => (
-          <option key={value} value={value} selected={value === props.value}>
-            {text}
-          </option>
-        ))}
-      </select>
-    </label>
-  );
-}
-
-/** A named switch. */
-export function Switch(props: {
-  label: string;
-  on: boolean;
-  disabled?: boolean;
-  onChange: (on: boolean) => void;
-}) {
-  return (
-    <label class="av-field av-switch">
-      <input
-        type="checkbox"
-        checked={props.on}
-        disabled={props.disabled ?? false}
-        onChange={(event) => props.onChange(event.currentTarget.checked)}
-      />
-      <span>{props.label}</span>
-    </label>
   );
 }

@@ -1,12 +1,11 @@
-/** Walks through the tokens that a model produced, with what it might have produced there. */
+/** The generated-token cursor: a slider over the tokens that a model produced, and their candidates. */
 
 import { useEffect } from "preact/hooks";
 import type { Candidate, Prediction } from "../../client/source";
 import { printable } from "../../draw/marks";
 import { formatProbability, quotedAt } from "../captions";
-import { StepSlider } from "../controls/step-slider";
+import { StepSlider, Switch } from "../controls/fields";
 import type { ViewContext } from "../define-view";
-import { Switch } from "../frame/frame";
 import type { RecordState } from "../record";
 import { assign } from "../state";
 
@@ -22,7 +21,11 @@ export function useRevealed<S extends RecordState>(
   }, [prediction, token]);
 }
 
-export function PredictionWalk<S extends RecordState>({ context }: { context: ViewContext<S> }) {
+export function GeneratedTokenCursor<S extends RecordState>({
+  context,
+}: {
+  context: ViewContext<S>;
+}) {
   const state = context.common;
   const place = context.record.place.value;
   const predictions = place?.queries.predictions ?? [];
@@ -36,7 +39,7 @@ export function PredictionWalk<S extends RecordState>({ context }: { context: Vi
   const step = at === null ? 0 : at + 1;
   const texts = place.queries.text;
   return (
-    <fieldset class="av-walk" aria-label="Answer">
+    <fieldset class="av-generated" aria-label="Answer">
       <div class="av-row">
         <span class="av-label">Answer</span>
         <div class="av-slide">
@@ -86,7 +89,7 @@ export function PredictionWalk<S extends RecordState>({ context }: { context: Vi
 }
 
 function Token({ text }: { text: string }) {
-  return <b class="av-said">{printable(text)}</b>;
+  return <b class="av-generated-token">{printable(text)}</b>;
 }
 
 /** The likeliest tokens, and the one that came, also where it is none of them. */
@@ -105,7 +108,7 @@ function Candidates({ of }: { of: Prediction }) {
 function CandidateItem({ of, came }: { of: Candidate; came: boolean }) {
   return (
     <li {...(came ? { "aria-current": "true" } : {})}>
-      <span class="av-said" title={of.text}>
+      <span class="av-generated-token" title={of.text}>
         {came ? "✓ " : ""}
         {printable(of.text)}
       </span>{" "}

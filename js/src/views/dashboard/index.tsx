@@ -8,7 +8,7 @@ import { type Scene, translate } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
+import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { RECORD_HASH } from "../../ui/record";
 import { HEAD_DEFAULTS, type HeadState, HeadView } from "../head";

@@ -3,8 +3,8 @@
 import { useMemo } from "preact/hooks";
 import { counted, several } from "../../ui/captions";
 import type { ColorScale } from "../../ui/color-scales";
+import { Choice, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
-import { Choice, Switch } from "../../ui/frame/frame";
 import { assign, valuesOf } from "../../ui/state";
 import { SearchField } from "../../ui/token-search";
 import { methodInWords, placingInWords, remarkInWords, workInWords } from "./captions";

@@ -3,10 +3,9 @@
 import { useSignal } from "@preact/signals";
 import type { Range } from "../../client/source";
 import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
-import { StepSlider } from "../../ui/controls/step-slider";
+import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
-import { Choice, Switch } from "../../ui/frame/frame";
-import { OrderControl, PairControl } from "../../ui/frame/view-frame";
+import { OrderControl, PairControl } from "../../ui/frame/frame";
 import { pairOf } from "../../ui/pairs";
 import { assign, same } from "../../ui/state";
 import { TokenSearch } from "../../ui/token-search";

@@ -7,7 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { ColorLegend } from "../../ui/legend";

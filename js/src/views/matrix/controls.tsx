@@ -2,9 +2,9 @@
 
 import type { Range } from "../../client/source";
 import { counted } from "../../ui/captions";
+import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
-import { Choice } from "../../ui/frame/frame";
-import { OrderControl, PairControl } from "../../ui/frame/view-frame";
+import { OrderControl, PairControl } from "../../ui/frame/frame";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import type { HeatMapStore } from "../../ui/heat-map/store";
 import { type Axis, isPooled, isWhole, movedBy, type Viewport } from "../../ui/heat-map/viewport";

@@ -7,7 +7,7 @@ import { useComputed } from "@preact/signals";
 import { useMemo } from "preact/hooks";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";

@@ -6,10 +6,10 @@
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";
 import { stackName } from "../../ui/captions";
+import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { Choice } from "../../ui/frame/frame";
-import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/view-frame";
+import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { ColorLegend } from "../../ui/legend";

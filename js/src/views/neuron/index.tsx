@@ -7,7 +7,7 @@ import { useMemo } from "preact/hooks";
 import { stackName } from "../../ui/captions";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
-import { Footer, ViewFrame } from "../../ui/frame/view-frame";
+import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { ColorLegend } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
 import { additionOf, type CaptionInput, sentenceOf, subtitleOf } from "./captions";
