@@ -210,6 +210,16 @@ describe("a live matrix", () => {
     expect(numbers()).toEqual(["≤0.0001", "0.01", "1"]);
   });
 
+  it("ends its scale at the largest weight, and at the largest there can be, by turns", async () => {
+    await settled();
+    const end = (): number | undefined => store.base.value?.end;
+    expect(end()).toBe(0.2);
+    store.toggleScale();
+    expect(end()).toBe(1);
+    store.toggleScale();
+    expect(end()).toBe(0.2);
+  });
+
   it("gives the cells in sight as a table", async () => {
     assign(state, { query_window: [1, 2], key_window: [0, 2] });
     await settled();
