@@ -48,6 +48,7 @@ test: checks
 	$(VENV_PYTHON) scripts/run_tests.py
 
 test-all: checks
+	$(VENV_PYTHON) scripts/mutants.py --check
 	$(VENV_PYTHON) scripts/run_tests.py --all
 
 # What is quick comes first, so that a slip shows early. mypy runs on one core: beside Vitest.

@@ -55,6 +55,7 @@ describe("the codec", () => {
   it("refuses a buffer that does not fit its shape", () => {
     const header: PieceHeader = { shape: [2, 2, 2], encoding: "uint8-sqrt", maximum: 1, error: 0 };
     expect(() => decode(header, new Uint8Array(7))).toThrow(/7 bytes.*2 x 2 x 2 needs 8/);
+    expect(() => decode(header, new Uint8Array(9))).toThrow(/9 bytes.*2 x 2 x 2 needs 8/);
   });
 
   it("refuses an encoding that it does not know", () => {

@@ -165,6 +165,10 @@ describe("the strongest keys", () => {
     expect(seen).toEqual([0.25, 0.5, 0.75, 1]);
     const [first, second] = (last as unknown as Strongest).matrices;
     expect([...(first?.spread ?? [])]).toEqual([0.875, 0.75, 1.375]);
+    // The two largest of each of ROWS, by hand: of equal ones the first.
+    expect([...(first?.keys ?? [])]).toEqual([0, 1, 2, 3, 5, -1]);
+    expect([...(first?.weights ?? [])]).toEqual([0.5, 0.25, 0.5, 0.25, 1, 0]);
+    expect([...(first?.sums ?? [])]).toEqual([1, 0, 0, 1, 0, 0, 1, 0, 0]);
     expect(second).toEqual(first);
   });
 
@@ -177,6 +181,14 @@ describe("the strongest keys", () => {
       [0, 0],
       [1, 1],
       [0, 1],
+    ]);
+    // Of one half left out and a quarter of another text a quarter is left.
+    found.sums.set([1, 0.5, 0.25]);
+    expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
+      [1, 2],
+      [1, 1],
+      [0, 0.5],
+      [0, 0.25],
     ]);
     found.sums[0] = Number.NaN;
     expect(strongestKeys(all, 0, false)).toBeNull();

@@ -1,0 +1,70 @@
+// @vitest-environment node
+import { deflateSync } from "node:zlib";
+import { describe, expect, it } from "vitest";
+import { type CarriedPiece, wholeRows } from "../../../src/client/page/rows";
+
+/** Two heads of three queries and three keys, none of which looks ahead: row r has r + 1 weights. */
+const CODES = [
+  [255, 102, 153, 51, 204, 255],
+  [51, 255, 0, 102, 0, 153],
+];
+// (code / 255) squared, by hand.
+const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
+
+function piece(bytes: Uint8Array, more: Partial<CarriedPiece> = {}): CarriedPiece {
+  return {
+    stack: "self",
+    layer: 3,
+    shape: [2, 3, 3],
+    encoding: "uint8-sqrt",
+    reach: 0,
+    maximum: 1,
+    error: 0.004,
+    data: deflateSync(bytes).toString("base64"),
+    ...more,
+  };
+}
+
+describe("whole rows of a page", () => {
+  it("end where their keys do, and add to what is there", async () => {
+    const rows = await wholeRows(piece(Uint8Array.from(CODES.flat())));
+    let at = 0;
+    for (let row = 0; row < 3; row++) {
+      for (let left = 0; left < 3; left++) {
+        for (const [head, codes] of CODES.entries()) {
+          const line = new Float32Array(3 - left).fill(2);
+          rows.add([head], row, left, line);
+          const whole = [0, 1, 2].map((key) => (key <= row ? WEIGHTS[codes[at + key] ?? 0] : 0));
+          whole.slice(left).forEach((weight, x) => {
+            expect(line[x], `head ${head}, row ${row}, key ${left + x}`).toBeCloseTo(
+              2 + (weight ?? 0),
+              6,
+            );
+          });
+        }
+      }
+      at += row + 1;
+    }
+    const both = new Float32Array(3);
+    rows.add([0, 1], 2, 0, both);
+    // 51, 204 and 255 of one and 102, 0 and 153 of the other.
+    [0.04 + 0.16, 0.64, 1 + 0.36].forEach((sum, x) => {
+      expect(both[x]).toBeCloseTo(sum, 6);
+    });
+  });
+
+  it("are read as they are where they are float32", async () => {
+    const weights = Float32Array.from([1, 0.25, 0.75, 1, 0.5, 0.5]);
+    const bytes = new Uint8Array(weights.buffer);
+    const rows = await wholeRows(piece(bytes, { shape: [2, 2, 2], encoding: "float32", error: 0 }));
+    const line = new Float32Array(2);
+    rows.add([1], 0, 0, line);
+    rows.add([0], 1, 0, line);
+    expect([...line]).toEqual([1.25, 0.75]);
+  });
+
+  it.each([11, 13])("are refused where there are %i bytes in place of 12", async (length) => {
+    const bytes = new Uint8Array(length);
+    await expect(wholeRows(piece(bytes))).rejects.toThrow(`Layer 3 holds ${length} bytes`);
+  });
+});
