@@ -104,6 +104,23 @@ def test_where_nothing_tells_words_apart_it_says_what_would() -> None:
         word_starts(Tokens.of(["#5", "#17"]), "key_tokens of stack 'self'")
 
 
+def test_a_special_token_never_becomes_a_part_of_a_word() -> None:
+    # The separator has the number and the text of the words around it, as some tokenizers say.
+    tokens = Tokens(
+        text=("[CLS]", "un", "##do", "[SEP]", "##ing"),
+        special=(True, False, False, True, False),
+        sequence=(0,) * 5,
+        words=(0,) * 5,
+    )
+    assert word_starts(tokens) == (0, 1, 3, 4)
+    merged = merged_tokens(tokens, word_starts(tokens))
+    assert merged.text == ("[CLS]", "undo", "[SEP]", "##ing")
+    assert merged.special == (True, False, True, False)
+    # Without spaces or ##, a single token between special ones is known to be a word.
+    between = (["[CLS]", "a", "[SEP]"], [True, False, True], [0, 0, 0])
+    assert words_from_text(*between) == (None, 0, None)
+
+
 @pytest.mark.parametrize(
     ("text", "special"), [(["a"], [False]), (["[S]", "a", "[E]"], [True, False, True]), ([], [])]
 )

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -140,6 +141,34 @@ def test_an_error_or_interrupt_leaves_nothing(tmp_path: Path) -> None:
             if there:
                 assert names_in(folder) == []
                 folder.rmdir()
+
+
+def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
+    def fail(folders: SpoolFolders) -> None:
+        with folders.taken(2) as spools:
+            spools[1].write("layer", {"queries": vectors(2, 3, 4)})
+            raise FAULT
+
+    with pytest.raises(OSError, match="No space left"):
+        fail(SpoolFolders(tmp_path / "x", several=True))
+    assert names_in(tmp_path) == []
+    # What was there before stays, and so does a record that is finished.
+    (tmp_path / "x").mkdir()
+    folders = SpoolFolders(tmp_path / "x", several=True)
+    with folders.taken(1) as spools:
+        spools[0].finish(record_of(long_layers()))
+    with pytest.raises(OSError, match="No space left"):
+        fail(folders)
+    assert names_in(tmp_path / "x") == ["0"]
+
+
+def test_a_folder_that_cannot_be_begun_is_not_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "touch", Mock(side_effect=FAULT))
+    with pytest.raises(OSError, match="No space left"):
+        Spool(tmp_path / "x").begin()
+    assert names_in(tmp_path) == []
 
 
 def test_an_interrupt_in_the_middle_of_a_file_removes_it(tmp_path: Path) -> None:
