@@ -273,7 +273,7 @@ def test_a_killed_process_leaves_what_is_no_record(
     )
     ended = run(kill, tmp_path / "x")
     assert ended.returncode == -signal.SIGKILL
-    assert len(names_in(tmp_path / "x")) == 3
+    assert len(names_in(tmp_path / "x")) == 4
     with pytest.raises(ValueError, match=r"holds a part of a record: .*again with spool='.*x'"):
         load(tmp_path / "x")
     # Somebody who put something beside it keeps it.

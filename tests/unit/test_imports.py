@@ -197,7 +197,7 @@ def test_no_module_imports_itself_through_others() -> None:
     ("package", "outside"),
     [
         ("utils", {"IPython"}),
-        ("record", {"numpy", "pandas", "safetensors", "torch"}),
+        ("record", {"filelock", "numpy", "pandas", "safetensors", "torch"}),
         ("analysis", {"lazy_loader", "numpy", "torch"}),
         ("corpus", {"numpy", "torch", "transformers", "tqdm"}),
         ("server", {"numpy", "torch", "cachetools"}),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from humanize import naturalsize
 from torch import nn
 
 from attnviz.extraction.inputs.batch import TokenSequence
@@ -27,8 +28,6 @@ __all__ = [
     "layer_sizes",
     "needed_memory",
 ]
-
-_UNITS = ((10**12, "TB"), (10**9, "GB"), (10**6, "MB"), (10**3, "kB"))
 
 
 def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
@@ -113,27 +112,8 @@ def _lines(path: Path) -> list[str]:
 
 
 def in_words(count: int) -> str:
-    """A number of bytes as a reader would say it.
-
-    Parameters
-    ----------
-    count : int
-        Bytes.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
-    >>> in_words(34_359_738_368), in_words(1_250_000)
-    ('34 GB', '1.2 MB')
-    """
-    for size, unit in _UNITS:
-        if count >= size:
-            number = count / size
-            return f"{number:.0f} {unit}" if number >= 10 else f"{number:.1f} {unit}"
-    return f"{count} bytes"
+    """A number of bytes as a reader would say it, two digits of it: "34 GB"."""
+    return naturalsize(float(f"{count:.2g}"), format="%.3g")
 
 
 _NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")

@@ -14,6 +14,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import torch
+from filelock import FileLock, Timeout
 
 from attnviz.record.record import AttentionRecord, load
 from attnviz.record.storage.folder import (
@@ -35,6 +36,8 @@ _MARKER_TEXT = """attnviz is writing a record here, or was interrupted while it 
 Without index.json these files are no record: extract again with this folder as spool=, which
 begins anew, or delete it.
 """
+# Held by the process that writes.
+_LOCK = "unfinished.lock"
 _LAYER_ARRAY = re.compile(r"(?P<layer>.+/\d+)/(queries|keys|weights)", re.DOTALL)
 
 
@@ -59,7 +62,7 @@ class Spool:
         self._said = str(folder)
         self._made = False
         self._begun = False
-        self._lock: int | None = None
+        self._lock: FileLock | None = None
         self._count = 0
         self._files: dict[str, StoredFile] = {}
         # The arrays too: their ids must stay theirs.
@@ -116,7 +119,8 @@ class Spool:
                 "it, or give another folder",
                 str(self.folder),
             )
-        others = sorted(name for name in inside if name != MARKER and not SPOOLED.fullmatch(name))
+        own = {MARKER, _LOCK}
+        others = sorted(name for name in inside if name not in own and not SPOOLED.fullmatch(name))
         if MARKER not in inside:
             others = sorted(inside)
         if others:
@@ -161,9 +165,10 @@ class Spool:
             marker = self.folder / MARKER
             try:
                 marker.touch()
-                self._lock = _locked(marker, self._said)
+                self._lock = _locked(self.folder / _LOCK, self._said)
             except BaseException:
                 if self._made:
+                    self._release()
                     self.folder.rmdir()
                 raise
             self._begun = True
@@ -272,8 +277,7 @@ class Spool:
                 with suppress(OSError):
                     self.folder.rmdir()
         elif self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+            self._lock.release()
 
     def _left(self) -> list[str]:
         return [each.name for each in self.folder.iterdir() if SPOOLED.fullmatch(each.name)]
@@ -287,10 +291,10 @@ class Spool:
 
     def _release(self) -> None:
         if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
-        with suppress(OSError):
-            (self.folder / MARKER).unlink()
+            self._lock.release()
+        for name in (_LOCK, MARKER):
+            with suppress(OSError):
+                (self.folder / name).unlink()
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -399,24 +403,18 @@ class SpoolFolders:
         return [Spool(Path(self.folder) / str(number)) for number in numbers]
 
 
-def _locked(marker: Path, said: str) -> int | None:
-    """Hold a file for this process alone, as long as it lives; None where that cannot be done."""
+def _locked(path: Path, said: str) -> FileLock | None:
+    """Hold a file for this process alone, as long as it lives; None where there are no locks."""
+    lock = FileLock(path)
     try:
-        import fcntl
-    except ImportError:
-        return None
-    handle = os.open(marker, os.O_RDWR)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        os.close(handle)
+        lock.acquire(timeout=0)
+    except Timeout as error:
         raise BlockingIOError(
-            error.errno,
+            errno.EAGAIN,
             f"spool={said!r}: another extraction is writing there; give another folder",
-            str(marker.parent),
+            str(path.parent),
         ) from error
-    except OSError:
+    except NotImplementedError:
         # Not every file system has locks.
-        os.close(handle)
         return None
-    return handle
+    return lock

@@ -146,8 +146,8 @@ def test_of_a_cuda_device_what_torch_holds_unused_is_free_too(
 
 
 def test_bytes_are_said_in_words() -> None:
-    words = [in_words(count) for count in (0, 999, 1000, 34_359_738_368, 9_960_000, 10**15)]
-    assert words == ["0 bytes", "999 bytes", "1.0 kB", "34 GB", "10.0 MB", "1000 TB"]
+    words = [in_words(count) for count in (0, 990, 1000, 34_359_738_368, 9_960_000, 10**15)]
+    assert words == ["0 Bytes", "990 Bytes", "1 kB", "34 GB", "10 MB", "1 PB"]
 
 
 def layers(
@@ -239,14 +239,14 @@ def test_where_nothing_helps_alone_two_arguments_are_named() -> None:
     assert 'layers=[0] with dtype="bfloat16"' in said
     assert "a text of up to 3,051 tokens" in said
     # Nothing at all would fit.
-    assert error_of(layers(), CaptureOptions(CPU), {CPU: 0}).endswith("and 0 bytes are free")
+    assert error_of(layers(), CaptureOptions(CPU), {CPU: 0}).endswith("and 0 Bytes are free")
 
 
 def test_another_device_is_named_where_it_has_room() -> None:
     room = {CUDA: 10**9, CPU: 10**12}
     said = error_of(layers(device=CUDA), CaptureOptions(None), room)
     assert 'device="cpu"' in said
-    assert "on cuda:0, and 1.0 GB are free" in said
+    assert "on cuda:0, and 1 GB are free" in said
     assert 'device="cpu"' not in error_of(layers(), CaptureOptions(CPU), {CPU: 10**9})
 
 
