@@ -13,10 +13,16 @@ export interface LayersProps {
 const BUTTON = 38;
 const MOST_BUTTONS = 24;
 
-/** The layer `by` steps on, or the last one there is. */
-export function stepLayer(layers: readonly number[], layer: number, by: number): number {
-  const place = Math.max(0, Math.min(layers.length - 1, layers.indexOf(layer) + by));
-  return layers[place] ?? layer;
+const LAYER_KEYS: Record<string, number> = { PageUp: -1, "[": -1, PageDown: 1, "]": 1 };
+
+/** The layer that a key leads to, the first or the last at the ends; null for any other key. */
+export function layerForKey(
+  key: string,
+  { stack, layer }: { stack: { layers: readonly number[] }; layer: number },
+): number | null {
+  const by = LAYER_KEYS[key];
+  if (by === undefined) return null;
+  return stack.layers[stack.layers.indexOf(layer) + by] ?? layer;
 }
 
 export function Layers({ layers, layer, width, onChange }: LayersProps) {

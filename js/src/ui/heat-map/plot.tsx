@@ -4,7 +4,7 @@ import { useComputed, useSignal, useSignalEffect } from "@preact/signals";
 import { useEffect, useRef } from "preact/hooks";
 import { formatSmall, formatWeight, quoted } from "../captions";
 import { toggleHead } from "../controls/heads";
-import { stepLayer } from "../controls/layers";
+import { layerForKey } from "../controls/layers";
 import { roundedUp } from "../csv";
 import type { ViewContext } from "../define-view";
 import { type Hint, pointIn, ScenePlot } from "../plot";
@@ -303,6 +303,11 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       cursor?.query != null && cursor.key != null
         ? { query: cursor.query + 0.5, key: cursor.key + 0.5 }
         : undefined;
+    const layer = layerForKey(key, viewport);
+    if (layer !== null) {
+      assign(state, { layer });
+      return true;
+    }
     switch (key) {
       case "ArrowDown":
         moveCursor(far, 0);
@@ -334,14 +339,6 @@ export function HeatMapPlot({ context, store }: PlotProps) {
       case "Escape":
         store.cursor.value = null;
         assign(state, { token: null, key: null });
-        return true;
-      case "PageUp":
-      case "[":
-        assign(state, { layer: stepLayer(viewport.stack.layers, viewport.layer, -1) });
-        return true;
-      case "PageDown":
-      case "]":
-        assign(state, { layer: stepLayer(viewport.stack.layers, viewport.layer, 1) });
         return true;
       case "n":
         assign(state, { heads: [] });

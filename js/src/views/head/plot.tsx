@@ -5,7 +5,7 @@ import { useRef } from "preact/hooks";
 import { hitTest } from "../../draw/marks";
 import { formatWeight, quoted } from "../../ui/captions";
 import { toggleHead } from "../../ui/controls/heads";
-import { stepLayer } from "../../ui/controls/layers";
+import { layerForKey } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
@@ -236,6 +236,11 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
       : {};
     const cursor = store.cursor.peek();
     store.hovered.value = null;
+    const layer = layerForKey(key, plan);
+    if (layer !== null) {
+      assign(state, { layer });
+      return true;
+    }
     switch (turned[key] ?? key) {
       case "ArrowDown":
         moveCursor(1);
@@ -254,14 +259,6 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
         return true;
       case "ArrowRight":
         toSide("key");
-        return true;
-      case "PageUp":
-      case "[":
-        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, -1) });
-        return true;
-      case "PageDown":
-      case "]":
-        assign(state, { layer: stepLayer(plan.stack.layers, plan.layer, 1) });
         return true;
       case "Enter":
       case " ":

@@ -3,7 +3,7 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import { formatWeight, quoted } from "../../ui/captions";
-import { stepLayer } from "../../ui/controls/layers";
+import { layerForKey } from "../../ui/controls/layers";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
@@ -134,6 +134,11 @@ export function NeuronPlot({ context, store }: PlotProps) {
     const here = context.record.place.peek();
     if (!here) return false;
     leave();
+    const layer = layerForKey(key, here);
+    if (layer !== null) {
+      assign(state, { layer });
+      return true;
+    }
     switch (key) {
       case "ArrowDown":
         moveKey(1);
@@ -152,14 +157,6 @@ export function NeuronPlot({ context, store }: PlotProps) {
         return true;
       case "ArrowRight":
         moveQuery(1);
-        return true;
-      case "PageUp":
-      case "[":
-        assign(state, { layer: stepLayer(here.stack.layers, here.layer, -1) });
-        return true;
-      case "PageDown":
-      case "]":
-        assign(state, { layer: stepLayer(here.stack.layers, here.layer, 1) });
         return true;
       case "Escape":
         assign(state, { token: null, key: null });
