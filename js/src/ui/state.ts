@@ -34,7 +34,7 @@ export function valuesOf<S extends object>(signals: Signals<S>): S {
   return Object.fromEntries(entries.map(([name, each]) => [name, each.peek()])) as S;
 }
 
-/** The values of all signals, followed: who reads them runs again when one changes. */
+/** The values of all signals, followed: an effect that reads them runs again when one changes. */
 export function follow<S extends object>(signals: Signals<S>): S {
   const entries = Object.entries<Signal<unknown>>(signals as Record<string, Signal<unknown>>);
   return Object.fromEntries(entries.map(([name, each]) => [name, each.value])) as S;

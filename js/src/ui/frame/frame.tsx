@@ -21,7 +21,7 @@ export interface ViewFrameProps<S extends RecordState> {
   name: string;
   /** The stack, its tokens and the precision, in words. */
   subtitle: string;
-  /** What is shown, in words, for who cannot see it. Follows pins and the keyboard. */
+  /** What is shown, for a screen reader. Follows pins and the keyboard. */
   summary: ReadonlySignal<string>;
   exports: MenuEntry[];
   /** Keys and what they do. */
@@ -246,7 +246,7 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
   );
 }
 
-/** What is said of a picture, and beside it what its colours mean. */
+/** The captions of a plot, and beside them its legends. */
 export function Footer(props: {
   sentence: string;
   coverage: string;

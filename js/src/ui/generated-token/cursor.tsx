@@ -9,7 +9,7 @@ import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
 import { assign } from "../state";
 
-/** Brings the query into sight that shows a token of the answer, whoever chose it. */
+/** Brings the query into sight that shows a token of the answer. */
 export function useRevealed<S extends RecordState>(
   context: ViewContext<S>,
   reveal: ((query: number) => Partial<S>) | undefined,

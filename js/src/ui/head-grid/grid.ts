@@ -32,7 +32,7 @@ export interface HeadGrid {
   /** Numbers of the heads in the columns; null in a gallery, where columns mean nothing. */
   columns: number[] | null;
   rows: (ScoredHead | null)[][];
-  /** Heads that are shown, that are offered, and that were kept of the stack. */
+  /** Heads that are shown, that are offered, and that the record has of the stack. */
   shown: number;
   offered: number;
   all: number;
@@ -40,7 +40,7 @@ export interface HeadGrid {
   score: string | null;
 }
 
-/** How many heads of a stack were kept. */
+/** How many heads of a stack the record has. */
 export function countKept(stack: StackDescription): number {
   return stack.layers.reduce((sum, layer) => sum + keptHeads(stack, layer).length, 0);
 }
@@ -77,9 +77,9 @@ export function rankedCells(
     (offered[at] ?? []).map((head) => ({ layer, head, score: scores[at]?.[head] ?? null })),
   );
   const value = (cell: ScoredHead): number => cell.score ?? Number.NEGATIVE_INFINITY;
-  const kept = cells.filter((cell) => least === null || value(cell) >= least);
+  const ranked = cells.filter((cell) => least === null || value(cell) >= least);
   // Equal scores keep the order of the layers: sorting is stable.
-  return kept.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
+  return ranked.sort((a, b) => (value(a) === value(b) ? 0 : value(b) - value(a)));
 }
 
 /** Ranked cells in rows of `perRow`. */

@@ -41,7 +41,7 @@ export interface GridPainting {
   sources: (cells: Cells) => readonly unknown[];
   /** Paints a stretch of a row; its first cell has its corner at (0, 0). */
   paint: (context: CanvasRenderingContext2D, cells: Cells, scale: number) => void;
-  /** Is told after painting whether all that is in sight is painted. */
+  /** Called after painting, with whether all that is in sight is painted. */
   onPainted: (complete: boolean) => void;
 }
 
@@ -57,7 +57,7 @@ export interface HeadGridProps {
   hint: (head: HeadIndex, grid: HeadGrid) => Pick<Hint, "title" | "rows"> | null;
   painting: GridPainting;
   open: (head: HeadIndex) => void;
-  /** Is told where the keyboard moved to. */
+  /** Called with the head that the keyboard moved to. */
   onMove?: (head: HeadIndex) => void;
   /** Further keys; true where one was used. */
   onKey?: (key: string, head: HeadIndex | null) => boolean;

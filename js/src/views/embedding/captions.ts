@@ -255,7 +255,7 @@ export function trustStepsOf(store: EmbeddingStore): string {
   return trust ? stepsInWords(trust) : "";
 }
 
-/** All of it for who cannot see it. */
+/** What a screen reader reads out. */
 export function summaryOf(context: Context, store: EmbeddingStore): string {
   const input = sentenceInputOf(context, store, false);
   return input ? summary(input, store.headTrust.value ?? undefined) : "";
@@ -584,7 +584,7 @@ export function workInWords(work: ProjectionWork | null): string {
   return work.state === "cancelled" ? "Cancelled." : "This did not work.";
 }
 
-/** All of it for who cannot see it, in one breath. */
+/** The same of given facts. */
 export function summary(input: SentenceInput, trust: HeadTrust | null | undefined): string {
   const stack = capital(stackName(input.stack));
   const where = input.at ? `${stack}. ` : "";

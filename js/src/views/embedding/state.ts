@@ -92,7 +92,7 @@ export const EMBEDDING_HASH: HashFields<EmbeddingState> = {
   match_case: (text) => text === "true",
 };
 
-/** The name under which a head's trust is kept. */
+/** A head's key in maps. */
 export function headKey({ layer, head }: HeadIndex): string {
   return `${layer}:${head}`;
 }

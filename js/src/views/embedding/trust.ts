@@ -45,7 +45,7 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
   return `${parts.join("; ")}.`;
 }
 
-/** What the figures mean, for who has not met them. */
+/** What the figures mean. */
 export const TRUST_HELP =
   "r is the mean over queries of the correlation between distance and q·k: −1 where nearer always " +
   "means a larger q·k, 0 where the plot says nothing of it.";
@@ -111,7 +111,7 @@ export function figuresInShort(trust: HeadTrust | null | undefined, words: Figur
   return parts.length > 0 ? parts.join(" · ") : "no figure";
 }
 
-/** "correlation −0.83, recall 42%", for who cannot see it. */
+/** "correlation −0.83, recall 42%", for a screen reader. */
 export function figuresSpoken(trust: HeadTrust | null | undefined): string {
   if (trust === undefined) return "not measured yet";
   const { correlation, recall, ofAll } = figuresOf(trust);

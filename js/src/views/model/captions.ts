@@ -94,7 +94,7 @@ export function strongestInWords(map: HeadMap, place: Place, part: Part): string
   return `${weight}, between ${from} and ${rangeInWords(columns, "key", "keys")}`;
 }
 
-/** What is told about the head under the pointer. */
+/** The hint for the head under the pointer. */
 export function hintOf(
   store: ModelStore,
   cell: HeadIndex,
@@ -209,8 +209,8 @@ export function sentenceOf(store: ModelStore, place: Place, grid: HeadGrid, live
   }
   const [map, strip] = [store.map(opened), store.strip(opened)];
   if (strip) return `Layer ${opened.layer}, head ${opened.head}: ${stripInWords(strip)}.`;
-  const said = map ? ` Strongest: ${strongestInWords(map, place, store.part.peek())}.` : "";
-  return `Layer ${opened.layer}, head ${opened.head}.${said}`;
+  const best = map ? ` Strongest: ${strongestInWords(map, place, store.part.peek())}.` : "";
+  return `Layer ${opened.layer}, head ${opened.head}.${best}`;
 }
 
 /** "64 of 32,768 queries". */

@@ -21,7 +21,7 @@ import type { ModelState } from "./state";
 import type { ModelStore } from "./store";
 
 /** The sentence below the picture, and what is read out. */
-export interface Said {
+export interface DetailCaptions {
   sentence: string;
   summary: string;
 }
@@ -32,7 +32,7 @@ export interface DetailProps {
   /** Whether the detail is drawn. */
   drawn: Signal<boolean>;
   /** What it says of the head, which it knows more exactly than a thumbnail does. */
-  said: Signal<Said | null>;
+  captions: Signal<DetailCaptions | null>;
   onClose: () => void;
 }
 
@@ -62,9 +62,11 @@ function detailContext({ context, store, drawn }: DetailProps): ViewContext<Heat
 }
 
 /** What the matrix and the image say, for below the grid. */
-function saidOf(matrix: HeatMapStore, image: string): Said | null {
-  const said = matrix.captionInput.value;
-  return said && { sentence: sentence(said), summary: `${matrix.summary.value} ${image}`.trim() };
+function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null {
+  const captions = matrix.captionInput.value;
+  return (
+    captions && { sentence: sentence(captions), summary: `${matrix.summary.value} ${image}`.trim() }
+  );
 }
 
 export function Detail(props: DetailProps) {
@@ -75,11 +77,11 @@ export function Detail(props: DetailProps) {
   useEffect(() => {
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
-      props.said.value = saidOf(matrix, panel.caption.value);
+      props.captions.value = captionsOf(matrix, panel.caption.value);
     });
     return () => {
       stop();
-      props.said.value = null;
+      props.captions.value = null;
       // The next detail is not drawn until it says so.
       drawn.value = false;
     };
@@ -134,14 +136,14 @@ export function Detail(props: DetailProps) {
 function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMapStore }) {
   const { context, matrix } = props;
   const { state } = context;
-  const said = matrix.captionInput.value;
+  const captions = matrix.captionInput.value;
   const picture = matrix.heatMap.value;
-  if (!said || !picture) return null;
+  if (!captions || !picture) return null;
   const { end, scale } = picture;
   const log = scale === "log";
   return (
-    <div class="av-model-said">
-      <p class="av-muted">{coverage(said, { scale, end, live: true })}</p>
+    <div class="av-model-captions">
+      <p class="av-muted">{coverage(captions, { scale, end, live: true })}</p>
       <div class="av-model-colours">
         <Choice<ColorScale>
           label="Colours"

@@ -15,7 +15,7 @@ import type { ModelStore } from "./store";
 export interface GridProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** What "drawn" is said of once the thumbnails in sight are all painted. */
+  /** What is drawn, once all thumbnails in sight are painted. */
   drawn: Signal<string | null>;
   box: RefObject<HTMLDivElement | null>;
 }

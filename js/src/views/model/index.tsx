@@ -24,7 +24,7 @@ import {
   subtitleOf,
   thumbnailsInWords,
 } from "./captions";
-import { Detail, type Said } from "./detail";
+import { Detail, type DetailCaptions } from "./detail";
 import { figure, headsCsv, loadAll } from "./figure";
 import { ModelGrid } from "./grid";
 import type { CellSize, Layout } from "./layout";
@@ -60,7 +60,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const box = useRef<HTMLDivElement>(null);
   const gridDrawn = useSignal<string | null>(null);
   const detailDrawn = useSignal(false);
-  const said = useSignal<Said | null>(null);
+  const detailCaptions = useSignal<DetailCaptions | null>(null);
   const { entries, busy } = useExports(context, {
     name: "model-view",
     figure: async () => {
@@ -69,7 +69,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(place, grid, store.sample.value?.error ?? null),
-        sentence: said.peek()?.sentence ?? sentenceOf(store, place, grid, false),
+        sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, place, grid, false),
         coverage: coverageOf(context, store, grid, firstThumb(grid, thumb)),
       };
       const scene = figure({
@@ -112,8 +112,12 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     store.maps.arrivals.value;
     if (!place || !grid) return "";
     const layers = layersInWords(place.stack);
-    const opened = said.value ? said.value.summary : sentenceOf(store, place, grid, true);
-    return said.value ? `${layers}. ${opened}` : `${stackName(place.stack.name)}. ${opened}`;
+    const opened = detailCaptions.value
+      ? detailCaptions.value.summary
+      : sentenceOf(store, place, grid, true);
+    return detailCaptions.value
+      ? `${layers}. ${opened}`
+      : `${stackName(place.stack.name)}. ${opened}`;
   });
   const place = store.place.value;
   const grid = store.grid.value;
@@ -129,7 +133,14 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       choose="none"
       onStack={() => ({ heads: [], query_window: null, key_window: null })}
       options={<Options context={context} store={store} />}
-      footer={<ModelFooter context={context} store={store} said={said} busy={busy.value} />}
+      footer={
+        <ModelFooter
+          context={context}
+          store={store}
+          detailCaptions={detailCaptions}
+          busy={busy.value}
+        />
+      }
     >
       <div class="av-model">
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
@@ -140,7 +151,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
             context={context}
             store={store}
             drawn={detailDrawn}
-            said={said}
+            captions={detailCaptions}
             onClose={() => {
               store.close();
               box.current?.focus();
@@ -261,7 +272,7 @@ function coverageOf(
 function ModelFooter(props: {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  said: ReadonlySignal<Said | null>;
+  detailCaptions: ReadonlySignal<DetailCaptions | null>;
   busy: string | null;
 }) {
   const { context, store } = props;
@@ -270,7 +281,7 @@ function ModelFooter(props: {
   if (!place || !grid) return null;
   return (
     <Footer
-      sentence={props.said.value?.sentence ?? sentenceOf(store, place, grid, true)}
+      sentence={props.detailCaptions.value?.sentence ?? sentenceOf(store, place, grid, true)}
       coverage={props.busy ?? coverageOf(context, store, grid)}
     >
       {store.strips.value ? (

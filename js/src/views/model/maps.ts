@@ -70,8 +70,8 @@ interface Asked {
   controller: AbortController;
 }
 
-/** Bytes of maps that are kept: some 4,000 heads at 32 x 32. */
-const KEPT_BYTES = 64_000_000;
+/** Bytes of maps that are cached: some 4,000 heads at 32 x 32. */
+const CACHE_BYTES = 64_000_000;
 const STRIP_BYTES = 200;
 /** Weights of maps that a kernel computes in some tenths of a second. */
 const WEIGHTS_AT_ONCE = 1 << 24;
@@ -92,14 +92,14 @@ function keyOf({ stack, size, part }: MapSet, layer: number, head: number): stri
 }
 
 export class HeadMaps {
-  /** Counts what has come, so that who draws hears of it. */
+  /** Counts what has come: a painter follows it. */
   readonly arrivals: Signal<number> = signal(0);
   /** Of the maps that came last. */
   readonly sample: Signal<Sample | null> = signal(null);
   /** Of the strips that have come. */
   readonly strips: Signal<StripSample | null> = signal(null);
   readonly #source: Source;
-  readonly #kept = new Recent<Thumb>(KEPT_BYTES);
+  readonly #cache = new Recent<Thumb>(CACHE_BYTES);
   readonly #asked = new Set<Asked>();
   readonly #stackOf: (name: string) => StackDescription | undefined;
 
@@ -109,7 +109,7 @@ export class HeadMaps {
   }
 
   get(set: MapSet, layer: number, head: number): Thumb | undefined {
-    return this.#kept.get(keyOf(set, layer, head));
+    return this.#cache.get(keyOf(set, layer, head));
   }
 
   /** Asks for what is missing, and gives up on what was asked for and is wanted no longer. */
@@ -124,7 +124,7 @@ export class HeadMaps {
     for (const [layer, heads] of wanted.layers) {
       const missing = heads.filter((head) => {
         const key = keyOf(wanted, layer, head);
-        return !onTheWay.has(key) && this.#kept.get(key) === undefined;
+        return !onTheWay.has(key) && this.#cache.get(key) === undefined;
       });
       const atOnce = this.#atOnce(wanted);
       for (let from = 0; from < missing.length; from += atOnce)
@@ -183,7 +183,7 @@ export class HeadMaps {
     heads.forEach((head, i) => {
       const values = matrices[i] as Float32Array;
       const map = { values, rows, columns, maximum, error };
-      this.#kept.set(keyOf(wanted, layer, head), map, values.byteLength);
+      this.#cache.set(keyOf(wanted, layer, head), map, values.byteLength);
     });
     const sample = { stack, rows, columns, maximum, error };
     if (!same(this.sample.peek(), sample)) this.sample.value = sample;
@@ -204,7 +204,7 @@ export class HeadMaps {
     };
     if (!same(had, now)) this.strips.value = now;
     strips.forEach((strip, i) => {
-      this.#kept.set(keyOf(wanted, layer, heads[i] as number), strip, STRIP_BYTES);
+      this.#cache.set(keyOf(wanted, layer, heads[i] as number), strip, STRIP_BYTES);
     });
   }
 

@@ -57,10 +57,10 @@ const TURN_PER_PIXEL = 0.008;
  */
 export function mixedOrder(count: number, shown: (point: number) => boolean): Uint32Array {
   const order = new Uint32Array(count);
-  let kept = 0;
-  for (let point = 0; point < count; point++) if (shown(point)) order[kept++] = point;
+  let length = 0;
+  for (let point = 0; point < count; point++) if (shown(point)) order[length++] = point;
   let state = 0x9e3779b9;
-  for (let i = kept - 1; i > 0; i--) {
+  for (let i = length - 1; i > 0; i--) {
     // Knuth's numbers for a linear congruential generator; its high bits are the better ones.
     state = (Math.imul(state, 1664525) + 1013904223) >>> 0;
     const j = Math.floor((state / 4294967296) * (i + 1));
@@ -68,7 +68,7 @@ export function mixedOrder(count: number, shown: (point: number) => boolean): Ui
     order[j] = order[i] as number;
     order[i] = other;
   }
-  return order.subarray(0, kept);
+  return order.subarray(0, length);
 }
 
 /** Makes a cloud of the points in `order`. */

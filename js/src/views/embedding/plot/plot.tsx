@@ -187,7 +187,7 @@ export function EmbeddingPlot(props: PlotProps) {
 
   const onKeyDown = (event: KeyboardEvent): void => {
     if (event.metaKey || event.ctrlKey || event.altKey) return;
-    if (!pressed(props, event.key, event.shiftKey)) return;
+    if (!handleKey(props, event.key, event.shiftKey)) return;
     pointer.value = null;
     event.preventDefault();
     event.stopPropagation();
@@ -276,7 +276,7 @@ function Problem(props: PlotProps & { words: string }) {
       style={{ height: `${Math.min(320, plot.room.value.height)}px` }}
       onKeyDown={(event) => {
         if (event.metaKey || event.ctrlKey || event.altKey) return;
-        if (!pressed(props, event.key, event.shiftKey)) return;
+        if (!handleKey(props, event.key, event.shiftKey)) return;
         event.preventDefault();
         event.stopPropagation();
       }}
@@ -328,7 +328,7 @@ function push({ plot }: PlotProps, dx: number, dy: number): void {
 }
 
 /** The chosen point's neighbour in its text, or its other side; the first press chooses one. */
-function walk({ store, plot }: PlotProps, by: number, otherSide: boolean): void {
+function moveAlongText({ store, plot }: PlotProps, by: number, otherSide: boolean): void {
   const corpus = store.corpus.peek();
   if (!corpus) return;
   const chosen = store.chosen.peek();
@@ -361,13 +361,13 @@ function stepBack(room: PlotProps): void {
 }
 
 /** Does what a key asks for; false where it asks for nothing here. */
-export function pressed(room: PlotProps, key: string, shift: boolean): boolean {
+function handleKey(room: PlotProps, key: string, shift: boolean): boolean {
   const { context, store, plot } = room;
   const actions: Record<string, () => void> = {
-    ArrowLeft: () => (shift ? push(room, -STEP, 0) : walk(room, -1, false)),
-    ArrowRight: () => (shift ? push(room, STEP, 0) : walk(room, 1, false)),
-    ArrowUp: () => (shift ? push(room, 0, -STEP) : walk(room, 0, true)),
-    ArrowDown: () => (shift ? push(room, 0, STEP) : walk(room, 0, true)),
+    ArrowLeft: () => (shift ? push(room, -STEP, 0) : moveAlongText(room, -1, false)),
+    ArrowRight: () => (shift ? push(room, STEP, 0) : moveAlongText(room, 1, false)),
+    ArrowUp: () => (shift ? push(room, 0, -STEP) : moveAlongText(room, 0, true)),
+    ArrowDown: () => (shift ? push(room, 0, STEP) : moveAlongText(room, 0, true)),
     "+": () => zoomBy(room, NEARER),
     "=": () => zoomBy(room, NEARER),
     "-": () => zoomBy(room, 1 / NEARER),

@@ -18,7 +18,7 @@ interface HeadProps {
   room: { current: number };
 }
 
-/** Who walks through points hastens past texts: what of each is asked only where they stay. */
+/** A text that is passed quickly on the way through points asks nothing. */
 const SETTLED_MS = 150;
 
 /** Traits that the text's head view and the embedding have together. */
@@ -86,7 +86,7 @@ export function textState(
   };
 }
 
-/** Of a long text a part is in sight: the one around the chosen token, whoever chose it. */
+/** Of a long text a part is in sight: the one around the chosen token. */
 export function revealChosen(place: Place | null, state: Signals<HeadState>): void {
   const { token = null, key = null } = place ?? {};
   const chosen = token ?? key;

@@ -27,7 +27,7 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 /** Strongest lines that are named with their numbers. */
 const MOST_NAMED = 5;
 
-/** The text that a point was chosen of; that of a corpus of one text where nobody chose. */
+/** The text that a point was chosen of; without one, the only text of a corpus. */
 export function chosenText(
   { state }: Pick<ViewContext<EmbeddingState>, "state">,
   store: Pick<EmbeddingStore, "chosen">,
