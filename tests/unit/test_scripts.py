@@ -7,11 +7,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import attnviz
 import front_end
+import mutants
 import run_tests
 import tally
 from attnviz.pages.image import HOW_TO_GET_ONE
@@ -149,3 +151,26 @@ def test_durations_are_those_of_the_reports(tmp_path: Path) -> None:
         "browser/test_counts.py": 3.0,
         "unit/test_words.py": 3.8,
     }
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({}, ""),
+        ({"file": "b.py"}, "there is no such file"),
+        ({"old": "x = 2"}, "`old` is there 0 times"),
+        ({"old": "x"}, "`old` is there 2 times"),
+        ({"new": "x = 1"}, "`new` is what `old` is"),
+        ({"tests": ("test_a.py::test_one", "test_b.py")}, "no such tests: test_b.py"),
+        ({"tests": ()}, "no such tests: none are named"),
+    ],
+)
+def test_a_mutant_that_fits_the_source_no_longer_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: dict[str, Any], problem: str
+) -> None:
+    (tmp_path / "a.py").write_text("x = 1\ny = x\n", encoding="utf-8")
+    (tmp_path / "test_a.py").touch()
+    monkeypatch.setattr(mutants, "ROOT", tmp_path)
+    whole = {"file": "a.py", "old": "x = 1", "new": "x = 3", "tests": ("test_a.py",), "why": "w"}
+    found = mutants.Mutant(**{**whole, **change}).problem
+    assert problem in found if problem else found == ""
