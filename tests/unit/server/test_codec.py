@@ -175,3 +175,18 @@ def pooled_by_loop(
 def test_pooling_equals_a_plain_loop(heads: int, rows: int, columns: int, size: int) -> None:
     weights = np.random.default_rng(rows).random((heads, rows, columns), np.float32)
     assert_array_equal(pool_max(weights, size), pooled_by_loop(weights, size))
+
+
+@pytest.mark.parametrize("maximum", [1.0, 0.02, 40.0])
+def test_the_stated_error_is_the_largest_that_occurs(maximum: float) -> None:
+    weights = np.linspace(0, maximum, 200_001, dtype=np.float32)[None, None]
+    encoded = encode(weights, "uint8", maximum)
+    off = np.abs(decode(encoded).astype(np.float64) - weights).max()
+    assert off == pytest.approx(encoded.error, rel=0.01)
+    assert encoded.error == pytest.approx(0.00392 * maximum, rel=0.01)
+
+
+def test_only_rounding_may_exceed_the_maximum() -> None:
+    encode(np.full((1, 1, 2), 1.004, np.float32), "uint8")
+    with pytest.raises(ValueError, match=r"some weights are 1\.01, more than the 1 that"):
+        encode(np.full((1, 1, 2), 1.01, np.float32), "uint8")

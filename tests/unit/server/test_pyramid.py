@@ -518,3 +518,30 @@ def test_a_server_answers_with_how_far_it_is() -> None:
     assert reply.header["queries"] == (64, 64)
     assert reply.header["shape"] == (1, 8, 8)
     assert server.reply("tile", arguments | {"exact": False}).header["progress"] == 1
+
+
+def test_layers_and_groups_of_heads_have_cells_of_their_own() -> None:
+    layers = {
+        layer: QueryKeyAttention(
+            4 * vectors(3, 40, 4, seed=layer), vectors(3, 40, 4, seed=layer + 1), 0.5
+        )
+        for layer in (3, 6)
+    }
+    stack = AttentionStack("self", layers, Tokens.of(words(40)))
+    pyramids = Pyramids(RowSums())
+    whole = slice(0, 40)
+    for layer in (3, 6):
+        for heads in ([0], [1], [0, 2]):
+            found = pyramids.tile(
+                stack,
+                layer=layer,
+                heads=heads,
+                level=0,
+                rows=whole,
+                columns=whole,
+                pooled="mean",
+                budget=for_steps(10**6),
+            )
+            assert found.progress == 1
+            expected = np.mean([stack.weights(layer=layer, head=head) for head in heads], axis=0)
+            np.testing.assert_allclose(found.cells, expected, atol=1e-6)

@@ -131,6 +131,25 @@ describe("the strongest keys of a page", () => {
     expect(carriedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
   });
 
+  it("gives nothing to a row that ends before it begins, as Python reads it", async () => {
+    // One row: no key, the first key 1, its end three before key 1, and a rest to be spread.
+    const header: Case["header"] = {
+      shape: [1, 1, 4],
+      encoding: "strongest-keys",
+      maximum: 1,
+      most_rest: 1,
+      reach: 0,
+      runs: [1, 1, 1, 1, 0, 0],
+    };
+    const data = Buffer.from([0, 1, 3, 255]).toString("base64");
+    const piece = await sourceOf({ header, data }).block({
+      ...{ ...at, heads: [0], precision: "float32" },
+      rows: [0, 1],
+      columns: [0, 4],
+    });
+    expect([...(piece.matrices[0] as Float32Array)]).toEqual([0, 0, 0, 0]);
+  });
+
   it("refuses bytes that are not those of its rows", async () => {
     const { header, data } = cases[0] as Case;
     const runs = header.runs.map((length, i) =>

@@ -493,3 +493,49 @@ def test_what_was_cancelled_begins_anew_on_demand_alone(
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"
     server.reply("cancel", arguments)
+
+
+OTHER_WAYS = [
+    WAY | {"scaling": "none"},
+    WAY | {"translate": False},
+    WAY | {"lift": True},
+]
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
+def test_answers_of_one_placing_are_not_those_of_another(way: dict[str, Any]) -> None:
+    made = corpus([40, 30])
+    asked = {"heads": [0, 1]} | PLOT
+    server = CorpusServer(made)
+    for each in (WAY, way, WAY):
+        fresh = CorpusServer(made)
+        for name, arguments in (
+            ("trust", asked),
+            ("projection", PLOT),
+            ("overview", {"stack": "self", "layers": [0]}),
+        ):
+            expected = fresh.reply(name, arguments | {"way": each})
+            assert server.reply(name, arguments | {"way": each}) == expected
+    figures = [
+        server.reply("trust", asked | {"way": each}).header["heads"][0]["placed"]
+        for each in (WAY, way)
+    ]
+    assert figures[0] != figures[1]
+
+
+@pytest.mark.parametrize("way", OTHER_WAYS, ids=["scaling", "translate", "lift"])
+def test_parts_of_one_placing_are_not_those_of_another(
+    way: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.server.protocol.MAX_REPLY_BYTES", 100)
+    made = corpus([40, 30])
+    for name, arguments in (
+        ("projection", PLOT | {"dimensions": 3}),
+        ("overview", {"stack": "self", "layers": [0]}),
+    ):
+        server = CorpusServer(made)
+        replies = [server.reply(name, arguments | {"way": each}) for each in (WAY, way)]
+        assert replies[0].header["parts"] > 2
+        for each in (WAY, way):
+            part = arguments | {"way": each, "part": 1}
+            assert server.reply(name, part) == CorpusServer(made).reply(name, part)

@@ -1,0 +1,46 @@
+"""Sums of rows are those of the layer, the head and the stack that they were computed for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.stack import AttentionStack
+from attnviz.record.tokens import Tokens
+from attnviz.server.row_sums import RowSums
+from unit.records import vectors, words
+
+# More keys than a row that is computed anew each time has.
+KEYS = 4_200
+
+
+def stack_of(name: str = "self", seed: int = 0) -> AttentionStack:
+    layers = {
+        layer: QueryKeyAttention(
+            3 * vectors(2, 3, 2, seed=seed + layer), vectors(2, KEYS, 2, seed=seed + layer + 1), 0.5
+        )
+        for layer in (4, 9)
+    }
+    return AttentionStack(name, layers, Tokens.of(words(3)), Tokens.of(words(KEYS, "k")))
+
+
+@pytest.mark.parametrize("method", ["block", "whole_rows"])
+def test_rows_are_divided_by_their_own_sums(method: str) -> None:
+    sums = RowSums()
+    stacks = [stack_of(), stack_of("cross", seed=20)]
+    rows, columns = slice(0, 3), slice(100, 140)
+    for _ in range(2):
+        # The second time all sums are cached.
+        for stack in stacks:
+            for layer in (4, 9):
+                for head in (0, 1):
+                    where: dict[str, Any] = {"layer": layer, "head": head, "rows": rows}
+                    expected = stack.weights(**where, columns=columns)
+                    if method == "whole_rows":
+                        sums.whole_rows(stack, **where)
+                    found = sums.block(stack, **where, columns=columns)
+                    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert sums.num_bytes == 2 * 2 * 2 * 3 * 4
