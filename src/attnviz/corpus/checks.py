@@ -1,4 +1,4 @@
-"""Which records can be pooled as one corpus: those of one model, with queries and keys."""
+"""Corpus checks: records of one corpus are of one model, with queries and keys."""
 
 from __future__ import annotations
 
@@ -17,24 +17,7 @@ __all__ = [
 
 
 def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
-    """Read the records of a corpus.
-
-    Parameters
-    ----------
-    records : iterable of AttentionRecord
-        As a caller gave them.
-
-    Returns
-    -------
-    tuple of AttentionRecord
-
-    Raises
-    ------
-    TypeError
-        If they are something else.
-    ValueError
-        If there are none, or they are of different models.
-    """
+    """The records of a corpus as a tuple: at least one, all of one model."""
     if isinstance(records, AttentionRecord):
         raise TypeError(
             "records must be a list of records, one a text; got one record: put it in []"
@@ -64,24 +47,9 @@ def checked_records(records: Any) -> tuple[AttentionRecord, ...]:
 def stacks_with_vectors(
     records: Sequence[AttentionRecord],
 ) -> tuple[tuple[str, ...], list[str]]:
-    """Find the stacks whose queries and keys all records have.
+    """The stacks whose queries and keys all records have, and notes on the others.
 
-    Parameters
-    ----------
-    records : sequence of AttentionRecord
-        At least one.
-
-    Returns
-    -------
-    names : tuple of str
-        At least one, in the order of the records.
-    notes : list of str
-        What a reader must be told of the others.
-
-    Raises
-    ------
-    ValueError
-        If there is none: the records are of words, or only weights are known.
+    A ValueError says why where there is none: words, weights alone, or nothing in common.
     """
     names = list(dict.fromkeys(name for record in records for name in record.stacks))
     common, notes = [], []
@@ -114,20 +82,7 @@ def stacks_with_vectors(
 
 
 def check_alike(stacks: Sequence[AttentionStack], name: str) -> None:
-    """Refuse stacks of models that differ in layers, heads or the length of vectors.
-
-    Parameters
-    ----------
-    stacks : sequence of AttentionStack
-        One of each record, all with queries and keys.
-    name : str
-        The stack's name, for errors.
-
-    Raises
-    ------
-    ValueError
-        If they differ; says in what.
-    """
+    """Refuse stacks, one a record, that differ in layers, heads or the length of vectors."""
     first = _shape(stacks[0])
     for number, stack in enumerate(stacks):
         shape = _shape(stack)

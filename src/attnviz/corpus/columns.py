@@ -1,4 +1,4 @@
-"""Columns: what a person knows of each text or token of a corpus, to colour points by."""
+"""Columns: what is known of each text or token of a corpus, to colour points by."""
 
 from __future__ import annotations
 
@@ -54,15 +54,8 @@ class Column:
 class GivenColumn:
     """A column as it was given, made numbers.
 
-    Attributes
-    ----------
-    name : str
-        As it was given.
-    values : tuple of ndarray
-        One a text, each of one value for the whole text (no axis) or one a token; float64 or
-        int32 as in `Column`.
-    categories : tuple of str, or None
-        As in `Column`.
+    `values` holds for each text a value for all of it (no axis) or one a token; these and
+    `categories` are as in `Column`.
     """
 
     name: str
@@ -72,19 +65,9 @@ class GivenColumn:
     def at(
         self, texts: NDArray[np.int32], positions: NDArray[np.int32], lengths: Sequence[int]
     ) -> NDArray[Any]:
-        """Values of some tokens.
+        """Values at the tokens (`texts`, `positions`), given how many tokens each text has.
 
-        Parameters
-        ----------
-        texts, positions : ndarray of int32
-            Which tokens, text by text.
-        lengths : sequence of int
-            How many tokens each text has on their side.
-
-        Returns
-        -------
-        ndarray
-            One a token; unknown for texts whose values are those of other tokens.
+        Unknown where a text's values are those of the other side's tokens.
         """
         unknown: float = np.nan if self.categories is None else -1
         found = np.full(len(texts), unknown, np.float64 if self.categories is None else np.int32)
@@ -98,19 +81,7 @@ class GivenColumn:
 
 
 def check_column_names(names: Iterable[Any]) -> None:
-    """Refuse names that no column can have.
-
-    Parameters
-    ----------
-    names : iterable of str
-        As they were given.
-
-    Raises
-    ------
-    TypeError
-        If one is no text, or empty.
-    ValueError
-        If one is that of a colouring that every corpus has.
+    """Refuse names that are not texts, or are those of a colouring that every corpus has.
 
     Examples
     --------
@@ -130,30 +101,7 @@ def check_column_names(names: Iterable[Any]) -> None:
 def read_columns(
     columns: Mapping[Any, Any] | None, lengths: Mapping[Side, Sequence[int]], num_texts: int
 ) -> dict[str, GivenColumn]:
-    """Read what a person gave as columns.
-
-    Parameters
-    ----------
-    columns : mapping of str to values, or None
-        For each name one value a text, or one sequence a text with a value for each of its tokens,
-        or one value for each token of all texts.
-    lengths : mapping of (str, str) to sequence of int
-        For each side of each stack the number of tokens of each text.
-    num_texts : int
-        How many texts there are.
-
-    Returns
-    -------
-    dict of str to GivenColumn
-
-    Raises
-    ------
-    TypeError
-        If `columns` is no mapping, a name no text, or values are of no kind that can be told apart.
-    ValueError
-        If a column has another number of values than there are texts or tokens, or the name of a
-        colouring that every corpus has.
-    """
+    """Read columns as `Corpus` takes them; `lengths` are the numbers of tokens of each text."""
     if columns is None:
         return {}
     if not isinstance(columns, Mapping):
@@ -169,18 +117,7 @@ def read_columns(
 
 
 def is_missing(value: Any) -> bool:
-    """Whether a value says that there is none.
-
-    Parameters
-    ----------
-    value : object
-        Of a text or token.
-
-    Returns
-    -------
-    bool
-        True for None, NaN, infinities, and the ``NA`` and ``NaT`` of pandas.
-    """
+    """Whether a value is None, NaN, infinite, or the ``NA`` or ``NaT`` of pandas."""
     # Those of pandas are known by name: it need not be there, and they equal nothing.
     return (
         value is None
@@ -190,25 +127,9 @@ def is_missing(value: Any) -> bool:
 
 
 def check_entry(name: str, text: int, entry: Any, counts: Collection[int] = ()) -> None:
-    """Refuse what cannot be a column's entry for a text.
+    """Refuse what cannot be a column's entry for a text: a value, or a sequence of one a token.
 
-    Parameters
-    ----------
-    name : str
-        The column's.
-    text : int
-        Number of the text.
-    entry : object
-        A value for the whole text, or a sequence with one for each token.
-    counts : collection of int
-        How many tokens the text has, on either side of each stack; empty where nobody knows yet.
-
-    Raises
-    ------
-    TypeError
-        If values are of no kind that can be told apart.
-    ValueError
-        If a sequence has another number of values.
+    `counts` are the numbers of tokens that the text has; empty where they are not known yet.
     """
     several = _is_sequence(entry)
     values = [_plain(value) for value in entry] if several else [_plain(entry)]
@@ -228,7 +149,7 @@ def _is_sequence(value: Any) -> TypeGuard[Iterable[Any]]:
 
 def _plain(value: Any) -> Any:
     """A value as Python's own."""
-    # A time as a number of nanoseconds would be a scale nobody asked for.
+    # A time as a number of nanoseconds would be a scale that was not asked for.
     if not hasattr(value, "item") or isinstance(value, np.datetime64 | np.timedelta64):
         return value
     return value.item()

@@ -1,4 +1,4 @@
-"""A corpus: many records of one model, pooled for the joint query-key embedding.
+"""A corpus: many records of one model, together for the joint query-key embedding.
 
 Every head has the same points, the queries and keys of some of the tokens
 (`attnviz.corpus.points`); their vectors are gathered layer by layer when asked for, and nothing
@@ -226,12 +226,12 @@ class Corpus:
         Raises
         ------
         TypeError
-            If they are no numbers.
+            If they are not numbers.
         IndexError
             If no stack has one of the layers.
         """
         wanted = list(whole_numbers("layers", layers))
-        # Stacks whose vectors are not known are no part of the corpus.
+        # Stacks whose vectors are not known do not belong to the corpus.
         known = {number for name in self.stack_names for number in self.stack(name).layers}
         missing = [number for number in wanted if number not in known]
         if missing or not wanted:
@@ -304,7 +304,7 @@ class Corpus:
         Raises
         ------
         TypeError
-            If `heads` are no numbers.
+            If `heads` are not numbers.
         IndexError
             If the layer or a head does not exist or was not kept.
         """
@@ -448,7 +448,7 @@ class Corpus:
         name = f" of {self.model}" if self.model else ""
         of = "" if self.texts_in_all == len(self) else f" of {self.texts_in_all:,}"
         points = self.points()
-        # Of texts that were left out nobody knows how many points they have.
+        # How many points the texts that were left out have is not known.
         of_points = "" if len(points) == points.in_all else f" of {points.in_all:,}"
         return (
             f"<Corpus{name}: {len(self):,}{of} text{'' if self.texts_in_all == 1 else 's'}, "

@@ -1,4 +1,4 @@
-"""Points: which queries and keys of which texts stand for a whole corpus."""
+"""Points: the queries and keys that stand for a whole corpus, chosen text by text."""
 
 from __future__ import annotations
 
@@ -75,33 +75,11 @@ class Points:
         return tuple(np.union1d(self.query_text, self.key_text).tolist())
 
     def queries_of(self, text: int) -> slice:
-        """Which queries are a text's.
-
-        Parameters
-        ----------
-        text : int
-            Number of the text.
-
-        Returns
-        -------
-        slice
-            Among the queries; empty where the text has none.
-        """
+        """The queries of a text; an empty slice where it has none."""
         return _run(self.query_text, text)
 
     def keys_of(self, text: int) -> slice:
-        """Which keys are a text's.
-
-        Parameters
-        ----------
-        text : int
-            Number of the text.
-
-        Returns
-        -------
-        slice
-            Among the keys, counted from the first key; empty where the text has none.
-        """
+        """The keys of a text, counted from the first key; an empty slice where it has none."""
         return _run(self.key_text, text)
 
 
@@ -113,30 +91,11 @@ def sampled_points(
     seed: int = 0,
     same_tokens: bool = True,
 ) -> Points:
-    """Choose the texts whose queries and keys stand for all.
+    """Choose at most `points` queries and keys, whole texts in a random order.
 
-    Parameters
-    ----------
-    query_counts, key_counts : sequence of int
-        How many queries and keys each text has.
-    points : int
-        How many there may be, at least 2.
-    seed : int
-        Of the random order.
-    same_tokens : bool, default True
-        Whether the queries and keys of a text are the same tokens, as in self-attention.
-
-    Returns
-    -------
-    Points
-        Texts are gone through in a random order, and each that fits into what is left is taken
-        whole: a head's picture needs the keys that its queries attend to. Where the first alone
-        does not fit, it is a random part of its tokens.
-
-    Raises
-    ------
-    ValueError
-        If no text has tokens.
+    Each text that fits into what is left is taken whole: a head's plot needs the keys that its
+    queries attend to. If the first alone does not fit, a random part of its tokens is taken.
+    `same_tokens` says that the queries and keys of a text are the same tokens.
     """
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
@@ -166,7 +125,7 @@ def sampled_points(
 
 
 def checked_points(points: Any) -> int:
-    """Read how many points there may be."""
+    """How many points there may be: a whole number, at least a query and a key."""
     hint = "how many queries and keys to look at together, such as 10_000"
     return whole_number("points", points, LEAST_POINTS, hint=hint)
 

@@ -1,4 +1,4 @@
-"""What a caller may give as the texts of a corpus, and what is known of each of them."""
+"""The texts of a corpus, as a list, dataset or table, and the columns beside them."""
 
 from __future__ import annotations
 
@@ -19,21 +19,9 @@ _KINDS = (
 
 
 class Texts:
-    """Texts, pairs or images in a sequence, none of which is read before it is asked for.
+    """Texts, pairs or images in a sequence; each is read when it is asked for.
 
-    Parameters
-    ----------
-    texts : sequence, datasets.Dataset or DataFrame
-        As a caller gave them.
-    column : str
-        Where in a row of a dataset or table, or in a dict, the text is.
-
-    Raises
-    ------
-    TypeError
-        If `texts` is no sequence.
-    ValueError
-        If there are none, or the dataset has no such column.
+    `column` says where in a row of a dataset or table, or in a dict, the text is.
 
     Examples
     --------
@@ -85,33 +73,15 @@ class Texts:
         return text
 
     def values(self, name: str) -> tuple[Any, list[str] | None]:
-        """A further column of the dataset.
-
-        Parameters
-        ----------
-        name : str
-            Its name.
-
-        Returns
-        -------
-        values : sequence
-            One a text.
-        classes : list of str, or None
-            What the values are the numbers of, where the dataset says so.
-
-        Raises
-        ------
-        ValueError
-            If `texts` is no dataset, or has no such column.
-        """
-        if self._names is None or name not in self._names:
-            known = "no dataset" if self._names is None else ", ".join(map(repr, self._names))
+        """A further column of the dataset, and the names of the classes that its values number."""
+        if self._names is None:
             raise ValueError(
-                f"columns: {name!r} must be a column of the dataset given as texts, which is "
-                f"{known}; for others give a mapping, columns={{{name!r}: values}}"
-                if self._names is None
-                else f"columns: {name!r} is none of the dataset's columns {known}"
+                f"columns: {name!r} must be a column of the dataset given as texts, which is not a "
+                f"dataset; for others give a mapping, columns={{{name!r}: values}}"
             )
+        if name not in self._names:
+            known = ", ".join(map(repr, self._names))
+            raise ValueError(f"columns: {name!r} is none of the dataset's columns {known}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
         # A Series counts from labels.
@@ -120,22 +90,9 @@ class Texts:
 
 
 class TextColumns:
-    """What is known of the texts: a value, or a sequence of one a token, for each of them.
+    """Columns of all texts: a value, or a sequence of one a token, for each of them.
 
-    Parameters
-    ----------
-    columns : mapping of str to sequence, iterable of str, or None
-        Values for all texts, or names of columns of the dataset.
-    texts : Texts
-        All texts.
-
-    Raises
-    ------
-    TypeError
-        If a column has no values that can be counted, or of a kind that cannot be told apart.
-    ValueError
-        If one has another number of values than there are texts, or a name is none of the
-        dataset's, or that of a colouring that every corpus has.
+    They are given by name and values, or as names of columns of the dataset.
 
     Examples
     --------
@@ -175,18 +132,7 @@ class TextColumns:
             self._values[name] = (listed, None)
 
     def of(self, places: Iterable[int]) -> dict[str, list[Any]]:
-        """What is known of some of the texts.
-
-        Parameters
-        ----------
-        places : iterable of int
-            Their numbers.
-
-        Returns
-        -------
-        dict of str to list
-            For each name an entry for each of these.
-        """
+        """For each column its entries for the texts at `places`."""
         wanted = list(places)
         return {
             name: [_class(values[place], classes) for place in wanted]
@@ -194,22 +140,7 @@ class TextColumns:
         }
 
     def check(self, place: int, record: AttentionRecord) -> None:
-        """Refuse values that are not those of a text's tokens.
-
-        Parameters
-        ----------
-        place : int
-            Number of the text.
-        record : AttentionRecord
-            What the model made of it.
-
-        Raises
-        ------
-        TypeError
-            If values are of a kind that cannot be told apart.
-        ValueError
-            If they are neither one for the text nor one for each of its tokens.
-        """
+        """Refuse values that are neither one for the text nor one for each of its tokens."""
         counts = {
             len(side)
             for stack in record.stacks.values()
@@ -221,7 +152,7 @@ class TextColumns:
 
 
 def _check_name(column: str, names: tuple[str, ...], kind: str) -> None:
-    """Refuse a column that is not there, or there twice."""
+    """Refuse a column that does not exist, or exists twice."""
     if names.count(column) != 1:
         raise ValueError(
             f"column={column!r}: the {kind} has the columns {', '.join(map(repr, names))}; give "
