@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import inspect
-import re
 from dataclasses import dataclass
 
 import torch
 from torch import nn
 from transformers import PreTrainedModel
 
+from attnviz.extraction.families import IMAGES, NOT_TEXT, POSITION_TABLE, SOUNDS
+
 __all__ = [
-    "SOUNDS",
     "Capabilities",
     "TooManyTokensError",
     "capabilities_of",
@@ -19,10 +19,6 @@ __all__ = [
     "check_length",
     "num_positions",
 ]
-
-IMAGES = ("pixel_values", "flattened_patches")
-#: What models call the sound that they are given.
-SOUNDS = ("input_values", "input_features", "audio_values")
 
 
 @dataclass(frozen=True)
@@ -81,10 +77,6 @@ def capabilities_of(model: PreTrainedModel) -> Capabilities:
     sees = takes(*IMAGES)
     # Time series have the same name as sounds, and no frames.
     return Capabilities(type(model).__name__, reads, sees, takes(*SOUNDS))
-
-
-_POSITION_TABLE = re.compile(r"^(wpe|embed_positions|position_embeddings?|pos_emb(eds?)?)$")
-_NOT_TEXT = re.compile(r"vision|visual|image|audio|video", re.IGNORECASE)
 
 
 class TooManyTokensError(ValueError):
@@ -172,9 +164,9 @@ def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     for name, module in model.named_modules():
         parts = name.split(".")
-        if not isinstance(module, nn.Embedding) or not _POSITION_TABLE.match(parts[-1]):
+        if not isinstance(module, nn.Embedding) or not POSITION_TABLE.match(parts[-1]):
             continue
-        if any(_NOT_TEXT.search(part) for part in parts):
+        if any(NOT_TEXT.search(part) for part in parts):
             continue
         if encoder_decoder and any(part.endswith("decoder") for part in parts[:-1]) != decoder:
             continue

@@ -6,7 +6,6 @@ their stack and layer number are read from their names.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,21 +13,17 @@ from types import CodeType, FunctionType
 
 from torch import nn
 
-__all__ = ["LANGUAGE_MODEL", "AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
+from attnviz.extraction.families import (
+    ATTENTION_CLASS,
+    AUDIO_MODULE,
+    CONNECTOR_MODULE,
+    CROSS_MODULE,
+    LANGUAGE_MODEL,
+    SOFTMAX_CODE,
+    VISION_MODULE,
+)
 
-_ATTENTION_CLASS = re.compile("attention|attn", re.IGNORECASE)
-# Names that code which computes attention by itself refers to; linear attention has none of them.
-_SOFTMAX_NAME = re.compile(
-    "softmax|scaled_dot_product_attention|logsumexp|multi_head_attention", re.IGNORECASE
-)
-_CROSS = re.compile(r"cross|enc(oder)?_?dec|encoder_att", re.IGNORECASE)
-#: What models of several kinds of input call the part that reads text.
-LANGUAGE_MODEL = "language_model"
-_VISION = re.compile(r"vision|visual|image|^vit$", re.IGNORECASE)
-_AUDIO = re.compile(r"audio|speech", re.IGNORECASE)
-_CONNECTOR = re.compile(
-    r"q_?former|resampler|perceiver|connector|projector|abstractor", re.IGNORECASE
-)
+__all__ = ["AttentionModule", "attention_modules", "layer_numbers", "stack_of"]
 
 
 @dataclass(frozen=True)
@@ -79,8 +74,8 @@ def attention_modules(model: nn.Module) -> list[AttentionModule]:
             found[name] = AttentionModule(name, module, dispatches=True, softmax=True)
         elif isinstance(module, nn.MultiheadAttention):
             found[name] = AttentionModule(name, module, dispatches=False, softmax=True)
-        elif _ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
-            softmax = any(map(_SOFTMAX_NAME.search, names)) or any(
+        elif ATTENTION_CLASS.search(type(module).__name__) and _has_parameters(module):
+            softmax = any(map(SOFTMAX_CODE.search, names)) or any(
                 isinstance(child, nn.Softmax) for child in module.children()
             )
             found[name] = AttentionModule(name, module, dispatches=False, softmax=softmax)
@@ -175,12 +170,12 @@ def stack_of(
     numbered = any(part.isdigit() for part in parts)
     # Where it lies: what comes before the layer's number, all where there is none.
     before = parts[: _first_number(parts)] if numbered else parts
-    if any(_CONNECTOR.search(part) for part in before):
+    if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
     # No keyword says it: only the name, below the layer's number, tells cross from self.
-    if any(_CROSS.search(part) for part in parts[_first_number(parts) :]):
+    if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
-    is_tower = any(_VISION.search(part) for part in before)
+    is_tower = any(VISION_MODULE.search(part) for part in before)
     if encoder_decoder and not is_tower:
         for part in parts:
             if part.endswith("decoder"):
@@ -188,9 +183,9 @@ def stack_of(
             if part.endswith("encoder"):
                 return "encoder"
     tower = "self"
-    if vision or any(_VISION.search(part) for part in parts):
+    if vision or any(VISION_MODULE.search(part) for part in parts):
         tower = "vision"
-    elif any(_AUDIO.search(part) for part in parts):
+    elif any(AUDIO_MODULE.search(part) for part in parts):
         tower = "audio"
     elif beside_text is not None and LANGUAGE_MODEL not in parts:
         tower = beside_text

@@ -16,9 +16,9 @@ from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, capturing, dispatching
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.trace import FunctionWatch
+from attnviz.extraction.families import LANGUAGE_MODEL
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import (
-    LANGUAGE_MODEL,
     AttentionModule,
     attention_modules,
     layer_numbers,

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
-from attnviz.extraction.capabilities import SOUNDS
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
+from attnviz.extraction.families import SOUNDS, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluating
 from attnviz.extraction.options import CaptureOptions
@@ -163,7 +162,7 @@ def run_forward(
                 "evaluation mode."
             )
         stack.enter_context(torch.no_grad())
-        if _is_compiled(model):
+        if is_compiled(model):
             # What was compiled asks nobody while it runs: the same modules run as they were.
             stack.enter_context(torch.compiler.set_stance("force_eager"))
         for trace_all in (False, True):
@@ -195,17 +194,6 @@ def run_forward(
             "softmax of the queries and keys that its attention received."
         )
     return collector, outputs, notes
-
-
-def _is_compiled(model: nn.Module) -> bool:
-    """Whether the model, a part of it or a forward was compiled in place."""
-    return any(
-        # By name: the class's own module takes seconds to import.
-        type(module).__name__ == "OptimizedModule"
-        or getattr(module, "_compiled_call_impl", None) is not None
-        or hasattr(module.forward, "_torchdynamo_orig_callable")
-        for module in model.modules()
-    )
 
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}

@@ -14,6 +14,7 @@ import torch
 from humanize import naturalsize
 from torch import nn
 
+from attnviz.extraction.families import attention_size
 from attnviz.extraction.inputs.batch import TokenSequence
 from attnviz.extraction.modules import AttentionModule, layer_numbers
 from attnviz.extraction.options import CaptureOptions
@@ -114,11 +115,6 @@ def _lines(path: Path) -> list[str]:
 def in_words(count: int) -> str:
     """A number of bytes as a reader would say it, two digits of it: "34 GB"."""
     return naturalsize(float(f"{count:.2g}"), format="%.3g")
-
-
-_NUM_HEADS = ("num_heads", "num_attention_heads", "n_heads", "n_head")
-_HEAD_DIM = ("qk_head_dim", "head_dim", "attention_head_size", "key_value_proj_dim")
-_NUM_KEY_HEADS = ("num_key_value_heads", "num_kv_heads", "n_kv_heads")
 
 
 @dataclass(frozen=True)
@@ -229,41 +225,22 @@ def _layer_size(
     model: Any, entry: AttentionModule, number: int | None, lengths: tuple[tuple[int, int], ...]
 ) -> LayerSize | None:
     module = entry.module
-    config = _config_of(model, entry.name)
-    num_heads = _first(module, _NUM_HEADS) or _first(config, _NUM_HEADS)
-    width = _first(config, ("hidden_size", "d_model"))
-    head_dim = _first(module, _HEAD_DIM) or _first(config, _HEAD_DIM)
-    if num_heads is None or (head_dim is None and width is None):
+    size = attention_size(model, entry.name)
+    if size is None:
         return None
-    groups = _first(module, ("num_key_value_groups",))
-    num_key_heads = num_heads // groups if groups else _first(module, _NUM_KEY_HEADS)
     parameter = next(module.parameters(), None)
     device = model.device if parameter is None else parameter.device
     return LayerSize(
         number,
-        num_heads,
-        num_key_heads or num_heads,
-        head_dim or (width or 0) // num_heads,
+        size.num_heads,
+        size.num_key_heads,
+        size.head_dim,
         lengths,
         model.dtype,
         # What lies on disk until it is needed computes on the CPU.
         torch.device("cpu") if device.type == "meta" else device,
         as_weights=isinstance(module, nn.MultiheadAttention),
     )
-
-
-def _config_of(model: nn.Module, name: str) -> Any:
-    """The configuration of the part of a model that a module belongs to."""
-    while True:
-        config = getattr(model.get_submodule(name), "config", None)
-        if config is not None or not name:
-            return config
-        name = name.rpartition(".")[0]
-
-
-def _first(source: Any, names: Iterable[str]) -> int | None:
-    values = (getattr(source, name, None) for name in names)
-    return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:

@@ -12,6 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import capabilities_of, check_ids, check_length
+from attnviz.extraction.families import TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -47,17 +48,6 @@ from attnviz.extraction.tokens.patches import grid_of
 from attnviz.extraction.tokens.text import display_tokens
 
 __all__ = ["Encoder", "examples_of"]
-
-# What tokenizers return beside what models take.
-_NOT_FOR_THE_MODEL = {
-    "labels",
-    "length",
-    "num_truncated_tokens",
-    "offset_mapping",
-    "overflow_to_sample_mapping",
-    "overflowing_tokens",
-    "special_tokens_mask",
-}
 
 
 class Encoder:
@@ -241,7 +231,7 @@ class Encoder:
         if not arguments:
             raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
         labels = arguments.get("labels")
-        for name in _NOT_FOR_THE_MODEL & arguments.keys():
+        for name in TOKENIZER_EXTRAS & arguments.keys():
             del arguments[name]
         main = next(
             (arguments[name] for name in self._main_names() if name in arguments),
@@ -318,7 +308,7 @@ class Encoder:
         prefix = "" if name == "input" else "decoder_"
         ids = batch.arguments[f"{prefix}input_ids"]
         apart = ids.dim() == 3 or ids.shape[0] != batch.size
-        if apart and _has_codebooks(self._model.config):
+        if apart and has_codebooks(self._model.config):
             # Codecs of sound: a token is several ids, side by side or in rows below each other.
             batch.notes.append("A token has several ids: tokens are shown by their place.")
             return
@@ -375,13 +365,6 @@ class Encoder:
         self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
-
-
-def _has_codebooks(config: Any) -> bool:
-    """Whether a token may be several ids, one for each codebook of a codec of sound."""
-    parts = (config, getattr(config, "decoder", None), getattr(config, "decoder_config", None))
-    names = ("num_codebooks", "num_channels")
-    return any(hasattr(part, name) for part in parts for name in names)
 
 
 _KINDS = (

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
-from attnviz.extraction.capabilities import IMAGES, SOUNDS, Capabilities, capabilities_of
+from attnviz.extraction.capabilities import Capabilities, capabilities_of
+from attnviz.extraction.families import IMAGES, SOUNDS, config_values
 
 __all__ = [
     "Processed",
@@ -295,7 +296,7 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     TypeError, ValueError
         If it is none, or has nothing in it.
     """
-    one_colour = 1 in _values(model.config, "num_channels")
+    one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
         if 0 in image.size:
             raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
@@ -336,18 +337,6 @@ def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
             "give {'pixel_values': ...}"
         )
     return np.rint(array * (255 / highest)).astype(np.uint8)
-
-
-def _values(config: Any, name: str) -> set[Any]:
-    """What a configuration and those inside of it say under a name."""
-    return {getattr(each, name, None) for each in _configs(config)}
-
-
-def _configs(config: Any) -> Iterator[Any]:
-    yield config
-    for each in vars(config).values():
-        if isinstance(each, PreTrainedConfig):
-            yield from _configs(each)
 
 
 def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:

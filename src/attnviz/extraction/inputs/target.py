@@ -11,6 +11,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import check_ids
+from attnviz.extraction.families import family_of
 from attnviz.extraction.inputs.batch import Batch, ProducedText, TokenSequence
 from attnviz.extraction.modules import attention_modules
 from attnviz.extraction.tokens.text import display_tokens
@@ -26,8 +27,6 @@ __all__ = [
 ]
 
 
-# Their prompts look both ways, and what they write back only; the kind of a token says which it is.
-_READ_BOTH_WAYS = {"paligemma"}
 _WRITTEN = 1
 
 
@@ -91,7 +90,7 @@ def _is_causal(model: PreTrainedModel) -> bool:
         for entry in attention_modules(model)
         if hasattr(entry.module, "is_causal")
     ]
-    if getattr(model.config, "model_type", None) in _READ_BOTH_WAYS:
+    if family_of(model.config).prompt_looks_both_ways:
         return True
     # Some attention says nothing of it: BLOOM's, GPT-J's.
     return any(flags) if flags else bool(model.can_generate())
@@ -228,7 +227,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
             more = value[:, -1:].cpu().expand(added.shape)
             if name == "position_ids":
                 more = more + 1 + torch.arange(added.shape[1])
-            elif name == "token_type_ids" and model.config.model_type in _READ_BOTH_WAYS:
+            elif name == "token_type_ids" and family_of(model.config).prompt_looks_both_ways:
                 more = torch.full_like(more, _WRITTEN)
             more = added if name == "input_ids" else more
             batch.arguments[name] = torch.cat([value.cpu(), more], dim=1)

@@ -11,7 +11,15 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.stacks import StackLayers
-from attnviz.extraction.tokens.patches import grid_of, patch_sizes
+from attnviz.extraction.families import (
+    IMAGE_MERGE_SIZES,
+    merge_size,
+    patch_sizes,
+    shifted_windows,
+    tower_of,
+    window_order,
+)
+from attnviz.extraction.tokens.patches import grid_of
 
 __all__ = ["ImageLayout", "arranged"]
 
@@ -109,7 +117,7 @@ def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
     """How many rows and columns make a block, where that is told with the images."""
-    for name in ("merge_sizes", "image_merge_sizes", "video_merge_sizes"):
+    for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:
             return int(sizes.flatten()[0])
@@ -124,9 +132,9 @@ def _in_blocks(
     queries, keys = layers.shape()
     if queries != keys or queries != sum(height * width for height, width in images):
         return None
-    owner = _owner(model, layers.names[0], "spatial_merge_size")
+    tower = tower_of(model, layers.names[0])
     if size is None:
-        size = 1 if owner is None else int(owner.spatial_merge_size)
+        size = merge_size(tower)
     if any(height % size or width % size for height, width in images):
         return None
     starts = torch.tensor([0, *(height * width for height, width in images)]).cumsum(0)[:-1]
@@ -134,7 +142,7 @@ def _in_blocks(
         starts, torch.tensor([height * width for height, width in images])
     )
     in_blocks = torch.cat([_block_order(*image, size) for image in images]) + shift
-    windows = _window_index(owner, grid, size)
+    windows = window_order(tower, grid, size)
     if windows is not None:
         in_blocks = in_blocks.reshape(-1, size * size)[windows].flatten()
     order = in_blocks.argsort()
@@ -151,33 +159,6 @@ def _block_order(height: int, width: int, size: int) -> torch.Tensor:
     return blocks.transpose(1, 2).flatten()
 
 
-def _window_index(owner: Any, grid: torch.Tensor, size: int) -> torch.Tensor | None:
-    """The order in which a tower puts its blocks into windows; None where it has no windows."""
-    window = getattr(getattr(owner, "config", None), "window_size", None)
-    if owner is None or not window:
-        return None
-    own = getattr(owner, "get_window_index", None)
-    if own is not None:
-        return torch.as_tensor(own(grid)[0]).cpu()
-    try:
-        from transformers.vision_utils import get_vision_window_index
-    except ImportError:
-        return None
-    patch = int(owner.config.patch_size)
-    return torch.as_tensor(get_vision_window_index(grid, size, int(window), patch)[0]).cpu()
-
-
-def _owner(model: nn.Module, name: str, attribute: str) -> Any:
-    """The innermost module around a path that has an attribute."""
-    while True:
-        module = model.get_submodule(name)
-        if hasattr(module, attribute):
-            return module
-        if not name:
-            return None
-        name = name.rpartition(".")[0]
-
-
 def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) -> ImageLayout | None:
     """Square windows, in some models shifted in every other layer (Swin, SAM)."""
     queries, keys = layers.shape()
@@ -189,16 +170,13 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
     ):
         side = math.isqrt(windows[0]) if windows else 0
         place = _stage(model.config, side, image_size, queries)
-        # A layer that shifts its windows says so around its attention, which knows their size too.
-        owner = _owner(model, name, "shift_size") or _owner(model, name, "window_size")
-        size = getattr(owner, "window_size", None)
+        own = shifted_windows(model, name)
         # Only where the model says itself that these are its windows: others cut otherwise.
-        if place is None or (windows and size not in (side, (side, side), [side, side])):
+        if place is None or (windows and own.size not in (side, (side, side), [side, side])):
             return None
-        shift = int(getattr(owner, "shift_size", 0))
         found = ImageLayout([place[0]], padding=queries - math.prod(place[0]))
         if windows:
-            orders[number] = _window_order(*place, side, shift)
+            orders[number] = _window_order(*place, side, own.shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
     return found

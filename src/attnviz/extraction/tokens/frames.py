@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import prod
 from typing import Any
 
 import torch
 
+from attnviz.extraction.families import (
+    FRAME_MASKS,
+    SOUND_TOKEN_IDS,
+    feature_widths,
+    samples_per_frame,
+)
 from attnviz.extraction.tokens.patches import renamed, runs_of
 from attnviz.record.tokens import Tokens
 
@@ -17,9 +22,6 @@ __all__ = ["frame_tokens", "length_note", "with_sound_runs"]
 # What speech models are made for, where no processor says otherwise: 16 kHz, 10 ms a feature.
 _SAMPLING_RATE = 16_000
 _HOP_LENGTH = 160
-_ID_NAMES = ("audio_token_id", "audio_token_index")
-_BINS = ("num_mel_bins", "feature_size", "input_feat_per_channel", "feature_projection_input_dim")
-_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
     hop *= getattr(extractor, "stride", None) or 1
     longest = features.shape[_time_axis(features, config, extractor)]
     lengths = (longest,) * len(features)
-    for name in _MASKS:
+    for name in FRAME_MASKS:
         mask = arguments.get(name)
         if isinstance(mask, torch.Tensor) and mask.shape == (len(features), longest):
             lengths = tuple(int(each) for each in (mask != 0).sum(-1))
@@ -58,14 +60,11 @@ def _sound_of(arguments: Mapping[str, Any], config: Any, processor: Any) -> _Sou
 
 def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
     """Which axis of (examples, bins, features) or (examples, features, bins) is time."""
-    stride = getattr(extractor, "stride", None) or 1
-    parts = (extractor, config, getattr(config, "audio_config", None))
-    bins = {getattr(part, name, None) for part in parts for name in _BINS} - {None}
-    bins |= {each * stride for each in bins if isinstance(each, int)}
-    fitting = [axis for axis in (1, 2) if features.shape[axis] in bins]
+    widths = feature_widths(config, extractor)
+    fitting = [axis for axis in (1, 2) if features.shape[axis] in widths]
     if len(fitting) == 1:
         return 3 - fitting[0]
-    # Bins are few.
+    # A feature has few numbers.
     return 1 if features.shape[1] > features.shape[2] else 2
 
 
@@ -100,10 +99,9 @@ def frame_tokens(
     if sound is None:
         return None
     # Convolutions lose some samples at the ends: their strides say more than the length does.
-    strides = getattr(config, "conv_stride", None)
     step = sound.longest / count
-    if strides and "input_values" in arguments:
-        step = prod(strides)
+    if "input_values" in arguments:
+        step = samples_per_frame(config) or step
     return Tokens.of(_times(count, step * sound.seconds), words=range(count))
 
 
@@ -130,7 +128,7 @@ def with_sound_runs(
         Each as ``0.04s``, of several sounds as ``2: 0.04s``, where there are as many runs as
         sounds; otherwise as ``sound 1``. The same object where no token stands for a sound.
     """
-    runs = runs_of(tokens, config, _ID_NAMES)
+    runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
         return tokens
     sound = _sound_of(arguments, config, processor)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from math import isqrt
 from typing import Any
@@ -10,12 +9,12 @@ from typing import Any
 import torch
 
 from attnviz.extraction.capture.stacks import StackLayers
+from attnviz.extraction.families import NOT_PATCHES, family_of, frames_per_patch
 from attnviz.extraction.inputs.batch import Batch
 from attnviz.extraction.inputs.target import joined_tokens
 from attnviz.extraction.tokens.arrange import ImageLayout
 from attnviz.extraction.tokens.frames import frame_tokens, with_sound_runs
 from attnviz.extraction.tokens.patches import (
-    frames_in_patch,
     grid_of,
     grid_tokens,
     image_positions,
@@ -30,10 +29,6 @@ __all__ = ["TokenNames"]
 # Stacks whose queries are what the model was given, and stacks that may read a text.
 _SEEING = ("vision", "encoder", "audio", "self")
 _READING = ("self", "encoder", "decoder", "cross")
-# One attention over a text and an image: whether the image's tokens come first.
-_IMAGE_FIRST = {"git": True, "layoutlmv3": False}
-# What a decoder asks for in an image are no patches of it.
-_ASKING = re.compile("decoder|mask_head")
 
 
 class TokenNames:
@@ -126,7 +121,7 @@ class TokenNames:
         """A text and an image in one attention, where a model's way to put them is known."""
         layers = self._stacks[name]
         text, pixels = self._text("input", index), self._batch.arguments.get("pixel_values")
-        first = _IMAGE_FIRST.get(getattr(self._model.config, "model_type", ""))
+        first = family_of(self._model.config).image_first
         if first is None or layers.stack == "vision" or text is None or pixels is None:
             return None
         image = patch_tokens(
@@ -222,13 +217,13 @@ class TokenNames:
         pixels = self._batch.arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
             return False
-        asks = any(_ASKING.search(name) for name in layers.names)
+        asks = any(NOT_PATCHES.search(name) for name in layers.names)
         return layers.stack == "encoder" or (layers.stack == "vision" and not asks)
 
     def _films(self, pixels: torch.Tensor) -> list[int | None]:
         """Which pictures one run of patches shows: one, or each frame of a film that is cut."""
         frames = pixels.shape[1] if pixels.dim() == 5 else 1
-        step = frames_in_patch(self._model.config)
+        step = frames_per_patch(self._model.config)
         shown = range(0, frames, step) if frames % step == 0 else range(frames)
         known = self._num_pictures == frames
         return [number if known else None for number in shown]

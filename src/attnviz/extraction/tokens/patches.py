@@ -12,18 +12,26 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import nn
-from transformers import PreTrainedConfig
 
+from attnviz.extraction.families import (
+    IMAGE_GRIDS,
+    IMAGE_TOKEN_IDS,
+    TOKENS_AFTER_PATCHES,
+    TOKENS_BEFORE_PATCHES,
+    families_in,
+    family_of,
+    frames_in_pixels,
+    has_stages,
+    patch_sizes,
+)
 from attnviz.record.images import PatchGrid
 from attnviz.record.tokens import Tokens
 
 __all__ = [
-    "frames_in_patch",
     "grid_of",
     "grid_tokens",
     "image_positions",
     "one_after_the_other",
-    "patch_sizes",
     "patch_tokens",
     "pictures",
     "renamed",
@@ -46,9 +54,7 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
         int64, (images, 3); None where it says nothing, or speaks of images and films at once.
     """
     grids = [
-        arguments[name]
-        for name in ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
-        if isinstance(arguments.get(name), torch.Tensor)
+        arguments[name] for name in IMAGE_GRIDS if isinstance(arguments.get(name), torch.Tensor)
     ]
     if len(grids) != 1 or grids[0].dim() != 2:
         return None
@@ -58,22 +64,6 @@ def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
     return grid
 
 
-# What models call parameters that become tokens beside the patches, in the order of those tokens,
-# and how such tokens are shown.
-_BEFORE = {
-    "cls_token": "CLS",
-    "class_token": "CLS",
-    "class_embedding": "CLS",
-    "distillation_token": "DIST",
-    "register_tokens": "REG",
-}
-_BEHIND = {"detection_tokens": "DET"}
-# Llama 4 puts its class token behind the patches.
-_CLASS_BEHIND = {"llama4", "llama4_vision_model"}
-# Their order of patches is their own.
-_OWN_ORDER = {"hiera", "vit_mae"}
-# Configurations that say so have stages, from one to the next of which patches become coarser.
-_STAGES = ("depths", "strides", "patch_sizes", "backbone_config", "backbone")
 _COARSEST = 7
 
 
@@ -109,12 +99,12 @@ def patch_tokens(
         place in the image is never guessed.
     """
     config: Any = model.config
-    if {getattr(each, "model_type", None) for each in _configs(config)} & _OWN_ORDER:
+    if any(family.own_patch_order for family in families_in(config)):
         return None
     height, width = image_size
     before, behind = _beside(model, name)
     grids = [(height // size[0], width // size[1]) for size in patch_sizes(config)]
-    if _has_stages(config):
+    if has_stages(config):
         grids += _coarser(image_size, patch_sizes(config))
     for rows, columns in grids:
         # Some stages of a tower have the tokens beside the patches, and some have not.
@@ -134,14 +124,22 @@ def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ..
         tower = model.get_submodule(name)
         for path, parameter in tower.named_parameters():
             last = path.rpartition(".")[2]
-            if last in _BEFORE or last in _BEHIND:
+            if last in TOKENS_BEFORE_PATCHES or last in TOKENS_AFTER_PATCHES:
                 found.setdefault(last, parameter.shape[-2] if parameter.dim() > 1 else 1)
-        kind = getattr(getattr(tower, "config", None), "model_type", None)
+        family = family_of(getattr(tower, "config", None))
     if not found:
         return (), ()
-    before = [shown for each, mark in _BEFORE.items() for shown in _numbered(mark, found.get(each))]
-    behind = [shown for each, mark in _BEHIND.items() for shown in _numbered(mark, found.get(each))]
-    if kind in _CLASS_BEHIND:
+    before = [
+        shown
+        for each, mark in TOKENS_BEFORE_PATCHES.items()
+        for shown in _numbered(mark, found.get(each))
+    ]
+    behind = [
+        shown
+        for each, mark in TOKENS_AFTER_PATCHES.items()
+        for shown in _numbered(mark, found.get(each))
+    ]
+    if family.class_token_last:
         before, behind = [], before
     return tuple(before), tuple(behind)
 
@@ -152,18 +150,6 @@ def _numbered(mark: str, count: int | None) -> list[str]:
     return [f"[{mark}{number}]" for number in range(1, (count or 0) + 1)]
 
 
-def _configs(config: Any) -> Iterator[Any]:
-    """A configuration and those inside of it."""
-    yield config
-    for each in vars(config).values():
-        if isinstance(each, PreTrainedConfig):
-            yield from _configs(each)
-
-
-def _has_stages(config: Any) -> bool:
-    return any(getattr(each, name, None) for each in _configs(config) for name in _STAGES)
-
-
 def _coarser(
     image_size: tuple[int, int], sizes: Sequence[tuple[int, int]]
 ) -> Iterator[tuple[int, int]]:
@@ -172,50 +158,6 @@ def _coarser(
         for doubled in range(_COARSEST):
             step = 2**doubled
             yield ceil(image_size[0] / (height * step)), ceil(image_size[1] / (width * step))
-
-
-def patch_sizes(config: Any) -> list[tuple[int, int]]:
-    """Heights and widths of a patch in pixels that a configuration and its parts name.
-
-    Parameters
-    ----------
-    config : PreTrainedConfig
-        The model's.
-
-    Returns
-    -------
-    list of tuple of int
-    """
-    sizes = []
-    for settings in _configs(config):
-        size = getattr(settings, "patch_size", None)
-        if isinstance(size, int):
-            sizes.append((size, size))
-        elif isinstance(size, list | tuple) and len(size) == 2:
-            sizes.append((int(size[0]), int(size[1])))
-        film = getattr(settings, "tubelet_size", None)
-        if isinstance(film, list | tuple) and len(film) == 3:
-            sizes.append((int(film[1]), int(film[2])))
-    return list(dict.fromkeys(sizes))
-
-
-def frames_in_patch(config: Any) -> int:
-    """How many frames of a film a patch goes through.
-
-    Parameters
-    ----------
-    config : PreTrainedConfig
-        The model's.
-
-    Returns
-    -------
-    int
-    """
-    for settings in _configs(config):
-        size = getattr(settings, "tubelet_size", None)
-        if size is not None:
-            return int(size if isinstance(size, int) else size[0])
-    return 1
 
 
 def grid_tokens(
@@ -302,9 +244,6 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
     )
 
 
-_ID_NAMES = ("image_token_id", "image_token_index", "video_token_id", "video_token_index")
-
-
 def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
     """Find the runs of a text's tokens that stand for patches of images.
 
@@ -320,7 +259,7 @@ def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
     list of list of int
         For each run the places of its tokens; empty where no token stands for an image.
     """
-    return runs_of(tokens, config, _ID_NAMES)
+    return runs_of(tokens, config, IMAGE_TOKEN_IDS)
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
@@ -451,8 +390,6 @@ _SCALED_NOTE = (
     "No image processor says how the picture's colours were made into pixel values: they are drawn "
     "from the darkest to the brightest."
 )
-# Their patches are kept pixel by pixel, others colour by colour.
-_COLOURS_LAST = {"cosmos3_edge", "cosmos3_edge_vision"}
 
 
 def pictures(
@@ -566,13 +503,12 @@ def _from_patches(
     pixels: torch.Tensor, grid: list[list[int]], config: Any, block: int
 ) -> list[torch.Tensor]:
     """Put patches that are kept in blocks (Qwen2-VL and its kin) into pictures again."""
-    settings = getattr(config, "vision_config", config)
-    frames_each = int(getattr(settings, "temporal_patch_size", 1) or 1)
+    frames_each = frames_in_pixels(config)
     side = isqrt(pixels.shape[1] // (3 * frames_each))
     count = sum(frames * rows * columns for frames, rows, columns in grid)
     if tuple(pixels.shape) != (count, 3 * frames_each * side * side):
         return []
-    if getattr(config, "model_type", None) in _COLOURS_LAST:
+    if family_of(config).colours_last:
         pixels = pixels.unflatten(1, (side * side, -1)).transpose(1, 2).flatten(1)
     found, start = [], 0
     for frames, rows, columns in grid:
