@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, overload
 
@@ -16,7 +15,7 @@ from tqdm.auto import tqdm
 from transformers import GenerationConfig
 
 from attnviz.extraction.capture.forward import check_generation, run_forward
-from attnviz.extraction.capture.stacks import kept_layers, selection_notes, stacks_of
+from attnviz.extraction.capture.stacks import select_layers, selection_notes
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
@@ -286,24 +285,17 @@ def _recorded(
     options: CaptureOptions,
     spools: Sequence[Spool] = (),
 ) -> list[AttentionRecord]:
-    stacks = None
-    # A second time, keeping everything, where layers turn out to have other numbers than foretold.
-    for copied in (options, replace(options, layers=None, heads=None)):
-        collector, outputs, run_notes = run_forward(
-            loaded,
-            batch,
-            encoder_decoder=encoder.encoder_decoder,
-            options=copied,
-            spools=spools,
-        )
-        ran = stacks_of(collector)
-        stacks = kept_layers(ran, options)
-        if stacks is not None:
-            break
-    stacks = stacks or {}
-    add_predictions(loaded.model, batch, outputs, encoder.tokenizer(needed=False))
+    forward = run_forward(
+        loaded, batch, encoder_decoder=encoder.encoder_decoder, options=options, spools=spools
+    )
+    collector, stacks = forward.collector, select_layers(forward.stacks, options)
+    add_predictions(loaded.model, batch, forward.outputs, encoder.tokenizer(needed=False))
     # The encoder and the decoder may give the same note.
-    notes = [*dict.fromkeys(batch.notes), *run_notes, *selection_notes(ran, stacks, options)]
+    notes = [
+        *dict.fromkeys(batch.notes),
+        *forward.notes,
+        *selection_notes(forward.stacks, stacks, options),
+    ]
     missing = collector.missing()
     if missing:
         more = f" and {len(missing) - 1} more attend" if missing[1:] else " attends"

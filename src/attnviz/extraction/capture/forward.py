@@ -5,13 +5,17 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
+from transformers import PreTrainedModel
 
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
+from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluating
@@ -20,7 +24,153 @@ from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
 
-__all__ = ["check_generation", "half_precision_note", "run_forward"]
+__all__ = ["Forward", "check_generation", "run_forward"]
+
+
+@dataclass
+class Forward:
+    """What a model gave, the attention that was captured, and what a reader must know."""
+
+    collector: Collector
+    outputs: Any
+    notes: list[str]
+
+    @cached_property
+    def stacks(self) -> dict[str, StackLayers]:
+        """All that ran, under the model's numbers."""
+        return stacks_of(self.collector)
+
+
+@dataclass(frozen=True)
+class _Watch:
+    """How a forward is watched: what is copied, and whether modules that dispatch are traced."""
+
+    options: CaptureOptions
+    trace_all: bool = False
+
+
+@dataclass(frozen=True)
+class _Rerun:
+    """Why a model runs once more, and how it is watched then."""
+
+    needed: Callable[[Forward, CaptureOptions], bool]
+    change: Callable[[_Watch], _Watch]
+
+
+# All reasons, asked in this order after each forward; each counts once at most.
+_RERUNS = (
+    # A module asks the dispatcher and computes some of its attention by itself, or the forward put
+    # another module in its place: then all modules are traced.
+    _Rerun(
+        needed=lambda forward, _: forward.collector.overlooked,
+        change=lambda watch: replace(watch, trace_all=True),
+    ),
+    # Layers have other numbers than were predicted: then all of them are copied.
+    _Rerun(
+        needed=lambda forward, options: not is_copied(forward.stacks, options),
+        change=lambda watch: replace(
+            watch, options=replace(watch.options, layers=None, heads=None)
+        ),
+    ),
+)
+
+
+def run_forward(
+    loaded: Loaded,
+    batch: Batch,
+    *,
+    encoder_decoder: bool,
+    options: CaptureOptions,
+    spools: Sequence[Spool] = (),
+) -> Forward:
+    """Run a model and collect its attention; more than once only for one of `_RERUNS`.
+
+    `spools` are where each example's queries and keys are written, if they are not to stay in
+    memory; what was written before is removed. Raises MemoryError or OSError, before anything has
+    run, where what is to be kept would exceed what is free.
+    """
+    watch, reruns = _Watch(options), [*_RERUNS]
+    while True:
+        forward = _watched_forward(
+            loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools
+        )
+        rerun = next((each for each in reruns if each.needed(forward, options)), None)
+        if rerun is None:
+            return forward
+        reruns.remove(rerun)
+        watch = rerun.change(watch)
+        # Its copies must not lie beside the next ones.
+        del forward
+
+
+def _watched_forward(
+    loaded: Loaded,
+    batch: Batch,
+    watch: _Watch,
+    *,
+    encoder_decoder: bool,
+    spools: Sequence[Spool],
+) -> Forward:
+    model = loaded.model
+    arguments = _arguments(model, batch)
+    for spool in spools:
+        spool.clear()
+    collector = _collector(loaded, batch, watch, encoder_decoder=encoder_decoder, spools=spools)
+    folder = spools[0].folder if spools else None
+    _check_free_space(collector, batch.sequences, watch.options, folder)
+    notes = []
+    with ExitStack() as stack:
+        if stack.enter_context(evaluating(model)):
+            notes.append(
+                "The model was in training mode: attention is shown without dropout, as in "
+                "evaluation mode."
+            )
+        stack.enter_context(torch.no_grad())
+        if is_compiled(model):
+            # Compiled code does not ask the dispatcher: the same modules run uncompiled.
+            stack.enter_context(torch.compiler.set_stance("force_eager"))
+        stack.enter_context(collector.watching())
+        outputs = model(**arguments)
+    precision = _precision_note(model, collector)
+    return Forward(collector, outputs, [*notes, precision] if precision else notes)
+
+
+def _arguments(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:
+    """What the model is called with: no cache, and logits only where they predict a text."""
+    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
+    accepted = inspect.signature(model.forward).parameters
+    # Without a cache transformers takes positions that begin again for texts packed into one.
+    packed = "position_ids" in arguments and "attention_mask" not in arguments
+    if "use_cache" in accepted and not packed:
+        arguments.setdefault("use_cache", False)
+    if "logits_to_keep" in accepted:
+        arguments["logits_to_keep"] = num_logits(batch)
+    return arguments
+
+
+def _collector(
+    loaded: Loaded,
+    batch: Batch,
+    watch: _Watch,
+    *,
+    encoder_decoder: bool,
+    spools: Sequence[Spool] = (),
+) -> Collector:
+    # Where there is a text beside the images, names tell what belongs to which.
+    is_vision = "input_ids" not in batch.arguments and any(
+        name.startswith("pixel_values") for name in batch.arguments
+    )
+    return Collector(
+        loaded.model,
+        batch.sequences,
+        batch.size,
+        encoder_decoder=encoder_decoder,
+        vision=is_vision,
+        options=watch.options,
+        spools=spools,
+        beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
+        trace_all=watch.trace_all,
+    )
 
 
 def check_generation(
@@ -32,34 +182,17 @@ def check_generation(
     options: CaptureOptions,
     folder: Path | None = None,
 ) -> None:
-    """Refuse to let a model produce a text that there would be no room for.
+    """Raise MemoryError or OSError if the longest text that may be generated would not fit.
 
-    Parameters
-    ----------
-    loaded : Loaded
-        The model.
-    batch : Batch
-        One example, which it is to go on with.
-    longest : callable
-        Gives, for as many tokens as there are, how many there may be in the end.
-    encoder_decoder, options
-        As for `run_forward`.
-    folder : Path, optional
-        Where queries and keys are written, if they are not to stay in memory.
-
-    Raises
-    ------
-    MemoryError, OSError
-        If the longest text that may come would exceed what is free.
+    `batch` is one example, `longest` gives for a number of tokens how many there may be in the end,
+    and `folder` is where queries and keys are written, if they are not to stay in memory.
     """
     sequences = dict(batch.sequences)
     name = "decoder" if encoder_decoder else "input"
     before = sequences[name].length if name in sequences else 1
-    # What a decoder produces last is predicted and not read.
+    # The last token of a decoder is predicted and not read.
     sequences[name] = TokenSequence(longest(before) - encoder_decoder, [None])
-    collector = _collector(
-        loaded, batch, encoder_decoder=encoder_decoder, options=options, spools=(), trace_all=False
-    )
+    collector = _collector(loaded, batch, _Watch(options), encoder_decoder=encoder_decoder)
     _check_free_space(collector, sequences, options, folder)
 
 
@@ -76,124 +209,18 @@ def _check_free_space(
         check_memory(sizes, options)
 
 
-def _collector(
-    loaded: Loaded,
-    batch: Batch,
-    *,
-    encoder_decoder: bool,
-    options: CaptureOptions,
-    spools: Sequence[Spool],
-    trace_all: bool,
-) -> Collector:
-    # Where there is a text beside the images, names tell what belongs to which.
-    is_vision = "input_ids" not in batch.arguments and any(
-        name.startswith("pixel_values") for name in batch.arguments
-    )
-    return Collector(
-        loaded.model,
-        batch.sequences,
-        batch.size,
-        encoder_decoder=encoder_decoder,
-        vision=is_vision,
-        options=options,
-        spools=spools,
-        beside_text="audio" if any(map(batch.arguments.__contains__, SOUNDS)) else "vision",
-        trace_all=trace_all,
-    )
-
-
-def run_forward(
-    loaded: Loaded,
-    batch: Batch,
-    *,
-    encoder_decoder: bool,
-    options: CaptureOptions,
-    spools: Sequence[Spool] = (),
-) -> tuple[Collector, Any, list[str]]:
-    """Run a model once and collect its attention.
-
-    A model that asks the dispatcher and then computes some of its attention by itself, or that puts
-    other modules in the place of its own while it runs, is run once more, looking into all of them.
-
-    Parameters
-    ----------
-    loaded : Loaded
-        The model.
-    batch : Batch
-        What it is given.
-    encoder_decoder : bool
-        As for `Collector`.
-    options : CaptureOptions
-        What is kept of queries and keys, and how.
-    spools : sequence of Spool
-        For each example where they are written, if they are not to stay in memory; what was written
-        before is removed.
-
-    Returns
-    -------
-    collector : Collector
-        With what was collected.
-    outputs : object
-        The model's own.
-    notes : list of str
-        What a reader must know.
-
-    Raises
-    ------
-    MemoryError, OSError
-        If what is to be kept would exceed what is free; nothing has run then. An OSError also where
-        a spool cannot be written.
-    """
-    model = loaded.model
-    arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
-    # No cache is filled, and logits are made only for tokens that predict a text.
-    accepted = inspect.signature(model.forward).parameters
-    # Without a cache transformers takes positions that begin again for texts packed into one.
-    packed = "position_ids" in arguments and "attention_mask" not in arguments
-    if "use_cache" in accepted and not packed:
-        arguments.setdefault("use_cache", False)
-    if "logits_to_keep" in accepted:
-        arguments["logits_to_keep"] = num_logits(batch)
-    notes: list[str] = []
-    with ExitStack() as stack:
-        if stack.enter_context(evaluating(model)):
-            notes.append(
-                "The model was in training mode: attention is shown without dropout, as in "
-                "evaluation mode."
-            )
-        stack.enter_context(torch.no_grad())
-        if is_compiled(model):
-            # What was compiled asks nobody while it runs: the same modules run as they were.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        for trace_all in (False, True):
-            for spool in spools:
-                spool.clear()
-            collector = _collector(
-                loaded,
-                batch,
-                encoder_decoder=encoder_decoder,
-                options=options,
-                spools=spools,
-                trace_all=trace_all,
-            )
-            _check_free_space(
-                collector, batch.sequences, options, spools[0].folder if spools else None
-            )
-            with collector.watching():
-                outputs = model(**arguments)
-            if not collector.overlooked:
-                break
-    halves = half_precision_note(
+def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:
+    """Where the model computes in half precision or under autocast, and what that means."""
+    note = _half_precision_note(
         [(run.dtype, run.calls[0][0]) for run in collector.runs if run.calls]
     )
-    if halves is not None:
-        notes.append(halves)
-    elif model.device.type != "meta" and torch.is_autocast_enabled(model.device.type):
-        notes.append(
+    device = model.device.type
+    if note is None and device != "meta" and torch.is_autocast_enabled(device):
+        note = (
             "The model ran under autocast, which rounds as it computes: weights are a float32 "
             "softmax of the queries and keys that its attention received."
         )
-    return collector, outputs, notes
+    return note
 
 
 _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
@@ -201,31 +228,24 @@ _NAMES = {torch.float16: "float16", torch.bfloat16: "bfloat16"}
 _ROWS = 8
 
 
-def half_precision_note(
+def _half_precision_note(
     attentions: Sequence[tuple[torch.dtype | None, object]],
 ) -> str | None:
     """Say what a record's weights are where the model computes in half precision.
 
-    Parameters
-    ----------
-    attentions : sequence of (dtype, object)
-        For each of the model's layers in which precision its queries came, and what is kept.
-
-    Returns
-    -------
-    str or None
-        With the largest difference from weights in the model's own precision that is found in a
-        sample, some queries of a head of each layer; None where none received half precision.
+    `attentions` are, for each layer, in which dtype its queries came, and what is kept. The note
+    gives the largest difference from weights in the model's own precision in a sample: some queries
+    of a head of each layer. None where no layer received half precision.
     """
-    halves = {
+    rounded = {
         number: attention
         for number, (dtype, attention) in enumerate(attentions)
         if isinstance(attention, QueryKeyAttention) and dtype == attention.queries.dtype in _NAMES
     }
-    if not halves:
+    if not rounded:
         return None
-    worst = max(_difference(each, number % each.num_heads) for number, each in halves.items())
-    name = _NAMES[next(iter(halves.values())).queries.dtype]
+    worst = max(_difference(each, number % each.num_heads) for number, each in rounded.items())
+    name = _NAMES[next(iter(rounded.values())).queries.dtype]
     return (
         f"The model's attention computes in {name}: weights are a float32 softmax of its queries "
         f"and keys. In a sample, {_ROWS} queries of a head a layer, those rounded as in eager "

@@ -17,7 +17,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import HeadSubset, LayerAttention
 from attnviz.utils.arguments import spans
 
-__all__ = ["StackLayers", "kept_layers", "selection_notes", "stacks_of"]
+__all__ = ["StackLayers", "is_copied", "select_layers", "selection_notes", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
 # Pieces of a path that tell nobody where they are.
@@ -214,67 +214,51 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
     )
 
 
-def kept_layers(
+def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
+    """Whether everything that is to be kept was copied: not where layers have other numbers."""
+    return options.everything or all(
+        set(options.heads_of(number, run.num_heads)) <= set(run.heads or ())
+        for number, run in _runs(stacks)
+    )
+
+
+def select_layers(
     stacks: Mapping[str, StackLayers], options: CaptureOptions
-) -> dict[str, StackLayers] | None:
-    """Take the layers and heads that are to be kept.
+) -> dict[str, StackLayers]:
+    """Take the layers and heads that are to be kept of all that ran; stacks without any are left.
 
-    Parameters
-    ----------
-    stacks : mapping of str to StackLayers
-        All that ran, under their numbers; of what was not copied there are only shapes.
-    options : CaptureOptions
-        What is to be kept.
-
-    Returns
-    -------
-    dict of str to StackLayers, or None
-        Stacks that have any of it. None where something that is wanted was not copied, as its
-        number is another one than had been foretold.
-
-    Raises
-    ------
-    ValueError
-        If no stack has a layer, or no layer a head, of that number; says which there are.
+    Raises ValueError if no stack has a layer, or no layer a head, of that number.
     """
     if options.everything:
         return dict(stacks)
     _check_layers(stacks, options)
     _check_heads(stacks, options)
-    kept = {}
-    for name, layers in stacks.items():
-        some = _of_stack(layers, options)
-        if some is None:
-            return None
-        if some.runs:
-            kept[name] = some
-    return kept
+    selected = {name: _select(layers, options) for name, layers in stacks.items()}
+    return {name: layers for name, layers in selected.items() if layers.runs}
 
 
-def _of_stack(layers: StackLayers, options: CaptureOptions) -> StackLayers | None:
-    # Neither place nor dtype change any more.
+def _select(layers: StackLayers, options: CaptureOptions) -> StackLayers:
+    # The device and the dtype are those of the copies.
     copier = Copier(CaptureOptions())
     examples: list[dict[int, Captured]] = [{} for _ in layers.examples]
-    places = []
-    for place, (number, run) in enumerate(zip(layers.examples[0], layers.runs, strict=True)):
+    positions = []
+    for position, (number, run) in enumerate(zip(layers.examples[0], layers.runs, strict=True)):
         heads, copied = options.heads_of(number, run.num_heads), run.heads or ()
-        if not set(heads) <= set(copied):
-            return None
         if not heads:
             continue
-        places.append(place)
+        positions.append(position)
         chosen = [copied.index(head) for head in heads]
-        for found, example in zip(examples, layers.examples, strict=True):
+        for selected, example in zip(examples, layers.examples, strict=True):
             whole = example[number]
-            found[number] = whole if len(chosen) == len(copied) else copier.copy(whole, chosen)
+            selected[number] = whole if len(chosen) == len(copied) else copier.copy(whole, chosen)
         run.heads = heads
         run.errors = [run.errors[each] for each in chosen] if run.errors else []
     return replace(
         layers,
-        names=[layers.names[place] for place in places],
+        names=[layers.names[position] for position in positions],
         examples=examples,
-        windows=[layers.windows[place] for place in places],
-        runs=[layers.runs[place] for place in places],
+        windows=[layers.windows[position] for position in positions],
+        runs=[layers.runs[position] for position in positions],
     )
 
 
