@@ -121,11 +121,6 @@ def make_page(
     max_mb : float, optional
         Megabytes that the page may have.
 
-    Returns
-    -------
-    str
-        A whole HTML document.
-
     Raises
     ------
     TypeError, ValueError
@@ -218,24 +213,6 @@ def document(
     code: str,
 ) -> str:
     """Write the document of a page around what it carries.
-
-    Parameters
-    ----------
-    model : str
-        Name of the model, for the title.
-    view : str
-        Name of the view.
-    state : mapping
-        The view's traits; its ``theme`` says how the page is painted before any code runs.
-    data : mapping
-        What the page carries, fit for JSON.
-    code : str
-        The view's bundle, deflated, as base64.
-
-    Returns
-    -------
-    str
-        A whole HTML document: nothing in it runs but the code, and nothing is fetched.
 
     Raises
     ------

@@ -59,14 +59,7 @@ HOW_TO_GET_ONE = (
 
 
 def draw(page: str, kind: Literal["svg", "png"]) -> bytes:
-    """Draw an exported page as a picture.
-
-    Parameters
-    ----------
-    page : str
-        The page, as `attnviz.pages.html.make_page` makes it.
-    kind : {"svg", "png"}
-        Vectors with real text, or pixels (twice the page's own, for a paper).
+    """Draw an exported page: as vectors with real text, or as pixels (twice the page's own).
 
     Returns
     -------
@@ -104,15 +97,6 @@ class Picture:
 
 def draw_for_notebook(page: str) -> Picture:
     """Draw an exported page as a picture, and measure it.
-
-    Parameters
-    ----------
-    page : str
-        The page, as `attnviz.pages.html.make_page` makes it.
-
-    Returns
-    -------
-    Picture
 
     Raises
     ------
@@ -179,13 +163,7 @@ def _opened(page: str, browser_path: str, use: Callable[[Page], _T]) -> _T:
 
 
 def find_browser() -> str | None:
-    """Find an installed Chrome or Chromium.
-
-    Returns
-    -------
-    str or None
-        The path of the one that ATTNVIZ_BROWSER names, else the machine's, else Playwright's own.
-    """
+    """The Chrome that ATTNVIZ_BROWSER names, else the machine's, else Playwright's own."""
     named = os.environ.get("ATTNVIZ_BROWSER")
     if named:
         return named if Path(named).is_file() else None

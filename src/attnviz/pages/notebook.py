@@ -27,15 +27,6 @@ _FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
 def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
     """Display a picture, and the interactive page in a frame.
 
-    Parameters
-    ----------
-    record : AttentionRecord
-        What the page shows.
-    page : str
-        The page.
-    state : mapping
-        The view's traits.
-
     Raises
     ------
     RuntimeError
@@ -95,20 +86,7 @@ def _frame(page: str, height: int) -> str:
 
 
 def strongest_weights_table(record: AttentionRecord, state: Mapping[str, Any]) -> str:
-    """The strongest weights of what a view shows, as a plain HTML table.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        The record.
-    state : mapping
-        The view's stack, layer, heads and token.
-
-    Returns
-    -------
-    str
-        A table that any sanitiser leaves as it is.
-    """
+    """The strongest weights of what a view shows, as a plain HTML table."""
     stack = record.stack(state["stack"])
     heads = list(state["heads"]) or list(stack.kept_heads(state["layer"]))
     chosen = np.stack([stack.weights(layer=state["layer"], head=head) for head in heads])

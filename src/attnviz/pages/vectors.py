@@ -99,19 +99,7 @@ def carried_vectors(
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Bytes that `carried_vectors` makes texts of.
-
-    Parameters
-    ----------
-    stacks : iterable of AttentionStack
-        The stacks.
-    exact : bool, default False
-        Whether vectors are carried as they are.
-
-    Returns
-    -------
-    int
-    """
+    """Bytes that `carried_vectors` makes texts of."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(each, unrounded) for *_, each in layers)

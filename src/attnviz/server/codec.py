@@ -91,19 +91,7 @@ class Encoded:
 
 
 def not_finite(of: str, which: str) -> ValueError:
-    """The error of weights that are no numbers.
-
-    Parameters
-    ----------
-    of : str
-        What they are the weights of.
-    which : str
-        The first that was found.
-
-    Returns
-    -------
-    ValueError
-    """
+    """The error of weights that are no numbers."""
     return ValueError(
         f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
         "or the record was changed. Run the model in float32, or leave the layer out with "
@@ -162,10 +150,6 @@ def encode(
     of : str
         What they are the weights of, for errors.
 
-    Returns
-    -------
-    Encoded
-
     Raises
     ------
     ValueError
@@ -190,11 +174,6 @@ def encode(
 
 def decode(encoded: Encoded) -> NDArray[np.float32]:
     """Decode weights.
-
-    Parameters
-    ----------
-    encoded : Encoded
-        What `encode` gave.
 
     Returns
     -------

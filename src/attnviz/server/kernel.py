@@ -51,12 +51,8 @@ class KernelChannel:
     def receive(self, message: Any) -> None:
         """Take one message.
 
-        Parameters
-        ----------
-        message : dict
-            ``{"attnviz": "request", "id", "name", "arguments"}`` is answered with a reply or an
-            error; ``{"attnviz": "cancel", "id"}`` drops a request that has not begun. Anything
-            else belongs to somebody else.
+        ``{"attnviz": "request", "id", "name", "arguments"}`` is answered with a reply or an error;
+        ``{"attnviz": "cancel", "id"}`` drops a request that has not begun. Anything else is left.
         """
         if not isinstance(message, dict):
             return

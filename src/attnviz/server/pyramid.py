@@ -12,12 +12,16 @@ A request computes for a moment (`Budget`) and is answered with the best there i
 that are done are exact, and of all others one query is, which stands for its row. Whoever wants
 more asks again. Nothing runs meanwhile, so that the kernel stays free for others, nothing has to
 be cancelled, and whatever stops the work in the middle leaves all that was done before.
+
+A cell stands for some neighbouring queries and keys, as many of each; it has the mean and the
+maximum of their weights. Rows of cells are exact once all of their queries have been gone through;
+until then one of them stands for all.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -25,11 +29,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from attnviz.record.masks import Rows
+from attnviz.record.softmax import blocks, normalized, powers
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
-from attnviz.server.cells import CellRows
-from attnviz.server.head_mean import HeadMean
-from attnviz.server.row_sums import RowSums
+from attnviz.server.row_sums import HeadMean, RowSums
 
 __all__ = ["Budget", "PyramidTile", "Pyramids", "is_large"]
 
@@ -41,6 +45,21 @@ LARGE = 1 << 24
 CELL_BYTES = 160_000_000
 # Seconds that a reply computes. Other requests, and the reader's own cells, wait no longer.
 REPLY_SECONDS = 0.2
+
+# Queries that are gone through together: a matrix product of fewer is slow.
+_ROWS_AT_ONCE = 256
+# Queries that are sampled together, shared by the heads.
+_SAMPLES_AT_ONCE = 64
+_FEWEST_SAMPLES = 16
+_ROWS_SAMPLED = 32
+# Sampling costs at most this share of computing everything,
+_SAMPLED_SHARE = 8
+# and is left out where everything is a matter of a moment, in pairs of query and key.
+_SAMPLED_FROM = 1 << 26
+
+_UNKNOWN, _SAMPLED, _EXACT = 0, 1, 2
+
+Steps = Generator[None, None, None]
 
 
 class Budget:
@@ -91,22 +110,7 @@ class PyramidTile:
 
 
 def is_large(stack: AttentionStack, layer: int, heads: Sequence[int]) -> bool:
-    """Whether a matrix is computed step by step.
-
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int
-        Heads whose mean is wanted, at least one.
-
-    Returns
-    -------
-    bool
-        False where weights are given, or those of words: there is nothing to multiply.
-    """
+    """Whether a matrix is computed step by step."""
     attention = stack.attention(layer).vectors
     if attention is None:
         return False
@@ -147,29 +151,6 @@ class Pyramids:
         budget: Budget | None = None,
     ) -> PyramidTile:
         """One tile, after some more work on it.
-
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack, whose queries and keys are known.
-        layer : int
-            The model's number of the layer.
-        heads : sequence of int
-            Heads whose mean is wanted.
-        level : int
-            A cell stands for ``2**level`` by ``2**level`` weights.
-        rows, columns : slice
-            Queries and keys, which begin where a cell begins.
-        pooled : {"mean", "max"}
-            What a cell shows of its weights.
-        exact : bool, default True
-            Whether to go through all queries; otherwise some are sampled, and no more is done.
-        budget : Budget, optional
-            How long to compute; a moment when left out.
-
-        Returns
-        -------
-        PyramidTile
 
         Raises
         ------
@@ -272,3 +253,284 @@ def _worded(words: str) -> Iterator[None]:
             f"{words}: there is not enough memory left for its cells, some "
             f"{2 * 4 * MOST_CELLS**2 // 1_000_000} MB; close what else needs memory and try again"
         ) from error
+
+
+class CellRows:
+    """The cells of some queries and keys at one level, row of cells by row of cells.
+
+    Attributes
+    ----------
+    means, maxima : ndarray
+        float32, (rows of cells, cells): of what is exact, and elsewhere of one query of each row.
+    state : ndarray
+        uint8, (rows of cells,): 0 where nothing is known, 1 where one query is, 2 where all are.
+    """
+
+    def __init__(self, heads: HeadMean, rows: slice, columns: slice, level: int) -> None:
+        self.heads = heads
+        self.rows, self.columns, self.level = rows, columns, level
+        self._each = 1 << level
+        shape = tuple(-(-(side.stop - side.start) >> level) for side in (rows, columns))
+        self.means = np.zeros(shape, np.float32)
+        self.maxima = np.zeros(shape, np.float32)
+        self.state = np.zeros(shape[0], np.uint8)
+        self._samples: Steps | None = None
+        self._exactly: Steps | None = None
+        # The cells that each row of cells can have weight in, and how many pairs that takes.
+        self._firsts = np.zeros(shape[0], np.int64)
+        self._stops = np.zeros(shape[0], np.int64)
+        self.pairs = np.zeros(shape[0])
+        for row in range(shape[0]):
+            queries = self._queries(row, row + 1)
+            reach = heads.attention.reach(queries)
+            inside = _overlap(reach, columns)
+            self._firsts[row] = (inside.start - columns.start) >> level
+            self._stops[row] = -(-(inside.stop - columns.start) >> level)
+            if inside.start == inside.stop:
+                self.state[row] = _EXACT
+                continue
+            keys = reach.stop - reach.start + inside.stop - inside.start
+            count = queries.stop - queries.start
+            self.pairs[row] = count * keys * len(heads.heads)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that the cells take."""
+        return self.means.nbytes + self.maxima.nbytes
+
+    def sizes(self, side: slice) -> NDArray[np.int64]:
+        """How many queries or keys each cell stands for, of `rows` or `columns`."""
+        count = side.stop - side.start
+        sizes: NDArray[np.int64] = np.minimum(self._each, count - np.arange(0, count, self._each))
+        return sizes
+
+    def progress(self, span: slice, across: slice) -> float:
+        """Share of the work that is done for some rows and columns of cells, 0 to 1."""
+        pairs, exact = self.pairs[span], self._exact(span, across)
+        return 1.0 if exact.all() else float(pairs[exact].sum() / pairs.sum())
+
+    def known(self, span: slice, across: slice) -> tuple[int, int]:
+        """Queries that some cells are made from so far, and how many they stand for."""
+        sizes, exact = self.sizes(self.rows)[span], self._exact(span, across)
+        sampled = (self.state[span] == _SAMPLED) & ~exact
+        return int(sizes[exact].sum() + sampled.sum()), int(sizes.sum())
+
+    def _exact(self, span: slice, across: slice) -> NDArray[np.bool_]:
+        """Which rows of cells have nothing to wait for: no weight is outside of their reach."""
+        outside = (self._firsts[span] >= across.stop) | (self._stops[span] <= across.start)
+        exact: NDArray[np.bool_] = (self.state[span] == _EXACT) | outside
+        return exact
+
+    def work(self, span: slice, across: slice, *, exact: bool) -> bool:
+        """Do one step towards some cells."""
+        # What has been begun is finished first, whoever asked for it: two who ask by turns for
+        # different rows would otherwise begin anew for ever.
+        try:
+            if self._samples is None:
+                missing = self._unsampled(span, across, exact=exact)
+                self._samples = self._sample(missing) if len(missing) else None
+            if self._samples is not None:
+                self._samples = _advanced(self._samples)
+                return True
+            if not exact:
+                return False
+            if self._exactly is None:
+                left = np.flatnonzero(~self._exact(span, across))
+                if not len(left):
+                    return False
+                self._exactly = self._compute(span.start + int(left[0]))
+            self._exactly = _advanced(self._exactly)
+        except BaseException:
+            # An interrupted step is lost, with the rows that it was about; nothing else is.
+            self._samples = self._exactly = None
+            raise
+        return True
+
+    def taken(self, rows: slice, columns: slice, pooled: str) -> NDArray[np.float32]:
+        """Cells as far as they are known, each unknown row as the nearest known one.
+
+        Returns
+        -------
+        ndarray
+            float32, (rows, columns); zeros where no row is known.
+        """
+        cells = self.maxima if pooled == "max" else self.means
+        state = self.state[rows]
+        unknown, known = np.flatnonzero(state == _UNKNOWN), np.flatnonzero(state != _UNKNOWN)
+        if not len(unknown) or not len(known):
+            return cells[rows, columns]
+        at = np.arange(len(state))
+        after = np.minimum(np.searchsorted(known, at), len(known) - 1)
+        before = np.maximum(after - 1, 0)
+        nearer = np.abs(known[before] - at) <= np.abs(known[after] - at)
+        found = cells[rows.start + known[np.where(nearer, before, after)], columns]
+        for row in unknown:
+            first, stop = self._firsts[rows.start + row], self._stops[rows.start + row]
+            found[row, : max(0, first - columns.start)] = 0
+            found[row, max(0, stop - columns.start) :] = 0
+        return found
+
+    def _queries(self, first: int, stop: int) -> slice:
+        start = self.rows.start + (first << self.level)
+        return slice(start, min(self.rows.stop, self.rows.start + (stop << self.level)))
+
+    def _unsampled(self, span: slice, across: slice, *, exact: bool) -> NDArray[np.int64]:
+        """Rows of cells to sample next: evenly spaced, and nearer to each other each time."""
+        nothing = np.zeros(0, np.int64)
+        done = self._exact(span, across)
+        if exact and self.pairs[span][~done].sum() <= _SAMPLED_FROM:
+            return nothing
+        state = np.where(done, _EXACT, self.state[span])
+        most = max(_FEWEST_SAMPLES, _SAMPLES_AT_ONCE // len(self.heads.heads))
+        stride = 1 << max(0, (-(-len(state) // most) - 1).bit_length())
+        nearest = min(stride, max(1, _SAMPLED_SHARE >> self.level))
+        while stride >= nearest:
+            rows = np.arange(0, len(state), stride)
+            missing = rows[state[rows] == _UNKNOWN]
+            if len(missing):
+                found: NDArray[np.int64] = span.start + missing[:most]
+                return found
+            stride //= 2
+        return nothing
+
+    def _sample(self, cells: NDArray[np.int64]) -> Steps:
+        starts = self.rows.start + (cells << self.level)
+        stops = np.minimum(self.rows.stop, starts + self._each)
+        queries = torch.from_numpy((starts + stops) // 2)
+        means, maxima = self._empty(len(cells))
+        # Neighbours together: of those at the beginning a causal mask hides most keys.
+        for start in range(0, len(cells), _ROWS_SAMPLED):
+            some = slice(start, start + _ROWS_SAMPLED)
+            yield from self._pool(queries[some], 1, means[some], maxima[some])
+        means /= self.sizes(self.columns)
+        for row, mean, maximum in zip(cells, means, maxima, strict=True):
+            if self.state[row] == _UNKNOWN:
+                self.means[row], self.maxima[row] = mean, maximum
+                self.state[row] = _EXACT if self._each == 1 else _SAMPLED
+
+    def _compute(self, first: int) -> Steps:
+        """Go through all queries of a row of cells, and of those after it that fit in."""
+        stop = first + 1
+        together = max(1, _ROWS_AT_ONCE >> self.level)
+        while stop < len(self.state) and stop - first < together and self.state[stop] != _EXACT:
+            stop += 1
+        means, maxima = self._empty(stop - first)
+        queries = self._queries(first, stop)
+        for start in range(queries.start, queries.stop, _ROWS_AT_ONCE):
+            part = slice(start, min(start + _ROWS_AT_ONCE, queries.stop))
+            row = (start - queries.start) >> self.level
+            yield from self._pool(part, self._each, means[row:], maxima[row:])
+        means /= np.outer(self.sizes(self.rows)[first:stop], self.sizes(self.columns))
+        self.means[first:stop], self.maxima[first:stop] = means, maxima
+        # Last: an interrupt before leaves an estimate, and no half of it is taken for exact.
+        self.state[first:stop] = _EXACT
+
+    def _empty(self, count: int) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        shape = (count, self.means.shape[1])
+        return np.zeros(shape, np.float32), np.zeros(shape, np.float32)
+
+    def _pool(
+        self, rows: Rows, each: int, sums: NDArray[np.float32], maxima: NDArray[np.float32]
+    ) -> Steps:
+        """Add queries' weights to rows of cells, `each` neighbours to the same."""
+        heads = self.heads
+        if len(heads.heads) == 1 and self.columns == slice(0, heads.attention.num_keys):
+            yield from self._pool_at_once(rows, each, sums, maxima)
+            return
+        divided: list[torch.Tensor] = []
+        for head in heads.heads:
+            divided += [(yield from heads.log_sum_exp(head, rows))]
+        reach = _overlap(heads.attention.reach(rows), self.columns)
+        first = (reach.start - self.columns.start) >> self.level
+        # Blocks begin where cells do, so that each holds whole ones.
+        keys = slice(self.columns.start + (first << self.level), reach.stop)
+        for columns in blocks(keys, len(divided[0]), divided[0].device, least=self._each):
+            with torch.no_grad():
+                weights = heads.weights(rows, columns, divided)
+                total, most = _pooled(weights, each, self._each)
+            at = (columns.start - self.columns.start) >> self.level
+            cells = np.s_[: total.shape[0], at : at + total.shape[1]]
+            sums[cells] += total.cpu().numpy()
+            np.maximum(maxima[cells], most.cpu().numpy(), out=maxima[cells])
+            yield
+
+    def _pool_at_once(
+        self, rows: Rows, each: int, sums: NDArray[np.float32], maxima: NDArray[np.float32]
+    ) -> Steps:
+        """The same for all keys of one head, without going through them twice.
+
+        Until all keys are known each query's cells are held against their own largest logit; what
+        the rows are divided by is then known from the cells.
+        """
+        heads, wide = self.heads, self._each
+        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        reach = heads.attention.reach(rows)
+        first = reach.start >> self.level
+        shape = (len(numbers), -(-reach.stop >> self.level) - first)
+        device = heads.attention.queries.device
+        most = torch.full(shape, -torch.inf, device=device)
+        total = torch.zeros(shape, device=device)
+        for columns in blocks(
+            slice(first << self.level, reach.stop), len(numbers), device, least=wide
+        ):
+            with torch.no_grad():
+                logits = heads.logits(rows, columns)
+                if logits.shape[1] % wide:
+                    missing = (0, -logits.shape[1] % wide)
+                    logits = torch.nn.functional.pad(logits, missing, value=-torch.inf)
+                each_cell = logits.view(len(numbers), -1, wide)
+                largest = each_cell.amax(dim=2)
+                each_cell -= _finite(largest)[..., None]
+                at = (columns.start >> self.level) - first
+                cells = np.s_[:, at : at + largest.shape[1]]
+                total[cells] = powers(each_cell).sum(dim=2)
+                most[cells] = largest
+            yield
+        with torch.no_grad():
+            divided = heads.log_normalizer_from(most + torch.log(total))
+            heads.keep(heads.heads[0], numbers, divided.cpu())
+            # The largest weight of a query's cell, and by it the sum of them all.
+            weights = normalized(most, divided)
+            total *= weights
+            total, _ = _pooled(total, each, 1)
+            _, weights = _pooled(weights, each, 1)
+        whole = np.s_[: total.shape[0], first : first + shape[1]]
+        sums[whole] += total.cpu().numpy()
+        np.maximum(maxima[whole], weights.cpu().numpy(), out=maxima[whole])
+
+
+def _finite(largest: torch.Tensor) -> torch.Tensor:
+    """The same, and 0 where nothing is allowed: infinities have no difference."""
+    return largest.masked_fill(torch.isneginf(largest), 0.0)
+
+
+def _pooled(weights: torch.Tensor, high: int, wide: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Sums and maxima of cells; the last may be smaller."""
+    rows, columns = weights.shape
+    # No weight is less than nothing, which therefore changes neither sum nor maximum.
+    missing = (0, -columns % wide, 0, -rows % min(high, rows))
+    if any(missing):
+        weights = torch.nn.functional.pad(weights, missing)
+    total = most = weights
+    if wide > 1:
+        each = weights.view(len(weights), -1, wide)
+        total, most = each.sum(dim=2), each.amax(dim=2)
+    if high > 1:
+        high = min(high, rows)
+        total = total.view(-1, high, total.shape[1]).sum(dim=1)
+        most = most.view(-1, high, most.shape[1]).amax(dim=1)
+    return total, most
+
+
+def _overlap(one: slice, other: slice) -> slice:
+    start = max(one.start, other.start)
+    return slice(start, max(start, min(one.stop, other.stop)))
+
+
+def _advanced(steps: Steps) -> Steps | None:
+    """The same a step later; None when it was the last."""
+    try:
+        next(steps)
+    except StopIteration:
+        return None
+    return steps

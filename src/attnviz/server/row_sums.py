@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator, Sequence
+from functools import partial
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import Rows
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
+from attnviz.server.codec import not_finite
 
-__all__ = ["RowSums"]
+__all__ = ["HeadMean", "RowSums"]
 
 # Four bytes a query: a head of 131,072 tokens takes half a megabyte.
 _KEPT_BYTES = 64_000_000
 # Below so many keys a row is computed again as fast as it is looked up.
 _LONG = 4096
+
+# Of so many queries the sums are computed before somebody else has a turn.
+_ROWS_A_STEP = 128
 
 
 class RowSums:
@@ -46,15 +54,6 @@ class RowSums:
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice, columns: slice
     ) -> NDArray[np.float32]:
         """Weights of some queries and keys.
-
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack.
-        layer, head : int
-            Which head, the layer by the model's number.
-        rows, columns : slice
-            Start and stop given.
 
         Returns
         -------
@@ -86,15 +85,6 @@ class RowSums:
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
     ) -> torch.Tensor:
         """Weights of some queries and all keys; what they were divided by is kept.
-
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack.
-        layer, head : int
-            Which head.
-        rows : slice
-            Start and stop given.
 
         Returns
         -------
@@ -138,13 +128,6 @@ class RowSums:
     def of(self, stack: AttentionStack, layer: int, head: int) -> torch.Tensor:
         """The logarithms of the sums of a head, to be read and to be filled.
 
-        Parameters
-        ----------
-        stack : AttentionStack
-            The stack.
-        layer, head : int
-            Which head.
-
         Returns
         -------
         Tensor
@@ -160,3 +143,130 @@ class RowSums:
     def num_bytes(self) -> int:
         """Bytes that are kept."""
         return self._kept.num_bytes
+
+
+class HeadMean:
+    """One head's weights, or the mean of several heads', from their queries and keys.
+
+    Attributes
+    ----------
+    attention : QueryKeyAttention
+        Queries and keys of the layer.
+
+    Raises
+    ------
+    IndexError
+        If the layer or a head does not exist.
+    ValueError
+        If its weights are given.
+    """
+
+    def __init__(
+        self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
+    ) -> None:
+        for head in heads:
+            # Weights of nothing, for the words of an error where the head does not exist.
+            stack.weights(layer=layer, head=head, rows=slice(0, 0))
+        vectors = stack.attention(layer).vectors
+        if vectors is None:
+            raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
+        self.attention: QueryKeyAttention = vectors
+        self.name = (stack.name, layer, tuple(heads))
+        self.words = (
+            f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
+        )
+        self._places = {head: stack.attention(layer).index(head) for head in heads}
+        self._sums = {head: partial(sums.of, stack, layer, head) for head in heads}
+
+    @property
+    def heads(self) -> tuple[int, ...]:
+        """The model's numbers of the heads."""
+        return tuple(self._places)
+
+    def log_sum_exp(self, head: int, rows: Rows) -> Generator[None, None, torch.Tensor]:
+        """A head's logarithms of sums; those that are not known are computed step by step.
+
+        Returns
+        -------
+        Tensor
+            float32, (rows,), where the queries lie.
+
+        Raises
+        ------
+        ValueError
+            If one is NaN or infinite: a weight would be.
+        """
+        numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
+        # Gathered here: what is kept may be dropped while others have their turn.
+        gathered = torch.empty(len(numbers))
+        for start in range(0, len(numbers), _ROWS_A_STEP):
+            part = numbers[start : start + _ROWS_A_STEP]
+            found = self._sums[head]()[part]
+            if bool(torch.isnan(found).any()):
+                asked: Rows = part
+                if isinstance(rows, slice):
+                    asked = slice(int(part[0]), int(part[-1]) + 1)
+                found = self.attention.log_normalizer(self._places[head], asked).cpu()
+                self.keep(head, part, found)
+                yield
+            gathered[start : start + len(part)] = found
+        return gathered.to(self.attention.queries.device)
+
+    def keep(self, head: int, rows: torch.Tensor, found: torch.Tensor) -> None:
+        """Keep a head's logarithms of sums of some rows.
+
+        Parameters
+        ----------
+        head : int
+            The model's number of it.
+        rows : Tensor
+            int64, numbers of queries.
+        found : Tensor
+            float32, (rows,), on the CPU.
+
+        Raises
+        ------
+        ValueError
+            If one is NaN or infinite: a weight would be.
+        """
+        wrong = torch.nonzero(torch.isnan(found) | torch.isposinf(found)).flatten()
+        if len(wrong):
+            which = f"the first found is of head {head}, query {int(rows[wrong[0]])}"
+            raise not_finite(self.words, which)
+        self._sums[head]()[rows] = found
+
+    def logits(self, rows: Rows, columns: slice) -> torch.Tensor:
+        """Logits of the only head, as `QueryKeyAttention.logits` has them."""
+        (place,) = self._places.values()
+        return self.attention.logits(place, rows, columns)
+
+    def log_normalizer_from(self, logits: torch.Tensor) -> torch.Tensor:
+        """As `QueryKeyAttention.log_normalizer_from`, of the only head."""
+        (place,) = self._places.values()
+        return self.attention.log_normalizer_from(place, logits)
+
+    def weights(self, rows: Rows, columns: slice, divided: list[torch.Tensor]) -> torch.Tensor:
+        """Weights of a block, the mean over the heads.
+
+        Parameters
+        ----------
+        rows : slice or Tensor
+            Queries.
+        columns : slice
+            Keys.
+        divided : list of Tensor
+            (rows,) each: the heads' logarithms of sums.
+
+        Returns
+        -------
+        Tensor
+            float32, (rows, columns).
+        """
+        weights = (
+            normalized(self.attention.logits(place, rows, columns), sums)
+            for place, sums in zip(self._places.values(), divided, strict=True)
+        )
+        total = next(weights)
+        for each in weights:
+            total += each
+        return total.div_(len(self._places)) if len(self._places) > 1 else total

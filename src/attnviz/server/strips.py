@@ -119,22 +119,6 @@ def strips(
 ) -> Strips:
     """Say where the weight of heads goes, from some of their queries.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int, optional
-        Heads wanted; all that were kept when left out.
-    queries : int, default 64
-        How many queries to take, from all over the text (`attnviz.record.rows.sampled_queries`).
-        Their weights are exact; that they speak for all is the estimate.
-
-    Returns
-    -------
-    Strips
-
     Raises
     ------
     IndexError

@@ -88,33 +88,6 @@ def strongest_keys(
 ) -> Strongest:
     """Find the strongest keys of some queries, and sum their weight up along the text.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The stack.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int
-        Heads wanted.
-    rows : slice
-        Queries, start and stop given.
-    k : int
-        Keys wanted for each query, at least 1.
-    bin_size : int
-        Keys that are summed up in one number, at least 1.
-    combine : {"separate", "mean", "max"}
-        A matrix for each head, or one for all.
-    leave_out : sequence of ("special", "first" or int)
-        Keys that are none of the strongest.
-    pair : {"all", "a-a", "a-b", "b-a", "b-b"}
-        Of a pair of texts, whose queries and keys are meant.
-    row_sums : RowSums, optional
-        Keeps what rows were divided by.
-
-    Returns
-    -------
-    Strongest
-
     Raises
     ------
     IndexError

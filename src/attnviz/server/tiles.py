@@ -80,11 +80,6 @@ def encoded_tile(
     precision : {"uint8", "float32"}
         How the cells are written.
 
-    Returns
-    -------
-    Encoded
-        (1, rows, columns), at most ``TILE`` each.
-
     Raises
     ------
     IndexError
@@ -129,17 +124,6 @@ def answered_tile(
     budget: Budget | None = None,
 ) -> tuple[Mapping[str, Any], bytes]:
     """One tile as a reply, which of a large matrix may be an estimate.
-
-    Parameters
-    ----------
-    stack, layer, heads, level, place, pooled, precision
-        As for `encoded_tile`.
-    pyramids : Pyramids
-        What is known of large matrices.
-    exact : bool, default True
-        False where an estimate is all that is wanted of a large matrix.
-    budget : Budget, optional
-        How long to compute for a large matrix; a moment when left out.
 
     Returns
     -------

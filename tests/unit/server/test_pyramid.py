@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 
 import attnviz as av
 import attnviz.record.softmax
-import attnviz.server.cells
-import attnviz.server.head_mean
 import attnviz.server.pyramid
+import attnviz.server.row_sums
 import attnviz.server.tiles
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
@@ -37,11 +36,11 @@ def _small_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(attnviz.server.pyramid, "MOST_CELLS", 16)
     monkeypatch.setattr(attnviz.server.pyramid, "LARGE", 0)
     monkeypatch.setattr(attnviz.server.tiles, "TILE", TILE)
-    monkeypatch.setattr(attnviz.server.cells, "_ROWS_AT_ONCE", 8)
-    monkeypatch.setattr(attnviz.server.head_mean, "_ROWS_A_STEP", 4)
-    monkeypatch.setattr(attnviz.server.cells, "_SAMPLES_AT_ONCE", 4)
-    monkeypatch.setattr(attnviz.server.cells, "_FEWEST_SAMPLES", 2)
-    monkeypatch.setattr(attnviz.server.cells, "_SAMPLED_FROM", 0)
+    monkeypatch.setattr(attnviz.server.pyramid, "_ROWS_AT_ONCE", 8)
+    monkeypatch.setattr(attnviz.server.row_sums, "_ROWS_A_STEP", 4)
+    monkeypatch.setattr(attnviz.server.pyramid, "_SAMPLES_AT_ONCE", 4)
+    monkeypatch.setattr(attnviz.server.pyramid, "_FEWEST_SAMPLES", 2)
+    monkeypatch.setattr(attnviz.server.pyramid, "_SAMPLED_FROM", 0)
     monkeypatch.setattr(attnviz.record.softmax, "_BLOCK_ENTRIES", 64)
 
 

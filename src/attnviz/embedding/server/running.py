@@ -106,11 +106,6 @@ class RunningProjections:
     ) -> tuple[NDArray[np.float32], Work]:
         """Run a projection to its end.
 
-        Parameters
-        ----------
-        key, points, settings, restart
-            As in `ask`.
-
         Returns
         -------
         coordinates : ndarray
@@ -156,29 +151,12 @@ class RunningProjections:
         return coordinates, work
 
     def under_way(self, key: Hashable) -> tuple[NDArray[np.float32] | None, Work] | None:
-        """Say how far a projection is, if it is the one that was asked for last; begin nothing.
-
-        Parameters
-        ----------
-        key : hashable
-            Names it.
-
-        Returns
-        -------
-        (ndarray or None, Work) or None
-            As `ask` says it.
-        """
+        """Say how far a projection is, if it is the one that was asked for last; begin nothing."""
         with self._lock:
             return _told(self._now) if self._now is not None and key == self._key else None
 
     def cancel(self, key: Hashable) -> None:
-        """End a projection; another one stays as it is.
-
-        Parameters
-        ----------
-        key : hashable
-            Names it.
-        """
+        """End a projection; another one stays as it is."""
         with self._lock:
             for each, job in self._jobs():
                 if each == key:
