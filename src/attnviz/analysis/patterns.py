@@ -71,26 +71,11 @@ def pairs_of(
     num_keys: int,
     codes: NDArray[np.int64] | None = None,
 ) -> Pairs:
-    """Pairs of query and key that make a pattern.
+    """Pairs of query and key that make one of `PATTERNS`, bool, (rows, keys).
 
-    Parameters
-    ----------
-    pattern : str
-        One of `PATTERNS`.
-    rows : slice or ndarray of int64
-        Queries: start and stop given, or their numbers.
-    num_keys : int
-        Number of keys.
-    codes : ndarray of int, (n_keys,), optional
-        Each token's number, not negative, as `codes_of` gives them; needed for
-        ``"same token"`` and ``"induction"``.
+    `rows` are start and stop of a slice, or the numbers of queries; `codes`, which the patterns of
+    tokens need, are (keys,), not negative, as `codes_of` gives them.
 
-    Returns
-    -------
-    ndarray of bool, (rows, n_keys)
-
-    Examples
-    --------
     >>> pairs_of("previous token", slice(1, 3), 3)
     array([[ True, False, False],
            [False,  True, False]])
@@ -101,29 +86,10 @@ def pairs_of(
 
 
 def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDArray[np.int64]:
-    """Number the distinct tokens.
+    """Number the distinct ids or texts from 0 in the order in which they first occur, (tokens,).
 
-    Parameters
-    ----------
-    tokens : sequence of int or str, (n,)
-        Ids or texts.
-    num_tokens : int
-        How many there must be.
+    TypeError if `tokens` is one text or a batch, ValueError if they are not `num_tokens`.
 
-    Returns
-    -------
-    ndarray of int, (n,)
-        From 0, in the order in which they first occur.
-
-    Raises
-    ------
-    TypeError
-        If `tokens` is one text or a batch.
-    ValueError
-        If they are more or fewer.
-
-    Examples
-    --------
     >>> codes_of(["a", "b", "a"], 3).tolist()
     [0, 1, 0]
     """

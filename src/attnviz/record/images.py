@@ -68,29 +68,9 @@ class PatchGrid:
 
 
 def checked_image(image: Any, name: str = "image") -> NDArray[np.uint8]:
-    """Take an image as an array of colours.
+    """A picture as contiguous uint8, (height, width, 3).
 
-    Parameters
-    ----------
-    image : array
-        uint8, (height, width, 3).
-    name : str
-        What to call it in an error.
-
-    Returns
-    -------
-    ndarray
-        uint8, (height, width, 3), in one piece.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is of another type or shape.
-
-    Examples
-    --------
-    >>> checked_image(np.zeros((4, 6, 3), np.uint8)).shape
-    (4, 6, 3)
+    TypeError or ValueError, calling it `name`, if it is not a picture.
     """
     array = np.asarray(image)
     if array.dtype != np.uint8:

@@ -509,25 +509,10 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
 
 
 def compact_mask(allowed: torch.Tensor) -> Mask | None:
-    """Find the smallest form of a mask.
+    """Find the smallest form of bool flags, (heads or 1, queries, keys); None if all are allowed.
 
-    Parameters
-    ----------
-    allowed : Tensor
-        bool, (heads or 1, queries, keys): True where a query may attend to a key.
+    ValueError if they are not a bool tensor of three dimensions.
 
-    Returns
-    -------
-    BandMask, PackedMask or None
-        None when everything is allowed.
-
-    Raises
-    ------
-    ValueError
-        If `allowed` is not a bool tensor of three dimensions.
-
-    Examples
-    --------
     >>> compact_mask(torch.ones(1, 5, 5, dtype=torch.bool).tril())
     BandMask(before=None, after=0, offset=0)
     """
@@ -574,26 +559,12 @@ def _agrees(band: BandMask, allowed: torch.Tensor) -> bool:
 
 
 def compact_bias(bias: torch.Tensor) -> Bias | None:
-    """Find the smallest form of a position bias.
+    """Find the smallest form of what is added to logits, (heads or 1, queries or 1, keys).
 
-    Parameters
-    ----------
-    bias : Tensor
-        Floating point, (heads or 1, queries or 1, keys), finite: what is added to the logits.
+    Of any floating-point dtype, finite; kept in float32. None when nothing is added. ValueError if
+    it has another number of dimensions, or values that are not finite (masked entries belong in the
+    mask).
 
-    Returns
-    -------
-    DistanceBias, DenseBias or None
-        float32; None when nothing is added.
-
-    Raises
-    ------
-    ValueError
-        If `bias` has another number of dimensions or values that are not finite (masked entries
-        belong in the mask).
-
-    Examples
-    --------
     >>> compact_bias(torch.zeros(4, 7, 7)) is None
     True
     """

@@ -20,20 +20,7 @@ _LOG2_OF_E = math.log2(math.e)
 
 
 def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
-    """Split rows so that a tile of them with all keys stays small.
-
-    Parameters
-    ----------
-    rows : slice
-        Start and stop given, step 1.
-    num_keys : int
-        Entries of a row.
-
-    Yields
-    ------
-    slice
-        Neighbouring, in order, covering `rows` once.
-    """
+    """Split rows into neighbours, in order, so that a tile of them with all keys stays small."""
     step = max(1, _TILE_ENTRIES // max(1, num_keys))
     for start in range(rows.start, rows.stop, step):
         yield slice(start, min(start + step, rows.stop))
@@ -42,23 +29,10 @@ def tiles(rows: slice, num_keys: int) -> Iterator[slice]:
 def blocks(
     columns: slice, num_rows: int, device: torch.device, *, least: int = 1
 ) -> Iterator[slice]:
-    """Split keys so that a block of them with some rows is computed fast.
+    """Split keys into neighbours, in order, whose blocks with some rows are computed fast.
 
-    Parameters
-    ----------
-    columns : slice
-        Start and stop given, step 1.
-    num_rows : int
-        Rows of a block.
-    device : torch.device
-        Where it is computed.
-    least : int, default 1
-        Keys that a block has at least, a power of two: those of a cell stay together.
-
-    Yields
-    ------
-    slice
-        Neighbouring, in order, covering `columns` once; all but the last as long as a power of two.
+    All but the last are as long as a power of two, and at least `least`, one too: the keys of a
+    cell stay together.
     """
     entries = _BLOCK_ENTRIES if device.type == "cpu" else _DEVICE_BLOCK_ENTRIES
     step = max(least, 1 << max(0, (entries // max(1, num_rows)).bit_length() - 1))
@@ -83,18 +57,6 @@ def normalized(logits: torch.Tensor, log_normalizer: torch.Tensor) -> torch.Tens
 def powers(exponents: torch.Tensor) -> torch.Tensor:
     """Exponential function, in place.
 
-    Parameters
-    ----------
-    exponents : Tensor
-        Overwritten.
-
-    Returns
-    -------
-    Tensor
-        The same.
-
-    Examples
-    --------
     >>> powers(torch.tensor([0.0, -torch.inf]))
     tensor([1., 0.])
     """

@@ -21,17 +21,10 @@ __all__ = ["ZeroCount", "count_zeros"]
 
 @dataclass(frozen=True)
 class ZeroCount:
-    """How many of a head's weights are exactly 0.
+    """How many of a head's weights are exactly 0 without a mask that would explain it.
 
-    Attributes
-    ----------
-    zeros : int
-        Weights that are 0 without a mask that would explain it.
-    counted : int
-        Pairs of query and key that are no mask's.
+    `counted` are the pairs of query and key that a mask does not explain.
 
-    Examples
-    --------
     >>> ZeroCount(zeros=3, counted=4).share
     0.75
     """
@@ -46,20 +39,8 @@ class ZeroCount:
 
 
 def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCount, ...]]:
-    """Count the exact zeros of every head whose weights were given.
+    """Count the exact zeros of each known head of the layers whose weights were given.
 
-    Parameters
-    ----------
-    layers : mapping of int to LayerAttention
-        The layers of a stack.
-
-    Returns
-    -------
-    dict of int to tuple of ZeroCount
-        One a head that was kept, for the layers whose weights were given; others are a softmax's.
-
-    Notes
-    -----
     Taken for a mask, and not counted, are
 
     - all keys of a query without any weight: rows of sparsemax and entmax sum to 1;
@@ -68,10 +49,8 @@ def count_zeros(layers: Mapping[int, LayerAttention]) -> dict[int, tuple[ZeroCou
     - all zeros of a layer whose heads, two at least, have theirs in the same places: padding,
       windows, blocks. Of a single head, those outside a band that has none inside.
 
-    One key a query is no mask in the last two cases, as it would leave nothing to attend to.
+    One key a query is not a mask in the last two cases, as it would leave nothing to attend to.
 
-    Examples
-    --------
     >>> from attnviz.record.attention import GivenWeights
     >>> weights = torch.tensor([[[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.3, 0.0, 0.7]]])
     >>> count_zeros({0: GivenWeights(weights)})[0]

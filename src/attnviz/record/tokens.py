@@ -25,20 +25,10 @@ _JOINS_NOTHING = _JOINERS | {" "}
 def visible(text: str) -> str:
     r"""Make every character of a token's text visible.
 
-    Parameters
-    ----------
-    text : str
-        The token's text as the tokenizer gives it.
+    Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, and every other character that is invisible,
+    controls something or changes the direction of text by its number, as in ``‹U+202E›``. An empty
+    text becomes ``∅``.
 
-    Returns
-    -------
-    str
-        Spaces as ``·``, newlines as ``⏎``, tabs as ``⇥``, and every other character that is
-        invisible, controls something or changes the direction of text by its number, as in
-        ``‹U+202E›``. An empty text becomes ``∅``.
-
-    Examples
-    --------
     >>> visible(" the"), visible("\n\n"), visible("\x00"), visible("\u202e")
     ('·the', '⏎⏎', '‹U+0000›', '‹U+202E›')
     """
@@ -72,28 +62,11 @@ def _visible_character(character: str, *, joins: bool) -> str:
 def numbered_words(
     words: Sequence[int | None], special: Sequence[bool], sequence: Sequence[int | None]
 ) -> tuple[int | None, ...]:
-    """Number words from 0 through all texts.
+    """Number words from 0 through all texts; None for special tokens, which are in no word.
 
-    Parameters
-    ----------
-    words : sequence of (int or None)
-        One a token; neighbours of one text with the same number make a word.
-    special : sequence of bool
-        Which tokens are special: they are no part of a word.
-    sequence : sequence of (int or None)
-        The text that each token belongs to.
+    Neighbours of one text with the same number in `words` make a word. ValueError if the three
+    sequences, one entry a token, have different lengths.
 
-    Returns
-    -------
-    tuple of (int or None)
-
-    Raises
-    ------
-    ValueError
-        If the sequences have different lengths.
-
-    Examples
-    --------
     >>> numbered_words([7, 7, None, 7], [False, False, True, False], [0, 0, None, 1])
     (0, 0, None, 1)
     """

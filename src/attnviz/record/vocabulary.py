@@ -27,18 +27,8 @@ _WORD_END = "</w>"
 def alphabet_of_entries(entries: Sequence[str | None]) -> Alphabet:
     """Guess how a vocabulary writes its entries, from the signs that begin them.
 
-    Parameters
-    ----------
-    entries : sequence of (str or None)
-        Entries of one vocabulary.
+    ``"plain"`` where nothing speaks for another alphabet.
 
-    Returns
-    -------
-    {"bytes", "metaspace", "plain"}
-        ``"plain"`` where nothing speaks for another alphabet.
-
-    Examples
-    --------
     >>> alphabet_of_entries(["The", "Ġcat"]), alphabet_of_entries(["▁The", "▁cat"])
     ('bytes', 'metaspace')
     """
@@ -69,24 +59,11 @@ def display_text(
     alphabet: Alphabet = "plain",
     literal: Sequence[bool] | None = None,
 ) -> list[str]:
-    """Turn vocabulary entries into display texts.
+    """Turn the vocabulary entries of a text's tokens into display texts.
 
-    Parameters
-    ----------
-    entries : sequence of (str or None)
-        A token's entry in its vocabulary, in the order of the text.
-    alphabet : {"bytes", "metaspace", "plain"}
-        How the vocabulary writes its entries.
-    literal : sequence of bool, optional
-        Entries that are written as they are (added tokens).
+    `literal` entries are written as they are (added tokens). A character that several tokens share
+    is shown in each, with its part.
 
-    Returns
-    -------
-    list of str
-        Visible text; a character that several tokens share is shown in each, with its part.
-
-    Examples
-    --------
     >>> display_text(["Ġcaf", "Ã", "©"], alphabet="bytes")
     ['·caf', 'é 1/2', 'é 2/2']
     >>> display_text(["▁the", "re"], alphabet="metaspace")

@@ -12,36 +12,22 @@ __all__ = ["in_marimo", "ipython_cell", "offer_file", "warn_caller"]
 
 
 def ipython_cell() -> int | None:
-    """Number of the IPython cell that runs, None outside IPython.
-
-    Returns
-    -------
-    int or None
-    """
+    """Number of the IPython cell that runs, None outside IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return None if shell is None else int(shell.execution_count)
 
 
 def in_marimo() -> bool:
-    """Whether a marimo notebook runs this.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether a marimo notebook runs this."""
     marimo = sys.modules.get("marimo")
     return marimo is not None and bool(marimo.running_in_notebook())
 
 
 def offer_file(path: Path) -> None:
-    """Say where a file is, and open it where somebody can see it.
+    """Print an absolute path, and open it in a browser where there is a terminal and a screen.
 
-    Parameters
-    ----------
-    path : Path
-        An absolute path. It is printed, and opened in a browser only where there is a terminal
-        and a screen. Never blocks.
+    Never blocks.
     """
     print(path)  # noqa: T201 - the answer of a script is what it prints
     if sys.stdout.isatty() and _has_screen():
@@ -49,13 +35,7 @@ def offer_file(path: Path) -> None:
 
 
 def warn_caller(message: str) -> None:
-    """Warn, with the line that called attnviz and not one inside.
-
-    Parameters
-    ----------
-    message : str
-        The warning.
-    """
+    """Warn, with the line that called attnviz and not one inside."""
     level = 1
     frame = sys._getframe(1)
     inside = ("attnviz", "traitlets", "ipywidgets", "anywidget")

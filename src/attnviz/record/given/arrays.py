@@ -18,26 +18,10 @@ __all__ = ["array_tensor", "layer_numbers", "named_axes", "one_example", "split_
 
 
 def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -> torch.Tensor:
-    """A tensor of what was given; memory is shared where it can be.
+    """A detached tensor of an array or nested list of numbers; memory is shared where it can be.
 
-    Parameters
-    ----------
-    given : Tensor, array or nested list
-        Numbers.
-    name : str
-        Its name, for errors.
-    keep : tuple of dtype
-        Dtypes to keep beside those of floating point; others become float32, as do plain numbers.
-
-    Returns
-    -------
-    Tensor
-        Detached, where it was.
-
-    Raises
-    ------
-    TypeError
-        If it is no array of real numbers.
+    Floating point stays as it is, as do dtypes in `keep`; others and plain numbers become float32.
+    TypeError, naming the argument, if it is not an array of real numbers.
     """
     try:
         tensor = given if isinstance(given, torch.Tensor) else _from_array(given, keep)
@@ -65,28 +49,11 @@ def split_layers(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> list[Any]:
-    """Split what was given into layers.
+    """Split a list of arrays, or an array with the layers as its first axis, into layers.
 
-    Parameters
-    ----------
-    given : sequence of arrays, or array
-        One array a layer, or one array with the layers as its first axis.
-    name : str
-        Its name, for errors.
-    axes : sequence of str
-        Names of a layer's axes.
-    explain : callable
-        Says what an array of another shape may be, and what to do about it.
-
-    Returns
-    -------
-    list
-        One entry a layer, nothing of it checked.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no sequence, is empty or an array with other axes.
+    `axes` names those of a layer; `explain` says what an array of another shape may be, and what to
+    do about it. Nothing of the entries is checked. TypeError or ValueError if it is not a sequence,
+    is empty or an array with other axes.
     """
     one = f"({', '.join(axes)})"
     either = f"{one} or (1, {', '.join(axes)})"
@@ -130,28 +97,10 @@ def one_example(
     axes: Sequence[str],
     explain: Callable[[tuple[int, ...]], str] = lambda _: "",
 ) -> torch.Tensor:
-    """Take a batch of one away.
+    """Take a batch of one away; returns a tensor with the axes wanted.
 
-    Parameters
-    ----------
-    tensor : Tensor
-        With the axes wanted, or with one more before them.
-    name : str
-        Its name, ``"attentions[2]"`` for a layer of several, for errors.
-    axes : sequence of str
-        Names of the axes wanted.
-    explain : callable
-        Says what an array of another shape may be, and what to do about it.
-
-    Returns
-    -------
-    Tensor
-        With the axes wanted.
-
-    Raises
-    ------
-    ValueError
-        If there are several examples, other axes, or nothing in it.
+    `name` is ``"attentions[2]"`` for a layer of several. ValueError if there are several examples,
+    other axes, or nothing in it; `explain` says what an array of another shape may be.
     """
     shape = tuple(tensor.shape)
     argument = name.partition("[")[0]
@@ -178,19 +127,6 @@ def one_example(
 def named_axes(shape: Sequence[int], axes: Sequence[str]) -> str:
     """A shape with the name of every axis.
 
-    Parameters
-    ----------
-    shape : sequence of int
-        Lengths.
-    axes : sequence of str
-        As many names.
-
-    Returns
-    -------
-    str
-
-    Examples
-    --------
     >>> named_axes((2, 5, 7), ("heads", "queries", "keys"))
     'heads 2, queries 5, keys 7'
     """

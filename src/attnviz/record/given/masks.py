@@ -22,31 +22,11 @@ _AXES = ("heads", "queries", "keys")
 def band_of(
     num_queries: int, num_keys: int, *, causal: bool, window: int | None
 ) -> BandMask | None:
-    """What ``causal=`` and ``window=`` allow.
+    """What ``causal=`` and ``window=`` allow, the queries being the last keys; None is everything.
 
-    Parameters
-    ----------
-    num_queries, num_keys : int
-        The queries are the last of the keys.
-    causal : bool
-        Whether no query may look ahead.
-    window : int or None
-        Keys are allowed that are fewer places away from the query.
+    ValueError if there are more queries than keys.
 
-    Returns
-    -------
-    BandMask or None
-        None where everything is allowed.
-
-    Raises
-    ------
-    ValueError
-        If there are more queries than keys: they cannot be the last of them.
-
-    Examples
-    --------
-    >>> band_of(5, 5, causal=True, window=2)
-    BandMask(before=1, after=0, offset=0)
+    <keep>
     """
     if not causal and window is None:
         return None
@@ -65,29 +45,11 @@ def band_of(
 def mask_of(
     given: Any, name: str, shape: tuple[int, int, int], band: BandMask | None
 ) -> tuple[Mask | None, torch.Tensor | None]:
-    """Read a mask.
+    """Read a mask of `shape`, heads, queries and keys; and what an additive one adds beside.
 
-    Parameters
-    ----------
-    given : Tensor, array or None
-        bool, True where a query may attend to a key, or floating point, added to the logits.
-    name : str
-        Its name, for errors.
-    shape : tuple of int
-        Numbers of heads, queries and keys.
-    band : BandMask or None
-        What is allowed beside; both must allow a pair.
-
-    Returns
-    -------
-    mask : Mask or None
-    added : Tensor or None
-        What an additive mask adds where it does not forbid, (heads or 1, queries, keys).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no mask, has another shape, or holds NaN.
+    bool, True where a query may attend to a key, or floating point, added to the logits. Both it
+    and `band` must allow a pair. TypeError or ValueError, naming the argument, if it is not a mask,
+    has another shape, or holds NaN.
     """
     if given is None:
         return band, None
@@ -116,27 +78,10 @@ def mask_of(
 def bias_of(
     given: Any, name: str, shape: tuple[int, int, int], added: torch.Tensor | None
 ) -> Bias | None:
-    """Read a position bias.
+    """Read a floating-point bias of `shape`, heads, queries and keys, with what a mask adds.
 
-    Parameters
-    ----------
-    given : Tensor, array or None
-        Floating point, added to the logits.
-    name : str
-        Its name, for errors.
-    shape : tuple of int
-        Numbers of heads, queries and keys.
-    added : Tensor or None
-        What an additive mask adds.
-
-    Returns
-    -------
-    Bias or None
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is no array, has another shape, or holds numbers that are not finite.
+    TypeError or ValueError, naming the argument, if it is not an array, has another shape, or holds
+    numbers that are not finite.
     """
     if given is None:
         return None if added is None else compact_bias(added)

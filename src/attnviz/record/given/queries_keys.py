@@ -39,27 +39,10 @@ def stack_of_vectors(
     key_tokens: Sequence[str] | Tokens | ProjectedKeys | None,
     sentence_b_start: int | None,
 ) -> tuple[AttentionStack, list[str]]:
-    """Make the stack of queries and keys, with tokens or with their places alone.
+    """Make the stack of queries and keys, and notes for a reader.
 
-    Parameters
-    ----------
-    name : str
-        Name of the stack.
-    layers : dict of int to QueryKeyAttention
-        All with the same numbers of queries and keys.
-    tokens, key_tokens, sentence_b_start
-        As in `AttentionRecord.from_qk`.
-
-    Returns
-    -------
-    stack : AttentionStack
-    notes : list of str
-        What a reader must be told of it.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_qk`.
+    All layers have the same numbers of queries and keys; tokens and errors are as in
+    `AttentionRecord.from_qk`.
     """
     first = next(iter(layers.values()))
     num_queries, num_keys = first.num_queries, first.num_keys
@@ -102,22 +85,7 @@ def layers_of_vectors(
     softcap: float | Sequence[float | None] | None,
     sinks: Any,
 ) -> dict[int, QueryKeyAttention]:
-    """Put what was given together, layer by layer.
-
-    Parameters
-    ----------
-    queries, keys, layers, scale, causal, window, mask, bias, softcap, sinks
-        As in `AttentionRecord.from_qk`.
-
-    Returns
-    -------
-    dict of int to QueryKeyAttention
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_qk`.
-    """
+    """Put the arguments of `AttentionRecord.from_qk` together, layer by layer."""
     all_queries, all_keys = _vectors(queries, "queries"), _vectors(keys, "keys")
     count = len(all_queries)
     if len(all_keys) != count:

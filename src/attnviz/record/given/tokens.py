@@ -149,26 +149,7 @@ class ProjectedKeys:
 
 
 def _token_strings(tokens: Any, argument: str) -> list[str]:
-    """Tokens of the one example, or an error where they are anything else.
-
-    Parameters
-    ----------
-    tokens : sequence of str
-        What was given.
-    argument : str
-        Its name, for the error.
-
-    Returns
-    -------
-    list of str
-
-    Raises
-    ------
-    TypeError
-        If it is no sequence of strings.
-    ValueError
-        If it is the tokens of several examples.
-    """
+    """The tokens of one example; TypeError or ValueError where they are anything else."""
     one_string = isinstance(tokens, (str, bytes))
     if one_string or isinstance(tokens, Mapping) or not hasattr(tokens, "__getitem__"):
         what = f"one string ({tokens[:40]!r})" if one_string else type(tokens).__name__
@@ -196,25 +177,10 @@ def _token_strings(tokens: Any, argument: str) -> list[str]:
 def tokens_of(
     tokens: Sequence[str] | Tokens, argument: str, sentence_b_start: int | None
 ) -> Tokens:
-    """Display tokens from what was given for them.
+    """Display tokens from strings; entries of a vocabulary are shown as their text.
 
-    Parameters
-    ----------
-    tokens : sequence of str or Tokens
-        Entries of a vocabulary are shown as the text that they stand for.
-    argument : str
-        Its name, for errors.
-    sentence_b_start : int or None
-        Where the second text of a pair begins.
-
-    Returns
-    -------
-    Tokens
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_weights`.
+    `argument` is their name, for errors; `sentence_b_start` is where the second text of a pair
+    begins.
     """
     if isinstance(tokens, Tokens):
         made = tokens
@@ -240,29 +206,9 @@ def tokens_of(
 def key_tokens_of(
     tokens: Sequence[str] | Tokens | ProjectedKeys, argument: str, queries: Tokens, num_keys: int
 ) -> tuple[Tokens, list[str]]:
-    """Display tokens of keys that differ from the queries.
+    """Display tokens of keys that differ from the queries, and notes for a reader.
 
-    Parameters
-    ----------
-    tokens : sequence of str, Tokens or ProjectedKeys
-        What was given for them.
-    argument : str
-        Its name, for errors.
-    queries : Tokens
-        The tokens that projected keys are made of.
-    num_keys : int
-        How many keys there are.
-
-    Returns
-    -------
-    tokens : Tokens
-    notes : list of str
-        What a reader must be told of them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_weights`.
+    `queries` are the tokens that projected keys are made of.
     """
     if isinstance(tokens, ProjectedKeys):
         return tokens.tokens(queries, num_keys), tokens.notes(num_keys)
@@ -270,21 +216,8 @@ def key_tokens_of(
 
 
 def numbered_tokens(count: int, start: int = 0) -> Tokens:
-    """Tokens of which nothing is known but their places.
+    """Tokens of which only the positions are known.
 
-    Parameters
-    ----------
-    count : int
-        How many.
-    start : int
-        Place of the first.
-
-    Returns
-    -------
-    Tokens
-
-    Examples
-    --------
     >>> numbered_tokens(3).text
     ('[0]', '[1]', '[2]')
     """

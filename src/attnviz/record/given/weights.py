@@ -39,20 +39,7 @@ _STACKS = {
 
 
 def _refuse_unused(arguments: Mapping[str, Any], stacks: Sequence[str]) -> None:
-    """Refuse arguments that say nothing about the stacks given.
-
-    Parameters
-    ----------
-    arguments : mapping of str to object
-        Those that must be None.
-    stacks : sequence of str
-        Names of the stacks that weights were given for.
-
-    Raises
-    ------
-    TypeError
-        If one is there.
-    """
+    """Refuse arguments that say nothing about the stacks that weights were given for."""
     unused = [name for name, value in arguments.items() if value is not None]
     if unused:
         raise TypeError(
@@ -71,28 +58,10 @@ def stacks_of_weights(
     layers: Sequence[int] | None,
     normalized: bool,
 ) -> tuple[dict[str, AttentionStack], list[str]]:
-    """Make the stacks of weights that came from anywhere.
+    """Make the stacks of weights that came from anywhere, and notes for a reader.
 
-    Parameters
-    ----------
-    weights : mapping of str to object
-        What was given for ``attentions``, ``encoder_attentions``, ``decoder_attentions`` and
-        ``cross_attentions``, by these names.
-    tokens : mapping of str to object
-        What was given for ``tokens``, ``key_tokens``, ``encoder_tokens`` and ``decoder_tokens``.
-    sentence_b_start, layers, normalized
-        As in `AttentionRecord.from_weights`.
-
-    Returns
-    -------
-    stacks : dict of str to AttentionStack
-    notes : list of str
-        What a reader must be told of them.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_weights`.
+    `weights` and `tokens` hold what was given for the arguments of `AttentionRecord.from_weights`,
+    by their names; errors are as there.
     """
     given = [name for name, (argument, *_) in _STACKS.items() if weights[argument] is not None]
     if not given:
@@ -141,28 +110,9 @@ def stacks_of_weights(
 def checked_layers(
     attentions: Any, argument: str, layers: Sequence[int] | None, *, normalized: bool
 ) -> dict[int, torch.Tensor]:
-    """Split what was given into layers, and check every value.
+    """Split what was given into layers, (heads, queries, keys) on the CPU, and check every value.
 
-    Parameters
-    ----------
-    attentions : sequence of arrays or array
-        As in `AttentionRecord.from_weights`.
-    argument : str
-        Its name, for errors.
-    layers : sequence of int or None
-        Numbers of the layers.
-    normalized : bool
-        Whether rows must sum to 1 (or be all zero).
-
-    Returns
-    -------
-    dict of int to Tensor
-        Each (heads, queries, keys), detached, on the CPU.
-
-    Raises
-    ------
-    TypeError, ValueError
-        As in `AttentionRecord.from_weights`.
+    As in `AttentionRecord.from_weights`; `argument` is its name, for errors.
     """
     given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
     checked = {}

@@ -51,15 +51,7 @@ _BEFORE, _BEHIND = b'{"crc32":"', b'",'
 
 @dataclass(frozen=True)
 class StoredFile:
-    """A safetensors file of a folder.
-
-    Attributes
-    ----------
-    bytes : int
-        Its length.
-    crc32 : str
-        The checksum of its arrays.
-    """
+    """A safetensors file of a folder: its length in bytes, and the checksum of its arrays."""
 
     bytes: int
     crc32: str
@@ -67,19 +59,7 @@ class StoredFile:
 
 @dataclass(frozen=True)
 class StoredArray:
-    """Where an array lies.
-
-    Attributes
-    ----------
-    file : str
-        Name of the file.
-    name : str
-        Its name there.
-    dtype : str
-        ``"float32"``, ...
-    shape : list of int
-        Its shape.
-    """
+    """Where an array lies: the file, its name there, its dtype (``"float32"``) and its shape."""
 
     file: str
     name: str
@@ -93,29 +73,7 @@ def write_index(
     files: Mapping[str, StoredFile],
     arrays: Mapping[str, StoredArray],
 ) -> Path:
-    """Write the index, complete or not at all.
-
-    Parameters
-    ----------
-    folder : Path
-        Where the files lie.
-    header : mapping
-        Anything that JSON can hold.
-    files : mapping of str to StoredFile
-        By name.
-    arrays : mapping of str to StoredArray
-        By the name that `header` implies.
-
-    Returns
-    -------
-    Path
-        The file written.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    """
+    """Write the index, complete or not at all; `arrays` are by the names that `header` implies."""
     content = {
         "files": {name: asdict(file) for name, file in files.items()},
         "arrays": {name: asdict(array) for name, array in arrays.items()},
@@ -129,28 +87,11 @@ def write_index(
 def read_folder(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read a folder that holds a record.
+    """Read the header and the arrays of a folder that holds a record, memory-mapped.
 
-    Parameters
-    ----------
-    path : path-like
-        The folder.
-    verify : bool, default False
-        Whether to hold every byte against the checksums. The index, and the lengths, names, dtypes
-        and shapes in all files always are; so are all numbers, where they are 16 MB at most.
-
-    Returns
-    -------
-    header : dict
-    arrays : dict of str to Tensor
-        Memory-mapped where the platform allows it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it holds no record.
-    ValueError
-        If it is damaged, or what was writing there was interrupted.
+    The index, and the lengths, names, dtypes and shapes in all files are always held against the
+    checksums; so are all numbers where they are 16 MB at most, or with `verify`. FileNotFoundError
+    if it holds no record; ValueError if it is damaged, or what was writing there was interrupted.
     """
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
@@ -172,18 +113,7 @@ def read_folder(
 
 
 def is_part(path: Path) -> bool:
-    """Whether a file is one of those that a folder's record is made of.
-
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    bool
-        Also where what was writing the record was interrupted.
-    """
+    """Whether a file is one of those that a folder's record is made of, also an unfinished one."""
     index = path.parent / INDEX
     if (path.parent / MARKER).is_file():
         return path.name in (INDEX, MARKER) or SPOOLED.fullmatch(path.name) is not None

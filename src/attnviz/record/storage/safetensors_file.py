@@ -69,24 +69,10 @@ _PIECE = 1 << 22
 
 @contextmanager
 def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
-    """Write a file so that it is complete or not there.
+    """Write a file so that it is complete or not there; an existing one is replaced at the end.
 
-    Parameters
-    ----------
-    path : path-like
-        Where to write; an existing file is replaced when the block ends without an error.
-
-    Yields
-    ------
-    file : binary file
-        To write to; it lies beside its place.
-    target : Path
-        The file that it will be, absolute.
-
-    Raises
-    ------
-    OSError
-        If the folder does not exist or cannot be written to, naming the path.
+    Yields the file to write to, beside its place, and the absolute path that it will have. OSError,
+    naming the path, if the folder does not exist or cannot be written to.
     """
     target = as_path("path", path, "file").absolute()
     try:
@@ -114,42 +100,14 @@ def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Pat
 
 
 def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write bytes so that their file is complete or not there.
-
-    Parameters
-    ----------
-    path : path-like
-        Where to write; an existing file is replaced.
-    data : bytes
-        Its content.
-
-    Returns
-    -------
-    Path
-        The file written, absolute.
-
-    Raises
-    ------
-    OSError
-        If the folder does not exist or cannot be written to, naming the path.
-    """
+    """Write bytes so that their file is complete or not there; returns its absolute path."""
     with writing_whole(path) as (file, target):
         file.write(data)
     return target
 
 
 def as_text(header: Mapping[str, Any]) -> str:
-    """A header as JSON, as short as it can be.
-
-    Parameters
-    ----------
-    header : mapping
-        Anything that JSON can hold.
-
-    Returns
-    -------
-    str
-    """
+    """A header that JSON can hold, as short as it can be."""
     text = json.dumps(dict(header), ensure_ascii=False, separators=(",", ":"))
     try:
         text.encode()
@@ -162,28 +120,10 @@ def as_text(header: Mapping[str, Any]) -> str:
 def write_arrays(
     path: str | os.PathLike[str], header: Mapping[str, Any], arrays: Mapping[str, torch.Tensor]
 ) -> Path:
-    """Write a header and named arrays, a few MB of them at a time.
+    """Write a header that JSON can hold and named arrays, a few MB of them at a time.
 
-    Parameters
-    ----------
-    path : path-like
-        Where to write.
-    header : mapping
-        Anything that JSON can hold.
-    arrays : mapping of str to Tensor
-        Kept in their dtype.
-
-    Returns
-    -------
-    Path
-        The file written.
-
-    Raises
-    ------
-    OSError
-        If the file cannot be written.
-    TypeError, ValueError
-        If it could not be read again: for a dtype that it cannot hold, or a header of 100 MB.
+    OSError if the file cannot be written; TypeError or ValueError if it could not be read again,
+    for a dtype that it cannot hold or a header of 100 MB.
     """
     text = as_text(header)
     metadata = {_HEADER_KEY: text, _HEADER_CHECKSUM_KEY: _header_checksum(text, arrays)}
@@ -202,23 +142,9 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 
 
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
-    """Map the arrays of any safetensors file.
+    """The metadata and the arrays of any safetensors file; nothing is read until it is needed.
 
-    Parameters
-    ----------
-    path : Path
-        The file.
-
-    Returns
-    -------
-    metadata : dict of str to str
-    arrays : dict of str to Tensor
-        Nothing of them is read until it is needed.
-
-    Raises
-    ------
-    ValueError
-        If it is no such file, or not as long as it says.
+    ValueError if it is not such a file, or not as long as it says.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -236,28 +162,11 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
 def read_arrays(
     path: str | os.PathLike[str], *, verify: bool = False
 ) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
-    """Read what `write_arrays` wrote.
+    """Read what `write_arrays` wrote, memory-mapped where the platform allows it.
 
-    Parameters
-    ----------
-    path : path-like
-        The file.
-    verify : bool, default False
-        Whether to hold every byte against the checksum. Header, names and shapes always are, and
-        so are arrays of up to 16 MB in all.
-
-    Returns
-    -------
-    header : dict
-    arrays : dict of str to Tensor
-        Memory-mapped where the platform allows it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If there is no such file.
-    ValueError
-        If it is damaged or was not written by attnviz.
+    Header, names and shapes are always held against their checksum, and so are arrays of up to 16
+    MB in all; with `verify` every byte is. FileNotFoundError if there is no such file, ValueError
+    if it is damaged or was not written by attnviz.
     """
     source = as_path("path", path, "file")
     if not source.is_file():
@@ -290,14 +199,7 @@ def read_arrays(
 class Blocks:
     """An array that comes block by block.
 
-    Attributes
-    ----------
-    dtype : dtype
-        Of all blocks.
-    shape : tuple of int
-        Of the whole.
-    blocks : iterable of Tensor
-        In order; together they have as many entries as the whole.
+    The blocks have `dtype`, come in order, and together have as many entries as `shape` says.
     """
 
     dtype: torch.dtype
@@ -311,33 +213,12 @@ def write_safetensors(
     metadata: Mapping[str, str],
     first: str = "",
 ) -> str:
-    """Write arrays as safetensors, with a checksum among their metadata.
+    """Write arrays as safetensors to an empty, seekable file.
 
-    Parameters
-    ----------
-    file : binary file
-        Empty, open for writing, and seekable.
-    arrays : mapping of str to Tensor or Blocks
-        Kept in their dtype, on whichever device.
-    metadata : mapping of str to str
-        What else the file says.
-    first : str, optional
-        A text that the checksum begins with.
-
-    Returns
-    -------
-    str
-        The checksum: CRC-32 of `first`, and of each array, by name, its description and its bytes;
-        as ``crc32`` among the metadata.
-
-    Raises
-    ------
-    OSError
-        If it cannot be written.
-    TypeError
-        If an array has a dtype that has no place in such a file.
-    ValueError
-        If blocks are not as large as was said, or the metadata are too long to be read again.
+    Returns the checksum, which stands as ``crc32`` among the metadata: CRC-32 of the text `first`,
+    and of each array, by name, its description and its bytes. TypeError if a dtype has no place in
+    such a file; ValueError if blocks are not as large as was said, or the metadata are too long to
+    be read.
     """
     sized = {
         name: array
@@ -366,20 +247,7 @@ def write_safetensors(
 
 
 def array_checksum(arrays: Mapping[str, torch.Tensor], first: str = "") -> str:
-    """The checksum that `write_safetensors` gives; reads every byte.
-
-    Parameters
-    ----------
-    arrays : mapping of str to Tensor
-        By name.
-    first : str, optional
-        As it was written.
-
-    Returns
-    -------
-    str
-        Eight hexadecimal digits.
-    """
+    """The checksum that `write_safetensors` gives, eight hexadecimal digits; reads every byte."""
     code = zlib.crc32(first.encode())
     for name in sorted(arrays):
         array = arrays[name]

@@ -42,15 +42,8 @@ _LAYER_ARRAY = re.compile(r"(?P<layer>.+/\d+)/(queries|keys|weights)", re.DOTALL
 
 
 class Spool:
-    """Writes one record to a folder.
+    """Writes one record to a folder; the folder around it must be there.
 
-    Parameters
-    ----------
-    folder : path-like
-        Its place. The folder around it must be there.
-
-    Examples
-    --------
     >>> spool = Spool("long")                                       # doctest: +SKIP
     >>> spool.begin()                                               # doctest: +SKIP
     >>> written = spool.write("layers.0", {"queries": ..., "keys": ...})  # doctest: +SKIP
@@ -69,12 +62,9 @@ class Spool:
         self._written: dict[int, tuple[torch.Tensor, StoredArray]] = {}
 
     def is_there(self) -> bool:
-        """Whether anything is at its place.
+        """Whether anything is at its place; OSError if nothing can be.
 
-        Raises
-        ------
-        OSError
-            If nothing can be: the name is too long, or a link that leads nowhere.
+        The name may be too long, or a link that leads nowhere.
         """
         with self._telling():
             try:
@@ -88,13 +78,10 @@ class Spool:
         return True
 
     def check(self) -> None:
-        """Refuse a place where nothing may be written.
+        """Refuse a place where nothing may be written, with an OSError.
 
-        Raises
-        ------
-        OSError
-            If it is no folder, holds a record or anything else that no spool left behind, or the
-            folder around it is not there.
+        It may not be a folder, hold a record or anything else that no spool left behind, or the
+        folder around it is not there.
         """
         if not self.is_there():
             if not self.folder.parent.is_dir():
@@ -133,18 +120,7 @@ class Spool:
             )
 
     def make(self) -> bool:
-        """Make the folder, if it is not there.
-
-        Returns
-        -------
-        bool
-            Whether it was made.
-
-        Raises
-        ------
-        OSError
-            If it cannot be made.
-        """
+        """Make the folder if it is not there, and say whether it was made."""
         if self.is_there():
             return False
         with self._telling():
@@ -154,10 +130,7 @@ class Spool:
     def begin(self) -> None:
         """Take the folder, and remove what an interrupted spool left in it.
 
-        Raises
-        ------
-        OSError
-            If nothing may be written there (see `check`), or another process is writing.
+        OSError if nothing may be written there (see `check`), or another process is writing.
         """
         self.check()
         self._made = self.make()
@@ -178,24 +151,9 @@ class Spool:
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
     ) -> dict[str, torch.Tensor]:
-        """Write arrays to a file of their own.
+        """Write arrays to a file of their own, named after `name`; returns them memory-mapped.
 
-        Parameters
-        ----------
-        name : str
-            What the file is named after.
-        arrays : mapping of str to Tensor or Blocks
-            By name.
-
-        Returns
-        -------
-        dict of str to Tensor
-            The same, memory-mapped.
-
-        Raises
-        ------
-        OSError
-            If they cannot be written, naming the folder and what would help.
+        OSError if they cannot be written, naming the folder and what would help.
         """
         file_name = f"{self._count:04}-{re.sub(r'[^A-Za-z0-9._-]+', '-', name)[:100]}.safetensors"
         self._count += 1
@@ -221,23 +179,10 @@ class Spool:
         self._written = {}
 
     def finish(self, record: AttentionRecord) -> AttentionRecord:
-        """Make the folder a record.
+        """Make the folder a record; returns it with everything mapped from the folder.
 
-        Parameters
-        ----------
-        record : AttentionRecord
-            What it is to hold. Arrays that `write` gave are not written again; all others, those
-            that were changed since among them, are, layer by layer.
-
-        Returns
-        -------
-        AttentionRecord
-            The same, with everything mapped from the folder.
-
-        Raises
-        ------
-        OSError
-            If the rest cannot be written.
+        Arrays that `write` gave are not written again; all others, those that were changed since
+        among them, are, layer by layer.
         """
         header, arrays = record_to_arrays(record)
         stored: dict[str, StoredArray] = {}
@@ -321,12 +266,7 @@ class Spool:
 class SpoolFolders:
     """Places for the records of one extraction: the folder itself, or one inside it for each.
 
-    Parameters
-    ----------
-    folder : path-like
-        As given.
-    several : bool
-        Whether there are several records: they get folders ``0``, ``1``, ... inside it.
+    Where there are `several` they get folders ``0``, ``1``, ... inside it.
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, several: bool) -> None:
@@ -336,18 +276,7 @@ class SpoolFolders:
         self._next = 0
 
     def check(self, count: int) -> None:
-        """Refuse places where nothing may be written, before anything runs.
-
-        Parameters
-        ----------
-        count : int
-            How many records will come.
-
-        Raises
-        ------
-        OSError
-            As `Spool.check`.
-        """
+        """Refuse places for `count` records where nothing may be written, before anything runs."""
         outer = self._outer.folder
         if self._several and not (self._outer.is_there() and outer.is_dir()):
             # One inside it has nothing that could be in the way.
@@ -365,23 +294,7 @@ class SpoolFolders:
 
     @contextmanager
     def taken(self, count: int) -> Iterator[list[Spool]]:
-        """Take the next places; what is not finished when the block ends is discarded.
-
-        Parameters
-        ----------
-        count : int
-            How many.
-
-        Yields
-        ------
-        list of Spool
-            Begun.
-
-        Raises
-        ------
-        OSError
-            As `Spool.begin`.
-        """
+        """Take the next places, begun; what is not finished when the block ends is discarded."""
         self.check(count)
         outer = self._outer.folder
         made = self._several and self._outer.make()
