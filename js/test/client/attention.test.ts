@@ -3,13 +3,13 @@ import { existsSync, readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
 import { attentionRow } from "../../src/client/attention";
 import { PageCarrier, type PageData } from "../../src/client/page";
-import { type CarriedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
+import { type EmbeddedLayer, fromHalf, readFloats } from "../../src/client/page/vectors";
 import { askVectors } from "../../src/client/requests/vectors";
 import { Source } from "../../src/client/source";
 
 interface Case {
   name: string;
-  layer: CarriedLayer;
+  layer: EmbeddedLayer;
   arrays: string[];
   rows: {
     head: number;
@@ -24,7 +24,7 @@ interface Case {
 const fixture = new URL("../../../tests/fixtures/vectors.json", import.meta.url);
 const { cases } = JSON.parse(readFileSync(fixture, "utf8")) as { cases: Case[] };
 
-function sourceOf(layer: CarriedLayer, arrays: string[]): Source {
+function sourceOf(layer: EmbeddedLayer, arrays: string[]): Source {
   const description = { model: "m", notes: [], stacks: [] };
   const data: PageData = {
     format: 2,

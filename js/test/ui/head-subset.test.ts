@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { deflateSync, inflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../src/client/page";
-import type { CarriedLayer } from "../../src/client/page/vectors";
+import type { EmbeddedLayer } from "../../src/client/page/vectors";
 import { askVectors } from "../../src/client/requests/vectors";
 import { keptHeads, Source, type StackDescription } from "../../src/client/source";
 import { absentInWords, allInWords, between } from "../../src/ui/captions";
@@ -182,7 +182,7 @@ describe("a page that carries them", () => {
 
 interface Case {
   name: string;
-  layer: CarriedLayer;
+  layer: EmbeddedLayer;
   arrays: string[];
   rows: { head: number; token: number; logits: (number | null)[]; weights: number[] }[];
 }

@@ -100,12 +100,12 @@ def make_embedding_page(
             raise ValueError(_too_large(corpus, (points, keys), max_bytes, size, about=True))
     placing = _placing(state)
     # First what may fail: all else takes seconds to compute.
-    shown = _carried_projections(answers, state, placing, wait=wait)
+    shown = _embedded_projections(answers, state, placing, wait=wait)
     state = dict(state)
     if not shown and (state["method"], state["dimensions"]) != ("pca", 2) and not wait:
         # What is not there yet cannot be shown.
         state |= {"method": "pca", "dimensions": 2}
-    stacks = [_carried_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
+    stacks = [_embedded_stack(answers, name, placing, top_keys) for name in corpus.stack_names]
     data = {
         "format": FORMAT,
         "view": "embedding",
@@ -120,7 +120,7 @@ def make_embedding_page(
             "top_keys_add": None if top_keys else _keys_add(corpus),
             "stacks": stacks,
             "projections": shown,
-            "images": list(_carried_images(corpus)),
+            "images": list(_embedded_images(corpus)),
         },
     }
     page = document(corpus.model, "embedding", state, data, code)
@@ -134,7 +134,7 @@ def _placing(state: Mapping[str, Any]) -> Placing:
     return Placing(state["scaling"], state["translate"], state["lift"])
 
 
-def _carried_stack(
+def _embedded_stack(
     answers: EmbeddingAnswers, name: str, placing: Placing, count: int
 ) -> dict[str, Any]:
     corpus = answers.corpus
@@ -144,11 +144,11 @@ def _carried_stack(
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),
         "count": len(corpus.points(name)),
-        "layers": [_carried_layer(answers, name, layer, placing, count) for layer in progress],
+        "layers": [_embedded_layer(answers, name, layer, placing, count) for layer in progress],
     }
 
 
-def _carried_layer(
+def _embedded_layer(
     answers: EmbeddingAnswers, name: str, layer: int, placing: Placing, count: int
 ) -> dict[str, Any]:
     corpus = answers.corpus
@@ -165,8 +165,8 @@ def _carried_layer(
         planes.append(codes.T)
     together = np.stack(planes, axis=1)
     with one_thread():
-        norms = _carried_norms(answers, name, layer, heads)
-        means = _carried_aggregate(corpus, name, layer, heads)
+        norms = _embedded_norms(answers, name, layer, heads)
+        means = _embedded_aggregate(corpus, name, layer, heads)
         keys = _keys(corpus, name, layer, heads, count) if count else None
     return {
         "layer": layer,
@@ -182,7 +182,7 @@ def _carried_layer(
     }
 
 
-def _carried_norms(
+def _embedded_norms(
     answers: EmbeddingAnswers, name: str, layer: int, heads: Sequence[int]
 ) -> dict[str, Any]:
     lows, highs, codes = [], [], []
@@ -195,7 +195,7 @@ def _carried_norms(
     return {"low": lows, "high": highs, "data": packed(np.concatenate(codes).tobytes())}
 
 
-def _carried_aggregate(
+def _embedded_aggregate(
     corpus: Corpus, name: str, layer: int, heads: Sequence[int]
 ) -> dict[str, Any]:
     header: AggregateHeader | None = None
@@ -267,7 +267,7 @@ def _heads(corpus: Corpus) -> list[tuple[str, int, int]]:
     ]
 
 
-def _carried_projections(
+def _embedded_projections(
     answers: EmbeddingAnswers, state: Mapping[str, Any], placing: Placing, *, wait: bool
 ) -> list[dict[str, Any]]:
     """Plots that are not by two principal components: the enlarged head's, and what is finished."""
@@ -316,7 +316,7 @@ def _as_far_as_it_is(
     return plot, plot.header() | {"work": header}
 
 
-def _carried_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
+def _embedded_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
     """Pictures of the texts that have points."""
     texts = sorted({text for name in corpus.stack_names for text in corpus.points(name).texts})
     pictures = [

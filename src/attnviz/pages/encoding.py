@@ -28,7 +28,7 @@ from attnviz.pages import limits
 from attnviz.pages.limits import PagePrecision, count_rows
 from attnviz.pages.packing import packed
 from attnviz.pages.strongest import Sweep
-from attnviz.pages.vectors import carried_vectors, size_of_vectors
+from attnviz.pages.vectors import embedded_vectors, size_of_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack
@@ -66,7 +66,7 @@ class EmbeddedWeights:
     blocks, maps : list of dict
         By layer: weights, and small maps of all heads; fit for JSON.
     vectors : dict or None
-        What `attnviz.pages.vectors.carried_vectors` gives.
+        What `attnviz.pages.vectors.embedded_vectors` gives.
     """
 
     form: PageForm
@@ -188,7 +188,7 @@ def _vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
 ) -> EmbeddedWeights:
     """Queries and keys, and small maps."""
-    vectors = carried_vectors(record.stacks.values(), exact=exact)
+    vectors = embedded_vectors(record.stacks.values(), exact=exact)
     error = max((each["error"] for each in vectors["layers"]), default=0.0)
     if maps is None:
         maps = _swept(record, "maps")

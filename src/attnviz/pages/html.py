@@ -26,7 +26,7 @@ from attnviz.pages.limits import (
     vectors_too_large,
 )
 from attnviz.pages.packing import packed
-from attnviz.pages.vectors import carried_vectors
+from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES
 from attnviz.server.description import describe
@@ -140,7 +140,7 @@ def make_page(
         few = count_weights(record) <= MAX_MEASURED
         room = None if max_bytes is None else max_bytes - bare
         try:
-            vectors = carried_vectors(
+            vectors = embedded_vectors(
                 stacks,
                 exact=precision == "exact",
                 most_queries=None if few else SAMPLED_QUERIES,
@@ -153,11 +153,11 @@ def make_page(
     # Estimates in live views are estimates in pages.
     estimated = {each["name"] for each in description["stacks"] if "sampled" in each}
     sampled = [stack for stack in stacks if stack.name in estimated]
-    scores = _carried_scores(stacks if few else sampled, sampled)
-    carried = {(each["stack"], each["pattern"]) for each in scores}
+    scores = _embedded_scores(stacks if few else sampled, sampled)
+    scored = {(each["stack"], each["pattern"]) for each in scores}
     for each in description["stacks"]:
         # A pattern is offered where its scores are at hand.
-        each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in carried]
+        each["patterns"] = [name for name in each["patterns"] if (each["name"], name) in scored]
     data: dict[str, Any] = {
         "format": FORMAT,
         "view": view,
@@ -168,12 +168,12 @@ def make_page(
         "scores": scores,
     }
     if sampled and "weights" in carries:
-        data["strips"] = [_carried_strips(stack, n) for stack in sampled for n in stack.layers]
+        data["strips"] = [_embedded_strips(stack, n) for stack in sampled for n in stack.layers]
     if vectors is not None:
-        data |= {"vectors": vectors, "maps": _carried_maps(record)}
+        data |= {"vectors": vectors, "maps": _embedded_maps(record)}
     if "weights" in carries:
         if record.images:
-            data["images"] = [_carried_image(image) for image in record.images]
+            data["images"] = [_embedded_image(image) for image in record.images]
         rest = len(document(record.model, view, state, data, code).encode())
         weights = embedded_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
         data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
@@ -241,7 +241,7 @@ def document(
     )
 
 
-def _carried_scores(
+def _embedded_scores(
     stacks: Iterable[AttentionStack], sampled: Collection[AttentionStack]
 ) -> list[dict[str, Any]]:
     return [
@@ -253,7 +253,7 @@ def _carried_scores(
     ]
 
 
-def _carried_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
+def _embedded_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
     found = strips(stack, layer)
     place = {"stack": stack.name, "layer": layer}
     return place | found.header() | {"data": packed(found.data)}
@@ -264,7 +264,7 @@ def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]
     return [each.round(_SCORE_DIGITS) for each in scores]
 
 
-def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
+def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     maps = []
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     for stack, layer in tqdm(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
@@ -275,6 +275,6 @@ def _carried_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     return maps
 
 
-def _carried_image(image: NDArray[np.uint8]) -> dict[str, Any]:
+def _embedded_image(image: NDArray[np.uint8]) -> dict[str, Any]:
     header, data = encoded_image(image, MAX_REPLY_BYTES)
     return header | {"data": packed(data)}

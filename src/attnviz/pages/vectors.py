@@ -21,11 +21,11 @@ from attnviz.record.masks import Bias, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 
-__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "carried_vectors", "size_of_vectors"]
+__all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "embedded_vectors", "size_of_vectors"]
 
 Encoding = Literal["float32", "float16", "bfloat16"]
 
-#: Up to so many bytes of float32 vectors are carried as they are.
+#: Up to so many bytes of float32 vectors are embedded as they are.
 MAX_EXACT_BYTES = 4_000_000
 #: Above this a browser tab struggles with the page, and so does whoever receives it.
 MAX_VECTOR_BYTES = 100_000_000
@@ -36,7 +36,7 @@ _PIECE = 1 << 18
 _LARGEST_HALF = float(torch.finfo(torch.float16).max)
 
 
-def carried_vectors(
+def embedded_vectors(
     stacks: Iterable[AttentionStack],
     *,
     exact: bool = False,
@@ -45,7 +45,7 @@ def carried_vectors(
 ) -> dict[str, Any]:
     """Queries, keys and all else that goes into the logits of every layer.
 
-    Vectors of a model in half precision are carried as they are. Others are, where all together
+    Vectors of a model in half precision are embedded as they are. Others are, where all together
     take at most `MAX_EXACT_BYTES`; otherwise they are rounded to float16, and what that does to
     logits and weights is measured here, on all of them or on some queries.
 
@@ -54,7 +54,7 @@ def carried_vectors(
     stacks : iterable of AttentionStack
         Stacks; those of which only weights are known are passed over.
     exact : bool, default False
-        Whether vectors are carried as they are, however large they are.
+        Whether vectors are embedded as they are, however large they are.
     most_queries : int, optional
         Rounding is measured on so many queries of each head, from all over the text; all when
         left out, which goes over every weight.
@@ -86,20 +86,20 @@ def carried_vectors(
             "a shorter text"
         )
     arrays = _Arrays(max_bytes)
-    carried = []
+    embedded = []
     for name, number, whole, each in _progress(layers, "queries and keys"):
-        carried.append(
+        embedded.append(
             {"stack": name, "layer": number}
-            | _carried_layer(each, unrounded, arrays)
+            | _embedded_layer(each, unrounded, arrays)
             | _numbers(whole)
         )
     for place, (*_, each) in enumerate(_progress(layers, "what rounding does")):
-        carried[place] |= _measured(each, _rounded(each, unrounded)[1], most_queries)
-    return {"layers": carried, "arrays": arrays.texts}
+        embedded[place] |= _measured(each, _rounded(each, unrounded)[1], most_queries)
+    return {"layers": embedded, "arrays": arrays.texts}
 
 
 def size_of_vectors(stacks: Iterable[AttentionStack], *, exact: bool = False) -> int:
-    """Bytes that `carried_vectors` makes texts of."""
+    """Bytes that `embedded_vectors` makes texts of."""
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)
     return sum(_size(each, unrounded) for *_, each in layers)
@@ -189,10 +189,10 @@ def _size(attention: QueryKeyAttention, exact_bytes: int) -> int:
     return size
 
 
-def _carried_layer(
+def _embedded_layer(
     attention: QueryKeyAttention, exact_bytes: int, arrays: _Arrays
 ) -> dict[str, Any]:
-    encoding, carried = _rounded(attention, exact_bytes)
+    encoding, embedded = _rounded(attention, exact_bytes)
     sinks = attention.sinks
     return {
         "num_heads": attention.num_heads,
@@ -201,18 +201,18 @@ def _carried_layer(
         "num_keys": attention.num_keys,
         "head_dim": attention.queries.shape[2],
         "encoding": encoding,
-        "queries": arrays.place(carried.queries),
-        "keys": arrays.place(carried.keys),
+        "queries": arrays.place(embedded.queries),
+        "keys": arrays.place(embedded.keys),
         "scale": float(attention.scale),
         "softcap": None if attention.softcap is None else float(attention.softcap),
         "sinks": None if sinks is None else sinks.float().cpu().tolist(),
-        "mask": _carried_mask(attention, arrays),
-        "bias": _carried_bias(attention, arrays),
+        "mask": _embedded_mask(attention, arrays),
+        "bias": _embedded_bias(attention, arrays),
     }
 
 
 def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, QueryKeyAttention]:
-    """How a layer is carried, and what it is then."""
+    """How a layer is embedded, and what it is then."""
     encoding = _encoding(attention, exact_bytes)
     kind = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
     return encoding, dataclasses.replace(
@@ -225,7 +225,7 @@ def _rounded(attention: QueryKeyAttention, exact_bytes: int) -> tuple[Encoding, 
 def _numbers(attention: LayerAttention) -> dict[str, Any]:
     """The model's numbers of heads, where only some were kept.
 
-    For each of those, `key_heads` says which of the key heads that are carried it reads.
+    For each of those, `key_heads` says which of the key heads that are embedded it reads.
     """
     vectors = attention.vectors
     if vectors is None or vectors.num_heads == attention.num_heads:
@@ -239,22 +239,22 @@ def _numbers(attention: LayerAttention) -> dict[str, Any]:
     }
 
 
-def _carried_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+def _embedded_mask(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     if attention.mask is None:
         return None
-    return _carried_part(
+    return _embedded_part(
         attention.mask.without_windows(attention.num_queries, attention.num_keys), arrays
     )
 
 
-def _carried_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
+def _embedded_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, Any] | None:
     if attention.bias is None:
         return None
     sizes = attention.num_heads, attention.num_queries, attention.num_keys
-    return _carried_part(attention.bias.without_windows(*sizes), arrays)
+    return _embedded_part(attention.bias.without_windows(*sizes), arrays)
 
 
-def _carried_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
+def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
     numbers, tensors = part.to_parts()
     # The layer says how many queries and keys there are.
     described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
@@ -264,28 +264,28 @@ def _carried_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
     return described
 
 
-def _same(attention: QueryKeyAttention, carried: QueryKeyAttention) -> bool:
-    return torch.equal(attention.queries.float(), carried.queries.float()) and torch.equal(
-        attention.keys.float(), carried.keys.float()
+def _same(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:
+    return torch.equal(attention.queries.float(), embedded.queries.float()) and torch.equal(
+        attention.keys.float(), embedded.keys.float()
     )
 
 
 def _measured(
-    attention: QueryKeyAttention, carried: QueryKeyAttention, most_queries: int | None
+    attention: QueryKeyAttention, embedded: QueryKeyAttention, most_queries: int | None
 ) -> dict[str, Any]:
     """Largest absolute differences of a weight and of a logit, and where they were looked for."""
-    if _same(attention, carried):
+    if _same(attention, embedded):
         return {"error": 0.0, "logit_error": 0.0}
     count = attention.num_queries
     measured = count if most_queries is None else min(count, most_queries)
     weight_error = logit_error = 0.0
     for part in _parts(sampled_queries(count, measured), attention.num_keys):
         for head in range(attention.num_heads):
-            logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, carried)]
+            logits = [each.logits(head, torch.from_numpy(part)) for each in (attention, embedded)]
             # Where a key is not allowed both are minus infinity.
             difference = torch.nan_to_num(logits[1] - logits[0], 0.0)
             logit_error = max(logit_error, float(difference.abs().max()))
-            one, other = (each.weights_of_rows(head, part)[0] for each in (attention, carried))
+            one, other = (each.weights_of_rows(head, part)[0] for each in (attention, embedded))
             weight_error = max(weight_error, float(np.abs(other - one).max()))
     said = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | said

@@ -19,7 +19,7 @@ import attnviz as av
 from attnviz.pages import encoding as choice
 from attnviz.pages import limits
 from attnviz.pages.strongest import decode_sparse
-from attnviz.pages.vectors import carried_vectors
+from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
@@ -225,7 +225,7 @@ def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
         for precision in ("auto", "exact")
     }
     assert kinds == {"auto": {"float16"}, "exact": {"float32"}}
-    assert carried_vectors(record.stacks.values(), exact=True)["layers"][0]["error"] == 0.0
+    assert embedded_vectors(record.stacks.values(), exact=True)["layers"][0]["error"] == 0.0
 
 
 @pytest.mark.parametrize(

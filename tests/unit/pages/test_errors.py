@@ -47,7 +47,7 @@ def _no_computing(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("something was computed before the refusal")
 
-    for name in ("describe", "_carried_scores", "_carried_maps", "embedded_weights"):
+    for name in ("describe", "_embedded_scores", "_embedded_maps", "embedded_weights"):
         monkeypatch.setattr(html, name, never)
     monkeypatch.setattr(vectors, "_measured", never)
 
@@ -135,7 +135,7 @@ def test_no_more_is_deflated_than_there_is_room_for(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(vectors._Arrays, "_take", counted)
     record = long_record(16_384, layers=4, heads=2, key_heads=2, head_dim=64)
     with pytest.raises(OverflowError):
-        vectors.carried_vectors(record.stacks.values(), max_bytes=400_000)
+        vectors.embedded_vectors(record.stacks.values(), max_bytes=400_000)
     assert 300_000 < sum(pieces) < 300_000 + 2 * vectors._PIECE
 
 

@@ -17,7 +17,7 @@ from attnviz.analysis import all_head_scores, head_entropy
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.options import CaptureOptions
 from attnviz.pages.notebook import strongest_weights_table
-from attnviz.pages.vectors import carried_vectors
+from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
 from attnviz.record.masks import BandMask, DenseBias, DistanceBias, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
@@ -326,10 +326,10 @@ def test_a_row_of_a_kept_head_is_told_as_of_the_whole_layer() -> None:
 
 def test_a_page_carries_the_vectors_of_kept_heads_alone() -> None:
     heads = [0, 1, 5]
-    layer = carried_vectors([stack_of(kept(grouped_layer(), heads))])["layers"][0]
+    layer = embedded_vectors([stack_of(kept(grouped_layer(), heads))])["layers"][0]
     assert (layer["heads"], layer["key_heads"]) == (heads, [0, 0, 1])
     assert (layer["num_heads"], layer["num_key_heads"]) == (12, 3)
-    whole = carried_vectors([stack_of(grouped_layer())])["layers"][0]
+    whole = embedded_vectors([stack_of(grouped_layer())])["layers"][0]
     assert not {"heads", "key_heads"} & set(whole)
 
 

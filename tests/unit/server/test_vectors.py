@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from attnviz.pages import vectors as carried
 from attnviz.pages.html import make_page
-from attnviz.pages.vectors import carried_vectors
+from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask, DistanceBias, compact_bias, compact_mask
 from attnviz.record.record import AttentionRecord, AttentionStack
@@ -125,7 +125,7 @@ def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]
 
 @each_case
 def test_a_page_carries_the_smallest_form(case: dict[str, Any]) -> None:
-    data = carried_vectors(record_of(layer_of(case)).stacks.values())
+    data = embedded_vectors(record_of(layer_of(case)).stacks.values())
     (layer,) = data["layers"]
     expected = case["layer"]
     fields = ["queries", "keys", "mask", "bias"]
@@ -174,7 +174,7 @@ def test_short_texts_and_half_precision_are_carried_as_they_are(
     dtype: torch.dtype, encoding: str
 ) -> None:
     attention = random_layer(dtype=dtype)
-    data = carried_vectors(record_of(attention).stacks.values())
+    data = embedded_vectors(record_of(attention).stacks.values())
     (layer,) = data["layers"]
     assert (layer["encoding"], layer["error"], layer["logit_error"]) == (encoding, 0.0, 0.0)
     found = inflated(data["arrays"][layer["keys"]], "<f4" if encoding == "float32" else "<u2")
@@ -186,7 +186,7 @@ def test_short_texts_and_half_precision_are_carried_as_they_are(
 def test_what_rounding_does_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
-    data = carried_vectors(record_of(attention).stacks.values())
+    data = embedded_vectors(record_of(attention).stacks.values())
     (layer,) = data["layers"]
     assert layer["encoding"] == "float16"
     q, k = (
@@ -208,7 +208,7 @@ def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.Mon
     monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
-    (layer,) = carried_vectors(record_of(attention).stacks.values())["layers"]
+    (layer,) = embedded_vectors(record_of(attention).stacks.values())["layers"]
     assert (layer["encoding"], layer["error"]) == ("float32", 0.0)
 
 
@@ -221,7 +221,7 @@ def test_what_layers_share_is_carried_once() -> None:
         for number in range(3)
     }
     stack = AttentionStack("self", layers, Tokens.of(words(40)))
-    data = carried_vectors([stack])
+    data = embedded_vectors([stack])
     assert len(data["arrays"]) == 3 * 2 + 1
     assert len({layer["bias"]["values"] for layer in data["layers"]}) == 1
 
@@ -230,7 +230,7 @@ def test_a_page_that_is_too_large_says_how_to_make_it_fit(monkeypatch: pytest.Mo
     monkeypatch.setattr(carried, "MAX_VECTOR_BYTES", 1000)
     record = record_of(random_layer())
     with pytest.raises(ValueError, match=r"10,240 bytes.*1,000.*include_layers"):
-        carried_vectors(record.stacks.values())
+        embedded_vectors(record.stacks.values())
 
 
 def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,7 +240,7 @@ def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> No
     page = make_page(record, "neuron", {}, carries={"vectors"})
     assert '"vectors": {"layers"' in page
     assert '"blocks": []' in page
-    assert carried_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}
+    assert embedded_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}
 
 
 @pytest.mark.parametrize(

@@ -20,11 +20,11 @@ import type {
   TileRequest,
 } from "../protocol";
 import type { Scores } from "../source";
-import { type CarriedBlock, CarriedLayers } from "./layers";
-import type { CarriedPiece, Rows } from "./rows";
+import { type EmbeddedBlock, EmbeddedLayers } from "./layers";
+import type { EmbeddedPiece, Rows } from "./rows";
 import { pageStrongest } from "./strongest";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
-import { type CarriedVectors, VectorCarrier } from "./vectors";
+import { type EmbeddedVectors, VectorCarrier } from "./vectors";
 
 /** What an exported page carries. */
 export interface PageData {
@@ -34,17 +34,17 @@ export interface PageData {
   state: Record<string, unknown>;
   description: Description;
   /** Weights, layer by layer; none where queries and keys are carried for them. */
-  blocks: CarriedBlock[];
+  blocks: EmbeddedBlock[];
   /** How much of the weights they are. */
   carried?: EmbeddedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
-  maps: CarriedPiece[];
+  maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Where the weight of heads goes, of texts too long for maps: base64 of deflated floats. */
   strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
-  vectors?: CarriedVectors;
+  vectors?: EmbeddedVectors;
   /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
   images?: (ImageHeader & { data: string })[];
 }
@@ -59,7 +59,7 @@ export type Answers<R> = { [N in keyof R]?: (args: R[N]) => Reply | Promise<Repl
 export class PageCarrier implements Carrier {
   readonly live = false;
   readonly #data: PageData;
-  readonly #layers: CarriedLayers;
+  readonly #layers: EmbeddedLayers;
   readonly #answers: Answers<RecordRequests>;
 
   /** @throws Error when the data are of a format that this bundle does not know. */
@@ -70,7 +70,7 @@ export class PageCarrier implements Carrier {
     this.#data = data;
     const { blocks, maps, description, carried } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
-    this.#layers = new CarriedLayers(description.stacks, blocks, maps, vectors);
+    this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
       describe: () => ({ header: saidOf(description, carried), data: null }),
       block: (args) => this.#block(args),

@@ -3,15 +3,15 @@
 import type { StackDescription } from "../protocol";
 import { Recent } from "../recent";
 import { keptHeads } from "../source";
-import { type CarriedPiece, type Rows, wholeRows } from "./rows";
-import { type CarriedKeys, sparseRows } from "./sparse";
+import { type EmbeddedPiece, type Rows, wholeRows } from "./rows";
+import { type EmbeddedKeys, sparseRows } from "./sparse";
 import type { VectorCarrier } from "./vectors";
 
 /** Bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
 const KEPT_BYTES = 64_000_000;
 
 /** A layer's weights, in one of the forms; where there are none, its queries and keys are carried. */
-export type CarriedBlock = CarriedPiece | CarriedKeys;
+export type EmbeddedBlock = EmbeddedPiece | EmbeddedKeys;
 
 /** Where a layer is: the model's own number. */
 export interface LayerPlace {
@@ -24,17 +24,17 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
 }
 
 /** Finds a layer's weights, whichever form they are carried in. */
-export class CarriedLayers {
+export class EmbeddedLayers {
   readonly #stacks: StackDescription[];
-  readonly #blocks: CarriedBlock[];
-  readonly #maps: CarriedPiece[];
+  readonly #blocks: EmbeddedBlock[];
+  readonly #maps: EmbeddedPiece[];
   readonly #vectors: VectorCarrier;
   readonly #kept = new Recent<Promise<Rows>>(KEPT_BYTES);
 
   constructor(
     stacks: StackDescription[],
-    blocks: CarriedBlock[],
-    maps: CarriedPiece[],
+    blocks: EmbeddedBlock[],
+    maps: EmbeddedPiece[],
     vectors: VectorCarrier,
   ) {
     this.#stacks = stacks;

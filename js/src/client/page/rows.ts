@@ -17,7 +17,7 @@ export interface Rows {
 }
 
 /** Every weight of all kept heads of a layer; also its small maps, where they are carried. */
-export interface CarriedPiece {
+export interface EmbeddedPiece {
   stack: string;
   layer: number;
   shape: [number, number, number];
@@ -34,7 +34,7 @@ export interface CarriedPiece {
 }
 
 /** @throws Error where the bytes are not those of the shape. */
-export async function wholeRows(piece: CarriedPiece): Promise<Rows> {
+export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
   const { shape, encoding, maximum, error } = piece;
   const [count, rows, columns] = shape;
   const bytes = await inflate(fromBase64(piece.data));

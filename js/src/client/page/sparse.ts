@@ -9,7 +9,7 @@ import { codeValues, fromBase64, inflate } from "../codec";
 import type { Rows } from "./rows";
 
 /** The strongest weights of a layer's heads. */
-export interface CarriedKeys {
+export interface EmbeddedKeys {
   stack: string;
   layer: number;
   shape: [number, number, number];
@@ -43,7 +43,7 @@ function unpacked(bytes: Uint8Array, count: number): Uint32Array {
 }
 
 /** @throws Error where the bytes are not those of the shape. */
-export async function sparseRows(piece: CarriedKeys): Promise<Rows> {
+export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const { shape, maximum, error } = piece;
   const [heads, numRows, columns] = shape;
   const bytes = await inflate(fromBase64(piece.data));

@@ -8,12 +8,12 @@ import { Recent } from "../recent";
 import type { Rows } from "./rows";
 
 /** Keys within a band around the query, or any others, one bit each. */
-type CarriedMask =
+type EmbeddedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
   | { kind: "packed"; heads: number; bits: number };
 
 /** What is added to logits: by distance from query to key, or by any pair. */
-type CarriedBias =
+type EmbeddedBias =
   | { kind: "distance"; heads: number; values: number }
   | { kind: "dense"; heads: number; rows: number; values: number };
 
@@ -21,7 +21,7 @@ type CarriedBias =
 type VectorEncoding = "float32" | "float16" | "bfloat16";
 
 /** All that goes into the logits of a layer; arrays by their place in `arrays`. */
-export interface CarriedLayer {
+export interface EmbeddedLayer {
   stack: string;
   layer: number;
   num_heads: number;
@@ -39,16 +39,16 @@ export interface CarriedLayer {
   scale: number;
   softcap: number | null;
   sinks: number[] | null;
-  mask: CarriedMask | null;
-  bias: CarriedBias | null;
+  mask: EmbeddedMask | null;
+  bias: EmbeddedBias | null;
   error: number;
   logit_error: number;
   /** Queries of each head that these were measured on; all when left out. */
   measured?: number;
 }
 
-export interface CarriedVectors {
-  layers: CarriedLayer[];
+export interface EmbeddedVectors {
+  layers: EmbeddedLayer[];
   /** base64 of deflated bytes, little endian. */
   arrays: string[];
 }
@@ -82,11 +82,11 @@ export function readFloats(bytes: Uint8Array, encoding: VectorEncoding): Float32
 
 /** Answers requests for vectors, as the kernel does. */
 export class VectorCarrier {
-  readonly #data: CarriedVectors;
+  readonly #data: EmbeddedVectors;
   readonly #kept = new Recent<Promise<Float32Array>>(KEPT_BYTES);
   readonly #bits = new Recent<Promise<Uint8Array>>(KEPT_BYTES);
 
-  constructor(data: CarriedVectors) {
+  constructor(data: EmbeddedVectors) {
     this.#data = data;
   }
 
@@ -188,7 +188,7 @@ export class VectorCarrier {
   }
 
   /** What goes into any row of a layer; heads by their place among those that were kept. */
-  async #inputs(layer: CarriedLayer): Promise<(head: number, token: number) => RowInputs> {
+  async #inputs(layer: EmbeddedLayer): Promise<(head: number, token: number) => RowInputs> {
     const { head_dim: dim, num_keys: numKeys, num_queries: numQueries } = layer;
     const [queries, keys, bias, allowed] = await Promise.all([
       this.#floats(layer.queries, layer.encoding),
@@ -213,7 +213,7 @@ export class VectorCarrier {
     };
   }
 
-  async #bias(layer: CarriedLayer): Promise<OfRow<number>> {
+  async #bias(layer: EmbeddedLayer): Promise<OfRow<number>> {
     const { bias, num_keys: numKeys, num_queries: numQueries } = layer;
     if (!bias) return () => () => 0;
     const values = await this.#floats(bias.values, "float32");
@@ -227,7 +227,7 @@ export class VectorCarrier {
     };
   }
 
-  async #allowed(layer: CarriedLayer): Promise<OfRow<boolean>> {
+  async #allowed(layer: EmbeddedLayer): Promise<OfRow<boolean>> {
     const { mask } = layer;
     if (!mask) return () => () => true;
     if (mask.kind === "band") {

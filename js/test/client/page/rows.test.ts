@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { type CarriedPiece, wholeRows } from "../../../src/client/page/rows";
+import { type EmbeddedPiece, wholeRows } from "../../../src/client/page/rows";
 
 /** Two heads of three queries and three keys, none of which looks ahead: row r has r + 1 weights. */
 const CODES = [
@@ -11,7 +11,7 @@ const CODES = [
 // (code / 255) squared, by hand.
 const WEIGHTS: Record<number, number> = { 0: 0, 51: 0.04, 102: 0.16, 153: 0.36, 204: 0.64, 255: 1 };
 
-function piece(bytes: Uint8Array, more: Partial<CarriedPiece> = {}): CarriedPiece {
+function piece(bytes: Uint8Array, more: Partial<EmbeddedPiece> = {}): EmbeddedPiece {
   return {
     stack: "self",
     layer: 3,

@@ -3,13 +3,13 @@ import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
-import type { CarriedKeys } from "../../../src/client/page/sparse";
+import type { EmbeddedKeys } from "../../../src/client/page/sparse";
 import { Source, type StackDescription } from "../../../src/client/source";
 import { carriedInWords, precision } from "../../../src/ui/captions";
 
 interface Case {
   name: string;
-  header: Omit<CarriedKeys, "stack" | "layer" | "error" | "data">;
+  header: Omit<EmbeddedKeys, "stack" | "layer" | "error" | "data">;
   data: string;
   /** Head, row, column and weight of all that is not zero. */
   cells: [number, number, number, number][];

@@ -1,7 +1,7 @@
 import { deflateSync } from "node:zlib";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
 import type { PageData } from "../../../src/client/page";
-import type { CarriedLayer } from "../../../src/client/page/vectors";
+import type { EmbeddedLayer } from "../../../src/client/page/vectors";
 import type { StackDescription } from "../../../src/client/source";
 import type { AttnvizElement } from "../../../src/ui/define-view";
 import { openPage } from "../../../src/views/neuron";
@@ -29,7 +29,7 @@ function pageData(state: Partial<NeuronState> = {}): PageData {
     vectors: true,
     patterns: [],
   };
-  const layer: CarriedLayer = {
+  const layer: EmbeddedLayer = {
     stack: "self",
     layer: 2,
     num_heads: 2,

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, ProjectionSettings
-from attnviz.embedding.server.running import RunningProjections, Work
+from attnviz.embedding.server.projection_jobs import ProjectionJobs, Work
 from attnviz.embedding.threads import one_thread
 from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
 from attnviz.server.cache import ByteCache
@@ -246,7 +246,7 @@ class EmbeddingAnswers:
 
     def __init__(self, corpus: Corpus, cached_bytes: int = _CACHED_BYTES) -> None:
         self.corpus = corpus
-        self.running = RunningProjections()
+        self.running = ProjectionJobs()
         self._plots: ByteCache[Plot] = ByteCache(cached_bytes, lambda plot: plot.coordinates.nbytes)
         # A few hundred bytes each: not worth to be forgotten.
         self._works: dict[Hashable, Work] = {}

@@ -30,7 +30,7 @@ import type {
 } from "./requests";
 
 /** Of one head's plot. */
-interface CarriedHead {
+interface PageHead {
   head: number;
   low: [number, number];
   size: number;
@@ -40,9 +40,9 @@ interface CarriedHead {
 }
 
 /** Data are base64 of deflated bytes. */
-interface CarriedEmbeddingLayer {
+interface PageLayer {
   layer: number;
-  heads: CarriedHead[];
+  heads: PageHead[];
   /** Four planes of [heads][points]: the high bytes of x and y, then the low ones. */
   points: string;
   norms: { low: number[]; high: number[]; data: string };
@@ -59,16 +59,16 @@ interface CarriedEmbeddingLayer {
   keys: string | null;
 }
 
-interface CarriedCorpus {
+interface PageCorpus {
   stack: string;
   corpus: string;
   /** How many points. */
   count: number;
-  layers: CarriedEmbeddingLayer[];
+  layers: PageLayer[];
 }
 
 /** A plot other than by the first two principal components. */
-interface CarriedProjection extends Projecting {
+interface PageProjection extends Projecting {
   stack: string;
   layer: number;
   head: number;
@@ -85,8 +85,8 @@ export interface EmbeddingPageData extends PageData {
     top_keys: number;
     /** What so many would add to the page; null where they are carried. */
     top_keys_add: { count: number; bytes: number } | null;
-    stacks: CarriedCorpus[];
-    projections: CarriedProjection[];
+    stacks: PageCorpus[];
+    projections: PageProjection[];
     images: (ImageHeader & { text: number; index: number; data: string })[];
   };
 }
@@ -95,7 +95,7 @@ export interface EmbeddingPageData extends PageData {
 const MOST_POINTS = 10_000;
 
 /** What differs between plots of one head: settings that the method does not have do not. */
-function keyOf({ stack, layer, head, ...how }: ProjectionRequest | CarriedProjection): string {
+function keyOf({ stack, layer, head, ...how }: ProjectionRequest | PageProjection): string {
   const { method, dimensions, perplexity, neighbors, seed } = how;
   const setting = method === "tsne" ? perplexity : method === "umap" ? neighbors : null;
   return JSON.stringify([stack, layer, head, method, dimensions, setting, setting && seed]);
@@ -161,20 +161,20 @@ export class EmbeddingPageCarrier implements Carrier {
     return known;
   }
 
-  #stack(name: string): CarriedCorpus {
+  #stack(name: string): PageCorpus {
     const found = this.#data.embedding.stacks.find((each) => each.stack === name);
     if (!found) throw new Error(`This page carries no points of "${name}".`);
     return found;
   }
 
-  #layer(stack: string, layer: number): CarriedEmbeddingLayer {
+  #layer(stack: string, layer: number): PageLayer {
     const found = this.#stack(stack).layers.find((each) => each.layer === layer);
     if (!found) throw new Error(`This page carries no points of layer ${layer} of "${stack}".`);
     return found;
   }
 
   /** A layer, and the place of one of its heads in what is carried of it. */
-  #head({ stack, layer, head }: HeadRequest): [CarriedEmbeddingLayer, number] {
+  #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
     const found = this.#layer(stack, layer);
     const place = found.heads.findIndex((each) => each.head === head);
     if (place < 0) throw new Error(`This page carries no head ${head} of layer ${layer}.`);
@@ -238,11 +238,11 @@ export class EmbeddingPageCarrier implements Carrier {
       data[at++] = planes[3 * plane + from] as number;
       data[at++] = planes[plane + from] as number;
     }
-    const { head: _, ...header } = layer.heads[place] as CarriedHead;
+    const { head: _, ...header } = layer.heads[place] as PageHead;
     return { header: { dimensions: 2, count, ...header, work }, data };
   }
 
-  #carried(request: ProjectionRequest): CarriedProjection | undefined {
+  #carried(request: ProjectionRequest): PageProjection | undefined {
     return this.#data.embedding.projections.find((each) => keyOf(each) === keyOf(request));
   }
 

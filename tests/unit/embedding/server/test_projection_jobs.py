@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.embedding.projection import ProjectionSettings, project
-from attnviz.embedding.server.running import RunningProjections, Work
+from attnviz.embedding.server.projection_jobs import ProjectionJobs, Work
 
 pytestmark = [
     pytest.mark.skipif(
@@ -35,7 +35,7 @@ def head(seed: int, count: int = 200) -> Points:
 @pytest.fixture
 def running(monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("ATTNVIZ_CACHE", "")
-    made = RunningProjections()
+    made = ProjectionJobs()
     yield made
     made.close()
 
@@ -43,7 +43,7 @@ def running(monkeypatch: pytest.MonkeyPatch) -> Any:
 class Waiter(threading.Thread):
     """Waits for a projection, and keeps what came of it."""
 
-    def __init__(self, running: RunningProjections, key: str, points: Points) -> None:
+    def __init__(self, running: ProjectionJobs, key: str, points: Points) -> None:
         super().__init__(daemon=True)
         self.found: tuple[NDArray[np.float32], Work] | None = None
         self.error: RuntimeError | None = None
@@ -61,13 +61,13 @@ class Waiter(threading.Thread):
             self.error = error
 
 
-def state(running: RunningProjections, key: str) -> str | None:
+def state(running: ProjectionJobs, key: str) -> str | None:
     found = running.under_way(key)
     return None if found is None else found[1].state
 
 
 def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
-    running: RunningProjections,
+    running: ProjectionJobs,
 ) -> None:
     waiter = Waiter(running, "saved", head(1))
     while waiter.is_alive():
@@ -82,7 +82,7 @@ def test_one_that_is_waited_for_goes_on_while_another_is_asked_for(
     assert_array_equal(coordinates, project(head(1)(), SETTINGS, progress=False))
 
 
-def test_the_same_one_is_shared_with_whoever_waits_for_it(running: RunningProjections) -> None:
+def test_the_same_one_is_shared_with_whoever_waits_for_it(running: ProjectionJobs) -> None:
     def once() -> NDArray[np.float32]:
         raise AssertionError("begun a second time")
 
@@ -97,7 +97,7 @@ def test_the_same_one_is_shared_with_whoever_waits_for_it(running: RunningProjec
     assert "method='tsne' was cancelled before its end; ask again" in str(waiter.error)
 
 
-def test_a_cancelled_one_says_so(running: RunningProjections) -> None:
+def test_a_cancelled_one_says_so(running: ProjectionJobs) -> None:
     assert running.ask("head", head(1), SETTINGS)[1].state == "running"
     running.cancel("head")
     work = running.ask("head", head(1), SETTINGS)[1]
@@ -105,7 +105,7 @@ def test_a_cancelled_one_says_so(running: RunningProjections) -> None:
     assert work.words.startswith("Cancelled.")
 
 
-def test_a_view_that_closes_ends_also_what_is_waited_for(running: RunningProjections) -> None:
+def test_a_view_that_closes_ends_also_what_is_waited_for(running: ProjectionJobs) -> None:
     waiter = Waiter(running, "saved", head(1, 800))
     running.ask("shown", head(2, 800), SETTINGS)
     running.close()
@@ -114,7 +114,7 @@ def test_a_view_that_closes_ends_also_what_is_waited_for(running: RunningProject
     assert state(running, "shown") == "cancelled"
 
 
-def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: RunningProjections) -> None:
+def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: ProjectionJobs) -> None:
     def full() -> NDArray[np.float32]:
         raise MemoryError("no room")
 
@@ -123,7 +123,7 @@ def test_what_had_no_room_to_begin_is_begun_when_asked_again(running: RunningPro
     assert running.ask("head", head(1), SETTINGS)[1].state == "running"
 
 
-def test_what_cannot_be_laid_out_is_a_word(running: RunningProjections) -> None:
+def test_what_cannot_be_laid_out_is_a_word(running: ProjectionJobs) -> None:
     def nowhere() -> NDArray[np.float32]:
         return np.full((50, 3), np.nan, np.float32)
 

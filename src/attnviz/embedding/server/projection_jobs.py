@@ -15,7 +15,7 @@ from attnviz.embedding.projection import ProjectionSettings, missing_package
 if TYPE_CHECKING:
     from attnviz.embedding.projection_jobs import Job
 
-__all__ = ["RunningProjections", "Work"]
+__all__ = ["ProjectionJobs", "Work"]
 
 # How often whoever waits can be interrupted.
 _LOOK_EVERY = 0.5
@@ -49,7 +49,7 @@ class Work:
         return asdict(self)
 
 
-class RunningProjections:
+class ProjectionJobs:
     """Runs one projection at a time in a process of its own, and says how far it is.
 
     Asking for another one ends the one that runs: somebody has moved on to another head; but not
