@@ -15,7 +15,7 @@ from numpy.testing import assert_allclose, assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.record import softmax
-from attnviz.record import words as merged_module
+from attnviz.record import words as words_module
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import BandMask, PackedMask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
@@ -362,7 +362,7 @@ def test_a_merged_layer_that_does_not_fit_is_refused(fault: str, tmp_path: Path)
 
 
 def test_the_examples_in_the_docstrings_run() -> None:
-    failures, tried = doctest.testmod(merged_module)
+    failures, tried = doctest.testmod(words_module)
     assert failures == 0
     assert tried >= 4
 
