@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import inspect
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -23,13 +22,14 @@ from attnviz.corpus.texts import TextColumns, Texts
 from attnviz.extraction import extract
 from attnviz.extraction.capabilities import TooManyTokensError
 from attnviz.extraction.models import load
+from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_path, whole_number
 
 __all__ = ["extract_corpus", "read_corpus"]
 
-# Arguments of `extract` that are the same for all texts.
-_ARGUMENTS = {*inspect.signature(extract).parameters} - {"inputs", "decoder_input_ids"}
+# Arguments that are the same for all texts.
+_OF_ALL_TEXTS = {*RecordOptions.__annotations__, "model", "progress", "spool", "target"}
 # Texts in a row that may turn out not to fit into what is left, each a forward in vain.
 _MISFITS = 3
 
@@ -45,7 +45,7 @@ def extract_corpus(
     target: Sequence[str] | None = None,
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
-    **options: Any,
+    **options: Unpack[RecordOptions],
 ) -> Corpus:
     """Record how a model attends in many texts, until there are enough queries and keys.
 
@@ -133,7 +133,7 @@ def read_corpus(
     target: Sequence[str] | None = None,
     spool: str | os.PathLike[str] | None = None,
     progress: bool = True,
-    **options: Any,
+    **options: Unpack[RecordOptions],
 ) -> Corpus:
     """Do what `extract_corpus` does, and have the first text looked at.
 
@@ -157,8 +157,8 @@ def read_corpus(
         raise ValueError(
             f"target must be a list with an entry for each of the {len(given)} texts; got {found}"
         )
-    loaded = load(model, options.pop("tokenizer", None), options.pop("processor", None))
-    options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor, "progress": False}
+    loaded = load(model, options.get("tokenizer"), options.get("processor"))
+    options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
     with (
         _spooling(spool) as folder,
@@ -264,7 +264,7 @@ def _extracted(
 ) -> AttentionRecord | None:
     """The record of one text, None where it is too long for the model."""
     try:
-        record = extract(model, text, **options)
+        record = extract(model, text, progress=False, **options)
     except TooManyTokensError as error:
         reading.too_long += 1
         reading.last_words = f"texts[{place}]: {error}"
@@ -289,7 +289,7 @@ def _whose(place: int, words: str, options: Mapping[str, Any]) -> str:
     """The text's number, unless the words are of an argument that is the same for all texts."""
     argument = re.split(r"\W", words, maxsplit=1)[0]
     # What is to be produced is each text's own, where it is given.
-    of_all = argument in _ARGUMENTS and (argument != "target" or options["target"] is None)
+    of_all = argument in _OF_ALL_TEXTS and (argument != "target" or options["target"] is None)
     return "" if of_all else f"texts[{place}]: "
 
 
@@ -301,12 +301,12 @@ def _is_empty(text: Any) -> bool:
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
-    known = _ARGUMENTS - {"model"}
+    known = RecordOptions.__annotations__
     for name in options:
         if name not in known:
             raise TypeError(
                 f"extract_corpus takes no {name}=; beside its own arguments there are "
-                f"{', '.join(sorted(known - {'progress', 'spool', 'target'}))}"
+                f"{', '.join(sorted(known))}"
             )
 
 

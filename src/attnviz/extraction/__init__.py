@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Unpack, overload
 
 import torch
 from tqdm.auto import tqdm
@@ -20,7 +20,7 @@ from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.models import Loaded, load, name_of
-from attnviz.extraction.options import CaptureOptions, read_capture_options
+from attnviz.extraction.options import CaptureOptions, ExtractOptions, read_capture_options
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.record.record import AttentionRecord
@@ -35,18 +35,8 @@ def extract(
     model: Any,
     inputs: str | tuple[str, str],
     *,
-    tokenizer: Any = None,
-    processor: Any = None,
     target: str | None = None,
-    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
-    decoder_input_ids: Any = None,
-    name: str | None = None,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
-    spool: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    **options: Unpack[ExtractOptions],
 ) -> AttentionRecord: ...
 
 
@@ -55,18 +45,8 @@ def extract(
     model: Any,
     inputs: list[str] | list[tuple[str, str]],
     *,
-    tokenizer: Any = None,
-    processor: Any = None,
     target: Sequence[str] | None = None,
-    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
-    decoder_input_ids: Any = None,
-    name: str | None = None,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
-    spool: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    **options: Unpack[ExtractOptions],
 ) -> list[AttentionRecord]: ...
 
 
@@ -76,18 +56,8 @@ def extract(
     model: Any,
     inputs: Any,
     *,
-    tokenizer: Any = None,
-    processor: Any = None,
     target: str | Sequence[str] | None = None,
-    generate: int | Mapping[str, Any] | GenerationConfig | None = None,
-    decoder_input_ids: Any = None,
-    name: str | None = None,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
-    dtype: str | torch.dtype | None = None,
-    device: str | torch.device | None = "cpu",
-    spool: str | os.PathLike[str] | None = None,
-    progress: bool = True,
+    **options: Unpack[ExtractOptions],
 ) -> Any: ...
 
 

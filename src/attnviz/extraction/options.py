@@ -1,16 +1,40 @@
-"""What is kept of the attention that runs: which layers and heads, as what and where."""
+"""Options of `extract`, and what is kept by them: layers and heads, their dtype and device."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
+from transformers import GenerationConfig
 
 from attnviz.utils.arguments import whole_numbers
 
-__all__ = ["CaptureOptions", "narrows", "read_capture_options"]
+__all__ = ["CaptureOptions", "ExtractOptions", "RecordOptions", "narrows", "read_capture_options"]
+
+
+class RecordOptions(TypedDict, total=False):
+    """Arguments of `attnviz.extract` that may be the same for many texts."""
+
+    tokenizer: Any
+    processor: Any
+    generate: int | Mapping[str, Any] | GenerationConfig | None
+    name: str | None
+    layers: Iterable[int] | None
+    heads: Iterable[int] | Mapping[int, Iterable[int]] | None
+    dtype: str | torch.dtype | None
+    device: str | torch.device | None
+
+
+class ExtractOptions(RecordOptions, total=False):
+    """Arguments of `attnviz.extract` beside the model, its inputs and its target."""
+
+    decoder_input_ids: Any
+    spool: str | os.PathLike[str] | None
+    progress: bool
+
 
 # Others hold whole numbers, or so few digits that weights would mean nothing (float8).
 _DTYPES = {

@@ -1,0 +1,55 @@
+"""All functions that extract take the same options, with the same types and defaults."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any, get_type_hints
+
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.extraction.options import ExtractOptions, RecordOptions
+from attnviz.views.show import ShowFunction
+
+# What these functions take beside the options; of a corpus each text has a target of its own.
+OWN = {"model", "inputs", "target"}
+# A view's `heads` chooses among the heads that are kept.
+AS_SHOWN = {"heads": "keep_heads"}
+SHOW: list[Callable[..., Any]] = [
+    av.show_head_view,
+    av.show_model_view,
+    av.show_neuron_view,
+    av.show_matrix_view,
+    av.dashboard,
+]
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(function).parameters
+    return {name: each for name, each in parameters.items() if name not in OWN}
+
+
+def test_extract_takes_its_options() -> None:
+    taken = options_of(av.extract)
+    assert set(taken) == set(ExtractOptions.__annotations__)
+    hints = get_type_hints(ExtractOptions)
+    own = get_type_hints(av.extract, localns={"torch": torch})
+    assert {name: own[name] for name in taken} == hints
+    assert all(each.kind is each.KEYWORD_ONLY for each in taken.values())
+
+
+@pytest.mark.parametrize("function", SHOW)
+def test_views_take_the_same_options(function: Callable[..., Any]) -> None:
+    taken, shown = options_of(av.extract), options_of(function)
+    # A view shows one record, which is there at once or has a bar of its own.
+    for name in set(ExtractOptions.__annotations__) - {"decoder_input_ids", "progress"}:
+        assert shown[AS_SHOWN.get(name, name)].default == taken[name].default, name
+    assert shown.keys() <= inspect.signature(ShowFunction.__call__).parameters.keys()
+
+
+def test_the_embedding_takes_the_same_options() -> None:
+    taken, shown = options_of(av.extract), options_of(av.show_embedding_view)
+    for name in {*RecordOptions.__annotations__, "spool"} - {"generate"}:
+        assert shown[AS_SHOWN.get(name, name)].default == taken[name].default, name
