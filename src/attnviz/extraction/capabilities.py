@@ -1,4 +1,4 @@
-"""What a model takes in, and images and sounds as models take them."""
+"""What a model takes: texts, images, sounds, which ids, and how many tokens."""
 
 from __future__ import annotations
 
@@ -56,17 +56,7 @@ class Capabilities:
 
 
 def capabilities_of(model: PreTrainedModel) -> Capabilities:
-    """Tell what a model takes by its arguments.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-
-    Returns
-    -------
-    Capabilities
-    """
+    """Read from the arguments of its forward what a model takes."""
     accepted = [*inspect.signature(model.forward).parameters]
     main = str(getattr(model, "main_input_name", "input_ids"))
 
@@ -84,21 +74,9 @@ class TooManyTokensError(ValueError):
 
 
 def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
-    """Refuse ids that the model has no embedding for.
+    """Raise ValueError if there are no ids, or one has no embedding (another model's tokenizer).
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model that is to take them.
-    ids : Tensor
-        Integers of any shape.
-    argument : str
-        The argument that they came from.
-
-    Raises
-    ------
-    ValueError
-        If there are none, or one is out of range: the tokenizer is another model's.
+    `argument` is the one that they came from.
     """
     if ids.numel() == 0:
         raise ValueError(f"{argument}: there are no tokens in it; give some text")
@@ -118,24 +96,10 @@ def check_ids(model: PreTrainedModel, ids: torch.Tensor, argument: str) -> None:
 
 
 def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder: bool) -> None:
-    """Refuse more tokens than the model has positions.
+    """Raise TooManyTokensError if a model has a table of positions, and fewer than `length`.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model that is to take them.
-    length : int
-        Number of tokens, padding included.
-    argument : str
-        The argument that they came from.
-    decoder : bool
-        Whether they go into the decoder of an encoder-decoder model.
-
-    Raises
-    ------
-    TooManyTokensError
-        If `length` exceeds the table of learned or fixed positions. Rotary and relative positions
-        have no such bound.
+    `length` counts padding too; `decoder` says whether the tokens go into the decoder of an
+    encoder-decoder model. Rotary and relative positions have no such bound.
     """
     bound = num_positions(model, decoder=decoder)
     if bound is not None and length > bound:
@@ -147,20 +111,7 @@ def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder:
 
 
 def num_positions(model: PreTrainedModel, *, decoder: bool) -> int | None:
-    """Count the positions of a model with a table of them.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Any model.
-    decoder : bool
-        Whether to look at the decoder of an encoder-decoder model.
-
-    Returns
-    -------
-    int or None
-        None where positions are not looked up in a table.
-    """
+    """Count the positions of a model's table (or its decoder's); None where it has no table."""
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
     for name, module in model.named_modules():
         parts = name.split(".")

@@ -36,27 +36,11 @@ class Loaded:
 
 
 def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
-    """Turn what a caller gave as a model into a model.
+    """Make a model of what a caller gave: a model, a hub id, a folder or a pipeline.
 
-    Parameters
-    ----------
-    model : PreTrainedModel, str, PathLike or Pipeline
-        A model, a hub id, a folder, or a pipeline of transformers.
-    tokenizer, processor : object, str or PathLike, optional
-        As given by the caller; a text is a hub id or a folder.
-
-    Returns
-    -------
-    Loaded
-
-    Raises
-    ------
-    TypeError
-        If `model`, `tokenizer` or `processor` is something else.
-    OSError
-        If a folder or hub id cannot be read.
-    ValueError
-        If what it holds is no model that transformers knows.
+    A text given as tokenizer or processor is a hub id or a folder. Raises TypeError for anything
+    else, OSError if a folder or hub id cannot be read, and ValueError if transformers cannot load
+    it.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -161,19 +145,9 @@ def name_of(model: PreTrainedModel) -> str:
 
 
 def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
-    """Find a model's tokenizer.
+    """Find a model's tokenizer: what was given, else what lies beside its weights; None if none.
 
-    Parameters
-    ----------
-    loaded : Loaded
-        The model and what came with it.
-    from_hub : bool
-        Whether to ask the hub for one that isn't here; without a network that takes its time.
-
-    Returns
-    -------
-    PreTrainedTokenizerBase or None
-        The tokenizer given, else the one beside the model's weights; None where there is none.
+    `from_hub` asks the hub for one that isn't here; without a network that takes its time.
     """
     if loaded.tokenizer is not None:
         return loaded.tokenizer
@@ -187,19 +161,9 @@ def find_tokenizer(loaded: Loaded, *, from_hub: bool) -> Any:
 def find_processor(
     loaded: Loaded, of: Literal["of both", "of images", "of sounds"] = "of images"
 ) -> Any:
-    """Find what encodes images or sounds.
+    """Find what encodes images, sounds, or either with texts ("of both").
 
-    Parameters
-    ----------
-    loaded : Loaded
-        The model and what came with it.
-    of : {"of both", "of images", "of sounds"}
-        What is to be encoded: both are images (or sounds) with texts.
-
-    Returns
-    -------
-    object or None
-        What was given, else what lies beside the model's weights; None where there is none.
+    What was given, else what lies beside the model's weights; None where there is none.
     """
     if loaded.processor is not None:
         return loaded.processor

@@ -51,16 +51,8 @@ class AttentionModule:
 def attention_modules(model: nn.Module) -> list[AttentionModule]:
     """Find the modules of a model that attend, in order.
 
-    Parameters
-    ----------
-    model : Module
-        Any model.
-
-    Returns
-    -------
-    list of AttentionModule
-        Modules whose code asks the dispatcher, and outside of those the innermost ones that are
-        called attention or are torch's own.
+    Modules whose code asks the dispatcher, and outside of those the innermost ones that are called
+    attention or are torch's own.
     """
     found: dict[str, AttentionModule] = {}
     known: dict[type[nn.Module], frozenset[str]] = {}
@@ -140,26 +132,13 @@ def _names_of(code: CodeType) -> Iterator[str]:
 def stack_of(
     name: str, *, encoder_decoder: bool, vision: bool, beside_text: str | None = None
 ) -> str:
-    """Name the stack of an attention module.
+    """Name the stack of an attention module by its path in the model.
 
-    Parameters
-    ----------
-    name : str
-        The module's path in the model.
-    encoder_decoder : bool
-        Whether the model has an encoder and a decoder.
-    vision : bool
-        Whether the model's main input is an image.
-    beside_text : str, optional
-        Where the model has a language model inside: the stack of what lies outside of it and whose
-        name says nothing.
-
-    Returns
-    -------
-    str
-        ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``, ``"connector"`` (what
-        turns patches or frames into tokens of a text), ``"pooling"`` (an attention beside the
-        layers of a tower) or ``"self"``.
+    ``"cross"``, ``"encoder"``, ``"decoder"``, ``"vision"``, ``"audio"``, ``"connector"`` (what
+    turns patches or frames into tokens of a text), ``"pooling"`` (an attention beside the layers of
+    a tower) or ``"self"``. `vision` says that the model's main input is an image; `beside_text`,
+    where the model has a language model inside, is the stack of what lies outside of it and whose
+    name says nothing.
 
     Examples
     --------
@@ -197,17 +176,9 @@ def _first_number(parts: Sequence[str]) -> int:
 
 
 def layer_numbers(names: Iterable[str]) -> list[int] | None:
-    """Read the layer numbers of one stack's modules from their names.
+    """Read the layer numbers of one stack's modules from their paths.
 
-    Parameters
-    ----------
-    names : iterable of str
-        The modules' paths, all of one stack.
-
-    Returns
-    -------
-    list of int, or None
-        The model's own numbers; None where no number in the names tells the modules apart.
+    None where no number in the paths tells the modules apart.
 
     Examples
     --------

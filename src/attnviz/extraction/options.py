@@ -73,19 +73,7 @@ class CaptureOptions:
         return self.layers is None and self.heads is None
 
     def heads_of(self, layer: int, num_heads: int) -> tuple[int, ...]:
-        """Heads of a layer that are kept.
-
-        Parameters
-        ----------
-        layer : int
-            The model's number of the layer.
-        num_heads : int
-            How many heads it has.
-
-        Returns
-        -------
-        tuple of int
-            Ascending; empty where the layer is not kept.
+        """Heads of a layer that are kept, ascending; empty where the layer is not.
 
         Examples
         --------
@@ -101,18 +89,7 @@ class CaptureOptions:
 
 
 def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
-    """Whether numbers of one dtype are rounded, or too large, in another.
-
-    Parameters
-    ----------
-    received : dtype
-        Of floating point.
-    dtype : dtype or None
-        As what they are kept; None keeps the first.
-
-    Returns
-    -------
-    bool
+    """Whether floating point numbers of one dtype are rounded, or too large, in another.
 
     Examples
     --------
@@ -128,25 +105,11 @@ def read_capture_options(
     dtype: Any = None,
     device: Any = "cpu",
 ) -> CaptureOptions:
-    """Read what a caller wants to be kept, before a model runs.
+    """Read the arguments of `attnviz.extract` before a model runs; numbers come back ascending.
 
-    Parameters
-    ----------
-    layers, heads, dtype, device
-        As in `attnviz.extract`.
-
-    Returns
-    -------
-    CaptureOptions
-        Numbers ascending.
-
-    Raises
-    ------
-    TypeError
-        If an argument is of a kind that names no layers, heads, dtype or device.
-    ValueError
-        If it names none, one twice or a negative one, heads of a layer that is not kept, a dtype
-        that holds no queries and keys, or a device that is not there.
+    Raises TypeError if one is of a wrong kind, and ValueError if it names nothing, one twice or a
+    negative one, heads of a layer that is not kept, a dtype that cannot hold queries and keys, or a
+    device that is not there.
     """
     wanted = None if layers is None else _numbers("layers", layers, "[0, 5]")
     chosen: tuple[int, ...] | dict[int, tuple[int, ...]] | None = None

@@ -27,18 +27,7 @@ _TOLERANCE_HALF = 0.05
 
 
 def num_logits(batch: Batch) -> int:
-    """Count the positions, from the last one on back, whose logits are asked for.
-
-    Parameters
-    ----------
-    batch : Batch
-        What the forward takes.
-
-    Returns
-    -------
-    int
-        At least 1.
-    """
+    """Count the positions, from the last one back, whose logits are asked for: at least 1."""
     first = [
         _position(batch, index, produced.first)
         for index, produced in enumerate(batch.produced)
@@ -50,18 +39,9 @@ def num_logits(batch: Batch) -> int:
 
 
 def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenizer: Any) -> None:
-    """Read what was predicted at each token of the answers, and keep it with the tokens.
+    """Read what was predicted at each token of the produced texts, and keep it with the tokens.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model that ran.
-    batch : Batch
-        What it took; its tokens and notes are changed.
-    outputs : ModelOutput
-        What it gave.
-    tokenizer : PreTrainedTokenizerBase or None
-        Without one, a candidate is shown as ``#id``.
+    `batch` is changed; without a tokenizer a candidate is shown as ``#id``.
     """
     if not any(produced is not None for produced in batch.produced):
         return

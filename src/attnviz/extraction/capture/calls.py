@@ -24,19 +24,8 @@ def with_four_axes(
 ) -> AttentionCall:
     """Give every tensor of a call the axes (batch, heads, queries or keys, ...).
 
-    Parameters
-    ----------
-    call : AttentionCall
-        Batch and heads may be one axis, or heads two (groups and the heads of each).
-    batch_size : int
-        Number of examples.
-    num_tokens : collection of int
-        How many tokens an example may have: it tells windows from groups of heads.
-
-    Returns
-    -------
-    AttentionCall
-        Views where that is possible.
+    Batch and heads may be one axis, or heads two (groups and the heads of each). `num_tokens`, how
+    many tokens an example may have, tells windows from groups of heads.
     """
     if call.weights is None:
         return call
@@ -82,43 +71,16 @@ def capture(
     turn: int,
     windows: bool = False,
 ) -> tuple[list[Captured], list[float]]:
-    """Copy what an attention's weights need, example by example.
+    """Copy what an attention's weights need, example by example, and measure what rounding does.
 
-    Parameters
-    ----------
-    call : AttentionCall
-        With four axes.
-    unpadded : sequence of Positions
-        For each example (or window) the positions that are no padding.
-    masks : MaskReader
-        Reads the call's mask.
-    copier : Copier
-        Copies what is kept.
-    heads : sequence of int
-        Which heads are.
-    name : str
-        The module's path, for errors.
-    turn : int
-        Number of the call: another head is held against the model's own each time.
-    windows : bool
-        Whether the entries of `unpadded` are windows: one of them is held against the model's own.
+    `unpadded` has an entry for each example (or, with `windows`, for each window), `heads` are
+    those to keep, `name` is the module's path, for errors, and `turn` the number of the call: it
+    decides which head (and which window) is compared with the model's own result.
 
-    Returns
-    -------
-    found : list of QueryKeyAttention or GivenWeights
-        One an entry of `unpadded`, with the heads that are.
-    errors : list of float
-        How far each of these heads' weights are off because copies are rounded (see
-        `Copier.error`).
-
-    Raises
-    ------
-    NotImplementedError
-        If the weights are not what the model's attention used.
-    OSError
-        If copies are written to a spool, and that cannot be.
-    ValueError
-        If numbers are too large for the dtype in which they are to be kept.
+    Returns the copies, one an entry, and for each head how far its weights are off because copies
+    are rounded (see `Copier.error`). Raises NotImplementedError if the weights are not what the
+    model used, ValueError if numbers are too large for the dtype or not finite, and OSError if a
+    spool cannot be written.
     """
     seen = _read(call, unpadded, masks, name=name, turn=turn, windows=windows)
     if not all(map(_is_finite, seen)):

@@ -138,7 +138,7 @@ class Collector:
     ) -> None:
         self.model = model
         self.runs: list[Run] = []
-        # How many examples attention told apart: fewer than encoded where rows belong together.
+        # How many examples attention distinguished: fewer than encoded where rows belong together.
         self.most_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -395,15 +395,12 @@ def _same_vectors(before: AttentionCall | None, call: AttentionCall) -> bool:
 
 
 class PredictedHeads:
-    """Foretells the number of a run's layer, and with it the heads that are kept.
+    """Predicts the number of a run's layer, and with it the heads that are kept.
 
-    Parameters
-    ----------
-    options : CaptureOptions
-        What is kept.
-    stacks : mapping of str to sequence of str
-        For each stack the paths of all its modules that attend, whether they run or not, so that
-        the numbers are read from the same place of every path.
+    A layer's number is certain only when all layers have run: it is read from the modules' names,
+    or counted where a module runs several times. `attnviz.extraction.capture.stacks.is_copied`
+    tells whether a prediction was wrong. `stacks` are, for each stack, the paths of all its modules
+    that attend, whether they run or not.
     """
 
     def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
@@ -418,23 +415,9 @@ class PredictedHeads:
     def heads(
         self, stack: str, name: str, before: Sequence[str], num_heads: int
     ) -> tuple[int, ...]:
-        """Heads of a run that are kept.
+        """Heads of a run that are kept, ascending; those of every number that its layer may have.
 
-        Parameters
-        ----------
-        stack : str
-            The stack of its module.
-        name : str
-            The module's path.
-        before : sequence of str
-            The modules of the stack that ran before, over as many tokens, in order.
-        num_heads : int
-            How many heads it has.
-
-        Returns
-        -------
-        tuple of int
-            Ascending. Where its number cannot be told, those of every number that it may have.
+        `before` are the modules of the stack that ran before it, over as many tokens, in order.
 
         Examples
         --------
@@ -464,19 +447,9 @@ _MOST_ENTRIES = 1 << 28
 
 
 def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
-    """Put windows into one attention over all of their tokens.
+    """Put windows, all of a kind, into one attention over all of their tokens.
 
-    Parameters
-    ----------
-    parts : sequence of QueryKeyAttention or GivenWeights
-        One a window, in order; all of a kind.
-    name : str
-        The module's path, for errors.
-
-    Returns
-    -------
-    QueryKeyAttention or GivenWeights
-        Tokens in the order of the windows; pairs of different windows are not allowed.
+    Tokens are in the order of the windows; pairs of different windows are not allowed.
     """
     if len(parts) == 1:
         return parts[0]

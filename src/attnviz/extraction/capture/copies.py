@@ -33,12 +33,7 @@ SAMPLED_QUERIES = 4
 class Copier:
     """Copies attention, and measures what rounding does to its weights.
 
-    Parameters
-    ----------
-    options : CaptureOptions
-        As what and where copies are kept.
-    spools : sequence of Spool
-        For each example where its copies are written, if they are not to stay in memory.
+    `spools` are where each example's copies are written, if they are not to stay in memory.
     """
 
     def __init__(self, options: CaptureOptions, spools: Sequence[Spool] = ()) -> None:
@@ -53,30 +48,12 @@ class Copier:
         heads: Sequence[int],
         written: tuple[int, str] | None = None,
     ) -> QueryKeyAttention | GivenWeights:
-        """Copy some heads of an attention.
+        """Copy some heads of an attention (ascending), and the key heads that they read.
 
-        Parameters
-        ----------
-        attention : QueryKeyAttention or GivenWeights
-            As the model has it; nothing of it is changed.
-        heads : sequence of int
-            Which, ascending.
-        written : (int, str), optional
-            The example's number and the module's path, where a copy is all that will be kept of
-            them: it may be written to the example's spool then.
-
-        Returns
-        -------
-        QueryKeyAttention or GivenWeights
-            With these heads only, and the key heads that they read. Masks and biases that several
-            layers share are shared by their copies.
-
-        Raises
-        ------
-        OSError
-            If the spool cannot be written.
-        ValueError
-            If numbers are too large for the dtype in which they are to be kept.
+        Masks and biases that several layers share are shared by their copies. `written` is the
+        example's number and the module's path, where a copy is all that will be kept: it may be
+        written to the example's spool then. Raises ValueError if numbers are too large for the
+        dtype, and OSError if the spool cannot be written.
         """
         places = None if len(heads) == attention.num_heads else tuple(heads)
         if isinstance(attention, GivenWeights):
@@ -112,21 +89,10 @@ class Copier:
     def error(
         self, attention: QueryKeyAttention | GivenWeights, heads: Sequence[int]
     ) -> list[float]:
-        """Measure how far weights lie from the model's own because copies are rounded.
+        """Measure how far each head's weights lie from the model's own because copies are rounded.
 
-        Parameters
-        ----------
-        attention : QueryKeyAttention or GivenWeights
-            As the model has it.
-        heads : sequence of int
-            Which heads.
-
-        Returns
-        -------
-        list of float
-            For each head the largest difference, over a few queries and all keys; of weights that
-            are kept as such the largest of all, and of the sums of rows. Empty where nothing is
-            rounded.
+        The largest difference over a few queries and all keys; of weights that are kept as such the
+        largest of all, and of the sums of rows. Empty where nothing is rounded.
         """
         dtype = self._options.dtype
         if isinstance(attention, GivenWeights):
@@ -205,18 +171,7 @@ def _converted(
 
 
 def sampled_rows(num_queries: int) -> list[int]:
-    """Queries on which weights are tried: the last ones see most.
-
-    Parameters
-    ----------
-    num_queries : int
-        How many there are.
-
-    Returns
-    -------
-    list of int
-        At most `SAMPLED_QUERIES`, ascending.
-    """
+    """Queries on which weights are tried, at most `SAMPLED_QUERIES`: the last ones see most."""
     return sorted(
         {num_queries * part // SAMPLED_QUERIES - 1 for part in range(1, SAMPLED_QUERIES + 1)} - {-1}
     )
@@ -245,7 +200,7 @@ def _weight_error(values: torch.Tensor, dtype: torch.dtype) -> float:
 def _without_new_zeros(rounded: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
     """Give what became too small for a dtype its smallest number: a 0 says that nothing was there.
 
-    Sparse attention is told by its zeros.
+    Sparse attention is recognised by its zeros.
     """
     vanished = (rounded == 0) & (exact != 0).to(rounded.device)
     if not bool(vanished.any()):

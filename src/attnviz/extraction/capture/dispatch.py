@@ -111,23 +111,8 @@ def dispatching() -> bool:
 def capturing(sink: Sink) -> Iterator[None]:
     """Hand every dispatched attention call of this thread to `sink` while the block runs.
 
-    Parameters
-    ----------
-    sink : callable
-        Called with an `AttentionCall` after each call of an attention function. What it raises
-        comes out of the model's forward.
-
-    Yields
-    ------
-    None
-        Captures may run in several threads at once; the last one out restores transformers' method,
-        the very same object.
-
-    Examples
-    --------
-    >>> calls = []
-    >>> with capturing(calls.append):  # doctest: +SKIP
-    ...     model(**batch)
+    What `sink` raises comes out of the model's forward. Captures may run in several threads at
+    once; the last one out restores transformers' method, the very same object.
     """
     token = _sink.set(sink)
     try:

@@ -28,13 +28,7 @@ _BLOCKED = -8e3
 
 @dataclass(frozen=True)
 class Positions:
-    """Positions of an example that are no padding.
-
-    Attributes
-    ----------
-    queries, keys : Tensor or None
-        Indices in order, int64; None keeps all.
-    """
+    """Positions of an example that are not padding: indices in order, int64; None is all."""
 
     queries: torch.Tensor | None
     keys: torch.Tensor | None
@@ -56,24 +50,9 @@ class MaskReader:
     def read(
         self, call: AttentionCall, unpadded: Sequence[Positions]
     ) -> list[tuple[Mask | None, Bias | None]]:
-        """Read a call's mask and bias.
+        """Read a call's mask and bias: for each entry of `unpadded` both in the smallest form.
 
-        Parameters
-        ----------
-        call : AttentionCall
-            What the attention function received.
-        unpadded : sequence of Positions
-            The positions to keep, one entry an example.
-
-        Returns
-        -------
-        list of (mask, bias)
-            One entry an example, in the smallest form.
-
-        Raises
-        ------
-        NotImplementedError
-            If the mask has a form that isn't known.
+        Raises NotImplementedError if the mask has an unknown form.
         """
         given = (call.mask, call.options.get("position_bias"), *call.added)
         for tensor in given:
@@ -209,7 +188,7 @@ def _of_example(
 ) -> torch.Tensor:
     """Cut one example out of a mask or bias: (heads or 1, queries or 1, keys)."""
     if tensor.dim() == 2:
-        # Flash attention's mask: which keys of each example are no padding.
+        # Flash attention's mask: which keys of each example are not padding.
         tensor = tensor[:, None, None, :].bool()
     if tensor.dim() != 4:
         raise NotImplementedError(

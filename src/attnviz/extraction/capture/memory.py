@@ -1,4 +1,11 @@
-"""How much memory is free on a device, as far as the system tells."""
+"""Whether what is to be kept fits into memory or on a disk, checked before a model runs.
+
+Counted are the queries and keys of every attention over the tokens of a text, and the weights of
+torch's own ``nn.MultiheadAttention``, of which nothing else is known. Not counted are those over
+patches and frames, whose number only the model knows; masks and position biases, which nearly
+always are a few numbers each; and weights that a model computes past the dispatcher, which are kept
+only where its queries and keys don't account for them.
+"""
 
 from __future__ import annotations
 
@@ -46,7 +53,7 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     int or None
         On the CPU what the system could give without swapping, and what a container may still take
         (cgroups, version 1 and 2) where that is less; on CUDA what the device has left, with what
-        torch holds and doesn't use. None where nobody tells.
+        torch holds and doesn't use. None where the system does not say.
     """
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -90,7 +97,7 @@ def _left(top: Path, path: str, names: tuple[str, str, str]) -> Iterator[int]:
         limit, used = (_number(each / name) for name in names[:2])
         if limit is None or used is None:
             continue
-        # Files that were read are kept as long as nobody needs the room.
+        # Files that were read are kept as long as their memory is not needed.
         cached = [
             int(line.split()[1])
             for line in _lines(each / "memory.stat")
@@ -147,17 +154,7 @@ class LayerSize:
     as_weights: bool = False
 
     def size(self, options: CaptureOptions) -> int:
-        """Bytes that it takes.
-
-        Parameters
-        ----------
-        options : CaptureOptions
-            What is kept of it, and as what.
-
-        Returns
-        -------
-        int
-        """
+        """Bytes that it takes with these options."""
         if self.number is None:
             heads: Sequence[int] = range(self.num_heads) if options.everything else ()
         else:
@@ -178,19 +175,8 @@ def layer_sizes(
 ) -> list[LayerSize]:
     """Read the sizes of a model's layers, of those that attend over the tokens of a text.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Any model.
-    stacks : mapping of str to sequence of AttentionModule
-        The modules of each stack.
-    sequences : mapping of str to TokenSequence
-        The tokens: ``"input"`` and, for an encoder-decoder model, ``"decoder"``.
-
-    Returns
-    -------
-    list of LayerSize
-        Without modules whose configuration doesn't tell.
+    `sequences` are ``"input"`` and, for an encoder-decoder model, ``"decoder"``. Modules whose
+    configuration doesn't tell are left out.
     """
     found = []
     for stack, entries in stacks.items():
@@ -244,19 +230,7 @@ def _layer_size(
 
 
 def needed_memory(sizes: Iterable[LayerSize], options: CaptureOptions) -> dict[torch.device, int]:
-    """Bytes that will be kept on each device.
-
-    Parameters
-    ----------
-    sizes : iterable of LayerSize
-        The layers.
-    options : CaptureOptions
-        What is kept of them.
-
-    Returns
-    -------
-    dict of device to int
-    """
+    """Bytes that will be kept on each device."""
     needed: dict[torch.device, int] = {}
     for layer in sizes:
         device = options.device or layer.device
@@ -270,34 +244,20 @@ def check_memory(
     free: Callable[[torch.device], int | None] | None = None,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Refuse to keep more in memory than there is room for.
+    """Raise MemoryError if more is to be kept than is free, with arguments that would make it fit.
 
-    Parameters
-    ----------
-    sizes : sequence of LayerSize
-        The layers that will run.
-    options : CaptureOptions
-        What is to be kept of them.
-    free : callable, optional
-        Gives the bytes that a device has left, None where that is not known; `free_memory` when
-        left out.
-    disk : callable, optional
-        The same for the disk that a folder lies on; `free_disk` when left out.
-
-    Raises
-    ------
-    MemoryError
-        If it would exceed what is free, with the arguments that would make it fit.
+    `free` and `disk` give the bytes that a device, and the disk of a folder, have left (None:
+    unknown); `free_memory` and `free_disk` by default.
     """
     free = free or free_memory
-    room = {device: free(device) for device in needed_memory(sizes, options)}
+    free_bytes = {device: free(device) for device in needed_memory(sizes, options)}
 
     def fits(layers: Sequence[LayerSize], other: CaptureOptions) -> bool:
         for device, needed in needed_memory(layers, other).items():
-            if device not in room:
-                room[device] = free(device)
-            most = room[device]
-            # Where nobody tells what is free nothing can be said.
+            if device not in free_bytes:
+                free_bytes[device] = free(device)
+            most = free_bytes[device]
+            # None where the system does not say what is free: then it may fit.
             if most is not None and needed > most:
                 return False
         return True
@@ -308,16 +268,16 @@ def check_memory(
     lacking = {
         each: count - most
         for each, count in needed.items()
-        if (most := room[each]) is not None and count > most
+        if (most := free_bytes[each]) is not None and count > most
     }
     device = max(lacking, key=lambda each: lacking[each])
-    ways = [*_ways_out(sizes, options, fits)]
+    alternatives = [*_alternatives(sizes, options, fits)]
     written = (disk or free_disk)(Path.cwd())
     if written is not None and _on_disk(sizes, options) <= written:
-        ways.append('spool="folder" (on disk)')
+        alternatives.append('spool="folder" (on disk)')
     raise MemoryError(
         f"inputs: keeping {_what(sizes, options)} takes {in_words(needed[device])} on {device}, "
-        f"and {in_words(room[device] or 0)} are free{_listed(ways)}"
+        f"and {in_words(free_bytes[device] or 0)} are free{_listed(alternatives)}"
     )
 
 
@@ -327,23 +287,9 @@ def check_disk(
     folder: Path,
     disk: Callable[[Path], int | None] | None = None,
 ) -> None:
-    """Refuse to write more to a folder than there is room for.
+    """Raise OSError if more is to be written to a folder than is free, with what would make it fit.
 
-    Parameters
-    ----------
-    sizes : sequence of LayerSize
-        The layers that will run.
-    options : CaptureOptions
-        What is to be kept of them.
-    folder : Path
-        Where; it may not be there yet.
-    disk : callable, optional
-        Gives the bytes that are left where a folder lies; `free_disk` when left out.
-
-    Raises
-    ------
-    OSError
-        If it would exceed what is free, with the arguments that would make it fit.
+    The folder may not be there yet; `disk` is as for `check_memory`.
     """
     free = (disk or free_disk)(folder)
     needed = _on_disk(sizes, options)
@@ -356,24 +302,13 @@ def check_disk(
     raise OSError(
         errno.ENOSPC,
         f"spool: {_what(sizes, options)} take {in_words(needed)}, and {in_words(free)} are free "
-        f"on that disk{_listed([*_ways_out(sizes, options, fits)])}",
+        f"on that disk{_listed([*_alternatives(sizes, options, fits)])}",
         str(folder),
     )
 
 
 def free_disk(folder: Path) -> int | None:
-    """Bytes that can still be written to a folder.
-
-    Parameters
-    ----------
-    folder : Path
-        Which; where it is not there yet, the one that it will lie in.
-
-    Returns
-    -------
-    int or None
-        None where nobody tells.
-    """
+    """Bytes that can still be written to a folder, or where it will lie; None if unknown."""
     whole = folder.expanduser().absolute()
     there = next((each for each in (whole, *whole.parents) if each.exists()), whole)
     try:
@@ -396,14 +331,14 @@ def _num_tokens(layer: LayerSize) -> int:
     return sum(max(pair) for pair in layer.lengths)
 
 
-def _listed(ways: Sequence[str]) -> str:
-    if not ways:
+def _listed(alternatives: Sequence[str]) -> str:
+    if not alternatives:
         return ""
-    *some, last = ways
+    *some, last = alternatives
     return f"; {', '.join(some)}{' or ' if some else ''}{last} would fit"
 
 
-def _ways_out(
+def _alternatives(
     sizes: Sequence[LayerSize],
     options: CaptureOptions,
     fits: Callable[[Sequence[LayerSize], CaptureOptions], bool],
@@ -411,8 +346,8 @@ def _ways_out(
     """Arguments that would make it fit, each tried."""
     # The same range as float32, in half the bytes.
     half = replace(options, dtype=torch.bfloat16)
-    halves = fits(sizes, half)
-    if halves:
+    half_fits = fits(sizes, half)
+    if half_fits:
         yield 'dtype="bfloat16"'
     moved = replace(options, device=torch.device("cpu"))
     if fits(sizes, moved):
@@ -424,7 +359,7 @@ def _ways_out(
     some = _most(numbers, lambda layers: fits(sizes, _with_layers(options, layers)))
     if some:
         yield _words(_with_layers(options, some))
-    elif not halves:
+    elif not half_fits:
         some = _most(numbers, lambda layers: fits(sizes, _with_layers(half, layers)))
         if some:
             yield f'{_words(_with_layers(half, some))} with dtype="bfloat16"'

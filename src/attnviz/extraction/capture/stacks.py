@@ -20,7 +20,7 @@ from attnviz.utils.arguments import spans
 __all__ = ["StackLayers", "is_copied", "select_layers", "selection_notes", "stacks_of"]
 
 _ORDER = ["self", "encoder", "decoder", "cross", "vision", "audio", "connector", "pooling"]
-# Pieces of a path that tell nobody where they are.
+# Parts of a path that do not say where in the model a module is.
 _GENERIC = {"*", "layer", "layers", "block", "blocks"}
 
 
@@ -75,25 +75,11 @@ def _with_numbers(attention: Captured, run: Run) -> HeadSubset:
 
 
 def stacks_of(collector: Collector) -> dict[str, StackLayers]:
-    """Put what was collected in order, after the forward.
+    """Put what was collected in order: the stacks that ran, the model's input first.
 
-    Parameters
-    ----------
-    collector : Collector
-        What received the forward's attention.
-
-    Returns
-    -------
-    dict of str to StackLayers
-        The stacks that ran, the model's input first. Layers of a stack that attend over different
-        numbers of tokens are split into its stages, in the order in which they ran.
-
-    Raises
-    ------
-    ValueError
-        If the model has no attention.
-    NotImplementedError
-        If attention ran that could not be captured.
+    Layers of a stack that attend over different numbers of tokens are split into its stages, in the
+    order in which they ran. Raises ValueError if the model has no attention, and
+    NotImplementedError if attention ran that could not be captured.
     """
     _check_any_captured(collector)
     runs = [run for run in collector.runs if run.calls]
@@ -117,7 +103,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
 
 
 def _families(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
-    """Name each run's stack, and the part of the model that it lies in where parts must be told.
+    """Name each run's stack, and its part of the model where parts must be distinguished.
 
     Layers of two parts that have the same numbers (a predictor behind an encoder, say) would
     otherwise be taken for layers of one stack.
@@ -177,7 +163,7 @@ def _check_any_captured(collector: Collector) -> None:
 
 
 def _check_covers_input(run: Run) -> None:
-    """Refuse several attentions of one run that are no windows: they must cover its input once."""
+    """Raise where several attentions of one run are not windows: they must cover its input once."""
     if (run.num_calls == 1 and run.dispatched) or not run.num_tokens:
         return
     # Queries may be pooled: then the keys are those of all tokens.
@@ -300,22 +286,10 @@ def _runs(stacks: Mapping[str, StackLayers]) -> Iterator[tuple[int, Run]]:
 def selection_notes(
     before: Mapping[str, StackLayers], stacks: Mapping[str, StackLayers], options: CaptureOptions
 ) -> list[str]:
-    """What a reader must know of what was kept.
+    """What a reader must know of the selection, `before` being all that ran.
 
-    Parameters
-    ----------
-    before : mapping of str to StackLayers
-        All that ran.
-    stacks : mapping of str to StackLayers
-        What was kept of it.
-    options : CaptureOptions
-        What was to be kept.
-
-    Returns
-    -------
-    list of str
-        Wanted layers that have none of the wanted heads, and how far weights are off because
-        queries and keys, or they themselves, are kept rounded.
+    Which layers have none of the chosen heads, and how far weights are off because queries and
+    keys, or they themselves, are kept rounded.
     """
     notes = []
     for name, layers in before.items():

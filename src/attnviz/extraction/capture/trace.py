@@ -75,15 +75,10 @@ class _ModuleTrace:
 
 
 class FunctionWatch(TorchFunctionMode):
-    """Sees the torch functions that attention modules call, and reports each attention.
+    """Sees the torch functions that attention modules call, and reports each attention to `sink`.
 
-    Parameters
-    ----------
-    current : callable
-        Gives the attention module that runs in this thread, with the number of its run; None where
-        none does.
-    sink : callable
-        Called with an `AttentionCall` for each attention.
+    `current` gives the attention module that runs in this thread and the number of its run; None
+    where none does.
     """
 
     def __init__(self, current: Callable[[], tuple[nn.Module, int] | None], sink: Sink) -> None:
@@ -392,19 +387,7 @@ class Product:
 
 
 def product_of(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Product | None:
-    """Read a product from a torch function's arguments.
-
-    Parameters
-    ----------
-    name : str
-        The function's: ``matmul``, ``bmm``, ``baddbmm``, ``einsum``, ...
-    args, kwargs
-        What it was called with.
-
-    Returns
-    -------
-    Product or None
-        None where it is no product of two stacks of vectors.
+    """Read a product of two stacks of vectors from a torch function's arguments; None if not one.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What one forward takes."""
+"""What one forward takes: its arguments, and its sequences of tokens with their padding."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class TokenSequence:
     length : int
         Number of positions, padding included.
     unpadded : list of (Tensor or None)
-        For each example the positions that are no padding, int64; None keeps all.
+        For each example the positions that are not padding, int64; None keeps all.
     """
 
     length: int
@@ -108,23 +108,10 @@ def moved_to_model(model: Any, value: Any) -> Any:
 
 
 def split_examples(batch: Batch) -> list[Batch]:
-    """Take a batch apart, without the padding of its input.
+    """Split a batch into its examples, without the padding of the input.
 
-    Parameters
-    ----------
-    batch : Batch
-        As it was encoded.
-
-    Returns
-    -------
-    list of Batch
-        One for each example.
-
-    Raises
-    ------
-    ValueError
-        If there are several examples and it cannot be told what belongs to which (images, of
-        which each may have several).
+    Raises ValueError if it is unclear what belongs to which example (of images, each may have
+    several).
     """
     ids = batch.arguments.get("input_ids")
     singles = []
@@ -161,24 +148,7 @@ def split_examples(batch: Batch) -> list[Batch]:
 
 
 def tensor_of(name: str, value: Any) -> torch.Tensor:
-    """Make a tensor of what a tokenizer or processor returned.
-
-    Parameters
-    ----------
-    name : str
-        Under which name.
-    value : object
-        A tensor, or anything that numpy can read.
-
-    Returns
-    -------
-    Tensor
-
-    Raises
-    ------
-    ValueError
-        If its rows have different lengths.
-    """
+    """Make a tensor of what a tokenizer or processor returned under a name."""
     if isinstance(value, torch.Tensor):
         return value
     if not isinstance(value, np.ndarray | list | tuple | int | float):
@@ -195,19 +165,9 @@ def tensor_of(name: str, value: Any) -> torch.Tensor:
 
 
 def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedText | None:
-    """Tell what a decoder is made to produce: each label by the token that is fed in its place.
+    """What a decoder is made to produce: each label by the token that is fed at its position.
 
-    Parameters
-    ----------
-    labels : Tensor
-        int64, (labels,).
-    unpadded : Tensor
-        bool, (labels,): which are no padding.
-
-    Returns
-    -------
-    ProducedText or None
-        None where there is no label.
+    `labels` are int64, (labels,), `unpadded` bool of that shape. None where there is no label.
     """
     ids = tuple(labels[unpadded.to(labels.device)].tolist())
     return ProducedText("decoder", 0, ids) if ids else None
@@ -216,26 +176,10 @@ def produced_text_of(labels: torch.Tensor, unpadded: torch.Tensor) -> ProducedTe
 def unpadded_positions(
     ids: torch.Tensor, mask: torch.Tensor | None, argument: str
 ) -> list[torch.Tensor | None]:
-    """Find the places that are no padding.
+    """Find the positions that are not padding: for each example int64, or None for all.
 
-    Parameters
-    ----------
-    ids : Tensor
-        (examples, tokens).
-    mask : Tensor or None
-        0 for padding, as large; of another number of axes it says nothing about padding.
-    argument : str
-        The mask's name, for errors.
-
-    Returns
-    -------
-    list of (Tensor or None)
-        One an example: places, int64; None keeps all.
-
-    Raises
-    ------
-    ValueError
-        If the mask doesn't fit, or leaves nothing of an example.
+    `ids` and `mask` are (examples, tokens), 0 in the mask being padding; a mask with another number
+    of axes says nothing of padding. `argument` is the mask's name, for errors.
     """
     if mask is None or mask.dim() != 2:
         return [None] * ids.shape[0]
@@ -254,37 +198,13 @@ def unpadded_positions(
 
 
 def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int | None] | None:
-    """Read which text of a pair each token of an example belongs to; None where nothing says it.
-
-    Parameters
-    ----------
-    arguments : mapping
-        The model's keyword arguments.
-    index : int
-        Which example.
-
-    Returns
-    -------
-    list of int, or None
-    """
+    """Which text of a pair each token of an example belongs to; None where nothing says it."""
     types = arguments.get("token_type_ids")
     return None if types is None else [int(number) for number in types[index]]
 
 
 def selected_tokens(tokens: Tokens, places: torch.Tensor) -> Tokens:
-    """Keep some of the tokens.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        Without grids and predictions.
-    places : Tensor
-        int64, ascending.
-
-    Returns
-    -------
-    Tokens
-    """
+    """Some of the tokens, by ascending positions, int64; they have no grids and predictions."""
     chosen = places.tolist()
     return Tokens(
         text=tuple(tokens.text[place] for place in chosen),

@@ -1,4 +1,4 @@
-"""From one example to a batch that a model takes, with its tokens."""
+"""From what a caller gave to examples, and from one of them to a batch that a model takes."""
 
 from __future__ import annotations
 
@@ -51,13 +51,7 @@ __all__ = ["Encoder", "examples_of"]
 
 
 class Encoder:
-    """Encodes examples for one model.
-
-    Parameters
-    ----------
-    loaded : Loaded
-        The model with the tokenizer and processor that the caller gave.
-    """
+    """Encodes examples for one model, with the tokenizer and processor that the caller gave."""
 
     def __init__(self, loaded: Loaded) -> None:
         self._loaded = loaded
@@ -75,27 +69,11 @@ class Encoder:
         *,
         generating: bool = False,
     ) -> Batch:
-        """Encode one example (or one batch that is encoded already).
+        """Encode one example as `examples_of` gives it, or one batch that is encoded already.
 
-        Parameters
-        ----------
-        example : object
-            As `examples_of` gives it.
-        target : str or list of str, optional
-            Text that the model is made to produce.
-        decoder_input_ids : Tensor or sequence of int, optional
-            Ids that the decoder is given.
-        generating : bool, default False
-            Whether the model is to produce what comes behind.
-
-        Returns
-        -------
-        Batch
-
-        Raises
-        ------
-        ValueError, TypeError
-            With the argument's name, what was given and what would work.
+        `target` is a text that the model is made to produce, `decoder_input_ids` what its decoder
+        is given; with `generating` the model is to go on by itself. Errors name the argument, what
+        was given and what would work.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         ends_open = generating or target is not None
@@ -124,17 +102,7 @@ class Encoder:
         return self._encode_ids(example)
 
     def add_generated(self, batch: Batch, generated: Generated, method: str) -> None:
-        """Let a batch go on with what the model produced.
-
-        Parameters
-        ----------
-        batch : Batch
-            One example; changed.
-        generated : Generated
-            What came.
-        method : str
-            How a token was chosen, in words.
-        """
+        """Append what the model produced to a batch of one example; `method` says how in words."""
         added = generated.ids[generated.prefix :]
         tokenizer = self.tokenizer(needed=False)
         if self.encoder_decoder:
@@ -155,22 +123,7 @@ class Encoder:
         batch.notes.append(note)
 
     def tokenizer(self, *, needed: bool) -> Any:
-        """Find the tokenizer, once.
-
-        Parameters
-        ----------
-        needed : bool
-            Whether text was given, so that none is an error.
-
-        Returns
-        -------
-        PreTrainedTokenizerBase or None
-
-        Raises
-        ------
-        ValueError
-            If it is needed and there is none.
-        """
+        """Find the tokenizer, once; raise ValueError if it is needed and there is none."""
         where = "hub" if needed else "here"
         if self._tokenizer is None and where not in self._looked_in:
             self._tokenizer = find_tokenizer(self._loaded, from_hub=needed)
@@ -375,26 +328,9 @@ _KINDS = (
 
 
 def examples_of(inputs: Any) -> tuple[list[Any], bool]:
-    """Tell one example from a list of them.
+    """The examples in what the caller gave, one forward each, and whether it was a list of them.
 
-    Parameters
-    ----------
-    inputs : object
-        As the caller gave it.
-
-    Returns
-    -------
-    examples : list
-        What to run, one forward each.
-    many : bool
-        Whether the caller gave a list of examples.
-
-    Raises
-    ------
-    ValueError
-        If there is nothing in it.
-    TypeError
-        If it is a mixture or something unknown.
+    Raises ValueError if it is empty, and TypeError if it is a mixture or something unknown.
     """
     if inputs is None:
         raise ValueError(f"inputs: nothing was given; give {_KINDS}")

@@ -24,7 +24,7 @@ from attnviz.extraction.models import evaluating
 
 __all__ = ["Generated", "GenerationSettings", "generate_text", "read_generation_settings"]
 
-_WAYS_OUT = (
+_HOW_TO_GIVE_IT = (
     "give a number of tokens, as in generate=40, or arguments of the model's own generate method, "
     "as in generate={'max_new_tokens': 40, 'do_sample': True}"
 )
@@ -61,8 +61,7 @@ class GenerationSettings:
     method : str
         How a token is chosen, in words.
     quiet : bool
-        Whether only a number was given, so that what transformers says of settings concerns
-        nobody.
+        Whether only a number was given, so that warnings about settings are kept back.
     max_length : int or None
         The most tokens that there may be in all; None where only those that may come are bounded.
     """
@@ -74,17 +73,7 @@ class GenerationSettings:
     max_length: int | None = None
 
     def longest(self, before: int) -> int:
-        """The most tokens that there may be in the end.
-
-        Parameters
-        ----------
-        before : int
-            How many there are: the prompt, or what the decoder begins with.
-
-        Returns
-        -------
-        int
-        """
+        """The most tokens in the end, after so many in the prompt or at the decoder's beginning."""
         if self.max_new_tokens is not None:
             return before + self.max_new_tokens
         return max(before + 1, self.max_length or 0)
@@ -111,25 +100,10 @@ class Generated:
 
 
 def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSettings:
-    """Read what was given as generate.
+    """Read what was given as `generate`.
 
-    Parameters
-    ----------
-    given : int, mapping of str to object, or GenerationConfig
-        As given: a number of new tokens, chosen greedily; or how to generate, as the model's own
-        generate method takes it.
-    model : PreTrainedModel
-        The model that is to generate.
-
-    Returns
-    -------
-    GenerationSettings
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else, asks for no tokens or for several answers, or the model cannot
-        generate.
+    Raises TypeError or ValueError if it cannot be read, asks for no tokens or for several answers,
+    or the model cannot generate.
     """
     options = _options(given)
     _check_model(model)
@@ -152,7 +126,7 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
             "extract once for each"
         )
     if limit is None and setting("max_length") is None:
-        raise ValueError(f"generate: nothing says how many tokens; {_WAYS_OUT}")
+        raise ValueError(f"generate: nothing says how many tokens; {_HOW_TO_GIVE_IT}")
     if limit is not None and (not _is_number(limit) or limit < 1):
         raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
     method = "greedily"
@@ -178,7 +152,7 @@ def _options(given: Any) -> dict[str, Any]:
         return {"generation_config": given}
     if isinstance(given, Mapping) and all(isinstance(name, str) for name in given):
         return dict(given)
-    raise TypeError(f"generate: {type(given).__name__} cannot be read; {_WAYS_OUT}")
+    raise TypeError(f"generate: {type(given).__name__} cannot be read; {_HOW_TO_GIVE_IT}")
 
 
 def _is_number(given: object) -> bool:
@@ -198,29 +172,11 @@ def _check_model(model: PreTrainedModel) -> None:
 def generate_text(
     model: PreTrainedModel, batch: Batch, settings: GenerationSettings, *, progress: bool
 ) -> Generated:
-    """Let a model produce text.
+    """Let a model, held in evaluation mode, produce text for one example without padding.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        Held in evaluation mode meanwhile.
-    batch : Batch
-        One example without padding.
-    settings : GenerationSettings
-        How to generate.
-    progress : bool
-        Whether a bar is shown, once it takes longer than a second.
-
-    Returns
-    -------
-    Generated
-
-    Raises
-    ------
-    ValueError
-        If that many tokens exceed the model's positions.
-    NotImplementedError
-        If the model produces anything but one row of tokens.
+    A progress bar is shown once it takes longer than a second. Raises ValueError if that many
+    tokens exceed the model's positions, and NotImplementedError if the model produces anything but
+    one row of tokens.
     """
     arguments = {name: moved_to_model(model, value) for name, value in batch.arguments.items()}
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -308,11 +264,11 @@ def _check_positions(
     name = "decoder_input_ids" if encoder_decoder else "input_ids"
     before = batch.arguments[name].shape[1] if name in batch.arguments else 1
     # The last token of a decoder is predicted and never read.
-    room = bound - before + encoder_decoder
-    if settings.max_new_tokens > room:
+    free = bound - before + encoder_decoder
+    if settings.max_new_tokens > free:
         raise ValueError(
             f"generate: {settings.max_new_tokens} tokens are too many, {type(model).__name__} has "
-            f"positions for {bound} and {before} are taken; ask for {max(room, 0)} at most"
+            f"positions for {bound} and {before} are taken; ask for {max(free, 0)} at most"
         )
 
 
@@ -329,7 +285,7 @@ def _min_length(
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """Keep back what transformers says, in this thread, about settings that nobody gave."""
+    """Keep back what transformers says, in this thread, about settings that were not given."""
     here = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""Images and sounds, alone or with a text, encoded by a model's processor."""
+"""Images and sounds, alone or with a text: checked, and encoded by a model's processor."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def is_media_and_text(entry: object) -> bool:
 
 
 def is_sound(entry: object) -> bool:
-    """Whether it is a sound: an array of one axis that is no list of ids, or with its rate."""
+    """Whether it is a sound: an array of one axis that is not a list of ids, or with its rate."""
     if isinstance(entry, Mapping):
         return "array" in entry
     if isinstance(entry, np.ndarray):
@@ -59,17 +59,7 @@ def is_sound(entry: object) -> bool:
 
 
 def has_media(messages: Sequence[Any]) -> bool:
-    """Whether any of some chat messages holds an image, a video or a sound.
-
-    Parameters
-    ----------
-    messages : sequence of mapping
-        Chat messages; a content is a text, or a list of parts.
-
-    Returns
-    -------
-    bool
-    """
+    """Whether any of some chat messages holds an image, a video or a sound."""
     contents = [message.get("content") for message in messages]
     parts = [part for content in contents if isinstance(content, list) for part in content]
     return any(isinstance(part, Mapping) and part.get("type", "text") != "text" for part in parts)
@@ -101,30 +91,11 @@ def encode_media(
     *,
     ends_open: bool,
 ) -> Processed | None:
-    """Encode an image or a sound, alone or with a text.
+    """Encode an image or a sound, alone or with a text; None where the example is neither.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-    example : object
-        As `attnviz.extraction.inputs.encode.examples_of` gives it.
-    find : callable
-        Finds the processor of what is to be encoded; gives None where there is none.
-    ends_open : bool
-        Whether an answer is to come.
-
-    Returns
-    -------
-    Processed or None
-        None where the example is neither.
-
-    Raises
-    ------
-    TypeError
-        If the model takes no such thing.
-    ValueError
-        If there is nothing in it, or no processor.
+    `find` finds the processor of what is to be encoded, or None; `ends_open` says whether an answer
+    is to come. Raises TypeError if the model takes no such thing, and ValueError if the example is
+    empty or there is no processor.
     """
     capabilities = capabilities_of(model)
     if is_media_and_text(example):
@@ -208,30 +179,10 @@ def _rate(processor: Any) -> int | None:
 def encode_chat(
     model: PreTrainedModel, messages: Sequence[Any], processor: Any, *, ends_open: bool
 ) -> Mapping[str, Any]:
-    """Encode chat messages that hold images or sounds.
+    """Encode chat messages that hold images or sounds, by the processor's chat template.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-    messages : sequence of mapping
-        The messages, as ``processor.apply_chat_template`` takes them.
-    processor : object or None
-        The model's processor.
-    ends_open : bool
-        Whether an answer is to come.
-
-    Returns
-    -------
-    mapping
-        The processor's output.
-
-    Raises
-    ------
-    TypeError
-        If the model takes no such thing.
-    ValueError
-        If there is no processor, or it has no chat template.
+    `ends_open` says whether an answer is to come. Raises TypeError if the model takes no such
+    thing, and ValueError if there is no processor, or it has no chat template.
     """
     capabilities = capabilities_of(model)
     if not (capabilities.reads and (capabilities.sees or capabilities.hears)):
@@ -276,25 +227,11 @@ def _sound(model: PreTrainedModel, sound: Any, processor: Any) -> Mapping[str, A
 
 
 def checked_image(model: PreTrainedModel, image: Any) -> Any:
-    """Take an image as an image processor takes it: with three colours from 0 to 255.
+    """Make of an image what an image processor takes: three colours from 0 to 255.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model that is to see it.
-    image : object
-        An image of PIL, or an array: (height, width), or with 1, 3 or 4 colours, last or first;
-        whole numbers from 0 to 255, or fractions from 0 to 1.
-
-    Returns
-    -------
-    object
-        An image of PIL, or uint8 with three colours; with one, where the model sees one.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none, or has nothing in it.
+    An image of PIL, or an array: (height, width), or with 1, 3 or 4 colours, last or first; whole
+    numbers from 0 to 255, or fractions from 0 to 1. One colour where the model takes one. Raises
+    TypeError or ValueError if it is something else, or empty.
     """
     one_colour = 1 in config_values(model.config, "num_channels")
     if is_image(image):
@@ -340,24 +277,11 @@ def _colours(array: NDArray[Any]) -> NDArray[np.uint8]:
 
 
 def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
-    """Take a sound as a feature extractor takes it: samples of one channel.
+    """Make of a sound what a feature extractor takes: samples of one channel, float32.
 
-    Parameters
-    ----------
-    sound : array or mapping
-        Floating point, (samples,); or ``{"array": ..., "sampling_rate": ...}``.
-    rate : int or None
-        Samples a second that the model was made for.
-
-    Returns
-    -------
-    ndarray
-        float32, (samples,).
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none, has nothing in it, or was taken at another rate.
+    Floating point, (samples,), or ``{"array": ..., "sampling_rate": ...}``; `rate` is the samples a
+    second that the model was made for. Raises TypeError or ValueError if it is something else,
+    empty, or was taken at another rate.
     """
     if isinstance(sound, Mapping):
         given = sound.get("sampling_rate")
@@ -386,20 +310,7 @@ def checked_sound(sound: Any, rate: int | None) -> NDArray[np.float32]:
 
 
 def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) -> None:
-    """Refuse a sound of which a model's convolutions leave nothing.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-    arguments : mapping
-        What it will be given.
-
-    Raises
-    ------
-    ValueError
-        With the number of samples.
-    """
+    """Raise ValueError if a model's convolutions leave nothing of a sound."""
     values = arguments.get("input_values")
     frames = getattr(model, "_get_feat_extract_output_lengths", None)
     if isinstance(values, torch.Tensor) and values.dim() == 2 and callable(frames):
@@ -416,18 +327,7 @@ def check_length_of_sound(model: PreTrainedModel, arguments: Mapping[str, Any]) 
 
 
 def check_finite(arguments: Mapping[str, Any]) -> None:
-    """Refuse pixel values and features of a sound that are no numbers.
-
-    Parameters
-    ----------
-    arguments : mapping
-        What the model will be given.
-
-    Raises
-    ------
-    ValueError
-        With the argument's name.
-    """
+    """Raise ValueError if pixel values, or features of a sound, are empty or not finite."""
     for name, value in arguments.items():
         if name.startswith((*IMAGES, *SOUNDS)) and isinstance(value, torch.Tensor):
             if not value.numel():

@@ -33,23 +33,10 @@ _WRITTEN = 1
 def check_target(
     model: PreTrainedModel, example: Any, target: Any, decoder_input_ids: Any, *, generating: bool
 ) -> None:
-    """Refuse what says twice, or not at all, or in vain, what a model is to produce.
+    """Raise ValueError if it is said twice, not at all, or in vain what a model is to produce.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model.
-    example : object
-        What it reads.
-    target, decoder_input_ids : object
-        As given; None where they were not.
-    generating : bool
-        Whether the model is to choose the text.
-
-    Raises
-    ------
-    ValueError
-        With the argument's name and the way out.
+    `target` and `decoder_input_ids` are None where they were not given; with `generating` the model
+    chooses the text.
     """
     name = type(model).__name__
     encoder_decoder = bool(getattr(model.config, "is_encoder_decoder", False))
@@ -97,25 +84,7 @@ def _is_causal(model: PreTrainedModel) -> bool:
 
 
 def target_texts(target: Any, count: int) -> list[str]:
-    """Read what was given as target.
-
-    Parameters
-    ----------
-    target : str or list of str
-        As given.
-    count : int
-        Number of examples.
-
-    Returns
-    -------
-    list of str
-        One text an example.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is something else, another number of texts, or an empty one.
-    """
+    """Read what was given as target: one text for each of `count` examples."""
     texts = [target] if isinstance(target, str) else target
     if not isinstance(texts, list | tuple) or not all(isinstance(text, str) for text in texts):
         raise TypeError(
@@ -129,24 +98,9 @@ def target_texts(target: Any, count: int) -> list[str]:
 
 
 def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
-    """Make decoder inputs of what the decoder is to produce: one step later.
+    """Make decoder inputs of labels, (examples, tokens) with -100 as padding: one step later.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        An encoder-decoder model.
-    labels : Tensor
-        (examples, tokens); -100 is padding.
-
-    Returns
-    -------
-    Tensor
-        As large as `labels`: the token that the decoder starts with, then all but the last.
-
-    Raises
-    ------
-    ValueError
-        If the model doesn't say which token its decoder starts with.
+    The first is the token that the decoder starts with; ValueError if the model doesn't say which.
     """
     # Some models start otherwise (mBART with the language), and have a method for it.
     own: Any = getattr(model, "prepare_decoder_input_ids_from_labels", None)
@@ -168,23 +122,10 @@ def shifted(model: PreTrainedModel, labels: torch.Tensor) -> torch.Tensor:
 
 
 def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: Any) -> None:
-    """Put the target behind the prompt: a decoder-only model produces it there.
+    """Append the target to a prompt: a decoder-only model produces it there.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        A decoder-only model.
-    batch : Batch
-        One prompt without padding; changed.
-    target : str
-        The text.
-    tokenizer : PreTrainedTokenizerBase
-        The model's.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `target` is no text, or `batch` is more than a prompt.
+    Raises TypeError or ValueError if `target` is not one text, or `batch` is more than one prompt
+    without padding.
     """
     (text,) = target_texts(target, 1)
     if (
@@ -207,19 +148,7 @@ def append_target(model: PreTrainedModel, batch: Batch, target: Any, tokenizer: 
 
 
 def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokenizer: Any) -> None:
-    """Put ids behind the prompt, as a second text that its tokens predicted.
-
-    Parameters
-    ----------
-    model : PreTrainedModel
-        A decoder-only model.
-    batch : Batch
-        One prompt without padding; changed.
-    added : Tensor
-        (1, tokens), int64.
-    tokenizer : PreTrainedTokenizerBase or None
-        What shows them.
-    """
+    """Append ids, (1, tokens), to a prompt without padding, as a second text that it predicted."""
     ids = batch.arguments["input_ids"]
     for name, value in batch.arguments.items():
         # Masks and kinds of tokens go on as the prompt ends.
@@ -240,17 +169,7 @@ def append_ids(model: PreTrainedModel, batch: Batch, added: torch.Tensor, tokeni
 
 
 def joined_tokens(first: Tokens, second: Tokens) -> Tokens:
-    """Two lists of tokens, one behind the other.
-
-    Parameters
-    ----------
-    first, second : Tokens
-        Ids and words are kept where both have them, grids of both.
-
-    Returns
-    -------
-    Tokens
-    """
+    """Two lists of tokens, one after the other: ids and words where both have them, all grids."""
     ids = None if first.ids is None or second.ids is None else first.ids + second.ids
     special, sequence = first.special + second.special, first.sequence + second.sequence
     words = None

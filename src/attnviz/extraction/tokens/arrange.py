@@ -21,7 +21,7 @@ from attnviz.extraction.families import (
 )
 from attnviz.extraction.tokens.patches import grid_of
 
-__all__ = ["ImageLayout", "arranged"]
+__all__ = ["ImageLayout", "arrange_patches"]
 
 
 @dataclass(frozen=True)
@@ -46,24 +46,13 @@ class ImageLayout:
     block: int = 1
 
 
-def arranged(
+def arrange_patches(
     model: nn.Module, layers: StackLayers, arguments: Mapping[str, Any]
 ) -> ImageLayout | None:
     """Put a vision stack's tokens into the order of the image, in place.
 
-    Parameters
-    ----------
-    model : Module
-        The model that ran.
-    layers : StackLayers
-        Its layers; changed where the model keeps patches in windows or blocks.
-    arguments : mapping
-        What the model was given.
-
-    Returns
-    -------
-    ImageLayout or None
-        None where the model says nothing of the order.
+    `layers` is changed where the model keeps patches in windows or blocks; `arguments` are the
+    model's. None where the model says nothing of the order.
     """
     grid = grid_of(arguments)
     if grid is not None:
@@ -116,7 +105,7 @@ def _reorder(layers: StackLayers, number: int, order: torch.Tensor) -> None:
 
 
 def _given_block_size(arguments: Mapping[str, Any]) -> int | None:
-    """How many rows and columns make a block, where that is told with the images."""
+    """How many rows and columns make a block, where that is given with the images."""
     for name in IMAGE_MERGE_SIZES:
         sizes = arguments.get(name)
         if isinstance(sizes, torch.Tensor) and len(sizes.unique()) == 1:

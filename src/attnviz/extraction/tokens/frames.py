@@ -71,24 +71,11 @@ def _time_axis(features: torch.Tensor, config: Any, extractor: Any) -> int:
 def frame_tokens(
     arguments: Mapping[str, Any], config: Any, processor: Any, count: int
 ) -> Tokens | None:
-    """Name the frames of a sound by the time at which each begins.
+    """Name the frames of a sound, `count`, by the time at which each begins, such as ``0.04s``.
 
-    Parameters
-    ----------
-    arguments : mapping
-        What the model was given: ``input_values`` (examples, samples), or ``input_features`` with
-        its features (examples, bins, features) or (examples, features, bins).
-    config : PreTrainedConfig
-        The model's: how many samples it goes on from frame to frame.
-    processor : object or None
-        Says the sampling rate, and how many samples a feature is made of.
-    count : int
-        Number of frames that attend.
-
-    Returns
-    -------
-    Tokens or None
-        Times in seconds, such as ``0.04s``; None where no sound was given.
+    `arguments` hold ``input_values`` (examples, samples), or ``input_features`` (examples, bins,
+    features) or (examples, features, bins); the processor says the sampling rate, and how many
+    samples a feature is made of. None where no sound was given.
 
     Examples
     --------
@@ -113,20 +100,10 @@ def _times(count: int, step: float) -> list[str]:
 def with_sound_runs(
     tokens: Tokens, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> Tokens:
-    """Name the tokens of a text that stand for a sound by their time.
+    """Name the tokens of a text that stand for a sound by their time, such as ``0.04s``.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        With ids; the configuration's `audio_token_id` says which tokens they are.
-    arguments, config, processor
-        As for `frame_tokens`.
-
-    Returns
-    -------
-    Tokens
-        Each as ``0.04s``, of several sounds as ``2: 0.04s``, where there are as many runs as
-        sounds; otherwise as ``sound 1``. The same object where no token stands for a sound.
+    Of several sounds as ``2: 0.04s``, where there are as many runs as sounds; otherwise as ``sound
+    1``. The same object where no token stands for a sound.
     """
     runs = runs_of(tokens, config, SOUND_TOKEN_IDS)
     if not runs:
@@ -148,19 +125,9 @@ def with_sound_runs(
 def length_note(
     samples: int, arguments: Mapping[str, Any], config: Any, processor: Any
 ) -> str | None:
-    """Say where a sound ends, if what the model gets of it goes on.
+    """Say where a sound of so many samples ends, if what the model gets of it goes on.
 
-    Parameters
-    ----------
-    samples : int
-        Of the sound, at the processor's sampling rate; 0 where there was none.
-    arguments, config, processor
-        As for `frame_tokens`.
-
-    Returns
-    -------
-    str or None
-        A sentence; None where nothing was filled up.
+    `samples` are counted at the processor's sampling rate, 0 where there was no sound.
     """
     sound = _sound_of(arguments, config, processor)
     extractor = getattr(processor, "feature_extractor", processor)

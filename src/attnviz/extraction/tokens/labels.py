@@ -34,20 +34,9 @@ _READING = ("self", "encoder", "decoder", "cross")
 class TokenNames:
     """Names the tokens of a forward's stacks.
 
-    Parameters
-    ----------
-    model : PreTrainedModel
-        The model that ran.
-    batch : Batch
-        What the model was given.
-    stacks : mapping of str to StackLayers
-        What was captured; patches are put into the order of their image.
-    places : mapping of str to ImageLayout
-        Where the tokens of some of the stacks lie in images.
-    num_pictures : int
-        How many pictures of each example are known.
-    processor : object or None
-        What made pixel values of images, or features of a sound.
+    `positions` say where the tokens of some of the stacks lie in images, `num_pictures` how many
+    pictures of each example are known, and `processor` is what made pixel values of images, or
+    features of a sound.
     """
 
     def __init__(
@@ -56,7 +45,7 @@ class TokenNames:
         batch: Batch,
         stacks: Mapping[str, StackLayers],
         *,
-        places: Mapping[str, ImageLayout],
+        layouts: Mapping[str, ImageLayout],
         num_pictures: int,
         processor: Any,
     ) -> None:
@@ -64,22 +53,11 @@ class TokenNames:
         self._processor = processor
         self._batch = batch
         self._stacks = stacks
-        self._places = places
+        self._layouts = layouts
         self._num_pictures = num_pictures
 
     def tokens(self, index: int) -> dict[str, tuple[Tokens, Tokens]]:
-        """Name an example's tokens.
-
-        Parameters
-        ----------
-        index : int
-            Which example.
-
-        Returns
-        -------
-        dict of str to (Tokens, Tokens)
-            For each stack the queries and the keys, one object where they are the same.
-        """
+        """The queries and keys of an example's stacks, one object where they are the same."""
         queries: dict[str, Tokens] = {}
         # Towers first: a text's image tokens are cut as the images were.
         for name in sorted(self._stacks, key=lambda each: self._own_text(each, index) is not None):
@@ -195,8 +173,8 @@ class TokenNames:
         layers = self._stacks[name]
         arguments = self._batch.arguments
         own = layers.shape()[0] == count
-        if own and name in self._places:
-            place = self._places[name]
+        if own and name in self._layouts:
+            place = self._layouts[name]
             known = len(place.grids) == self._num_pictures
             images = range(self._num_pictures) if known else [None] * len(place.grids)
             return grid_tokens(place.grids, behind=["[PAD]"] * place.padding, images=images)
@@ -213,7 +191,7 @@ class TokenNames:
         return patch_tokens(self._model, layers.names[0], size, count, images=self._films(pixels))
 
     def _shows_patches(self, layers: StackLayers) -> bool:
-        """Whether a stack's tokens may be patches: pictures were given, and it is no decoder."""
+        """Whether a stack's tokens may be patches: pictures were given, and it is not a decoder."""
         pixels = self._batch.arguments.get("pixel_values")
         if not isinstance(pixels, torch.Tensor) or pixels.dim() < 4:
             return False

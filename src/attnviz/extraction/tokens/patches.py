@@ -1,4 +1,4 @@
-"""Tokens of an image: its patches, by their place."""
+"""Images as a model receives them: pictures, patches, and the tokens that stand for them."""
 
 from __future__ import annotations
 
@@ -41,17 +41,9 @@ __all__ = [
 
 
 def grid_of(arguments: Mapping[str, Any]) -> torch.Tensor | None:
-    """Frames, rows and columns of patches of each image or film, where a model is told them.
+    """Frames, rows and columns of patches of each image or film, int64, (images, 3).
 
-    Parameters
-    ----------
-    arguments : mapping
-        What the model was given.
-
-    Returns
-    -------
-    Tensor or None
-        int64, (images, 3); None where it says nothing, or speaks of images and films at once.
+    None where they are not given, or where there are images and films at once.
     """
     grids = [
         arguments[name] for name in IMAGE_GRIDS if isinstance(arguments.get(name), torch.Tensor)
@@ -75,28 +67,12 @@ def patch_tokens(
     *,
     images: Sequence[int | None] = (None,),
 ) -> Tokens | None:
-    """Name the tokens that a tower makes of an image.
+    """Name the tokens that the tower around the module `name` makes of an image, `count` in all.
 
-    Parameters
-    ----------
-    model : Module
-        The model; its configuration says how the image is cut, its parameters which tokens lie
-        beside the patches.
-    name : str
-        Path of a module of the tower.
-    image_size : tuple of int
-        Height and width of the image that the model received, in pixels.
-    count : int
-        Number of tokens that attend.
-    images : sequence of (int or None)
-        Which of the record's images they are patches of, one after the other; one by default.
-
-    Returns
-    -------
-    Tokens or None
-        Class token and registers, as special tokens, and each patch as ``row,column``, counted from
-        0 at the top left. None where these don't account for just so many tokens: what stands for a
-        place in the image is never guessed.
+    `image_size` is height and width in pixels, as the model received it; `images` says which of the
+    record's images they are patches of, one after the other. Class token and registers are special
+    tokens, each patch is ``row,column``, counted from 0 at the top left. None where these don't
+    account for exactly `count` tokens: the position in an image is never guessed.
     """
     config: Any = model.config
     if any(family.own_patch_order for family in families_in(config)):
@@ -167,21 +143,11 @@ def grid_tokens(
     behind: Sequence[str] = (),
     images: Sequence[int | None] | None = None,
 ) -> Tokens:
-    """Name the patches of images, one after the other.
+    """Name the patches of images, by rows and columns, one image after the other.
 
-    Parameters
-    ----------
-    grids : sequence of tuple of int
-        Rows and columns of each image.
-    before, behind : sequence of str
-        How the tokens before and behind the patches are shown, which are special.
-    images : sequence of (int or None), optional
-        Which of the record's images each is; None where the picture isn't known.
-
-    Returns
-    -------
-    Tokens
-        Patches as ``row,column``, of several images as ``image: row,column`` counted from 1.
+    `before` and `behind` are shown around them, as special tokens; `images` says which of the
+    record's images each is, None where the picture isn't known. Patches are ``row,column``, of
+    several images ``image: row,column`` counted from 1.
 
     Examples
     --------
@@ -212,17 +178,7 @@ def grid_tokens(
 
 
 def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
-    """Tokens of several images, one after the other.
-
-    Parameters
-    ----------
-    parts : sequence of Tokens
-        Those of each image.
-
-    Returns
-    -------
-    Tokens
-        Each with its image's number before it, counted from 1.
+    """Tokens of several images in one list, each with its image's number, counted from 1.
 
     Examples
     --------
@@ -245,40 +201,12 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
 
 
 def image_positions(tokens: Tokens, config: Any) -> list[list[int]]:
-    """Find the runs of a text's tokens that stand for patches of images.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        With ids.
-    config : PreTrainedConfig
-        The model's; its `image_token_id` says which tokens they are.
-
-    Returns
-    -------
-    list of list of int
-        For each run the places of its tokens; empty where no token stands for an image.
-    """
+    """The runs of a text's tokens that stand for patches of images, each by its positions."""
     return runs_of(tokens, config, IMAGE_TOKEN_IDS)
 
 
 def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]]:
-    """Find runs of tokens whose ids a configuration names.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        With ids.
-    config : PreTrainedConfig
-        The model's.
-    names : sequence of str
-        Of the configuration's attributes.
-
-    Returns
-    -------
-    list of list of int
-        For each run the places of its tokens.
-    """
+    """Runs of tokens whose ids a configuration holds under some names, each by its positions."""
     wanted = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
     for place, identifier in enumerate(tokens.ids or ()):
@@ -296,20 +224,10 @@ def with_image_runs(
 ) -> Tokens:
     """Name the tokens of a text that stand for patches of images.
 
-    Parameters
-    ----------
-    tokens : Tokens
-        The text's.
-    runs : sequence of list of int
-        The runs, as `image_positions` gives them.
-    shapes : sequence of tuple of int, or None
-        Rows and columns of the patches that each picture was cut into, as far as they are known.
-
-    Returns
-    -------
-    Tokens
-        Each as ``row,column``, with its grid, where the shapes, made coarser alike, account for
-        just so many tokens; otherwise as ``image 1``, by run. The same object without runs.
+    `runs` are those of `image_positions`, `shapes` rows and columns of the patches that each
+    picture was cut into, if they are known. A token is ``row,column``, with its grid, where the
+    shapes, made coarser alike, account for exactly so many tokens; otherwise ``image 1``, by run.
+    The same object without runs.
 
     Examples
     --------
@@ -334,7 +252,7 @@ def with_image_runs(
         for offset, place in enumerate(own):
             row, column = divmod(offset, columns)
             names[place] = f"{prefix}{row},{column}"
-        # Some models put a token behind each row: their patches are no single run.
+        # Some models put a token behind each row: their patches are not one run.
         if own[-1] - own[0] == len(own) - 1:
             grids.append(PatchGrid(number, own[0], rows, columns))
     return replace(renamed(tokens, names), grids=tuple(grids))
@@ -350,19 +268,7 @@ def _merged_grids(shapes: Sequence[tuple[int, int]], count: int) -> list[tuple[i
 
 
 def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
-    """Give tokens other names, as words of the text that they stand in.
-
-    Parameters
-    ----------
-    tokens : Tokens
-        The text's.
-    names : mapping of int to str
-        By place.
-
-    Returns
-    -------
-    Tokens
-    """
+    """Give tokens other names, by position, as words of the text that they stand in."""
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
     for place, name in names.items():
@@ -395,26 +301,12 @@ _SCALED_NOTE = (
 def pictures(
     arguments: Mapping[str, Any], config: Any, processor: Any, *, block: int = 1
 ) -> tuple[list[NDArray[np.uint8]], list[str]]:
-    """Draw the pictures that a model was given.
+    """Draw the pictures that a model was given, uint8 (height, width, 3), and notes for the reader.
 
-    Parameters
-    ----------
-    arguments : mapping
-        The model's keyword arguments: ``pixel_values`` as pictures (..., 3, height, width), or as
-        patches with ``image_grid_thw`` or ``spatial_shapes``.
-    config : PreTrainedConfig
-        The model's.
-    processor : object or None
-        The image processor that made the pixel values; it says how colours were changed.
-    block : int
-        Rows and columns of patches that follow each other, where patches were given.
-
-    Returns
-    -------
-    images : list of ndarray
-        uint8, (height, width, 3), as the model saw them: resized and cropped.
-    notes : list of str
-        What a reader must know.
+    They are as the model saw them, resized and cropped, from ``pixel_values`` as pictures (..., 3,
+    height, width), or as patches with ``image_grid_thw`` or ``spatial_shapes``. The image processor
+    says how colours were changed; `block` is how many rows and columns of patches follow each
+    other.
     """
     given = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]

@@ -1,4 +1,4 @@
-"""Display tokens from a tokenizer: what a reader sees for each id, and which are special."""
+"""Tokens of a text: what a reader sees for each id, which are special, and their words."""
 
 from __future__ import annotations
 
@@ -80,19 +80,7 @@ def display_tokens(
 
 
 def token_texts(ids: Sequence[int], tokenizer: Any) -> list[str]:
-    """Make display texts for ids that don't follow each other.
-
-    Parameters
-    ----------
-    ids : sequence of int
-        Vocabulary ids.
-    tokenizer : PreTrainedTokenizerBase or None
-        The tokenizer that knows them.
-
-    Returns
-    -------
-    list of str
-        As `display_tokens` shows each where nothing is beside it.
+    """Make display texts for ids that don't follow each other; ``#id`` without a tokenizer.
 
     Examples
     --------
