@@ -177,12 +177,12 @@ def extract(
     title = name or name_of(loaded.model)
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
-    def record_one(example: Any, wanted: Any, ids: Any) -> list[AttentionRecord]:
-        batch = encoder.encode(example, wanted, ids, generating=settings is not None)
-        places = folders
+    def record_one(example: Any, one_target: Any, ids: Any) -> list[AttentionRecord]:
+        batch = encoder.encode(example, one_target, ids, generating=settings is not None)
+        spool_folders = folders
         if spool is not None and not many:
-            places = SpoolFolders(spool, several=batch.size > 1)
-            places.check(batch.size)
+            spool_folders = SpoolFolders(spool, several=batch.size > 1)
+            spool_folders.check(batch.size)
         batches = [batch]
         if settings is not None:
             batches = split_examples(batch)
@@ -196,12 +196,14 @@ def extract(
                     options=options,
                     folder=None if spool is None else Path(spool),
                 )
-                came = generate_text(loaded.model, each, settings, progress=progress)
-                encoder.add_generated(each, came, settings.method)
+                generated = generate_text(loaded.model, each, settings, progress=progress)
+                encoder.add_generated(each, generated, settings.method)
         return [
             record
             for each in batches
-            for record in _run(loaded, encoder, each, title=title, options=options, folders=places)
+            for record in _record_batch(
+                loaded, encoder, each, title=title, options=options, folders=spool_folders
+            )
         ]
 
     if not many:
@@ -212,8 +214,8 @@ def extract(
     records = []
     bar = tqdm(examples, desc="extract", unit="text", disable=not progress)
     # One forward each: no padding, and no more memory than the longest text needs.
-    for example, wanted, ids in zip(bar, targets, decoder_ids, strict=True):
-        records += record_one(example, wanted, ids)
+    for example, one_target, ids in zip(bar, targets, decoder_ids, strict=True):
+        records += record_one(example, one_target, ids)
     return records
 
 
@@ -228,7 +230,7 @@ def _one_each(argument: str, given: Any, count: int) -> Sequence[Any]:
     return list(given)
 
 
-def _run(
+def _record_batch(
     loaded: Loaded,
     encoder: Encoder,
     batch: Batch,
@@ -239,14 +241,16 @@ def _run(
 ) -> list[AttentionRecord]:
     """Run one forward and make a record of each of its examples, in memory or on disk."""
     if folders is None:
-        return _recorded(loaded, encoder, batch, title=title, options=options)
+        return _capture_batch(loaded, encoder, batch, title=title, options=options)
     with folders.taken(batch.size) as spools:
-        records = _recorded(loaded, encoder, batch, title=title, options=options, spools=spools)
+        records = _capture_batch(
+            loaded, encoder, batch, title=title, options=options, spools=spools
+        )
         # Rows that turn out to be one example leave places free.
         return [spool.finish(record) for spool, record in zip(spools, records, strict=False)]
 
 
-def _recorded(
+def _capture_batch(
     loaded: Loaded,
     encoder: Encoder,
     batch: Batch,

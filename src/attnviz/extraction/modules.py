@@ -190,10 +190,10 @@ def layer_numbers(names: Iterable[str]) -> list[int] | None:
     for name in names:
         count += 1
         numbers = [int(part) for part in name.split(".") if part.isdigit()]
-        for place, number in enumerate(numbers):
-            columns[place].append(number)
-    for place in sorted(columns):
-        numbers = columns[place]
+        for column, number in enumerate(numbers):
+            columns[column].append(number)
+    for column in sorted(columns):
+        numbers = columns[column]
         if len(numbers) == count and len(set(numbers)) == count:
             return numbers
     return None

@@ -63,11 +63,11 @@ def add_predictions(model: PreTrainedModel, batch: Batch, outputs: Any, tokenize
             continue
         # Logits may be those of the last positions only.
         skipped = batch.sequences[sequence].length - logits.shape[1]
-        places = [
+        positions = [
             _position(batch, index, produced.first + step) - skipped
             for step in range(len(produced.ids))
         ]
-        read = _read(produced, logits[index], places)
+        read = _read(produced, logits[index], positions)
         if read is None:
             batch.notes.append("The model's logits hold NaN: what it predicts is not known.")
             continue
@@ -93,12 +93,12 @@ class _Read:
     difference: float = 0.0
 
 
-def _read(produced: ProducedText, logits: torch.Tensor, places: Sequence[int]) -> _Read | None:
+def _read(produced: ProducedText, logits: torch.Tensor, positions: Sequence[int]) -> _Read | None:
     read = _Read([], [])
-    for start in range(0, len(places), _ROWS):
+    for start in range(0, len(positions), _ROWS):
         part = slice(start, start + _ROWS)
         # In float32, row by row: half precision has no more than three digits.
-        rows = logits[torch.tensor(places[part], device=logits.device)].float()
+        rows = logits[torch.tensor(positions[part], device=logits.device)].float()
         probabilities = torch.softmax(rows, dim=-1).cpu()
         if not bool(torch.isfinite(probabilities).all()):
             return None
@@ -136,7 +136,7 @@ def _sequence_name(batch: Batch) -> str:
     return next(produced.sequence for produced in batch.produced if produced is not None)
 
 
-def _position(batch: Batch, index: int, place: int) -> int:
+def _position(batch: Batch, index: int, position: int) -> int:
     """Find where a token without padding stands among the padded."""
     unpadded = batch.sequences[_sequence_name(batch)].unpadded[index]
-    return place if unpadded is None else int(unpadded[place])
+    return position if unpadded is None else int(unpadded[position])

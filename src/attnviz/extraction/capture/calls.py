@@ -82,19 +82,19 @@ def capture(
     model used, ValueError if numbers are too large for the dtype or not finite, and OSError if a
     spool cannot be written.
     """
-    seen = _read(call, unpadded, masks, name=name, turn=turn, windows=windows)
-    if not all(map(_is_finite, seen)):
+    read = _read(call, unpadded, masks, name=name, turn=turn, windows=windows)
+    if not all(map(_is_finite, read)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
             "infinite numbers; look at its weights, and at the precision that it runs in"
         )
     # Of hundreds of windows one a layer tells how much rounding matters.
-    measured = [seen[turn % len(seen)]] if windows else seen
+    measured = [read[turn % len(read)]] if windows else read
     errors = [copier.error(attention, heads) for attention in measured]
     worst = [max(each) for each in zip(*errors, strict=True)]
     # Windows are put together before they are written.
-    places = [None if windows else (index, name) for index in range(len(seen))]
-    copies = [copier.copy(each, heads, place) for each, place in zip(seen, places, strict=True)]
+    slots = [None if windows else (index, name) for index in range(len(read))]
+    copies = [copier.copy(each, heads, slot) for each, slot in zip(read, slots, strict=True)]
     return copies, worst
 
 

@@ -79,8 +79,8 @@ def check_output(
         weights = attention.weights(head, slice(row, row + 1), slice(0, attention.num_keys))
         if not weights.any():
             continue
-        place = row if unpadded.queries is None else int(unpadded.queries[row])
-        given = output.detach()[index if output.shape[0] > 1 else 0, place, head].float().cpu()
+        position = row if unpadded.queries is None else int(unpadded.queries[row])
+        given = output.detach()[index if output.shape[0] > 1 else 0, position, head].float().cpu()
         error = float((torch.from_numpy(weights)[0] @ values - given).abs().max())
         if math.isnan(error):
             raise ValueError(

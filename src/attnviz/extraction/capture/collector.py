@@ -409,8 +409,8 @@ class PredictedHeads:
         for stack, names in stacks.items():
             numbers = layer_numbers(names)
             if numbers is not None:
-                places = [(stack, name) for name in names]
-                self._numbers |= dict(zip(places, numbers, strict=True))
+                positions = [(stack, name) for name in names]
+                self._numbers |= dict(zip(positions, numbers, strict=True))
 
     def heads(
         self, stack: str, name: str, before: Sequence[str], num_heads: int
@@ -459,15 +459,17 @@ def joined_windows(parts: Sequence[Captured], name: str) -> Captured:
             [part.given_weights for part in parts if part.given_weights is not None], name
         )
     first = vectors[0]
-    query_windows, query_places = _numbered([part.num_queries for part in vectors])
-    key_windows, key_places = _numbered([part.num_keys for part in vectors])
+    query_windows, query_positions = _numbered([part.num_queries for part in vectors])
+    key_windows, key_positions = _numbered([part.num_keys for part in vectors])
     windows = (query_windows, key_windows)
     return replace(
         first,
         queries=torch.cat([part.queries for part in vectors], dim=1),
         keys=torch.cat([part.keys for part in vectors], dim=1),
         mask=_joined_mask([part.mask for part in vectors], WindowMask(*windows), vectors),
-        bias=_joined_bias([part.bias for part in vectors], windows, (query_places, key_places)),
+        bias=_joined_bias(
+            [part.bias for part in vectors], windows, (query_positions, key_positions)
+        ),
     )
 
 
@@ -499,11 +501,11 @@ def _joined_mask(
 def _joined_bias(
     biases: Sequence[Bias | None],
     windows: tuple[torch.Tensor, torch.Tensor],
-    places: tuple[torch.Tensor, torch.Tensor],
+    positions: tuple[torch.Tensor, torch.Tensor],
 ) -> WindowBias | None:
     if all(bias is None for bias in biases):
         return None
-    size = [int(each.max()) + 1 for each in places]
+    size = [int(each.max()) + 1 for each in positions]
     inside = slice(0, size[0]), slice(0, size[1])
     distinct = biases[:1] if all(bias is biases[0] for bias in biases) else biases
     values = []
@@ -519,7 +521,7 @@ def _joined_bias(
         )
     most = max(map(len, values))
     return WindowBias(
-        torch.stack([each.expand(most, -1, -1) for each in values]), *windows, *places
+        torch.stack([each.expand(most, -1, -1) for each in values]), *windows, *positions
     )
 
 

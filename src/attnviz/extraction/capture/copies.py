@@ -55,19 +55,19 @@ class Copier:
         written to the example's spool then. Raises ValueError if numbers are too large for the
         dtype, and OSError if the spool cannot be written.
         """
-        places = None if len(heads) == attention.num_heads else tuple(heads)
+        indices = None if len(heads) == attention.num_heads else tuple(heads)
         if isinstance(attention, GivenWeights):
-            made = self._copied({"weights": (attention.values, places, self._weights)}, written)
+            made = self._copied({"weights": (attention.values, indices, self._weights)}, written)
             return GivenWeights(made["weights"])
         needed, key_heads = attention.key_heads_of(heads)
         all_keys = len(needed) == attention.keys.shape[0]
         sinks = attention.sinks
         if sinks is not None:
-            sinks = sinks if places is None else sinks[list(places)]
+            sinks = sinks if indices is None else sinks[list(indices)]
             sinks = sinks.to(self._options.device or sinks.device, copy=True)
         made = self._copied(
             {
-                "queries": (attention.queries, places, partial(self._vectors, what="queries")),
+                "queries": (attention.queries, indices, partial(self._vectors, what="queries")),
                 "keys": (
                     attention.keys,
                     None if all_keys else tuple(needed),
@@ -80,8 +80,8 @@ class Copier:
             attention,
             queries=made["queries"],
             keys=made["keys"],
-            mask=self._part(attention.mask, places),
-            bias=self._part(attention.bias, places),
+            mask=self._part(attention.mask, indices),
+            bias=self._part(attention.bias, indices),
             sinks=sinks,
             key_heads=key_heads,
         )
@@ -106,13 +106,13 @@ class Copier:
     def _copied(self, parts: Mapping[str, _Source], written: tuple[int, str] | None) -> _Copies:
         if written is None or not self._spools:
             return {
-                what: _apart(convert(_of_heads(tensor, places)), tensor)
-                for what, (tensor, places, convert) in parts.items()
+                what: _apart(convert(_of_heads(tensor, indices)), tensor)
+                for what, (tensor, indices, convert) in parts.items()
             }
         example, name = written
         blocks = {}
-        for what, (tensor, places, convert) in parts.items():
-            chosen = range(len(tensor)) if places is None else places
+        for what, (tensor, indices, convert) in parts.items():
+            chosen = range(len(tensor)) if indices is None else indices
             blocks[what] = Blocks(
                 self._options.dtype or tensor.dtype,
                 (len(chosen), *tensor.shape[1:]),
@@ -143,19 +143,19 @@ class Copier:
         dtype = self._options.dtype or tensor.dtype
         return tensor.detach().to(device, dtype).contiguous()
 
-    def _part(self, part: _Part, places: tuple[int, ...] | None) -> _Part:
+    def _part(self, part: _Part, indices: tuple[int, ...] | None) -> _Part:
         """Heads of a mask or bias, the same object for the same heads."""
-        if part is None or places is None:
+        if part is None or indices is None:
             return part
-        key = (id(part), places)
+        key = (id(part), indices)
         if key not in self._parts:
-            self._parts[key] = (part, part.select_heads(places))
+            self._parts[key] = (part, part.select_heads(indices))
         return cast("_Part", self._parts[key][1])
 
 
-def _of_heads(tensor: torch.Tensor, places: tuple[int, ...] | None) -> torch.Tensor:
+def _of_heads(tensor: torch.Tensor, indices: tuple[int, ...] | None) -> torch.Tensor:
     """The heads that are wanted, and no others, cross over to another device."""
-    return tensor if places is None else tensor.detach()[list(places)]
+    return tensor if indices is None else tensor.detach()[list(indices)]
 
 
 def _apart(made: torch.Tensor, tensor: torch.Tensor) -> torch.Tensor:

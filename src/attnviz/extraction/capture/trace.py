@@ -86,7 +86,7 @@ class FunctionWatch(TorchFunctionMode):
         self._current = current
         self._sink = sink
         self._run: int | None = None
-        self._seen: _ModuleTrace | None = None
+        self._trace: _ModuleTrace | None = None
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None
@@ -97,11 +97,11 @@ class FunctionWatch(TorchFunctionMode):
         result = func(*args, **kwargs)
         current = self._current()
         if current is None:
-            self._seen = self._run = None
+            self._trace = self._run = None
             return result
         module, run = current
-        if self._seen is None or run != self._run:
-            self._run, self._seen = run, _ModuleTrace(module)
+        if self._trace is None or run != self._run:
+            self._run, self._trace = run, _ModuleTrace(module)
         name = getattr(func, "__name__", "")
         if name == "scaled_dot_product_attention":
             self._sink(_of_sdpa(module, args, kwargs, result))
@@ -112,33 +112,33 @@ class FunctionWatch(TorchFunctionMode):
         return result
 
     def _read(self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> None:
-        seen = self._seen
-        if seen is None or not isinstance(result, torch.Tensor):
+        trace = self._trace
+        if trace is None or not isinstance(result, torch.Tensor):
             return
         if name == "softmax":
-            self._softmax(seen, args, kwargs, result)
+            self._softmax(trace, args, kwargs, result)
             return
         if name in _PRODUCTS:
-            self._product(seen, name, args, kwargs, result)
+            self._product(trace, name, args, kwargs, result)
             return
-        carried = next((seen.weights[id(arg)] for arg in args if id(arg) in seen.weights), None)
+        carried = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
         if carried is not None and name in _CARRIED:
-            seen.weights[id(result)] = carried
-            seen.alive.append(result)
+            trace.weights[id(result)] = carried
+            trace.alive.append(result)
             return
-        if any(id(arg) in seen.from_products for arg in args):
-            seen.from_products.add(id(result))
-            seen.alive.append(result)
-        logits = _step(seen, name, args, kwargs, result)
+        if any(id(arg) in trace.from_products for arg in args):
+            trace.from_products.add(id(result))
+            trace.alive.append(result)
+        logits = _step(trace, name, args, kwargs, result)
         if logits is not None:
-            seen.logits[id(result)] = logits
+            trace.logits[id(result)] = logits
         else:
             # Also what was changed in place in a way that isn't known.
-            seen.logits.pop(id(result), None)
+            trace.logits.pop(id(result), None)
 
     def _softmax(
         self,
-        seen: _ModuleTrace,
+        trace: _ModuleTrace,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: torch.Tensor,
@@ -147,24 +147,24 @@ class FunctionWatch(TorchFunctionMode):
         if result.dim() < 3 or dim not in (-1, result.dim() - 1):
             return
         scores = kwargs.get("input", args[0] if args else None)
-        seen.weights[id(result)] = (result, seen.logits.get(id(scores)))
-        seen.alive.append(result)
+        trace.weights[id(result)] = (result, trace.logits.get(id(scores)))
+        trace.alive.append(result)
 
     def _product(
         self,
-        seen: _ModuleTrace,
+        trace: _ModuleTrace,
         name: str,
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         result: torch.Tensor,
     ) -> None:
-        found = next((seen.weights[id(arg)] for arg in args if id(arg) in seen.weights), None)
+        found = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
         if found is not None:
             weights, logits = found
             # Each once, also where they meet several values.
-            for key in [key for key, (known, _) in seen.weights.items() if known is weights]:
-                del seen.weights[key]
-            self._sink(_of_softmax(seen.module, weights, logits))
+            for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
+                del trace.weights[key]
+            self._sink(_of_softmax(trace.module, weights, logits))
             return
         product = product_of(name, args, kwargs)
         if product is None:
@@ -172,43 +172,43 @@ class FunctionWatch(TorchFunctionMode):
         logits = _Logits(product, scale=product.alpha)
         if product.added is not None:
             logits = replace(logits, added=(product.added,))
-        seen.logits[id(result)] = logits
-        seen.from_products.add(id(result))
+        trace.logits[id(result)] = logits
+        trace.from_products.add(id(result))
         # The operands too: their memory must not be given to others before the softmax.
-        seen.alive += [result, *args]
+        trace.alive += [result, *args]
 
 
 def _step(
-    seen: _ModuleTrace,
+    trace: _ModuleTrace,
     name: str,
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
     result: torch.Tensor,
 ) -> _Logits | None:
     """Follow logits through one function; None where they are lost."""
-    known = seen.logits
-    places = [place for place, arg in enumerate(args) if id(arg) in known]
-    if not places:
+    known = trace.logits
+    positions = [position for position, arg in enumerate(args) if id(arg) in known]
+    if not positions:
         return None
-    place = places[0]
-    if len(places) == 2:
+    position = positions[0]
+    if len(positions) == 2:
         # The product that came first is that of queries and keys: others are of positions.
-        first, second = (list(known).index(id(args[each])) for each in places)
-        place = places[0] if first <= second else places[1]
-    logits = known[id(args[place])]
-    others = [arg for index, arg in enumerate(args) if index != place]
+        first, second = (list(known).index(id(args[each])) for each in positions)
+        position = positions[0] if first <= second else positions[1]
+    logits = known[id(args[position])]
+    others = [arg for index, arg in enumerate(args) if index != position]
     other = others[0] if others else kwargs.get("other")
     if name in _SAME | _RESHAPED:
-        return _reshaped(logits, args[place].shape, result.shape)
-    if name in _TIMES or (name in _OVER and place == 0):
+        return _reshaped(logits, args[position].shape, result.shape)
+    if name in _TIMES or (name in _OVER and position == 0):
         return _scaled(logits, other, over=name in _OVER)
-    if name in _PLUS or (name in _MINUS and place == 0):
-        terms = id(other) in seen.from_products
+    if name in _PLUS or (name in _MINUS and position == 0):
+        terms = id(other) in trace.from_products
         return _plus(logits, other, minus=name in _MINUS, terms=terms)
     if name == "tanh":
         changed = logits.added or logits.blocked or logits.capped
         return None if changed else replace(logits, capped=True)
-    return None if logits.capped else _masked(logits, name, place, args, kwargs)
+    return None if logits.capped else _masked(logits, name, position, args, kwargs)
 
 
 def _reshaped(logits: _Logits, old: torch.Size, new: torch.Size) -> _Logits:
@@ -243,17 +243,17 @@ def _plus(logits: _Logits, other: Any, *, minus: bool, terms: bool) -> _Logits |
 
 
 def _masked(
-    logits: _Logits, name: str, place: int, args: Sequence[Any], kwargs: Mapping[str, Any]
+    logits: _Logits, name: str, position: int, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> _Logits | None:
-    if name in _FILL and place == 0:
+    if name in _FILL and position == 0:
         mask = args[1] if len(args) > 1 else kwargs.get("mask")
         value = args[2] if len(args) > 2 else kwargs.get("value")
         if isinstance(mask, torch.Tensor) and _blocks(value):
             return replace(logits, blocked=(*logits.blocked, mask.bool()))
     if name == "where" and len(args) == 3 and isinstance(args[0], torch.Tensor):
-        fill = args[2] if place == 1 else args[1]
+        fill = args[2] if position == 1 else args[1]
         if _blocks(fill):
-            blocked = ~args[0] if place == 1 else args[0]
+            blocked = ~args[0] if position == 1 else args[0]
             return replace(logits, blocked=(*logits.blocked, blocked))
     if name in _BOUNDED:
         bounds = [*args[1:], *kwargs.values()]
@@ -442,7 +442,7 @@ def _ordered(tensor: torch.Tensor, letters: str, batch: str, last: str) -> torch
         return None
     present = [letter for letter in batch + last if letter in letters]
     ordered = tensor.permute([letters.index(letter) for letter in present])
-    for place, letter in enumerate(batch + last):
+    for position, letter in enumerate(batch + last):
         if letter not in letters:
-            ordered = ordered.unsqueeze(place)
+            ordered = ordered.unsqueeze(position)
     return ordered

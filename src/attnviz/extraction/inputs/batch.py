@@ -203,13 +203,15 @@ def pair_numbers(arguments: Mapping[str, torch.Tensor], index: int) -> list[int 
     return None if types is None else [int(number) for number in types[index]]
 
 
-def selected_tokens(tokens: Tokens, places: torch.Tensor) -> Tokens:
+def selected_tokens(tokens: Tokens, positions: torch.Tensor) -> Tokens:
     """Some of the tokens, by ascending positions, int64; they have no grids and predictions."""
-    chosen = places.tolist()
+    chosen = positions.tolist()
     return Tokens(
-        text=tuple(tokens.text[place] for place in chosen),
-        special=tuple(tokens.special[place] for place in chosen),
-        sequence=tuple(tokens.sequence[place] for place in chosen),
-        ids=None if tokens.ids is None else tuple(tokens.ids[place] for place in chosen),
-        words=None if tokens.words is None else tuple(tokens.words[place] for place in chosen),
+        text=tuple(tokens.text[position] for position in chosen),
+        special=tuple(tokens.special[position] for position in chosen),
+        sequence=tuple(tokens.sequence[position] for position in chosen),
+        ids=None if tokens.ids is None else tuple(tokens.ids[position] for position in chosen),
+        words=None
+        if tokens.words is None
+        else tuple(tokens.words[position] for position in chosen),
     )

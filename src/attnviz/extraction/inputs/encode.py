@@ -89,9 +89,9 @@ class Encoder:
 
     def _encode(self, example: Any, *, ends_open: bool) -> Batch:
         """Encode one example by what it is."""
-        seen = encode_media(self._model, example, self._processor, ends_open=ends_open)
-        if seen is not None:
-            return self._processed(seen)
+        processed = encode_media(self._model, example, self._processor, ends_open=ends_open)
+        if processed is not None:
+            return self._processed(processed)
         if isinstance(example, str | tuple):
             return self._encode_text(example)
         if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
@@ -141,9 +141,9 @@ class Encoder:
 
     def _encode_text(self, text: str | tuple[str, str]) -> Batch:
         parts = (text,) if isinstance(text, str) else text
-        for part, place in zip(parts, ("the text", "the second text"), strict=False):
+        for part, which in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
-                raise ValueError(f"inputs: {place} is empty; give at least one word")
+                raise ValueError(f"inputs: {which} is empty; give at least one word")
         capabilities = capabilities_of(self._model)
         if not capabilities.reads and (capabilities.sees or capabilities.hears):
             raise capabilities.refuse("a text")
@@ -247,10 +247,12 @@ class Encoder:
         """Find what encodes images or sounds; None where there is nothing."""
         return find_processor(self._loaded, of)
 
-    def _processed(self, seen: Processed) -> Batch:
-        batch = self._encode_mapping(seen.encoded)
-        batch.processor = seen.processor
-        note = length_note(seen.samples, batch.arguments, self._model.config, seen.processor)
+    def _processed(self, processed: Processed) -> Batch:
+        batch = self._encode_mapping(processed.encoded)
+        batch.processor = processed.processor
+        note = length_note(
+            processed.samples, batch.arguments, self._model.config, processed.processor
+        )
         batch.notes += [note] if note else []
         return batch
 
@@ -277,14 +279,16 @@ class Encoder:
             batch.notes.append("No tokenizer was given: tokens are shown as #id.")
         batch.sequences[name] = TokenSequence(ids.shape[1], unpadded)
         batch.tokens[name] = []
-        for index, places in enumerate(unpadded):
+        for index, positions in enumerate(unpadded):
             tokens = display_tokens(
                 ids[index].tolist(),
                 tokenizer=tokenizer,
                 encoding=encodings[index] if encodings else None,
                 sequence=pair_numbers(batch.arguments, index) if name == "input" else None,
             )
-            batch.tokens[name].append(tokens if places is None else selected_tokens(tokens, places))
+            batch.tokens[name].append(
+                tokens if positions is None else selected_tokens(tokens, positions)
+            )
 
     def _add_decoder(self, batch: Batch, target: Any, decoder_input_ids: Any) -> None:
         if decoder_input_ids is not None:

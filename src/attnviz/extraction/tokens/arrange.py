@@ -158,14 +158,14 @@ def _in_windows(model: Any, layers: StackLayers, image_size: tuple[int, int]) ->
         layers.names, list(layers.examples[0]), layers.windows, strict=True
     ):
         side = math.isqrt(windows[0]) if windows else 0
-        place = _stage(model.config, side, image_size, queries)
+        stage = _stage(model.config, side, image_size, queries)
         own = shifted_windows(model, name)
         # Only where the model says itself that these are its windows: others cut otherwise.
-        if place is None or (windows and own.size not in (side, (side, side), [side, side])):
+        if stage is None or (windows and own.size not in (side, (side, side), [side, side])):
             return None
-        found = ImageLayout([place[0]], padding=queries - math.prod(place[0]))
+        found = ImageLayout([stage[0]], padding=queries - math.prod(stage[0]))
         if windows:
-            orders[number] = _window_order(*place, side, own.shift)
+            orders[number] = _window_order(*stage, side, own.shift)
     for number, order in orders.items():
         _reorder(layers, number, order)
     return found

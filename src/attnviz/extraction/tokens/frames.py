@@ -94,7 +94,7 @@ def frame_tokens(
 
 def _times(count: int, step: float) -> list[str]:
     digits = 2 if step >= 0.01 else 3
-    return [f"{place * step:.{digits}f}s" for place in range(count)]
+    return [f"{position * step:.{digits}f}s" for position in range(count)]
 
 
 def with_sound_runs(
@@ -111,14 +111,14 @@ def with_sound_runs(
     sound = _sound_of(arguments, config, processor)
     if sound is None or len(sound.lengths) != len(runs):
         return renamed(
-            tokens, {place: f"sound {n}" for n, run in enumerate(runs, 1) for place in run}
+            tokens, {position: f"sound {n}" for n, run in enumerate(runs, 1) for position in run}
         )
     names: dict[int, str] = {}
     for number, (run, length) in enumerate(zip(runs, sound.lengths, strict=True), 1):
         # A token is so many features, to what their number leaves over.
         times = _times(len(run), max(round(length / len(run)), 1) * sound.seconds)
         prefix = f"{number}: " if len(runs) > 1 else ""
-        names.update((place, prefix + time) for place, time in zip(run, times, strict=True))
+        names.update((position, prefix + time) for position, time in zip(run, times, strict=True))
     return renamed(tokens, names)
 
 

@@ -92,7 +92,7 @@ class TokenNames:
             return self._read(text, index, named)
         found = None
         if layers.stack in _SEEING:
-            found = self._with_image(name, index) or self._seen(name, count)
+            found = self._with_image(name, index) or self._media_tokens(name, count)
         return _plain(count) if found is None else found
 
     def _with_image(self, name: str, index: int) -> Tokens | None:
@@ -130,7 +130,7 @@ class TokenNames:
         towers = [named[each] for each in named if self._stacks[each].stack in _SEEING]
         found = next((tokens for tokens in towers if len(tokens) == count), None)
         if found is None and layers.stack in _SEEING:
-            found = self._seen(name, count)
+            found = self._media_tokens(name, count)
         return _plain(count) if found is None else found
 
     def _read(self, tokens: Tokens, index: int, named: Mapping[str, Tokens]) -> Tokens:
@@ -168,16 +168,16 @@ class TokenNames:
         known = squares and len(runs) == self._num_pictures
         return [(side, side) for side in sides] if known else None
 
-    def _seen(self, name: str, count: int) -> Tokens | None:
+    def _media_tokens(self, name: str, count: int) -> Tokens | None:
         """Tokens of pictures or of a sound; None where it isn't known which."""
         layers = self._stacks[name]
         arguments = self._batch.arguments
         own = layers.shape()[0] == count
         if own and name in self._layouts:
-            place = self._layouts[name]
-            known = len(place.grids) == self._num_pictures
-            images = range(self._num_pictures) if known else [None] * len(place.grids)
-            return grid_tokens(place.grids, behind=["[PAD]"] * place.padding, images=images)
+            layout = self._layouts[name]
+            known = len(layout.grids) == self._num_pictures
+            images = range(self._num_pictures) if known else [None] * len(layout.grids)
+            return grid_tokens(layout.grids, after=["[PAD]"] * layout.padding, images=images)
         windows = set(layers.windows)
         if own and windows != {()}:
             # Layers that keep tokens in different orders have no common names for them.
@@ -220,9 +220,9 @@ class TokenNames:
             if len(pictures) == len(parts):
                 return one_after_the_other(pictures)
         text = [
-            f"w{number + 1}:{place}"
+            f"w{number + 1}:{position}"
             for number, count in enumerate(windows)
-            for place in range(count)
+            for position in range(count)
         ]
         return Tokens.of(text, words=range(len(text)))
 
@@ -237,4 +237,4 @@ def _asks_for_several(layers: StackLayers, index: int) -> bool:
 
 def _plain(count: int) -> Tokens:
     """Tokens of which nothing is known but their number."""
-    return Tokens.of([f"[{place}]" for place in range(count)], words=range(count))
+    return Tokens.of([f"[{position}]" for position in range(count)], words=range(count))

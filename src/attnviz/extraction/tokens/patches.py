@@ -78,17 +78,17 @@ def patch_tokens(
     if any(family.own_patch_order for family in families_in(config)):
         return None
     height, width = image_size
-    before, behind = _beside(model, name)
+    before, after = _beside(model, name)
     grids = [(height // size[0], width // size[1]) for size in patch_sizes(config)]
     if has_stages(config):
         grids += _coarser(image_size, patch_sizes(config))
     for rows, columns in grids:
         # Some stages of a tower have the tokens beside the patches, and some have not.
-        for first, last in ((before, behind), ((), ())):
+        for first, last in ((before, after), ((), ())):
             patches = rows * columns * len(images)
             if patches and patches + len(first) + len(last) == count:
                 shapes = [(rows, columns)] * len(images)
-                return grid_tokens(shapes, before=first, behind=last, images=images)
+                return grid_tokens(shapes, before=first, after=last, images=images)
     return None
 
 
@@ -110,14 +110,14 @@ def _beside(model: nn.Module, name: str) -> tuple[tuple[str, ...], tuple[str, ..
         for each, mark in TOKENS_BEFORE_PATCHES.items()
         for shown in _numbered(mark, found.get(each))
     ]
-    behind = [
+    after = [
         shown
         for each, mark in TOKENS_AFTER_PATCHES.items()
         for shown in _numbered(mark, found.get(each))
     ]
     if family.class_token_last:
-        before, behind = [], before
-    return tuple(before), tuple(behind)
+        before, after = [], before
+    return tuple(before), tuple(after)
 
 
 def _numbered(mark: str, count: int | None) -> list[str]:
@@ -140,12 +140,12 @@ def grid_tokens(
     grids: Sequence[tuple[int, int]],
     *,
     before: Sequence[str] = (),
-    behind: Sequence[str] = (),
+    after: Sequence[str] = (),
     images: Sequence[int | None] | None = None,
 ) -> Tokens:
     """Name the patches of images, by rows and columns, one image after the other.
 
-    `before` and `behind` are shown around them, as special tokens; `images` says which of the
+    `before` and `after` are shown around them, as special tokens; `images` says which of the
     record's images each is, None where the picture isn't known. Patches are ``row,column``, of
     several images ``image: row,column`` counted from 1.
 
@@ -164,15 +164,15 @@ def grid_tokens(
         prefix = f"{number + 1}: " if len(grids) > 1 else ""
         text += [f"{prefix}{row},{column}" for row in range(rows) for column in range(columns)]
     num_patches = len(text) - len(before)
-    special = [True] * len(before) + [False] * num_patches + [True] * len(behind)
-    text += behind
+    special = [True] * len(before) + [False] * num_patches + [True] * len(after)
+    text += after
     count = len(text)
     return Tokens(
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
         # A patch is a part of no larger thing: it stays as it is where words are merged.
-        words=tuple(None if special[place] else place for place in range(count)),
+        words=tuple(None if special[position] else position for position in range(count)),
         grids=tuple(found),
     )
 
@@ -195,7 +195,7 @@ def one_after_the_other(parts: Sequence[Tokens]) -> Tokens:
         text=tuple(text),
         special=tuple(special),
         sequence=tuple(None if flag else 0 for flag in special),
-        words=tuple(None if flag else place for place, flag in enumerate(special)),
+        words=tuple(None if flag else position for position, flag in enumerate(special)),
         grids=tuple(grids),
     )
 
@@ -209,13 +209,13 @@ def runs_of(tokens: Tokens, config: Any, names: Sequence[str]) -> list[list[int]
     """Runs of tokens whose ids a configuration holds under some names, each by its positions."""
     wanted = {getattr(config, name, None) for name in names} - {None}
     runs: list[list[int]] = []
-    for place, identifier in enumerate(tokens.ids or ()):
+    for position, identifier in enumerate(tokens.ids or ()):
         if identifier not in wanted:
             continue
-        if runs and runs[-1][-1] == place - 1:
-            runs[-1].append(place)
+        if runs and runs[-1][-1] == position - 1:
+            runs[-1].append(position)
         else:
-            runs.append([place])
+            runs.append([position])
     return runs
 
 
@@ -237,21 +237,21 @@ def with_image_runs(
     """
     if not runs:
         return tokens
-    places = [place for run in runs for place in run]
-    coarser = None if not shapes else _merged_grids(shapes, len(places))
+    positions = [position for run in runs for position in run]
+    coarser = None if not shapes else _merged_grids(shapes, len(positions))
     if coarser is None:
         return renamed(
-            tokens, {place: f"image {n}" for n, run in enumerate(runs, 1) for place in run}
+            tokens, {position: f"image {n}" for n, run in enumerate(runs, 1) for position in run}
         )
     names: dict[int, str] = {}
     grids = []
     starts = [0, *accumulate(rows * columns for rows, columns in coarser)]
     for number, (start, (rows, columns)) in enumerate(zip(starts, coarser, strict=False)):
-        own = places[start : start + rows * columns]
+        own = positions[start : start + rows * columns]
         prefix = f"{number + 1}: " if len(coarser) > 1 else ""
-        for offset, place in enumerate(own):
+        for offset, position in enumerate(own):
             row, column = divmod(offset, columns)
-            names[place] = f"{prefix}{row},{column}"
+            names[position] = f"{prefix}{row},{column}"
         # Some models put a token behind each row: their patches are not one run.
         if own[-1] - own[0] == len(own) - 1:
             grids.append(PatchGrid(number, own[0], rows, columns))
@@ -271,12 +271,12 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
     """Give tokens other names, by position, as words of the text that they stand in."""
     text, special, sequence = list(tokens.text), list(tokens.special), list(tokens.sequence)
     words = None if tokens.words is None else list(tokens.words)
-    for place, name in names.items():
-        text[place], special[place] = name, False
-        sequence[place] = _sequence_near(tokens, place)
+    for position, name in names.items():
+        text[position], special[position] = name, False
+        sequence[position] = _sequence_near(tokens, position)
         if words is not None:
             # A word of its own, so that it stays where words are merged.
-            words[place] = len(tokens) + place
+            words[position] = len(tokens) + position
     return replace(
         tokens,
         text=tuple(text),
@@ -286,9 +286,9 @@ def renamed(tokens: Tokens, names: Mapping[int, str]) -> Tokens:
     )
 
 
-def _sequence_near(tokens: Tokens, place: int) -> int:
+def _sequence_near(tokens: Tokens, position: int) -> int:
     """The text that a place belongs to: that of the nearest token before it which has one."""
-    before = (tokens.sequence[each] for each in range(place, -1, -1))
+    before = (tokens.sequence[each] for each in range(position, -1, -1))
     return next((number for number in before if number is not None), 0)
 
 

@@ -196,9 +196,9 @@ def _encoded_again(
 ) -> Words | None:
     """Words of ids whose text is encoded again, where that gives the same ids."""
     words: list[int | None] = []
-    runs = groupby(range(len(ids)), key=lambda place: (special[place], sequence[place]))
-    for (is_special, _), places in runs:
-        run = [ids[place] for place in places]
+    runs = groupby(range(len(ids)), key=lambda position: (special[position], sequence[position]))
+    for (is_special, _), positions in runs:
+        run = [ids[position] for position in positions]
         if is_special:
             words += [None] * len(run)
             continue
