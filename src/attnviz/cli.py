@@ -350,13 +350,6 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
 
     texts = _lines(options.texts)
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
-    captured = {
-        name: getattr(options, name)
-        for name in ("layers", "keep_heads", "dtype", "spool")
-        if getattr(options, name) is not None
-    }
-    if options.device != "cpu":
-        captured["device"] = options.device
     shown = {
         name: getattr(options, name)
         for name in ("stack", "layer", "heads", "color", "method", "theme")
@@ -365,7 +358,16 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     # Small plots are by principal components alone.
     shown["enlarged"] = options.enlarged or options.method != "pca"
     corpus = corpus_of(
-        options.model, texts, points=options.points, seed=options.seed, traits=shown, **captured
+        options.model,
+        texts,
+        points=options.points,
+        seed=options.seed,
+        traits=shown,
+        layers=options.layers,
+        keep_heads=options.keep_heads,
+        dtype=options.dtype,
+        device=options.device,
+        spool=options.spool,
     )
     return EmbeddingView(corpus, seed=options.seed, **shown)
 

@@ -11,7 +11,7 @@ from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import whole_numbers
 from attnviz.views.position import with_layers
-from attnviz.views.show import show
+from attnviz.views.show import given_options, show
 
 __all__ = ["corpus_of", "show_embedding_view"]
 
@@ -108,21 +108,6 @@ def show_embedding_view(
     """
     if include_layers is not None:
         include_layers = whole_numbers("include_layers", include_layers)
-    options = {
-        "target": target,
-        "tokenizer": tokenizer,
-        "processor": processor,
-        "name": name,
-        "layers": layers,
-        "keep_heads": keep_heads,
-        "dtype": dtype,
-        "spool": spool,
-        "column": None if column == "text" else column,
-    }
-    given = {key: value for key, value in options.items() if value is not None}
-    # A device of None means where queries and keys were computed.
-    if device != "cpu":
-        given["device"] = device
     corpus = corpus_of(
         model,
         texts,
@@ -131,7 +116,16 @@ def show_embedding_view(
         columns=columns,
         traits=traits,
         include_layers=include_layers,
-        **given,
+        target=target,
+        tokenizer=tokenizer,
+        processor=processor,
+        name=name,
+        layers=layers,
+        keep_heads=keep_heads,
+        dtype=dtype,
+        device=device,
+        spool=spool,
+        column=None if column == "text" else column,
     )
     return show(EmbeddingView(corpus, include_layers=include_layers, seed=seed, **traits))
 
@@ -157,6 +151,7 @@ def corpus_of(
         columns = list(columns) if isinstance(columns, Iterable) else columns
     shown = {} if traits is None else dict(traits)
     EmbeddingView.check_names(shown)
+    options = given_options(options)
     for_models = options if texts is None else {"texts": texts} | options
     if isinstance(model, Corpus):
         more = {"columns": columns} if columns is not None else {}

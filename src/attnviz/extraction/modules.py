@@ -151,7 +151,7 @@ def stack_of(
     before = parts[: _first_number(parts)] if numbered else parts
     if any(CONNECTOR_MODULE.search(part) for part in before):
         return "connector"
-    # No keyword says it: only the name, below the layer's number, tells cross from self.
+    # Only the name, below the layer's number, distinguishes cross-attention from self-attention.
     if any(CROSS_MODULE.search(part) for part in parts[_first_number(parts) :]):
         return "cross"
     is_tower = any(VISION_MODULE.search(part) for part in before)

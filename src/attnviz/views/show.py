@@ -22,6 +22,7 @@ from attnviz.views.record_view import RecordView
 __all__ = [
     "ShowFunction",
     "dashboard",
+    "given_options",
     "record_of",
     "show",
     "show_head_view",
@@ -225,7 +226,7 @@ def _record(
     sentence_b_start: int | None,
     options: dict[str, Any],
 ) -> AttentionRecord:
-    options = {name: value for name, value in options.items() if _is_given(name, value)}
+    options = given_options(options)
     for_weights = {"tokens": tokens, "sentence_b_start": sentence_b_start}
     for_weights = {name: value for name, value in for_weights.items() if value is not None}
     for_models = options if inputs is None else {"inputs": inputs} | options
@@ -266,9 +267,14 @@ def _record(
     )
 
 
-def _is_given(name: str, value: Any) -> bool:
+def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of `attnviz.extract` that differ from what it takes by default."""
     # A device of None means where queries and keys were computed.
-    return value != "cpu" if name == "device" else value is not None
+    return {
+        name: value
+        for name, value in options.items()
+        if (value != "cpu" if name == "device" else value is not None)
+    }
 
 
 def _record_of_weights(

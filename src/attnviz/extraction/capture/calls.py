@@ -88,7 +88,7 @@ def capture(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
             "infinite numbers; look at its weights, and at the precision that it runs in"
         )
-    # Of hundreds of windows one a layer tells how much rounding matters.
+    # Of hundreds of windows, one a layer is enough to measure rounding.
     measured = [read[turn % len(read)]] if windows else read
     errors = [copier.error(attention, heads) for attention in measured]
     worst = [max(each) for each in zip(*errors, strict=True)]

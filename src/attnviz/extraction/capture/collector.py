@@ -138,7 +138,7 @@ class Collector:
     ) -> None:
         self.model = model
         self.runs: list[Run] = []
-        # How many examples attention distinguished: fewer than encoded where rows belong together.
+        # How many examples attention had: fewer than were encoded where rows belong together.
         self.most_examples = 0
         self._sequences = sequences
         self._batch_size = batch_size
@@ -253,8 +253,8 @@ class Collector:
             if rest:
                 raise NotImplementedError(
                     f"model: {run.name} ({type(call.module).__name__}) attends in {num_examples} "
-                    f"windows or groups for {self._batch_size} examples, which cannot be told "
-                    "apart; give one example"
+                    f"windows or groups for {self._batch_size} examples, and it is unclear which "
+                    "belong to which; give one example"
                 )
         if windows == 1:
             unpadded = self._positions(run.stack, call.num_queries, call.num_keys)

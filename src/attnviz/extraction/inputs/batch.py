@@ -131,8 +131,8 @@ def split_examples(batch: Batch) -> list[Batch]:
                 arguments[name] = value[index : index + 1]
             else:
                 raise ValueError(
-                    f"inputs: which part of {name}, {tuple(value.shape)}, belongs to which of the "
-                    f"{batch.size} examples cannot be told; encode them one at a time"
+                    f"inputs: it is unclear which part of {name}, {tuple(value.shape)}, belongs to "
+                    f"which of the {batch.size} examples; encode them one at a time"
                 )
         sequences = {
             name: TokenSequence(len(batch.tokens[name][index]), [None])

@@ -214,7 +214,7 @@ class Encoder:
         if in_a_row and batch.size > 1:
             raise ValueError(
                 f"inputs: {batch.size} examples with the patches of all their images in one row: "
-                "which are whose cannot be told; encode one example at a time"
+                "it is unclear which belong to which; encode one example at a time"
             )
         encodings = getattr(given, "encodings", None)
         if "input_ids" in arguments:

@@ -213,7 +213,7 @@ def generate_text(
             f"generate: {type(model).__name__} generates in a way that cannot be followed; "
             "generate yourself and give the text as target="
         )
-    # A search with beams follows several answers and tells the best at the end.
+    # A search with beams follows several answers and gives the best at the end.
     ids = watcher.ids[0] if watcher.ids.shape[0] == 1 else sequences[0]
     prefix = watcher.prefix if encoder_decoder else batch.arguments["input_ids"].shape[1]
     ids = ids.detach().cpu()

@@ -237,7 +237,7 @@ def checked_image(model: PreTrainedModel, image: Any) -> Any:
     if is_image(image):
         if 0 in image.size:
             raise ValueError(f"inputs: the image is empty, {image.size[0]} x {image.size[1]}")
-        # An alpha channel says what lies behind shines through: processors cannot take it.
+        # Processors cannot take an alpha channel.
         return image if one_colour or image.mode == "RGB" else image.convert("RGB")
     array = image.detach().cpu().numpy() if isinstance(image, torch.Tensor) else np.asarray(image)
     if array.ndim not in (2, 3) or (array.ndim == 3 and not {1, 3, 4} & {*array.shape[::2]}):

@@ -310,7 +310,7 @@ def pictures(
     """
     given = [arguments.get(name) for name in ("pixel_values", "pixel_values_videos")]
     tensors = [each for each in given if isinstance(each, torch.Tensor)]
-    # Of images and films at once it isn't known which tokens are whose.
+    # With both images and films it is unclear which tokens belong to which.
     if len(tensors) != 1 or not tensors[0].is_floating_point():
         return [], []
     pixels = tensors[0].detach().float().cpu()
