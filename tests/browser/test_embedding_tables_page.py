@@ -305,7 +305,7 @@ def test_a_page_has_the_other_method_of_the_head_that_was_shown_alone(
     assert {row["method"] for row in table(page)} == {"tsne"}
     root.locator(".av-plot").focus()
     page.keyboard.press(".")
-    says(root, "This page does not carry this plot (it has it of layer 1, head 2)")
+    says(root, "This page does not contain this plot (it has it of layer 1, head 2)")
     says(root, "Layer 1, head 3: 24 queries and 24 keys by principal components.")
     drawn(root, 1)
     expect(root).to_have_attribute("data-attnviz-state", "ready")

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from playwright.sync_api import Locator, Page
 
 TOKENS = 90
-STRONGEST = "This page carries each query’s strongest keys: "
+STRONGEST = "This page contains each query’s strongest keys: "
 
 
 def attention() -> list[np.ndarray[tuple[int, ...], np.dtype[np.float32]]]:
@@ -113,7 +113,7 @@ def test_a_page_of_every_weight_says_nothing_of_it(page: Page, tmp_path: Path) -
     root = page.locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^head:"))
     expect(root).to_contain_text("exact to 0.004")
-    expect(root).not_to_contain_text("This page carries")
+    expect(root).not_to_contain_text("This page contains")
 
 
 def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Path) -> None:
@@ -128,7 +128,7 @@ def test_a_page_computes_weights_from_queries_and_keys(page: Page, tmp_path: Pat
     root = page.locator(".attnviz")
     expect(root).to_have_attribute("data-attnviz-drawn", re.compile("^matrix:"))
     expect(root.locator(".av-note")).to_have_text(
-        "This page carries queries and keys, and computes the weights from them: exact."
+        "This page contains queries and keys, and computes the weights from them: exact."
     )
     table = page.evaluate("() => document.querySelector('.attnviz').attnviz.csv()")
     exact = record.stack().weights(layer=0, head=4)

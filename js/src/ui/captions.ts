@@ -84,10 +84,10 @@ export function carriedInWords(carried: CarriedShare): string | null {
   if (form === "all") return null;
   const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
   if (form === "vectors") {
-    return `This page carries queries and keys, and computes the weights from them: ${largest}.`;
+    return `This page contains queries and keys, and computes the weights from them: ${largest}.`;
   }
   return (
-    `This page carries each query’s strongest keys: ${shareOf(carried)} of the weight, ${largest}. ` +
+    `This page contains each query’s strongest keys: ${shareOf(carried)} of the weight, ${largest}. ` +
     "What is left of a query is spread evenly over its other keys."
   );
 }

@@ -147,7 +147,7 @@ export class PageCarrier implements Carrier {
     const found = this.#data.scores?.find(
       (each) => each.stack === request.stack && each.pattern === request.pattern,
     );
-    if (!found) throw new Error(`This page does not carry scores for "${request.pattern}".`);
+    if (!found) throw new Error(`This page does not contain scores for "${request.pattern}".`);
     const { heads, layer, stack } = request;
     if (!heads) return { header: found, data: null };
     const layers = this.#data.description.stacks.find((each) => each.name === stack)?.layers ?? [];
@@ -158,7 +158,7 @@ export class PageCarrier implements Carrier {
   async #strips(request: StripsRequest): Promise<Reply> {
     const { stack, layer, heads } = request;
     const found = this.#data.strips?.find((each) => each.stack === stack && each.layer === layer);
-    if (!found) throw new Error(`This page carries no strips of layer ${layer} of "${stack}".`);
+    if (!found) throw new Error(`This page contains no strips of layer ${layer} of "${stack}".`);
     const { data, ...header } = found;
     const bytes = await inflate(fromBase64(data));
     // A share and its error, as floats.
@@ -179,7 +179,7 @@ export class PageCarrier implements Carrier {
 
   async #image({ index }: ImageRequest): Promise<Reply> {
     const image = this.#data.images?.[index];
-    if (!image) throw new Error(`This page does not carry image ${index}.`);
+    if (!image) throw new Error(`This page does not contain image ${index}.`);
     return { header: image, data: await inflate(fromBase64(image.data)) };
   }
 }

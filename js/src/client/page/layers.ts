@@ -50,7 +50,7 @@ export class EmbeddedLayers {
       if (block) return block.encoding === "strongest-keys" ? sparseRows(block) : wholeRows(block);
       const computed = await this.#vectors.rows(at);
       if (computed) return computed;
-      throw new Error(`This page does not carry layer ${at.layer} of "${at.stack}".`);
+      throw new Error(`This page does not contain layer ${at.layer} of "${at.stack}".`);
     });
   }
 

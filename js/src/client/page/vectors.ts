@@ -97,7 +97,7 @@ export class VectorCarrier {
     );
     if (!layer) {
       throw new Error(
-        `This page does not carry queries and keys of layer ${request.layer} of "${request.stack}".`,
+        `This page does not contain queries and keys of layer ${request.layer} of "${request.stack}".`,
       );
     }
     const { head, token } = request;

@@ -76,7 +76,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
               </>
             )}
             {each.row === null && (
-              <span class="av-muted"> · the model never read it: it is no query itself</span>
+              <span class="av-muted"> · the model never read it, so it is not a query</span>
             )}
           </p>
           <Candidates of={each} />

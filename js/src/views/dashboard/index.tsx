@@ -113,7 +113,7 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
   };
   const exporter = (name: PaneName) => {
     const each = roots.current[name]?.attnviz;
-    if (!each) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+    if (!each) throw new Error("Nothing is drawn yet, so there is nothing to export.");
     return each;
   };
   const { entries, busy } = useExports(context, {

@@ -176,7 +176,7 @@ export function coloring(corpus: Corpus, name: string, room: ColorRoom): Colorin
       return kinds(["0", "1", "2", "3", "4"], (point) => (positions[point] as number) % 5);
     case "norm": {
       if (!norms) {
-        return { ...coloring(corpus, "type", room), note: "Lengths of vectors are on their way." };
+        return { ...coloring(corpus, "type", room), note: "Vector lengths are loading." };
       }
       const colors = byNumber(name, count, room, (point) => norms[point] as number);
       const note = [`Lengths of the vectors of ${room.head}.`, colors.note].filter(Boolean);

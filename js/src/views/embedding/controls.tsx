@@ -249,7 +249,7 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
       {method !== "pca" && (
         <NumberField
           label="Seed"
-          title="The same seed gives the same plot; another shows what of it is chance"
+          title="The same seed gives the same plot; another seed shows which parts of it are chance"
           value={state.seed.value}
           range={[0, 2 ** 32 - 1]}
           onChange={(seed) => assign(state, { seed })}

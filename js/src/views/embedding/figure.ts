@@ -38,7 +38,7 @@ export interface DrawnScenes {
 
 type Context = ViewContext<EmbeddingState>;
 
-const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
+const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 
 /** The widest that a figure's aggregate is. */
 const MEAN_WIDTH = 640;

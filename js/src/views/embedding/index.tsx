@@ -31,7 +31,7 @@ type Context = ViewContext<EmbeddingState>;
 const WORDS = [
   [
     "a point",
-    "a query or a key of one token, as this head has it: near, by rights, means attending",
+    "a query or a key of one token in this head; a short distance should mean a large product",
   ],
   ["● ■", "discs are queries, squares are keys, in every colouring"],
   [
@@ -74,7 +74,7 @@ const BESIDE_FROM = 940;
 const TEXT_SHARE = 0.36;
 const TEXT_GAP = 24;
 
-const NOTHING = "Nothing is drawn yet, so there is no picture to take.";
+const NOTHING = "Nothing is drawn yet, so there is nothing to export.";
 
 export function EmbeddingView({ context }: { context: Context }) {
   const { state } = context;

@@ -41,7 +41,7 @@ export function trustInWords(trust: HeadTrust | null | undefined): string {
     parts.push(parts.length > 0 ? share : capital(share));
   }
   if (parts.length === 0)
-    return "No query has keys enough to say how far this plot can be trusted.";
+    return "No query has enough keys to measure how far this plot can be trusted.";
   return `${parts.join("; ")}.`;
 }
 

@@ -115,7 +115,7 @@ export function LineControls({ context, store, plan }: ControlProps) {
             type="button"
             class="av-chip"
             key={index}
-            title={`Key ${index} is left out; click to take it back`}
+            title={`Key ${index} is left out; click to include it again`}
             onClick={() => assign(state, { leave_out: toggleLeaveOut(leaveOut, index) })}
           >
             {quoted(plan.keys.text[index] ?? `#${index}`)} ×
@@ -253,7 +253,7 @@ export function WindowControls({ context, store, plan }: ControlProps) {
         <button
           type="button"
           class="av-chip av-back"
-          title="To where you were before the last leap (b)"
+          title="Back to where you were before the last jump (b)"
           onClick={() => goBack(context, store)}
         >
           ↩ back

@@ -26,15 +26,15 @@ import { createHeadImage, createHeadStore, type HeadStore, pinsOf } from "./stor
 const KEYS = [
   ["↑ ↓", "previous, next token"],
   ["← →", "queries, keys"],
-  ["Enter", "pin the token, or take the pin away"],
+  ["Enter", "pin or unpin the token"],
   ["Esc", "clear pins"],
   ["[ ]", "previous, next layer"],
   ["0 … 9", "choose a head, or not"],
   ["n", "no head chosen: the mean"],
-  ["x", "leave out the key, or take it back"],
+  ["x", "leave out the key, or include it again"],
   ["f", "find a token, or #number"],
   ["< >", "previous, next tokens of a long text"],
-  ["b", "back to before the last leap"],
+  ["b", "back to before the last jump"],
   ["double-click", "on a head: it alone, and back"],
   ["Alt-click", "on a key: leave it out"],
   ["?", "show or hide these keys"],
@@ -45,7 +45,7 @@ function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   const linePlot = store.still();
   const loaded = store.loaded.peek();
   if (!linePlot || !loaded)
-    throw new Error("Nothing is drawn yet, so there is no picture to take.");
+    throw new Error("Nothing is drawn yet, so there is nothing to export.");
   // The pins as they are now, though the weights may be those of a moment ago.
   const plan = {
     ...loaded.plan,

@@ -46,7 +46,7 @@ function exactness(grid: Grid | undefined): number | null {
 /** What is drawn now; throws before anything is. */
 function drawn(store: HeatMapStore): HeatMap {
   const heatMap = store.forExport();
-  if (!heatMap) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  if (!heatMap) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return heatMap;
 }
 
@@ -62,7 +62,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       const heatMap = drawn(store);
       const { viewport } = heatMap.layout;
       const captionInput = store.captionInput.peek();
-      if (!captionInput) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+      if (!captionInput) throw new Error("Nothing is drawn yet, so there is nothing to export.");
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(viewport, exactness(heatMap.grid)),

@@ -31,7 +31,7 @@ const KEYS = [
 
 function shownNow(store: NeuronStore): CaptionInput {
   const input = store.captionInput.peek();
-  if (!input) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+  if (!input) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   return input;
 }
 
@@ -43,7 +43,7 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
     figure: () => {
       const input = shownNow(store);
       const drawn = store.drawnTable.peek();
-      if (!drawn) throw new Error("Nothing is drawn yet, so there is no picture to take.");
+      if (!drawn) throw new Error("Nothing is drawn yet, so there is nothing to export.");
       const captions = {
         title: record.description.peek()?.model || "attention",
         subtitle: subtitleOf(input),

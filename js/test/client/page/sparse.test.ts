@@ -122,11 +122,11 @@ describe("the strongest keys of a page", () => {
     expect(precision(0.0021, stacks[0]?.carried)).toBe("95.2% of the weight, exact to 0.003");
     expect(precision(0, { form: "vectors", covered: 1, error: 0 })).toBe("exact");
     expect(carriedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
-      "This page carries each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
+      "This page contains each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
         "What is left of a query is spread evenly over its other keys.",
     );
     expect(carriedInWords({ form: "vectors", covered: 1, error: 0 })).toBe(
-      "This page carries queries and keys, and computes the weights from them: exact.",
+      "This page contains queries and keys, and computes the weights from them: exact.",
     );
     expect(carriedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
   });

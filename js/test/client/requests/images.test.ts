@@ -36,6 +36,6 @@ describe("an image on its way", () => {
     expect(image).toMatchObject({ width: 1, height: 2 });
     expect([...image.pixels]).toEqual([1, 2, 3, 255, 4, 5, 6, 255]);
     expect(await source.image(0)).toBe(image);
-    await expect(source.image(1)).rejects.toThrow("This page does not carry image 1.");
+    await expect(source.image(1)).rejects.toThrow("This page does not contain image 1.");
   });
 });

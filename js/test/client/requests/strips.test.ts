@@ -213,7 +213,7 @@ describe("scores of a text that is too long for all weights", () => {
     const [only] = await askStrips(source, { stack: "self", layer: 0, heads: [7] });
     expect(only?.shares[0]).toBe(8 / 64);
     await expect(askStrips(source, { stack: "self", layer: 4, heads: [0] })).rejects.toThrow(
-      'This page carries no strips of layer 4 of "self".',
+      'This page contains no strips of layer 4 of "self".',
     );
     const ended = new AbortController().signal;
     const few = { ...stack, heads: [[0, 1], [0]] };

@@ -113,7 +113,7 @@ describe("trust", () => {
     );
     const nothing = { ...short, plot: { allowed: null, all_pairs: null }, recall_all: null };
     expect(trustInWords(nothing)).toBe(
-      "No query has keys enough to say how far this plot can be trusted.",
+      "No query has enough keys to measure how far this plot can be trusted.",
     );
     expect(trustInWords(undefined)).toBe("");
     expect(trustInWords(null)).toContain("cannot be measured");

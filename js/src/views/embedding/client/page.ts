@@ -142,7 +142,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const { text } = args as { text?: number };
     if (text !== undefined) {
       if (name === "image") return this.#image(args as { text: number; index: number });
-      throw new Error("An exported page carries the points of texts, and not all their weights.");
+      throw new Error("An exported page contains the points of texts, but not all of their weights.");
     }
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
@@ -163,13 +163,13 @@ export class EmbeddingPageCarrier implements Carrier {
 
   #stack(name: string): PageCorpus {
     const found = this.#data.embedding.stacks.find((each) => each.stack === name);
-    if (!found) throw new Error(`This page carries no points of "${name}".`);
+    if (!found) throw new Error(`This page contains no points of "${name}".`);
     return found;
   }
 
   #layer(stack: string, layer: number): PageLayer {
     const found = this.#stack(stack).layers.find((each) => each.layer === layer);
-    if (!found) throw new Error(`This page carries no points of layer ${layer} of "${stack}".`);
+    if (!found) throw new Error(`This page contains no points of layer ${layer} of "${stack}".`);
     return found;
   }
 
@@ -177,7 +177,7 @@ export class EmbeddingPageCarrier implements Carrier {
   #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
     const found = this.#layer(stack, layer);
     const place = found.heads.findIndex((each) => each.head === head);
-    if (place < 0) throw new Error(`This page carries no head ${head} of layer ${layer}.`);
+    if (place < 0) throw new Error(`This page contains no head ${head} of layer ${layer}.`);
     return [found, place];
   }
 
@@ -187,8 +187,8 @@ export class EmbeddingPageCarrier implements Carrier {
     if (way.scaling === scaling && way.translate === translate && way.lift === lift) return;
     const [moved, lifted] = [translate ? "moved" : "not moved", lift ? "lifted" : "not lifted"];
     throw new Error(
-      `This page carries plots of one placing: scaling "${scaling}", keys ${moved}, ${lifted}. ` +
-        "Others are made where the page was made, in the notebook.",
+      `This page contains plots of one placing: scaling "${scaling}", keys ${moved}, ${lifted}. ` +
+        "Other plots need the notebook that made this page.",
     );
   }
 
@@ -252,8 +252,8 @@ export class EmbeddingPageCarrier implements Carrier {
       .map(({ layer, head }) => `layer ${layer}, head ${head}`);
     const of = others.length > 0 ? ` (it has it of ${others.join("; ")})` : "";
     const words =
-      `This page does not carry this plot${of}: these are the principal components. ` +
-      "A page that is saved while a plot is shown carries it.";
+      `This page does not contain this plot${of}: these are the principal components. ` +
+      "A page contains a plot if it is saved while the plot is shown.";
     return { state: "failed", done: 0, of: 0, words };
   }
 
@@ -314,7 +314,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const corpus = await this.#parsed(request.stack);
     const { numQueries } = corpus;
     if (corpus.isKey(point)) {
-      throw new Error("This page carries the strongest keys of queries, and no lines of keys.");
+      throw new Error("This page contains the strongest keys of queries, and no lines of keys.");
     }
     const planes = await this.#bytes(keys);
     const plane = heads.length * ranks * numQueries;
@@ -342,7 +342,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const found = this.#data.embedding.images.find(
       (each) => each.text === text && each.index === index,
     );
-    if (!found) throw new Error(`This page does not carry image ${index} of text ${text}.`);
+    if (!found) throw new Error(`This page does not contain image ${index} of text ${text}.`);
     return { header: found, data: await this.#bytes(found.data) };
   }
 }

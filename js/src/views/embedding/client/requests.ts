@@ -176,7 +176,7 @@ export async function projectionOf(
   const ask = (more: object): Promise<Reply> =>
     source.carrier.ask("projection", { ...request, ...more }, signal);
   const read = async (first: Reply): Promise<Projection> => {
-    const moved = new Error("The plot moved on while it was read.");
+    const moved = new Error("The plot changed while it was read.");
     let reply = first;
     for (let attempt = 0; attempt < MOST_ATTEMPTS; attempt++) {
       const header = reply.header as ProjectionHeader;

@@ -121,7 +121,7 @@ describe("the image of the chosen patch", () => {
 
   it("that is not there is said to be missing, and another's is not shown for it", async () => {
     const kernel = new Page();
-    kernel.failing = new Map([["image", "This page does not carry image 0 of text 0."]]);
+    kernel.failing = new Map([["image", "This page does not contain image 0 of text 0."]]);
     const { box, state } = await open({ text: 0, token: 1 }, kernel);
     await until(() => expect(box.textContent).toContain("does not carry image 0 of text 0"));
     kernel.failing = new Map();
