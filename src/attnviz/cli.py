@@ -151,7 +151,7 @@ def _add_embedding_view(commands: Any) -> None:
         type=int,
         default=0,
         metavar="N",
-        help="strongest keys carried for each query, for its lines (default: %(default)s)",
+        help="strongest keys stored for each query, for its lines (default: %(default)s)",
     )
     _add_capture_options(view)
     _add_file(view, "default: 40")
@@ -196,7 +196,7 @@ def _add_output(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--exact",
         action="store_true",
-        help="carry every weight, of at most 200 million, or queries and keys as they are where "
+        help="store every weight, of at most 200 million, or queries and keys as they are where "
         "that is smaller; in no more than --max-mb, if given",
     )
 

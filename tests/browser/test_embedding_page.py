@@ -214,7 +214,7 @@ def test_lines_of_a_query_are_its_strongest_weights(
     says(root, f"{weights[strongest].sum():.0%} of the query’s weight")
     listed.first.get_by_role("button").click()
     says(root, f"Key “{words[strongest[0]]}”, position {strongest[0]}")
-    says(root, "carries the strongest keys of queries, and no lines of keys")
+    says(root, "contains the strongest keys of queries, and no lines of keys")
 
 
 def test_a_page_without_lines_says_so(page: Page, corpus: av.Corpus, tmp_path: Path) -> None:

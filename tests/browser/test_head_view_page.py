@@ -353,7 +353,7 @@ def test_the_numbers_are_exported_as_they_are(page: Page, tmp_path: Path) -> Non
     assert '"b""2"' in table
 
 
-def test_the_page_carries_nothing_that_runs_and_asks_for_nothing(
+def test_the_page_contains_nothing_that_runs_and_asks_for_nothing(
     minilm: av.AttentionRecord,
 ) -> None:
     html = av.HeadView(minilm).to_html()

@@ -159,7 +159,7 @@ def test_the_neuron_view_adds_up_for_kept_heads(
         np.testing.assert_allclose(found, own[1, head, 4, :5], atol=1e-3)
 
 
-def test_a_page_carries_kept_heads_alone(page: Page, tmp_path: Path, model: Any) -> None:
+def test_a_page_contains_kept_heads_alone(page: Page, tmp_path: Path, model: Any) -> None:
     sizes = {}
     for name, heads in (("all", None), ("two", [1, 5])):
         record = av.extract(model, IDS, heads=heads)

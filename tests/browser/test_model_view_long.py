@@ -174,7 +174,7 @@ def test_the_keyboard_reads_the_shares_out(
     check(root)
 
 
-def test_figures_and_tables_carry_the_strips(
+def test_figures_and_tables_contain_the_strips(
     page: Page, tmp_path: Path, record: AttentionRecord
 ) -> None:
     opened(page, ModelView(record), tmp_path)

@@ -1,4 +1,4 @@
-"""Exported pages that do not carry every weight: what they say of it, and what they show."""
+"""Exported pages that do not contain every weight: what they say of it, and what they show."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> No
         assert float(row["largest_error"]) <= error
     exact = WEIGHTS[1][2]
     assert np.abs(found - exact).max() <= error + 5e-5
-    # Rows still sum to 1: what is not carried is spread over the row.
+    # Rows still sum to 1: what is not embedded is spread over the row.
     np.testing.assert_allclose(found.sum(axis=1), 1, atol=0.02)
     assert (np.triu(found, 1) == 0).all()
     assert share < 1

@@ -284,13 +284,13 @@ def compare_page(drawn: Mapping[str, Any], page: str) -> None:
         weights = np.zeros(block["shape"])
         heads, rows, columns = block["shape"]
         # Row by row only as far as a query may look.
-        carried = np.tri(rows, columns, block["reach"], dtype=bool)
-        weights[:, carried] = (codes.reshape(heads, -1).astype(np.float64) / 255) ** 2
+        embedded = np.tri(rows, columns, block["reach"], dtype=bool)
+        weights[:, embedded] = (codes.reshape(heads, -1).astype(np.float64) / 255) ** 2
         np.testing.assert_allclose(weights, theirs, atol=0.004)
 
 
 def compare_vectors(entry: Mapping[str, Any], vectors: Mapping[str, Any]) -> None:
-    """The queries and keys that both neuron views carry."""
+    """The queries and keys that both neuron views contain."""
     for layer in vectors["layers"]:
         assert layer["encoding"] == "float32"
         for side in ("queries", "keys"):

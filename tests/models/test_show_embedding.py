@@ -247,11 +247,11 @@ def test_the_command_writes_a_page(
     options += ["--top-keys", "3", "--layers", "0-1", "--points", "60", "--theme", "dark"]
     assert main([*command(tmp_path, demo), *options]) == 0
     data = data_of(tmp_path / "embedding_view.html")
-    state, carried = data["state"], data["embedding"]
+    state, embedded = data["state"], data["embedding"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
-    assert (state["color"], state["theme"], carried["top_keys"]) == ("position", "dark", 3)
-    assert [each["layer"] for each in carried["stacks"][0]["layers"]] == [0, 1]
-    assert carried["stacks"][0]["count"] <= 60
+    assert (state["color"], state["theme"], embedded["top_keys"]) == ("position", "dark", 3)
+    assert [each["layer"] for each in embedded["stacks"][0]["layers"]] == [0, 1]
+    assert embedded["stacks"][0]["count"] <= 60
 
 
 @pytest.mark.skipif(

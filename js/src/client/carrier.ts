@@ -25,7 +25,7 @@ export interface Carrier {
   readonly live: boolean;
 }
 
-/** Replies carry at most this many bytes: what every host that was tried passes on. */
+/** Replies contain at most this many bytes: what every host that was tried passes on. */
 export const LARGEST_REPLY = 1_000_000;
 
 /** The buffer of a reply. @throws Error where there is none. */

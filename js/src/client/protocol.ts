@@ -225,7 +225,7 @@ export interface StackDescription {
   /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
   zeros?: [number, number][][];
   /** How much of its weights an exported page embeds; left out where there is a kernel. */
-  carried?: EmbeddedShare;
+  embedded?: EmbeddedShare;
 }
 
 /** What a record holds. */
@@ -429,7 +429,7 @@ export interface VectorsHeader {
   weight_in_range: number;
 }
 
-/** One of the record's images, in as many pixels as a reply carries. */
+/** One of the record's images, in as many pixels as fit into a reply. */
 export interface ImageRequest {
   index: number;
 }
@@ -632,7 +632,7 @@ export interface LinesRequest {
 export interface LinesHeader {
   points: number[];
   weights: number[];
-  /** Share of the query's weight that the lines carry. */
+  /** Share of the query's weight that the lines show. */
   covered: number;
   /** How many there are in all. */
   of: number;

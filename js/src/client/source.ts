@@ -27,7 +27,7 @@ export type {
   BlockRequest,
   Candidate,
   Description,
-  EmbeddedShare as CarriedShare,
+  EmbeddedShare,
   MapsRequest,
   PatchGrid,
   Prediction,
@@ -217,7 +217,7 @@ export class Source {
     return this.question("scores", { stack, pattern }, read, bytesOf, signal);
   }
 
-  /** One of the description's images, as many pixels as a reply carries. */
+  /** One of the description's images, as many pixels as fit into a reply. */
   async image(index: number, signal?: AbortSignal): Promise<RecordImage> {
     return this.question("image", { index }, readImage, () => LARGEST_REPLY, signal);
   }
@@ -244,7 +244,7 @@ export class Source {
     return answer;
   }
 
-  /** The page that carries what is shown, made by the kernel, with its name. */
+  /** The page that contains what is shown, made by the kernel, with its name. */
   async page(state: object, signal?: AbortSignal): Promise<MadeFile> {
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("page", { part, state }, signal);

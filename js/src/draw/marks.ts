@@ -92,7 +92,7 @@ export interface CurvesMark {
   meaning?: (i: number) => Meaning;
 }
 
-/** How dots are drawn; a mark brings its own, so that views without dots need not carry it. */
+/** How dots are drawn; a mark brings its own, so that views without dots need not contain it. */
 export interface DotsPainter {
   paint: (context: CanvasRenderingContext2D, mark: DotsMark) => void;
   /** Elements of an SVG; `embedded` gives one for an image, where dots are too many for shapes. */

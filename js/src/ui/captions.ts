@@ -1,6 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { CarriedShare, Range, StackDescription } from "../client/source";
+import type { EmbeddedShare, Range, StackDescription } from "../client/source";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
 
@@ -67,27 +67,27 @@ export function formatShare(share: number): string {
   return `${Math.round(share * 100)}%`;
 }
 
-/** "exact to 0.004", or "exact" for weights as they are; of a page also how much it carries. */
-export function precision(error: number, carried?: CarriedShare): string {
+/** "exact to 0.004", or "exact" for weights as they are; of a page also how much it contains. */
+export function precision(error: number, embedded?: EmbeddedShare): string {
   const exact = error > 0 ? `exact to ${roundedUp(error)}` : "exact";
-  return carried?.form === "strongest" ? `${shareOf(carried)} of the weight, ${exact}` : exact;
+  return embedded?.form === "strongest" ? `${shareOf(embedded)} of the weight, ${exact}` : exact;
 }
 
 /** Rounded down, so that no more is promised than there is. */
-function shareOf({ covered }: CarriedShare): string {
+function shareOf({ covered }: EmbeddedShare): string {
   return `${(Math.floor(covered * 1000) / 10).toFixed(1)}%`;
 }
 
-/** What an exported page says where it does not carry every weight; null where it does. */
-export function carriedInWords(carried: CarriedShare): string | null {
-  const { form, error } = carried;
+/** What an exported page says where it does not contain every weight; null where it does. */
+export function embeddedInWords(embedded: EmbeddedShare): string | null {
+  const { form, error } = embedded;
   if (form === "all") return null;
   const largest = error > 0 ? `largest error ${roundedUp(error)}` : "exact";
   if (form === "vectors") {
     return `This page contains queries and keys, and computes the weights from them: ${largest}.`;
   }
   return (
-    `This page contains each query’s strongest keys: ${shareOf(carried)} of the weight, ${largest}. ` +
+    `This page contains each query’s strongest keys: ${shareOf(embedded)} of the weight, ${largest}. ` +
     "What is left of a query is spread evenly over its other keys."
   );
 }

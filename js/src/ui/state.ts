@@ -91,7 +91,7 @@ export function bindModel<S extends object>(
   });
 }
 
-/** Which fields a URL fragment carries, and how each is read; a reader gives undefined for nonsense. */
+/** Which fields a URL fragment contains, and how each is read; a reader gives undefined for nonsense. */
 export type HashFields<S extends object> = {
   [K in keyof S]?: (text: string) => S[K] | undefined;
 };

@@ -19,7 +19,7 @@ export function hostTheme(element: Element): ThemeName {
   if (named !== null) return named === "dark" ? "dark" : "light";
   for (let node: Node | null = element; node; node = parentOf(node)) {
     if (!(node instanceof Element)) continue;
-    // Our own root carries the result, so it must not be read as the question.
+    // Our own root contains the result, so it must not be read as the question.
     if (node.classList.contains("attnviz")) continue;
     if (node.classList.contains("dark") || node.classList.contains("dark-theme")) return "dark";
   }

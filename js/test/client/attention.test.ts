@@ -74,7 +74,7 @@ describe("attention of a page", () => {
     }
   });
 
-  it.each(cases)("is drawn where no weights are carried: $name", async (given) => {
+  it.each(cases)("is drawn where no weights are embedded: $name", async (given) => {
     const { layer, arrays, rows } = given;
     const source = sourceOf(layer, arrays);
     const { num_queries: queries, num_keys: keys, num_heads: count } = layer;
@@ -135,7 +135,7 @@ describe("attention of a page", () => {
     expect(row.logSumExp).toBeGreaterThan(1000);
   });
 
-  it("says which layer a page does not carry", async () => {
+  it("says which layer a page does not contain", async () => {
     const [first] = cases as [Case];
     const source = sourceOf(first.layer, first.arrays);
     const request = {

@@ -33,7 +33,7 @@ function pageData(): PageData {
 const value = (code: number): number => (code / 255) ** 2;
 
 describe("a page's carrier", () => {
-  it("cuts heads, rows and columns out of the layer that it carries", async () => {
+  it("cuts heads, rows and columns out of the layer that it contains", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const piece = await source.block({
       stack: "cross",
@@ -52,14 +52,14 @@ describe("a page's carrier", () => {
     });
   });
 
-  it("gives maps of some heads, as they are carried", async () => {
+  it("gives maps of some heads, as they are embedded", async () => {
     const source = new Source(new PageCarrier(pageData()));
     const piece = await source.maps({ stack: "cross", layer: 4, size: 2, heads: [1] });
     expect(piece.matrices).toHaveLength(1);
     expect(piece.matrices[0]?.[5]).toBeCloseTo(value(121), 6);
   });
 
-  it("pools a part of a map, or a finer one, from the weights that it carries", async () => {
+  it("pools a part of a map, or a finer one, from the weights that it contains", async () => {
     const data = pageData();
     const small = { ...(data.maps[0] as (typeof data.maps)[0]), shape: [2, 1, 1] };
     small.data = deflateSync(new Uint8Array([121, 121])).toString("base64");
@@ -83,7 +83,7 @@ describe("a page's carrier", () => {
     expect(part.matrices[0]?.[0]).toBeCloseTo(value(110), 6);
   });
 
-  it("gives the scores that it carries, and says when it has none", async () => {
+  it("gives the scores that it contains, and says when it has none", async () => {
     const scores = [[0.5, null]];
     const data = { ...pageData(), scores: [{ stack: "cross", pattern: "first token", scores }] };
     const source = new Source(new PageCarrier(data));
@@ -98,7 +98,7 @@ describe("a page's carrier", () => {
     expect(piece.error).toBe(0.00392);
   });
 
-  it("names a layer that it does not carry, and a format that it does not know", async () => {
+  it("names a layer that it does not contain, and a format that it does not know", async () => {
     const source = new Source(new PageCarrier(pageData()));
     await expect(source.maps({ stack: "self", layer: 9, size: 32 })).rejects.toThrow(
       /layer 9.*"self"/,

@@ -150,7 +150,7 @@ function pageData(more: Partial<PageData> = {}): PageData {
   return { ...base, blocks: [piece], maps: [piece], ...more };
 }
 
-describe("a page that carries them", () => {
+describe("a page that contains them", () => {
   const source = new Source(new PageCarrier(pageData()));
   const range: [number, number] = [0, 2];
   const place = { stack: "self", layer: 2 };
@@ -213,7 +213,7 @@ describe("queries and keys of them", () => {
     const heads = [...new Set([layer.num_heads - 1, 0])].sort((a, b) => a - b);
     const group = layer.num_heads / layer.num_key_heads;
     const keyHeads = [...new Set(heads.map((head) => Math.floor(head / group)))];
-    const carried = {
+    const embedded = {
       ...layer,
       heads,
       key_heads: heads.map((head) => keyHeads.indexOf(Math.floor(head / group))),
@@ -226,7 +226,7 @@ describe("queries and keys of them", () => {
       cut(arrays[layer.queries] as string, heads, layer.num_queries * layer.head_dim),
       cut(arrays[layer.keys] as string, keyHeads, layer.num_keys * layer.head_dim),
     ];
-    const vectors = { layers: [carried], arrays: cutArrays };
+    const vectors = { layers: [embedded], arrays: cutArrays };
     const source = new Source(new PageCarrier(pageData({ vectors })));
     const place = { stack: layer.stack, layer: layer.layer };
     const keys: [number, number] = [0, layer.num_keys];

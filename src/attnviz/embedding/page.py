@@ -1,6 +1,6 @@
 """The page of an embedding view: where the points of all heads lie, and how far to trust it.
 
-Of each head the principal components in two dimensions are carried, two 16-bit codes a point, as
+Of each head the principal components in two dimensions are embedded, two 16-bit codes a point, as
 `attnviz.embedding.server.plot.coded` writes them; beside them norms, the mean weight by position in
 one byte each, and the trust figures. With `top_keys` each query's strongest keys come along.
 ``js/src/views/embedding/client/page.ts`` reads all of it, ``tests/fixtures/embedding.json`` is read
@@ -64,16 +64,16 @@ def make_embedding_page(
     Parameters
     ----------
     answers : EmbeddingAnswers
-        What a live view would be answered: the page carries the same.
+        What a live view would be answered: the page contains the same.
     state : mapping
         The view's traits, fit for JSON.
     top_keys : int, default 0
-        How many keys are carried for each query, the strongest.
+        How many keys are embedded for each query, the strongest.
     max_bytes : int, optional
         Bytes that the page may have; None is any number.
     wait : bool, default True
         Whether to wait for the enlarged head's plot where its method takes time. Otherwise it is
-        carried as far as it is.
+        embedded as far as it is.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def make_embedding_page(
     page = document(corpus.model, "embedding", state, data, code)
     size = len(page.encode())
     if max_bytes is not None and size > max_bytes:
-        raise ValueError(_too_large(corpus, _carried(stacks), max_bytes, size))
+        raise ValueError(_too_large(corpus, _embedded(stacks), max_bytes, size))
     return page
 
 
@@ -339,7 +339,7 @@ def _expected(corpus: Corpus, count: int) -> tuple[int, int]:
     return points * 4 // 3, keys * 4 // 3
 
 
-def _carried(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def _embedded(stacks: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     """Bytes that points took, and keys."""
     layers = [layer for stack in stacks for layer in stack["layers"]]
     points = sum(len(each["points"]) + len(each["norms"]["data"]) for each in layers)

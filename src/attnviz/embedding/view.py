@@ -169,7 +169,7 @@ class EmbeddingView(PositionedView):
     ) -> str:
         """The view as one HTML page that works offline.
 
-        The page carries the principal components of all heads in two dimensions, placed as this
+        The page contains the principal components of all heads in two dimensions, placed as this
         view places them, with their trust, norms and means by position; of other methods those
         plots that are finished. Without `top_keys` it draws no attention lines.
 
@@ -180,7 +180,7 @@ class EmbeddingView(PositionedView):
         max_mb : float, optional
             Megabytes that the page may have; 40 when left out.
         top_keys : int, default 0
-            How many keys are carried for each query, the strongest, for its lines, which a page
+            How many keys are embedded for each query, the strongest, for its lines, which a page
             draws where a reader chooses a query; `page_size` says what that takes.
 
         Returns
@@ -284,7 +284,7 @@ class EmbeddingView(PositionedView):
         Parameters
         ----------
         top_keys : int, default 0
-            How many keys it carries for each query, as in `save`.
+            How many keys it contains for each query, as in `save`.
 
         Returns
         -------

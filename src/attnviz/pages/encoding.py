@@ -82,7 +82,7 @@ class EmbeddedWeights:
         headers: dict[str, Any] = {
             "blocks": [each | {"data": ""} for each in self.blocks],
             "maps": [each | {"data": ""} for each in self.maps],
-            "carried": self.summary(),
+            "embedded": self.summary(),
         }
         texts = [each["data"] for each in (*self.blocks, *self.maps)]
         if self.vectors is not None:

@@ -1,4 +1,4 @@
-"""One HTML file that carries a view, its data and its code, and needs no network."""
+"""One HTML file that contains a view, its data and its code, and needs no network."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.strips import strips
 
-__all__ = ["FORMAT", "Carried", "bundle", "document", "make_page"]
+__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page"]
 
-Carried = Literal["weights", "vectors"]
+Embedded = Literal["weights", "vectors"]
 
-#: How pages lay out what they carry.
+#: How pages lay out what they contain.
 FORMAT = 2
 _SCORE_DIGITS = 6
 # Scoring every head by every pattern goes over all weights many times: above this it would take
@@ -98,7 +98,7 @@ def make_page(
     view: str,
     state: Mapping[str, Any],
     *,
-    carries: Collection[Carried] = frozenset({"weights"}),
+    embeds: Collection[Embedded] = frozenset({"weights"}),
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> str:
@@ -114,10 +114,10 @@ def make_page(
         Name of the view.
     state : mapping
         The view's traits, fit for JSON.
-    carries : collection of {"weights", "vectors"}
+    embeds : collection of {"weights", "vectors"}
         What the view asks for beside the description and small maps of all heads.
     precision : {"auto", "exact"}
-        ``"exact"`` carries every weight, and queries and keys as they are.
+        ``"exact"`` contains every weight, and queries and keys as they are.
     max_mb : float, optional
         Megabytes that the page may have.
 
@@ -127,7 +127,7 @@ def make_page(
         If an option makes no sense, or the record is too large for a page; says how to make it fit.
     """
     max_bytes = check_options(precision, max_mb)
-    if "weights" in carries:
+    if "weights" in embeds:
         check_record(record, precision)
     code = packed(bundle(view, "page").encode())
     bare = len(document(record.model, view, state, {}, code).encode())
@@ -136,7 +136,7 @@ def make_page(
     # Before the scores, so that what is too large is refused before minutes of computing.
     stacks = record.stacks.values()
     vectors = None
-    if "vectors" in carries:
+    if "vectors" in embeds:
         few = count_weights(record) <= MAX_MEASURED
         room = None if max_bytes is None else max_bytes - bare
         try:
@@ -167,16 +167,16 @@ def make_page(
         "maps": [],
         "scores": scores,
     }
-    if sampled and "weights" in carries:
+    if sampled and "weights" in embeds:
         data["strips"] = [_embedded_strips(stack, n) for stack in sampled for n in stack.layers]
     if vectors is not None:
         data |= {"vectors": vectors, "maps": _embedded_maps(record)}
-    if "weights" in carries:
+    if "weights" in embeds:
         if record.images:
             data["images"] = [_embedded_image(image) for image in record.images]
         rest = len(document(record.model, view, state, data, code).encode())
         weights = embedded_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
-        data |= {"blocks": weights.blocks, "maps": weights.maps, "carried": weights.summary()}
+        data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors
     page = document(record.model, view, state, data, code)
@@ -200,7 +200,7 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
     except FileNotFoundError:
         raise FileNotFoundError(
             f"the front-end of the {view} view is not built ({path} is missing). In a clone of "
-            "the repository run `make front-end`; an installed attnviz carries it, so install "
+            "the repository run `make front-end`; an installed attnviz contains it, so install "
             "it again"
         ) from None
 
@@ -212,7 +212,7 @@ def document(
     data: Mapping[str, Any],
     code: str,
 ) -> str:
-    """Write the document of a page around what it carries.
+    """Write the document of a page around what it contains.
 
     Raises
     ------

@@ -39,7 +39,7 @@ __all__ = [
 #: ``"auto"`` or ``"exact"``.
 PagePrecision = Literal["auto", "exact"]
 
-#: A page of this size carries every weight where it can: it opens at once and can be mailed.
+#: A page of this size contains every weight where it can: it opens at once and can be mailed.
 FULL_BYTES = 6_000_000
 #: Pages of all weights have at most so many: above, a browser tab struggles.
 MAX_WEIGHTS = 200_000_000
@@ -47,7 +47,7 @@ MAX_WEIGHTS = 200_000_000
 MAX_LOOKED_AT = 5_000_000_000
 #: Up to so many weights are computed twice, to measure what rounding vectors does to all of them.
 MAX_MEASURED = 100_000_000
-#: Keys of each query that a page carries at most where a person says how many.
+#: Keys of each query that a page contains at most where a person says how many.
 MAX_KEYS = 64
 #: No browser takes a longer text.
 MAX_MEGABYTES = 400
@@ -202,7 +202,7 @@ def too_many(record: AttentionRecord, max_bytes: int | None) -> str:
         limit = f"max_mb={max_bytes / 1e6:g}"
         ways = ["allow more with max_mb=", *_layers(record), _SHORTER]
     if count <= MAX_LOOKED_AT:
-        ways.append('let the page carry the strongest with precision="auto"')
+        ways.append('let the page store the strongest keys with precision="auto"')
     return (
         f'precision="exact": a page with all {count:,} weights would be too large ({limit}): '
         f"{', or '.join(ways)}"

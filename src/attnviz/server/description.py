@@ -94,7 +94,7 @@ class StackDescription(TypedDict):
         Queries that estimates are made from; only where whole maps of all heads take too long.
     zeros : list
         By layer and head, weights that are exactly 0 and pairs counted; only where there are any.
-    carried : EmbeddedShare
+    embedded : EmbeddedShare
         How much of its weights an exported page embeds; left out where there is a kernel.
     """
 
@@ -111,7 +111,7 @@ class StackDescription(TypedDict):
     patterns: list[str]
     sampled: NotRequired[int]
     zeros: NotRequired[list[list[tuple[int, int]]]]
-    carried: NotRequired[EmbeddedShare]
+    embedded: NotRequired[EmbeddedShare]
 
 
 class Description(TypedDict):

@@ -1,7 +1,7 @@
 """Answers what a view may ask of a record.
 
 A view never gets the whole tensor: it asks for the description once, and then for the blocks and
-maps that it draws. Replies stay under a size that every notebook host carries. A request is a class
+maps that it draws. Replies stay under a size that every notebook host accepts. A request is a class
 below, with the method that answers it.
 """
 
@@ -364,7 +364,7 @@ class VectorsRequest:
 @RECORD_REQUESTS.add("image", ImageHeader)
 @dataclass(frozen=True)
 class ImageRequest:
-    """One of the record's images, in as many pixels as a reply carries."""
+    """One of the record's images, in as many pixels as fit into a reply."""
 
     index: int
 

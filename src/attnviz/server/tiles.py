@@ -1,6 +1,6 @@
 """Squares of a matrix of weights, at the detail that a view can show.
 
-``js/src/client/page/tiles.ts`` cuts the same tiles from the weights that an exported page carries.
+``js/src/client/page/tiles.ts`` cuts the same tiles from the weights that an exported page contains.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.pages.html import Carried
+from attnviz.pages.html import Embedded
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
@@ -57,7 +57,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     """
 
     name: ClassVar[str] = "neuron"
-    carries: ClassVar[frozenset[Carried]] = frozenset({"vectors"})
+    embeds: ClassVar[frozenset[Embedded]] = frozenset({"vectors"})
 
     sort_dimensions = traitlets.Bool(default_value=True).tag(sync=True)
 

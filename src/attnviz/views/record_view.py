@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import traitlets
 
-from attnviz.pages.html import Carried, make_page
+from attnviz.pages.html import Embedded, make_page
 from attnviz.pages.limits import PagePrecision
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -48,8 +48,8 @@ class RecordView(PositionedView):
         when the reader uses the view.
     """
 
-    #: What an exported page has to carry beside the description and the small maps.
-    carries: ClassVar[frozenset[Carried]] = frozenset({"weights"})
+    #: What an exported page has to contain beside the description and the small maps.
+    embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
     _record: AttentionRecord
 
@@ -82,14 +82,14 @@ class RecordView(PositionedView):
         Parameters
         ----------
         precision : {"auto", "exact"}, default "auto"
-            ``"auto"``: the most exact page that stays small. Every weight is carried, off by at
+            ``"auto"``: the most exact page that stays small. Every weight is embedded, off by at
             most 0.004, while the page has no more than 6 MB; above, each query's strongest keys
             with at least 95% of the weight, or queries and keys from which the page computes the
             weights, whichever is smaller; where the limit has no room for that, as much of the
             weight as fits. The page says which, how much of the weight it is and the largest error.
             ``"exact"``: every weight, or queries and keys as they are where that is smaller.
         max_mb : float, optional
-            Megabytes that the page may have; every weight is then carried where they fit. By
+            Megabytes that the page may have; every weight is then embedded where they fit. By
             default 6, and for a long text 64 bytes for each query of each head (128 where queries
             look ahead) up to 40 MB (80 MB).
 
@@ -191,7 +191,7 @@ class RecordView(PositionedView):
             self._record,
             self.name,
             state,
-            carries=self.carries,
+            embeds=self.embeds,
             precision=precision,
             max_mb=max_mb,
         )

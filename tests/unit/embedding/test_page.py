@@ -1,4 +1,4 @@
-"""What an exported page of an embedding view carries: the same as a kernel would answer."""
+"""What an exported page of an embedding view embeds: the same as a kernel would answer."""
 
 from __future__ import annotations
 
@@ -270,13 +270,13 @@ def test_heads_without_numbers_are_told_of() -> None:
 def test_three_dimensions_of_the_enlarged_head_come_along() -> None:
     made = corpus([20, 30])
     view = EmbeddingView(made, dimensions=3, enlarged=True, layer=1, heads=[2])
-    [carried] = embedding_of(view.to_html())["projections"]
+    [embedded] = embedding_of(view.to_html())["projections"]
     asked = {"stack": "self", "layer": 1, "head": 2, "way": WAY} | PROJECTING | {"dimensions": 3}
     live = CorpusServer(made).reply("projection", asked)
-    assert bytes_of(carried["data"]).tobytes() == live.data
-    assert carried["header"] == live.header
-    assert (carried["layer"], carried["head"], carried["dimensions"]) == (1, 2, 3)
-    assert carried["trust"]["plot"]["allowed"] < 0
+    assert bytes_of(embedded["data"]).tobytes() == live.data
+    assert embedded["header"] == live.header
+    assert (embedded["layer"], embedded["head"], embedded["dimensions"]) == (1, 2, 3)
+    assert embedded["trust"]["plot"]["allowed"] < 0
 
 
 @NEEDS_TSNE
@@ -287,11 +287,11 @@ def test_a_page_waits_for_the_enlarged_heads_own_plot(
     made = corpus([40, 30])
     view = EmbeddingView(made, method="tsne", perplexity=8, enlarged=True, heads=[1])
     page = embedding_of(view.to_html())
-    [carried] = page["projections"]
-    assert carried["header"]["work"]["state"] == "done"
-    assert (carried["head"], carried["method"], carried["perplexity"]) == (1, "tsne", 8)
-    assert len(bytes_of(carried["data"])) == 4 * len(made.points())
-    assert carried["trust"] is not None
+    [embedded] = page["projections"]
+    assert embedded["header"]["work"]["state"] == "done"
+    assert (embedded["head"], embedded["method"], embedded["perplexity"]) == (1, "tsne", 8)
+    assert len(bytes_of(embedded["data"])) == 4 * len(made.points())
+    assert embedded["trust"] is not None
     # Another head's is not there, and nobody waits for it while all heads are shown.
     view.enlarged, view.heads = False, [0]
     assert embedding_of(view.to_html())["projections"] == page["projections"]

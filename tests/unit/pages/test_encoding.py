@@ -1,4 +1,4 @@
-"""In which form a page carries its weights, how large it is, and whether it says so truly."""
+"""In which form a page contains its weights, how large it is, and whether it says so truly."""
 
 from __future__ import annotations
 
@@ -92,11 +92,11 @@ def test_pages_of_twelve_layers_of_twelve_heads_are_small(
     record = sharp(12, 12, tokens, causal=causal)
     page = HeadView(record).to_html()
     assert len(page.encode()) <= most * MB * (1 if causal else 2)
-    carried = data_of(page)["carried"]
-    assert carried["covered"] >= 0.95
-    assert carried["error"] <= 0.01
+    embedded = data_of(page)["embedded"]
+    assert embedded["covered"] >= 0.95
+    assert embedded["error"] <= 0.01
     if tokens <= 256:
-        assert carried["form"] == "all"
+        assert embedded["form"] == "all"
 
 
 @pytest.mark.parametrize(
@@ -117,8 +117,8 @@ def test_a_long_text_is_carried_within_its_limit(monkeypatch: pytest.MonkeyPatch
     record = long_record(1024, layers=2, heads=12, key_heads=12)
     page = HeadView(record).to_html()
     assert 0.9 * 10 * MB / 6 < len(page.encode()) <= 10 * MB / 6
-    carried = data_of(page)["carried"]
-    assert carried["form"] == "strongest"
+    embedded = data_of(page)["embedded"]
+    assert embedded["form"] == "strongest"
 
 
 @pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, given_record])
@@ -129,8 +129,8 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
     if form == "strongest":
         monkeypatch.setattr(choice, "_all", lambda *_: None)
     data = data_of(HeadView(record).to_html())
-    assert data["carried"]["form"] == form
-    error = carried = total = 0.0
+    assert data["embedded"]["form"] == form
+    error = embedded = total = 0.0
     for block in data["blocks"]:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"]).astype(np.float64)
         found = shown(block)
@@ -143,11 +143,11 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
             row = np.repeat(np.arange(len(rows.counts)), rows.counts)
             own = weights.reshape(-1, weights.shape[-1])[row, rows.keys].sum()
             assert block["covered"] == pytest.approx(own / weights.sum(), abs=1e-6)
-            carried += own
-    said = data["carried"]
+            embedded += own
+    said = data["embedded"]
     if form == "strongest":
         assert said["error"] == pytest.approx(error, rel=1e-3, abs=1e-7)
-        assert said["covered"] == pytest.approx(carried / total, abs=1e-6)
+        assert said["covered"] == pytest.approx(embedded / total, abs=1e-6)
         assert said["covered"] >= 0.95
     else:
         assert (said["covered"], said["error"] >= error) == (1.0, True)
@@ -156,12 +156,12 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
 def test_the_fewest_keys_that_cover_enough() -> None:
     view = HeadView(sharp(4, 6, 256))
     everything = view.to_html()
-    assert data_of(everything)["carried"]["form"] == "all"
+    assert data_of(everything)["embedded"]["form"] == "all"
     # Room for all of it is more than is needed for the most of it.
     room = len(everything.encode()) / MB - 0.01
     page = view.to_html(max_mb=room)
-    carried = data_of(page)["carried"]
-    assert 0.95 <= carried["covered"] < 0.955
+    embedded = data_of(page)["embedded"]
+    assert 0.95 <= embedded["covered"] < 0.955
     assert len(page.encode()) < 0.7 * len(everything.encode())
 
 
@@ -171,9 +171,9 @@ def test_as_much_as_fits_where_that_is_less() -> None:
     for room in (0.16, 0.22):
         page = view.to_html(max_mb=room)
         assert 0.9 * room * MB < len(page.encode()) <= room * MB
-        carried = data_of(page)["carried"]
-        assert carried["form"] == "strongest"
-        shares.append(carried["covered"])
+        embedded = data_of(page)["embedded"]
+        assert embedded["form"] == "strongest"
+        shares.append(embedded["covered"])
         for block in data_of(page)["blocks"]:
             rows = decode_sparse(block, zlib.decompress(base64.b64decode(block["data"])))
             # Two of every query, however weak they are.
@@ -184,15 +184,15 @@ def test_as_much_as_fits_where_that_is_less() -> None:
 def test_queries_and_keys_where_they_are_smaller() -> None:
     record = of_vectors(2, 6, 512, 2)
     data = data_of(HeadView(record).to_html(max_mb=0.3))
-    assert data["carried"]["form"] == "vectors"
+    assert data["embedded"]["form"] == "vectors"
     assert data["blocks"] == []
-    assert data["carried"]["covered"] == 1.0
-    # All vectors take less than 4 MB, and are carried as they are.
-    assert data["carried"]["error"] == 0.0
+    assert data["embedded"]["covered"] == 1.0
+    # All vectors take less than 4 MB, and are embedded as they are.
+    assert data["embedded"]["error"] == 0.0
     assert [len(data["vectors"]["layers"]), len(data["maps"])] == [2, 2]
     # With many dimensions they are not.
     data = data_of(HeadView(of_vectors(2, 6, 512, 64)).to_html(max_mb=0.5))
-    assert data["carried"]["form"] == "strongest"
+    assert data["embedded"]["form"] == "strongest"
 
 
 def test_exact_means_every_weight() -> None:
@@ -205,11 +205,11 @@ def test_exact_means_every_weight() -> None:
     assert len(view.to_html(precision="exact", max_mb=room).encode()) == size
 
 
-def test_exact_carries_queries_and_keys_where_they_are_smaller() -> None:
+def test_exact_contains_queries_and_keys_where_they_are_smaller() -> None:
     data = data_of(HeadView(of_vectors(2, 6, 512, 2)).to_html(precision="exact"))
-    assert (data["carried"]["form"], data["carried"]["error"]) == ("vectors", 0.0)
+    assert (data["embedded"]["form"], data["embedded"]["error"]) == ("vectors", 0.0)
     data = data_of(HeadView(of_vectors(2, 6, 64, 64)).to_html(precision="exact"))
-    assert data["carried"]["form"] == "all"
+    assert data["embedded"]["form"] == "all"
 
 
 def test_exact_vectors_are_not_rounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,7 +283,7 @@ def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(QueryKeyAttention, "weights", counted)
     record = long_record(3000, heads=2)
     data = data_of(HeadView(record).to_html())
-    assert data["carried"]["form"] == "strongest"
+    assert data["embedded"]["form"] == "strongest"
     assert 0 < largest <= 1 << 22
     assert data["maps"][0]["shape"] == [2, 32, 32]
 

@@ -87,7 +87,7 @@ def test_the_true_size_decides() -> None:
     for room in (1.0, 1.2):
         assert HeadView(record).to_html(max_mb=room * size / 1e6) == page
     data = data_of(HeadView(record).to_html(max_mb=(size - 2000) / 1e6))
-    assert data["carried"]["form"] == "strongest"
+    assert data["embedded"]["form"] == "strongest"
 
 
 def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +103,7 @@ def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) ->
     size = len(HeadView(record).to_html(max_mb=400).encode())
     assert layers == [0, 1, 2, 3, 4, 5]
     layers.clear()
-    assert data_of(HeadView(record).to_html(max_mb=size / 3e6))["carried"]["form"] == "strongest"
+    assert data_of(HeadView(record).to_html(max_mb=size / 3e6))["embedded"]["form"] == "strongest"
     assert layers == [0, 1]
 
 
@@ -188,7 +188,7 @@ def test_bars_show_every_row(form: str, monkeypatch: pytest.MonkeyPatch) -> None
         sides = torch.randn(2, 2, 6, 512, dim, generator=torch.Generator().manual_seed(0))
         record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512), causal=True)
         view, room = HeadView(record), 0.5
-    assert data_of(view.to_html(max_mb=room))["carried"]["form"] == form
+    assert data_of(view.to_html(max_mb=room))["embedded"]["form"] == form
     assert bars[-1].wanted == (2 * 3 * 600 if form == "all" else 2 * 6 * 512)
     assert bars[-1].done == bars[-1].wanted
 
@@ -274,6 +274,6 @@ def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch
     sides = torch.randn(2, 1, 2, 512, 2, generator=generator)
     record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512))
     data = data_of(HeadView(record).to_html())
-    assert data["carried"]["form"] == "vectors"
-    assert data["carried"]["error"] > 0
+    assert data["embedded"]["form"] == "vectors"
+    assert data["embedded"]["error"] > 0
     assert "measured" not in data["vectors"]["layers"][0]

@@ -94,7 +94,7 @@ def test_ways_to_exact_pages_exist() -> None:
     said = refused(HeadView(alike(1, 1, 131_072)), precision="exact")
     assert said.endswith("(at most 200,000,000): take a shorter text")
     said = refused(HeadView(alike(1, 1, 40_000)), precision="exact")
-    assert said.endswith('or let the page carry the strongest with precision="auto"')
+    assert said.endswith('or let the page store the strongest keys with precision="auto"')
     assert "include_layers" not in said
     said = refused(HeadView(alike(12, 1, 8192)), precision="exact")
     assert "include_layers=[...], up to 2 of 12, or take a shorter text, or let" in said

@@ -174,7 +174,7 @@ def test_the_page_names_no_address() -> None:
     assert "sourceMappingURL" not in text
 
 
-def test_the_page_carries_the_bundle_of_its_view() -> None:
+def test_the_page_contains_the_bundle_of_its_view() -> None:
     page = Page(HeadView(given_record()).to_html())
     assert unpacked(page.scripts[1]).decode() == bundle("head", "page")
 
@@ -191,8 +191,8 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text))
 
 
-def carried(piece: dict[str, Any]) -> np.ndarray[Any, Any]:
-    """The weights of a piece, whichever keys its rows are carried for."""
+def embedded(piece: dict[str, Any]) -> np.ndarray[Any, Any]:
+    """The weights of a piece, whichever keys its rows are embedded for."""
     heads, rows, columns = piece["shape"]
     data = unpacked(piece["data"])
     held = np.tri(rows, columns, piece.get("reach", columns), dtype=np.bool_)
@@ -210,7 +210,7 @@ def carried(piece: dict[str, Any]) -> np.ndarray[Any, Any]:
 
 
 @pytest.mark.parametrize("make", [captured_record, encoder_decoder_record])
-def test_the_page_carries_every_layer(make: Any) -> None:
+def test_the_page_contains_every_layer(make: Any) -> None:
     record = make()
     view = HeadView(record, token=1, theme="dark")
     data = Page(view.to_html()).data
@@ -221,14 +221,14 @@ def test_the_page_carries_every_layer(make: Any) -> None:
     assert [(piece["stack"], piece["layer"]) for piece in data["blocks"]] == places
     # So few weights are pooled to maps where the page is opened.
     assert data["maps"] == []
-    assert data["carried"]["form"] == "all"
+    assert data["embedded"]["form"] == "all"
     for piece in data["blocks"]:
         weights = record.stacks[piece["stack"]].weights(layer=piece["layer"])
-        assert_allclose(carried(piece), weights, atol=piece["error"] * (1 + 1e-5))
+        assert_allclose(embedded(piece), weights, atol=piece["error"] * (1 + 1e-5))
         assert piece["error"] == pytest.approx(0.0039, abs=1e-4)
 
 
-def test_the_page_carries_images() -> None:
+def test_the_page_contains_images() -> None:
     record = image_record()
     data = Page(MatrixView(record).to_html()).data
     assert data["description"]["images"] == [{"height": 96, "width": 128}]
@@ -245,10 +245,10 @@ def test_maps_of_long_texts_are_pooled(monkeypatch: pytest.MonkeyPatch) -> None:
     assert piece["shape"] == [2, 32, 32]
     whole = record.stacks["self"].weights(layer=0)
     corner = whole[:, : 70 // 32, : 70 // 32].max(axis=(1, 2))
-    assert_allclose(carried(piece)[:, 0, 0], corner, atol=piece["error"])
+    assert_allclose(embedded(piece)[:, 0, 0], corner, atol=piece["error"])
 
 
-def test_chosen_layers_alone_are_carried() -> None:
+def test_chosen_layers_alone_are_embedded() -> None:
     data = Page(HeadView(captured_record(), include_layers=[3, 7]).to_html()).data
     assert [piece["layer"] for piece in data["blocks"]] == [3, 7]
     assert data["description"]["stacks"][0]["layers"] == [3, 7]

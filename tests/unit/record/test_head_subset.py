@@ -324,7 +324,7 @@ def test_a_row_of_a_kept_head_is_told_as_of_the_whole_layer() -> None:
         some.reply("vectors", {"stack": "self", "layer": 0, "head": 2, "token": 0, "keys": [0, 6]})
 
 
-def test_a_page_carries_the_vectors_of_kept_heads_alone() -> None:
+def test_a_page_contains_the_vectors_of_kept_heads_alone() -> None:
     heads = [0, 1, 5]
     layer = embedded_vectors([stack_of(kept(grouped_layer(), heads))])["layers"][0]
     assert (layer["heads"], layer["key_heads"]) == (heads, [0, 0, 1])

@@ -380,16 +380,16 @@ def test_a_view_asks_for_strips_and_for_scores_of_some_heads(
     np.testing.assert_allclose(reply.header["scores"], [scores[[3, 1]]], atol=1e-9)
 
 
-def test_a_page_carries_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_contains_strips_and_estimated_scores(monkeypatch: pytest.MonkeyPatch) -> None:
     stack = long_stack(monkeypatch)
     page = av.ModelView(AttentionRecord({"self": stack})).to_html()
     data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
-    (carried,) = data["strips"]
+    (embedded,) = data["strips"]
     found = strips(stack, 3)
     header = json.loads(json.dumps(found.header()))
-    assert {name: carried[name] for name in header} == header
-    assert (carried["stack"], carried["layer"]) == ("self", 3)
-    assert zlib.decompress(base64.b64decode(carried["data"])) == found.data
+    assert {name: embedded[name] for name in header} == header
+    assert (embedded["stack"], embedded["layer"]) == ("self", 3)
+    assert zlib.decompress(base64.b64decode(embedded["data"])) == found.data
     by_pattern = {each["pattern"]: each["scores"] for each in data["scores"]}
     scores = av.analysis.head_scores(stack, "previous token", queries=64)
     np.testing.assert_allclose(by_pattern["previous token"], scores, atol=1e-6)

@@ -1,4 +1,4 @@
-"""Queries, keys and what makes weights of them: the answer to a view, and what a page carries."""
+"""Queries, keys and what makes weights of them: the answer to a view, and what a page contains."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from attnviz.pages import vectors as carried
+from attnviz.pages import vectors as embedded
 from attnviz.pages.html import make_page
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
@@ -124,7 +124,7 @@ def test_cells_add_up_to_the_logit_and_logits_to_the_weight(case: dict[str, Any]
 
 
 @each_case
-def test_a_page_carries_the_smallest_form(case: dict[str, Any]) -> None:
+def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
     data = embedded_vectors(record_of(layer_of(case)).stacks.values())
     (layer,) = data["layers"]
     expected = case["layer"]
@@ -184,7 +184,7 @@ def test_short_texts_and_half_precision_are_carried_as_they_are(
 
 
 def test_what_rounding_does_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
+    monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     data = embedded_vectors(record_of(attention).stacks.values())
     (layer,) = data["layers"]
@@ -205,7 +205,7 @@ def test_what_rounding_does_is_measured(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_numbers_beyond_half_precision_are_carried_whole(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "MAX_EXACT_BYTES", 0)
+    monkeypatch.setattr(embedded, "MAX_EXACT_BYTES", 0)
     attention = random_layer()
     attention.keys[0, 3, 2] = 1e5
     (layer,) = embedded_vectors(record_of(attention).stacks.values())["layers"]
@@ -227,7 +227,7 @@ def test_what_layers_share_is_carried_once() -> None:
 
 
 def test_a_page_that_is_too_large_says_how_to_make_it_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(carried, "MAX_VECTOR_BYTES", 1000)
+    monkeypatch.setattr(embedded, "MAX_VECTOR_BYTES", 1000)
     record = record_of(random_layer())
     with pytest.raises(ValueError, match=r"10,240 bytes.*1,000.*include_layers"):
         embedded_vectors(record.stacks.values())
@@ -237,7 +237,7 @@ def test_a_page_of_weights_has_no_vectors(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
     record = record_of(random_layer(tokens=5))
     assert '"vectors": {"layers"' not in make_page(record, "head", {})
-    page = make_page(record, "neuron", {}, carries={"vectors"})
+    page = make_page(record, "neuron", {}, embeds={"vectors"})
     assert '"vectors": {"layers"' in page
     assert '"blocks": []' in page
     assert embedded_vectors(given_record().stacks.values()) == {"layers": [], "arrays": []}

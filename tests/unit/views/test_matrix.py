@@ -95,7 +95,7 @@ def test_heads_are_any_sequence_and_none_of_them_is_needed() -> None:
     assert view.heads == []
 
 
-def test_the_page_carries_the_state() -> None:
+def test_the_page_contains_the_state() -> None:
     view = MatrixView(given_record(), color_scale="log", key_window=[1, 3])
     data = view.to_html().split('id="attnviz-data">')[1].split("</script>")[0]
     page = json.loads(data)

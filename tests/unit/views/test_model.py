@@ -110,7 +110,7 @@ def test_an_opened_head_stays_open_in_a_layer_that_has_it() -> None:
     assert view.heads == [2]
 
 
-def test_a_page_carries_the_state() -> None:
+def test_a_page_contains_the_state() -> None:
     page = ModelView(given_record(), include_heads=[1], thumbnails="lines").to_html()
     assert '"view": "model"' in page
     assert '"include_heads": [1]' in page

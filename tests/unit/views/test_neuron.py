@@ -75,7 +75,7 @@ def test_stacks_of_weights_are_left_out_where_others_remain() -> None:
     assert NeuronView(alone).record is alone
 
 
-def test_a_page_carries_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_page_contains_vectors_and_no_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("attnviz.pages.html.bundle", lambda *_: "export const a = 1;")
     html = NeuronView(captured_record()).to_html()
     found = re.search(r'id="attnviz-data">(.*?)</script>', html, re.DOTALL)

@@ -1,4 +1,4 @@
-/** Answers from the data that an exported page carries, as a kernel would. */
+/** Answers from the data that an exported page contains, as a kernel would. */
 
 import type { Carrier, Connection, Reply } from "../carrier";
 import { fromBase64, inflate } from "../codec";
@@ -26,17 +26,17 @@ import { pageStrongest } from "./strongest";
 import { parts, pooledMean, runs, type Starts, tileRange } from "./tiles";
 import { type EmbeddedVectors, VectorCarrier } from "./vectors";
 
-/** What an exported page carries. */
+/** What an exported page contains. */
 export interface PageData {
   format: 2;
   view: string;
   /** The view's traits when the page was made. */
   state: Record<string, unknown>;
   description: Description;
-  /** Weights, layer by layer; none where queries and keys are carried for them. */
+  /** Weights, layer by layer; none where queries and keys are embedded for them. */
   blocks: EmbeddedBlock[];
   /** How much of the weights they are. */
-  carried?: EmbeddedShare;
+  embedded?: EmbeddedShare;
   /** Small maps of all heads, where pooling the weights would take long. */
   maps: EmbeddedPiece[];
   /** Scores of all heads, by pattern. */
@@ -49,7 +49,7 @@ export interface PageData {
   images?: (ImageHeader & { data: string })[];
 }
 
-/** A layer of at most so many weights is pooled here to maps that are finer than the carried ones. */
+/** A layer of at most so many weights is pooled here to maps that are finer than the embedded ones. */
 const POOLED_WEIGHTS = 4_000_000;
 
 /** What a page answers, by the request's name. */
@@ -68,11 +68,11 @@ export class PageCarrier implements Carrier {
       throw new Error(`The page's data have format ${String(data.format)}; format 2 is known.`);
     }
     this.#data = data;
-    const { blocks, maps, description, carried } = data;
+    const { blocks, maps, description, embedded } = data;
     const vectors = new VectorCarrier(data.vectors ?? { layers: [], arrays: [] });
     this.#layers = new EmbeddedLayers(description.stacks, blocks, maps, vectors);
     this.#answers = {
-      describe: () => ({ header: saidOf(description, carried), data: null }),
+      describe: () => ({ header: saidOf(description, embedded), data: null }),
       block: (args) => this.#block(args),
       maps: (args) => this.#maps(args),
       tile: (args) => this.#tile(args),
@@ -117,7 +117,7 @@ export class PageCarrier implements Carrier {
     const part = request.rows !== undefined || request.columns !== undefined;
     const weights = this.#layers.size(request);
     const finer = small !== null && request.size > Math.max(small.shape[1], small.shape[2]);
-    // The carried maps are of the whole; a part of them would be coarse.
+    // The embedded maps are of the whole; a part of them would be coarse.
     const pooled = !small || (weights > 0 && (part || (finer && weights <= POOLED_WEIGHTS)));
     const from = pooled ? await this.#layers.rows(request) : small;
     const [count, rows, columns] = from.shape;
@@ -185,9 +185,9 @@ export class PageCarrier implements Carrier {
 }
 
 /** A description with what the page leaves out of the record. */
-function saidOf(description: Description, carried?: EmbeddedShare): Description {
-  if (!carried) return description;
-  const stacks = description.stacks.map((stack) => ({ ...stack, carried }));
+function saidOf(description: Description, embedded?: EmbeddedShare): Description {
+  if (!embedded) return description;
+  const stacks = description.stacks.map((stack) => ({ ...stack, embedded }));
   return { ...description, stacks };
 }
 

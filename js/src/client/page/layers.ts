@@ -1,4 +1,4 @@
-/** The layers that an exported page carries, inflated when they are asked for. */
+/** The layers that an exported page contains, inflated when they are asked for. */
 
 import type { StackDescription } from "../protocol";
 import { Recent } from "../recent";
@@ -10,7 +10,7 @@ import type { VectorCarrier } from "./vectors";
 /** Bytes that are kept; a layer that was dropped is inflated again when it is asked for. */
 const KEPT_BYTES = 64_000_000;
 
-/** A layer's weights, in one of the forms; where there are none, its queries and keys are carried. */
+/** A layer's weights, in one of the forms; where there are none, its queries and keys are embedded. */
 export type EmbeddedBlock = EmbeddedPiece | EmbeddedKeys;
 
 /** Where a layer is: the model's own number. */
@@ -23,7 +23,7 @@ function isOf(piece: LayerPlace, wanted: LayerPlace): boolean {
   return piece.stack === wanted.stack && piece.layer === wanted.layer;
 }
 
-/** Finds a layer's weights, whichever form they are carried in. */
+/** Finds a layer's weights, whichever form they are embedded in. */
 export class EmbeddedLayers {
   readonly #stacks: StackDescription[];
   readonly #blocks: EmbeddedBlock[];
@@ -43,7 +43,7 @@ export class EmbeddedLayers {
     this.#vectors = vectors;
   }
 
-  /** All weights of a layer. @throws Error where the page does not carry it. */
+  /** All weights of a layer. @throws Error where the page does not contain it. */
   async rows(at: LayerPlace): Promise<Rows> {
     return this.#once("rows", at, async () => {
       const block = this.#blocks.find((each) => isOf(each, at));
@@ -54,14 +54,14 @@ export class EmbeddedLayers {
     });
   }
 
-  /** How many weights the page carries of a layer; 0 where none. */
+  /** How many weights the page contains of a layer; 0 where none. */
   size(at: LayerPlace): number {
     const block = this.#blocks.find((each) => isOf(each, at));
     const [heads, rows, columns] = block?.shape ?? this.#vectors.shape(at);
     return heads * rows * columns;
   }
 
-  /** Small maps of a layer, where they are carried beside its weights. */
+  /** Small maps of a layer, where they are embedded beside its weights. */
   async maps(at: LayerPlace): Promise<Rows | null> {
     const maps = this.#maps.find((each) => isOf(each, at));
     return maps ? this.#once("maps", at, () => wholeRows(maps)) : null;

@@ -1,4 +1,4 @@
-/** Rows of a layer's weights, in whichever form an exported page carries them. */
+/** Rows of a layer's weights, in whichever form an exported page contains them. */
 
 import { codeValues, fromBase64, inflate } from "../codec";
 import type { Encoding } from "../protocol";
@@ -16,7 +16,7 @@ export interface Rows {
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
 }
 
-/** Every weight of all kept heads of a layer; also its small maps, where they are carried. */
+/** Every weight of all kept heads of a layer; also its small maps, where they are embedded. */
 export interface EmbeddedPiece {
   stack: string;
   layer: number;

@@ -1,4 +1,4 @@
-/** The strongest keys of queries, found in the weights that an exported page carries. */
+/** The strongest keys of queries, found in the weights that an exported page contains. */
 
 import type { Reply } from "../carrier";
 import type { StackDescription, StrongestRequest } from "../protocol";
@@ -8,7 +8,7 @@ import type { Rows } from "./rows";
 /**
  * Answers as a kernel would.
  *
- * @param places of the heads asked for, among those that are carried.
+ * @param places of the heads asked for, among those that are embedded.
  */
 export function pageStrongest(
   rows: Rows,

@@ -1,4 +1,4 @@
-/** Cuts, pools and averages carried weights, as the kernel does for a live view. Pure functions. */
+/** Cuts, pools and averages embedded weights, as the kernel does for a live view. Pure functions. */
 
 import type { Pooled, Range } from "../protocol";
 import type { Rows } from "./rows";

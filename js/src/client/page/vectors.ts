@@ -1,4 +1,4 @@
-/** Queries and keys that an exported page carries (`attnviz/pages/vectors.py` puts them there). */
+/** Queries and keys that an exported page contains (`attnviz/pages/vectors.py` puts them there). */
 
 import { attentionRow, type RowInputs } from "../attention";
 import type { Reply } from "../carrier";
@@ -90,7 +90,7 @@ export class VectorCarrier {
     this.#data = data;
   }
 
-  /** @throws Error where the page does not carry the layer. */
+  /** @throws Error where the page does not contain the layer. */
   async reply(request: VectorsRequest): Promise<Reply> {
     const layer = this.#data.layers.find(
       (each) => each.stack === request.stack && each.layer === request.layer,
@@ -151,14 +151,14 @@ export class VectorCarrier {
     return { header, data };
   }
 
-  /** Heads that were kept, queries and keys of a layer; nothing where it is not carried. */
+  /** Heads that were kept, queries and keys of a layer; nothing where it is not embedded. */
   shape({ stack, layer: number }: { stack: string; layer: number }): [number, number, number] {
     const layer = this.#data.layers.find((each) => each.stack === stack && each.layer === number);
     if (!layer) return [0, 0, 0];
     return [layer.heads?.length ?? layer.num_heads, layer.num_queries, layer.num_keys];
   }
 
-  /** The weights of a layer, each row computed once; null where it is not carried. */
+  /** The weights of a layer, each row computed once; null where it is not embedded. */
   async rows(at: { stack: string; layer: number }): Promise<Rows | null> {
     const layer = this.#data.layers.find(
       (each) => each.stack === at.stack && each.layer === at.layer,

@@ -134,7 +134,7 @@ export function strongestOf(
     let [sum, leftOut, otherPair] = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
       const value = values[key] as number;
-      // Half of the keys of a causal text, and of what a page carries most, have nothing.
+      // Half of the keys of a causal text, and of what a page contains most, have nothing.
       if (value === 0) continue;
       sum += value;
       if (meant.leftOut[key]) {

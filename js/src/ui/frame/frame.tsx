@@ -4,7 +4,7 @@ import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/sign
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { type Connection, keptHeads, type StackDescription } from "../../client/source";
-import { carriedInWords, stackName } from "../captions";
+import { embeddedInWords, stackName } from "../captions";
 import { Choice } from "../controls/fields";
 import { HeadStrip, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
@@ -44,8 +44,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const { context } = props;
   const { record } = context;
   const description = record.description.value;
-  const share = description?.stacks[0]?.carried;
-  const carried = share ? carriedInWords(share) : null;
+  const share = description?.stacks[0]?.embedded;
+  const embedded = share ? embeddedInWords(share) : null;
   const place = record.place.value;
   useRevealed(context, props.onReveal);
   const body = (
@@ -71,7 +71,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <Frame
       title={description?.model || "attention"}
       subtitle={props.subtitle}
-      notes={[...(description?.notes ?? []), ...(carried === null ? [] : [carried])]}
+      notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
       error={record.error.value}
       onRetry={record.retry}

@@ -41,7 +41,7 @@ export function whatInWords(
 export function subtitleOf(viewport: Viewport, error: number | null): string {
   const same = viewport.stack.key_tokens === null;
   const tokens = tokensInWords(viewport.queries.text.length, viewport.keys.text.length, same);
-  const exact = error === null ? [] : [precision(error, viewport.stack.carried)];
+  const exact = error === null ? [] : [precision(error, viewport.stack.embedded)];
   return [stackName(viewport.stack.name), tokens, whatInWords(viewport), ...exact].join(" · ");
 }
 

@@ -113,7 +113,7 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
 /** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // A page carries none of a head whose weights are no numbers; any other has a pair that is allowed.
+  // A page contains none of a head whose weights are no numbers; any other has a pair that is allowed.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
 }
@@ -344,7 +344,7 @@ export interface LinesFacts {
   /** The token at the other end of the strongest line, with its place; null where there is none. */
   strongest: { token: string; position: number; weight: number } | null;
   count: number;
-  /** Share of the query's weight that they carry. */
+  /** Share of the query's weight that they show. */
   covered: number;
   /** How many there are in all. */
   of: number;
@@ -380,7 +380,7 @@ export function linesInWords(point: PointFacts, lines: LinesFacts | null): strin
 /** A share of the weight from which on nothing that can be seen is left. */
 const ALL_OF_IT = 0.9995;
 
-/** How many lines there are, and how much of a query's weight they carry; "" for none. */
+/** How many lines there are, and how much of a query's weight they contain; "" for none. */
 export function linesCoverageInWords(
   point: Pick<PointFacts, "kind">,
   lines: LinesFacts | null,

@@ -43,9 +43,9 @@ export function EmbeddingControls({ context, store }: ControlProps) {
   const corpus = store.corpus.value;
   const enlarged = state.enlarged.value;
   const plotted = !enlarged || state.shown.value === "plot";
-  // What a page was opened with is what it carries beside the principal components.
-  const carried = useMemo(() => projectingOf(valuesOf(state)), []);
-  const other = carried.method !== "pca" || carried.dimensions === 3;
+  // What a page was opened with is what it contains beside the principal components.
+  const embedded = useMemo(() => projectingOf(valuesOf(state)), []);
+  const other = embedded.method !== "pca" || embedded.dimensions === 3;
   if (!corpus || corpus.count === 0) return null;
   return (
     <>
@@ -72,7 +72,7 @@ export function EmbeddingControls({ context, store }: ControlProps) {
       )}
       {plotted && !live && enlarged && other && (
         <div class="av-row av-options">
-          <Carried context={context} carried={carried} />
+          <Embedded context={context} embedded={embedded} />
         </div>
       )}
       <Work context={context} store={store} />
@@ -260,21 +260,21 @@ function ProjectingControls({ context }: { context: ViewContext<EmbeddingState> 
 }
 
 /** Of a page: the principal components, or the plot that it was made with. */
-function Carried(props: { context: ViewContext<EmbeddingState>; carried: Projecting }) {
-  const { carried } = props;
+function Embedded(props: { context: ViewContext<EmbeddingState>; embedded: Projecting }) {
+  const { embedded } = props;
   const { state } = props.context;
   const now =
-    state.method.value === carried.method && state.dimensions.value === carried.dimensions;
+    state.method.value === embedded.method && state.dimensions.value === embedded.dimensions;
   return (
     <Choice
       label="Method"
-      value={now ? "carried" : "pca"}
+      value={now ? "embedded" : "pca"}
       options={[
         ["pca", "PCA"],
-        ["carried", methodInWords({ ...carried, lift: state.lift.value }, true)],
+        ["embedded", methodInWords({ ...embedded, lift: state.lift.value }, true)],
       ]}
       onChange={(value) =>
-        assign(state, value === "carried" ? carried : { method: "pca", dimensions: 2 })
+        assign(state, value === "embedded" ? embedded : { method: "pca", dimensions: 2 })
       }
     />
   );

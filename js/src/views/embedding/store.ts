@@ -40,7 +40,7 @@ export interface EmbeddingStore {
   headTrust: ReadonlySignal<HeadTrust | null>;
   /** The chosen point's lines at the enlarged head. */
   lines: ReadonlySignal<Lines | null>;
-  /** Why there are none, where there might be: a page may not carry them. */
+  /** Why there are none, where there might be: a page may not contain them. */
   linesProblem: ReadonlySignal<string | null>;
   /** The point of the pinned query or key of the text, whichever was set last. */
   chosen: ReadonlySignal<number | null>;

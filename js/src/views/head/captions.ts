@@ -272,7 +272,7 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const exact =
     error === null
       ? []
-      : [precision(error, plan.stack.carried) + (divided ? " before renormalising" : "")];
+      : [precision(error, plan.stack.embedded) + (divided ? " before renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 

@@ -44,8 +44,7 @@ const KEYS = [
 function figureNow(store: HeadStore, context: ViewContext<HeadState>) {
   const linePlot = store.still();
   const loaded = store.loaded.peek();
-  if (!linePlot || !loaded)
-    throw new Error("Nothing is drawn yet, so there is nothing to export.");
+  if (!linePlot || !loaded) throw new Error("Nothing is drawn yet, so there is nothing to export.");
   // The pins as they are now, though the weights may be those of a moment ago.
   const plan = {
     ...loaded.plan,

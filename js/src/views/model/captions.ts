@@ -43,7 +43,7 @@ export function subtitleOf(place: Place, grid: HeadGrid, error: number | null): 
     ...(grid.offered < grid.all ? [`${grid.offered} of ${grid.all} heads offered`] : []),
     tokensInWords(queries.text.length, keys.text.length, same),
     ...estimateInWords(place),
-    ...(error === null ? [] : [precision(error, stack.carried)]),
+    ...(error === null ? [] : [precision(error, stack.embedded)]),
   ].join(" · ");
 }
 

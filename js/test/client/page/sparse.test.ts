@@ -5,7 +5,7 @@ import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { EmbeddedKeys } from "../../../src/client/page/sparse";
 import { Source, type StackDescription } from "../../../src/client/source";
-import { carriedInWords, precision } from "../../../src/ui/captions";
+import { embeddedInWords, precision } from "../../../src/ui/captions";
 
 interface Case {
   name: string;
@@ -43,7 +43,7 @@ function sourceOf({ header, data }: Pick<Case, "header" | "data">): Source {
     description: { model: "m", notes: [], stacks: [STACK] },
     blocks: [block],
     maps: [],
-    carried: { form: "strongest", covered: 0.9521, error: 0.0041 },
+    embedded: { form: "strongest", covered: 0.9521, error: 0.0041 },
   };
   return new Source(new PageCarrier(page));
 }
@@ -118,17 +118,17 @@ describe("the strongest keys of a page", () => {
   it("says how much of the weight they are, and rounds nothing up", async () => {
     const source = sourceOf(cases[0] as Case);
     const { stacks } = await source.describe();
-    expect(stacks[0]?.carried).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
-    expect(precision(0.0021, stacks[0]?.carried)).toBe("95.2% of the weight, exact to 0.003");
+    expect(stacks[0]?.embedded).toEqual({ form: "strongest", covered: 0.9521, error: 0.0041 });
+    expect(precision(0.0021, stacks[0]?.embedded)).toBe("95.2% of the weight, exact to 0.003");
     expect(precision(0, { form: "vectors", covered: 1, error: 0 })).toBe("exact");
-    expect(carriedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
+    expect(embeddedInWords({ form: "strongest", covered: 0.95799, error: 0.0041 })).toBe(
       "This page contains each query’s strongest keys: 95.7% of the weight, largest error 0.005. " +
         "What is left of a query is spread evenly over its other keys.",
     );
-    expect(carriedInWords({ form: "vectors", covered: 1, error: 0 })).toBe(
+    expect(embeddedInWords({ form: "vectors", covered: 1, error: 0 })).toBe(
       "This page contains queries and keys, and computes the weights from them: exact.",
     );
-    expect(carriedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
+    expect(embeddedInWords({ form: "all", covered: 1, error: 0.004 })).toBeNull();
   });
 
   it("gives nothing to a row that ends before it begins, as Python reads it", async () => {

@@ -15,7 +15,7 @@ describe("an image on its way", () => {
     );
   });
 
-  it("comes from the page that carries it, once", async () => {
+  it("comes from the page that contains it, once", async () => {
     const data = {
       format: 2,
       view: "head",

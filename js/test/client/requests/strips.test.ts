@@ -190,7 +190,7 @@ describe("scores of a text that is too long for all weights", () => {
     ]);
   });
 
-  it("are on a page that carries them", async () => {
+  it("are on a page that contains them", async () => {
     const floats = Float32Array.from([...numbers(0, 3), ...numbers(0, 7)]);
     const data = {
       format: 2,

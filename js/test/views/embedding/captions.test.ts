@@ -202,7 +202,7 @@ describe("coverage", () => {
     expect(aggregateInWords({ ...short, texts: 1, ofTexts: 1, far: 1 })).toBe("Mean over 1 text.");
   });
 
-  it("of lines says which share they carry", () => {
+  it("of lines says which share they show", () => {
     const lines = { strongest: null, count: 5, covered: 0.934, of: 40 };
     expect(linesCoverageInWords({ kind: "query" }, lines)).toBe(
       "5 of 40 lines: 93% of the query’s weight.",

@@ -96,7 +96,7 @@ describe("points are coloured by", () => {
     expect(each.note).toBe("Lengths of the vectors of layer 5, head 2.");
     const before = coloring(corpus, "norm", LIGHT);
     expect(labelsOf(before)[0]).toBe("queries");
-    expect(before.note).toContain("on their way");
+    expect(before.note).toContain("loading");
   });
 
   it("frequency, by equal ratios", () => {

@@ -205,17 +205,17 @@ describe("controls", () => {
   it("of a page are those that it can answer: no other method and no other placing", async () => {
     const { box } = await open({ enlarged: true }, false);
     expect(offered(box)).toEqual(["Show", "Colour", "Points", "match case"]);
-    const carried = await open({ enlarged: true, method: "tsne", seed: 4 }, false);
-    const method = select(carried.box, "Method");
+    const embedded = await open({ enlarged: true, method: "tsne", seed: 4 }, false);
+    const method = select(embedded.box, "Method");
     expect(Array.from(method.options, ({ text }) => text)).toEqual([
       "PCA",
       "t-SNE of cosine distance, perplexity 50, seed 4",
     ]);
-    choose(carried.box, "Method", "pca");
-    expect(carried.state.method.value).toBe("pca");
+    choose(embedded.box, "Method", "pca");
+    expect(embedded.state.method.value).toBe("pca");
     await later();
-    choose(carried.box, "Method", "carried");
-    expect([carried.state.method.value, carried.state.seed.value]).toEqual(["tsne", 4]);
+    choose(embedded.box, "Method", "embedded");
+    expect([embedded.state.method.value, embedded.state.seed.value]).toEqual(["tsne", 4]);
   });
 
   it("each have a name", async () => {

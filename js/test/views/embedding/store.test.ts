@@ -446,14 +446,14 @@ describe("the chosen point", () => {
   it("says on a page why there are none, and in a notebook that it failed", async () => {
     const page = new Kernel();
     page.live = false;
-    page.failing = new Map([["lines", "It carries no keys."]]);
+    page.failing = new Map([["lines", "It contains no keys."]]);
     const exported = make({ text: 1, token: 1 }, page);
-    await until(() => expect(exported.store.linesProblem.value).toBe("It carries no keys."));
+    await until(() => expect(exported.store.linesProblem.value).toBe("It contains no keys."));
     expect(exported.context.record.error.value).toBeNull();
     const live = new Kernel();
     live.failing = page.failing;
     const notebook = make({ text: 1, token: 1 }, live);
-    await until(() => expect(notebook.context.record.error.value).toBe("It carries no keys."));
+    await until(() => expect(notebook.context.record.error.value).toBe("It contains no keys."));
     expect(notebook.store.linesProblem.value).toBeNull();
   });
 });

@@ -245,14 +245,14 @@ describe("the head view on an exported page", () => {
     expect(words()).toContain("Pinned: query “four”");
   });
 
-  it("says what the page does not carry, in the view, and keeps what is drawn", async () => {
+  it("says what the page does not contain, in the view, and keeps what is drawn", async () => {
     const data = pageData();
     data.blocks = data.blocks.slice(0, 1);
     openPage(root, data);
     await drawn();
     button("Layer 5").click();
     await vi.waitFor(() => expect(root.getAttribute("data-attnviz-state")).toBe("error"));
-    expect(root.querySelector(".av-error")?.textContent).toContain("does not carry layer 5");
+    expect(root.querySelector(".av-error")?.textContent).toContain("does not contain layer 5");
     expect(root.getAttribute("data-attnviz-drawn")).toBeNull();
     expect(words()).toContain("Layer 2");
     button("Layer 2").click();

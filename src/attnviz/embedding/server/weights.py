@@ -61,7 +61,7 @@ class LinesHeader(TypedDict):
     Attributes
     ----------
     covered : float
-        Share of the query's weight that the lines carry.
+        Share of the query's weight that the lines show.
     of : int
         How many there are in all.
     """

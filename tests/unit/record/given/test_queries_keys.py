@@ -412,7 +412,7 @@ def test_what_is_no_array_is_refused(change: dict[str, Any], message: str) -> No
         made(**change)
 
 
-def test_the_record_carries_what_records_carry() -> None:
+def test_the_record_has_model_notes_and_images() -> None:
     image = np.zeros((4, 6, 3), np.uint8)
     record = made(model="mine", images=[image])
     assert record.model == "mine"

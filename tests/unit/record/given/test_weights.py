@@ -400,7 +400,7 @@ def test_the_ways_out_of_missing_axes_are_ones() -> None:
     assert taken([np.stack(heads)]).stack().heads_per_layer == (3,)
 
 
-def test_a_record_of_weights_carries_its_images() -> None:
+def test_a_record_of_weights_contains_its_images() -> None:
     image = np.zeros((2, 2, 3), np.uint8)
     assert len(taken(LAYERS, images=[image]).images) == 1
 

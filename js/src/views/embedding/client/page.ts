@@ -1,5 +1,5 @@
 /**
- * Answers what the embedding view asks from the data that an exported page carries.
+ * Answers what the embedding view asks from the data that an exported page contains.
  *
  * Of each head there are its principal components in two dimensions, in planes of bytes: the
  * overview's plots are their high bytes, and both bytes are the enlarged head's plot.
@@ -79,11 +79,11 @@ interface PageProjection extends Projecting {
 
 export interface EmbeddingPageData extends PageData {
   embedding: {
-    /** Of all plots that are carried. */
+    /** Of all plots that are embedded. */
     way: Way;
     /** Strongest keys of each query, for its lines. */
     top_keys: number;
-    /** What so many would add to the page; null where they are carried. */
+    /** What so many would add to the page; null where they are embedded. */
     top_keys_add: { count: number; bytes: number } | null;
     stacks: PageCorpus[];
     projections: PageProjection[];
@@ -101,7 +101,7 @@ function keyOf({ stack, layer, head, ...how }: ProjectionRequest | PageProjectio
   return JSON.stringify([stack, layer, head, method, dimensions, setting, setting && seed]);
 }
 
-function isCarriedForAll({ method, dimensions }: Projecting): boolean {
+function isEmbeddedForAll({ method, dimensions }: Projecting): boolean {
   return method === "pca" && dimensions === 2;
 }
 
@@ -142,7 +142,9 @@ export class EmbeddingPageCarrier implements Carrier {
     const { text } = args as { text?: number };
     if (text !== undefined) {
       if (name === "image") return this.#image(args as { text: number; index: number });
-      throw new Error("An exported page contains the points of texts, but not all of their weights.");
+      throw new Error(
+        "An exported page contains the points of texts, but not all of their weights.",
+      );
     }
     const answer = (this.#answers as Answers<Record<string, object>>)[name];
     if (!answer) throw new Error(`An exported page cannot answer "${name}".`);
@@ -173,7 +175,7 @@ export class EmbeddingPageCarrier implements Carrier {
     return found;
   }
 
-  /** A layer, and the place of one of its heads in what is carried of it. */
+  /** A layer, and the place of one of its heads in what is embedded of it. */
   #head({ stack, layer, head }: HeadRequest): [PageLayer, number] {
     const found = this.#layer(stack, layer);
     const place = found.heads.findIndex((each) => each.head === head);
@@ -222,10 +224,10 @@ export class EmbeddingPageCarrier implements Carrier {
 
   async #projection(request: ProjectionRequest): Promise<Reply> {
     this.#expectWay(request.way);
-    const found = this.#carried(request);
+    const found = this.#embedded(request);
     if (found) return { header: found.header, data: await this.#bytes(found.data) };
     // As where a method cannot run: what there is, and the word why.
-    const work = isCarriedForAll(request) ? null : this.#notCarried(request);
+    const work = isEmbeddedForAll(request) ? null : this.#notEmbedded(request);
     const [layer, place] = this.#head(request);
     const { count } = this.#stack(request.stack);
     const planes = await this.#bytes(layer.points);
@@ -242,11 +244,11 @@ export class EmbeddingPageCarrier implements Carrier {
     return { header: { dimensions: 2, count, ...header, work }, data };
   }
 
-  #carried(request: ProjectionRequest): PageProjection | undefined {
+  #embedded(request: ProjectionRequest): PageProjection | undefined {
     return this.#data.embedding.projections.find((each) => keyOf(each) === keyOf(request));
   }
 
-  #notCarried(request: ProjectionRequest): ProjectionWork {
+  #notEmbedded(request: ProjectionRequest): ProjectionWork {
     const others = this.#data.embedding.projections
       .filter((each) => keyOf(each) === keyOf({ ...request, layer: each.layer, head: each.head }))
       .map(({ layer, head }) => `layer ${layer}, head ${head}`);
@@ -261,7 +263,7 @@ export class EmbeddingPageCarrier implements Carrier {
     this.#expectWay(request.way);
     const { heads, ...rest } = request;
     const trust = heads.map((head) => {
-      const found = this.#carried({ ...rest, head });
+      const found = this.#embedded({ ...rest, head });
       if (found) return found.trust;
       const [layer, place] = this.#head({ ...rest, head });
       return layer.trust[place] ?? null;

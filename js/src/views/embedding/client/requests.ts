@@ -101,7 +101,7 @@ export interface Lines {
   head: number;
   points: Int32Array;
   weights: Float32Array;
-  /** Share of the query's weight that the lines carry. */
+  /** Share of the query's weight that the lines show. */
   covered: number;
   /** How many there are in all. */
   of: number;

@@ -1,4 +1,4 @@
-/** The image of the chosen patch in an exported page, with as much of its weights as is carried. */
+/** The image of the chosen patch in an exported page, with as much of its weights as is embedded. */
 
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect, useMemo, useRef } from "preact/hooks";

@@ -209,7 +209,7 @@ describe("the strongest keys of a query", () => {
       .sort((a, b) => b[1] - a[1]);
   }
 
-  it.each(HEADS)("are carried by a page of $place", async ({ place, values }) => {
+  it.each(HEADS)("are embedded by a page of $place", async ({ place, values }) => {
     const source = new Source(page());
     for (let point = 0; point < all.length; point++) {
       const lines = await linesOf(source, { ...place, point });

@@ -215,7 +215,7 @@ describe("an exported page", () => {
     expect(trust?.plot.allowed).toBe(-0.7);
   });
 
-  it("has the principal components of heads whose plot it does not carry, and says so", async () => {
+  it("has the principal components of heads whose plot it does not contain, and says so", async () => {
     const shown = { method: "tsne" as const, dimensions: 3 as const, perplexity: 30, seed: 4 };
     const request = { ...HEAD, way: WAY, ...shown, neighbors: 15 };
     const flat = { ...request, method: "pca" as const, dimensions: 2 as const };
@@ -225,7 +225,7 @@ describe("an exported page", () => {
       expect(plot.dimensions).toBe(2);
       expect(plot.coordinates).toEqual(components.coordinates);
       expect(plot.work?.state).toBe("failed");
-      expect(plot.work?.words).toContain("does not carry this plot: these are the principal");
+      expect(plot.work?.words).toContain("does not contain this plot: these are the principal");
     }
   });
 
@@ -291,7 +291,7 @@ describe("an exported page", () => {
     await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
   });
 
-  it("says what it does not carry", async () => {
+  it("says what it does not contain", async () => {
     const source = sourceOf();
     await expect(corpusOf(source, "cross")).rejects.toThrow('no points of "cross"');
     await expect(normsOf(source, { ...HEAD, layer: 0 })).rejects.toThrow('layer 0 of "self"');

@@ -38,7 +38,7 @@ const IMAGES: CorpusPoints = {
   })),
 };
 
-/** A page that carries both images; its lines go from a query to keys 1 and 2 of image 0. */
+/** A page that contains both images; its lines go from a query to keys 1 and 2 of image 0. */
 class Page extends Kernel {
   override live = false;
 
@@ -123,14 +123,14 @@ describe("the image of the chosen patch", () => {
     const kernel = new Page();
     kernel.failing = new Map([["image", "This page does not contain image 0 of text 0."]]);
     const { box, state } = await open({ text: 0, token: 1 }, kernel);
-    await until(() => expect(box.textContent).toContain("does not carry image 0 of text 0"));
+    await until(() => expect(box.textContent).toContain("does not contain image 0 of text 0"));
     kernel.failing = new Map();
     assign(state, { text: 1, token: 1 });
-    await until(() => expect(box.textContent).not.toContain("does not carry"));
+    await until(() => expect(box.textContent).not.toContain("does not contain"));
     await until(() => expect(box.querySelector(".av-plot")).not.toBeNull());
   });
 
-  it("has the carried weights at the patches that they are on", () => {
+  it("has the embedded weights at the patches that they are on", () => {
     const corpus = corpusWith(IMAGES);
     const lines = {
       point: 1,

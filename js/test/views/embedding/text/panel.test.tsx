@@ -229,7 +229,7 @@ describe("the text of the chosen point", () => {
     expect([state.token.value, state.key.value]).toEqual([null, 1]);
   });
 
-  it("of a page says what is not carried, and asks about no text", async () => {
+  it("of a page says what is not embedded, and asks about no text", async () => {
     const each = await open({}, false);
     each.kernel.failing = new Map([["lines", "This page was made without; top_keys=5 adds 1 MB."]]);
     assign(each.state, { text: 1, token: 2 });
