@@ -286,7 +286,7 @@ describe("an exported page", () => {
     expect([image.width, image.height, ...image.pixels]).toEqual([
       2, 1, 1, 2, 3, 255, 4, 5, 6, 255,
     ]);
-    await expect(text.describe()).rejects.toThrow("not all their weights");
+    await expect(text.describe()).rejects.toThrow("not all of their weights");
     const other = new Source(new TextCarrier(carrier, 2));
     await expect(other.image(0)).rejects.toThrow("image 0 of text 2");
   });

@@ -214,7 +214,7 @@ describe("a projection", () => {
       header: plot({ state: "running", done: turn }, { parts: 2 }),
       data: uint16(0, 0),
     }));
-    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow("moved on");
+    await expect(projectionOf(each.source, REQUEST)).rejects.toThrow("changed while it was read");
     expect(each.asked.length).toBeLessThan(12);
   });
 
