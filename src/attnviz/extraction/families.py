@@ -42,7 +42,6 @@ __all__ = [
     "ShiftedWindows",
     "attention_size",
     "config_values",
-    "configs_in",
     "families_in",
     "family_of",
     "feature_widths",
@@ -52,7 +51,6 @@ __all__ = [
     "has_stages",
     "is_compiled",
     "merge_size",
-    "owner_of",
     "patch_sizes",
     "samples_per_frame",
     "shifted_windows",
@@ -179,31 +177,31 @@ def family_of(config: Any) -> Family:
 
 def families_in(config: Any) -> list[Family]:
     """The families of a configuration and of those inside of it."""
-    return [family_of(each) for each in configs_in(config)]
+    return [family_of(each) for each in _configs_in(config)]
 
 
-def configs_in(config: Any) -> Iterator[Any]:
+def _configs_in(config: Any) -> Iterator[Any]:
     """A configuration and those inside of it."""
     yield config
     for each in vars(config).values():
         if isinstance(each, PreTrainedConfig):
-            yield from configs_in(each)
+            yield from _configs_in(each)
 
 
 def config_values(config: Any, name: str) -> set[Any]:
     """What a configuration and those inside of it hold under a name."""
-    return {getattr(each, name, None) for each in configs_in(config)}
+    return {getattr(each, name, None) for each in _configs_in(config)}
 
 
 def has_stages(config: Any) -> bool:
     """Whether patches become coarser from stage to stage."""
-    return any(getattr(each, name, None) for each in configs_in(config) for name in _STAGES)
+    return any(getattr(each, name, None) for each in _configs_in(config) for name in _STAGES)
 
 
 def patch_sizes(config: Any) -> list[tuple[int, int]]:
     """Heights and widths of a patch in pixels that a configuration and its parts name."""
     sizes = []
-    for settings in configs_in(config):
+    for settings in _configs_in(config):
         size = getattr(settings, "patch_size", None)
         if isinstance(size, int):
             sizes.append((size, size))
@@ -217,7 +215,7 @@ def patch_sizes(config: Any) -> list[tuple[int, int]]:
 
 def frames_per_patch(config: Any) -> int:
     """How many frames of a film a patch goes through."""
-    for settings in configs_in(config):
+    for settings in _configs_in(config):
         size = getattr(settings, "tubelet_size", None)
         if size is not None:
             return int(size if isinstance(size, int) else size[0])
@@ -283,7 +281,7 @@ def _first(source: Any, names: Iterable[str]) -> int | None:
     return next((value for value in values if isinstance(value, int) and value > 0), None)
 
 
-def owner_of(model: nn.Module, name: str, attribute: str) -> Any:
+def _owner_of(model: nn.Module, name: str, attribute: str) -> Any:
     """The innermost module around a path that has an attribute; None where none has it."""
     return next((each for each in _around(model, name) if hasattr(each, attribute)), None)
 
@@ -303,7 +301,7 @@ def merge_size(owner: Any) -> int:
 
 def tower_of(model: nn.Module, name: str) -> Any:
     """The tower around a path that puts blocks of patches together; None where none does."""
-    return owner_of(model, name, _MERGE_SIZE)
+    return _owner_of(model, name, _MERGE_SIZE)
 
 
 @dataclass(frozen=True)
@@ -317,7 +315,7 @@ class ShiftedWindows:
 def shifted_windows(model: nn.Module, name: str) -> ShiftedWindows:
     """Read the windows in which the module under a path attends (Swin, SAM)."""
     # A layer that shifts its windows says so around its attention, which knows their size too.
-    owner = owner_of(model, name, "shift_size") or owner_of(model, name, "window_size")
+    owner = _owner_of(model, name, "shift_size") or _owner_of(model, name, "window_size")
     return ShiftedWindows(getattr(owner, "window_size", None), int(getattr(owner, "shift_size", 0)))
 
 

@@ -86,7 +86,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     for run in runs:
         _check_covers_input(run)
     by_name: dict[str, dict[tuple[int, int], list[tuple[Run, list[Captured]]]]] = {}
-    for kind, part, run in _families(runs):
+    for kind, part, run in _with_parts(runs):
         examples = run.examples
         shape = (examples[0].num_queries, examples[0].num_keys)
         # Queries of one kind that read keys of another (a resampler's, say).
@@ -102,7 +102,7 @@ def stacks_of(collector: Collector) -> dict[str, StackLayers]:
     return made
 
 
-def _families(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
+def _with_parts(runs: Sequence[Run]) -> list[tuple[str, str, Run]]:
     """Name each run's stack, and its part of the model where parts must be distinguished.
 
     Layers of two parts that have the same numbers (a predictor behind an encoder, say) would
