@@ -223,17 +223,6 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command.
 
-    Parameters
-    ----------
-    arguments : sequence of str, optional
-        ``sys.argv[1:]`` when left out.
-
-    Returns
-    -------
-    int
-        The exit code: 0 when the file is written, 1 when it could not be (the reason is on
-        stderr); wrong usage exits with 2.
-
     Examples
     --------
     >>> main(["demo", "-o", "head_view.html"])    # doctest: +SKIP

@@ -196,28 +196,10 @@ def scores_of_heads(
 ) -> Scores:
     """Measure some patterns of some heads of a layer.
 
-    Parameters
-    ----------
-    stack : AttentionStack
-        The heads.
-    patterns : sequence of str
-        Some of `patterns_of` the stack.
-    layer : int
-        The model's number of the layer.
-    heads : sequence of int
-        Heads that were kept.
-    queries : int, optional
-        As for `head_scores`.
-
     Returns
     -------
     ndarray of float64, (patterns, heads)
         As `head_scores` gives them.
-
-    Raises
-    ------
-    ValueError
-        As for `head_scores`.
     """
     for pattern in patterns:
         _check_pattern(stack, pattern)

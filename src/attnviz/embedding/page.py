@@ -74,18 +74,6 @@ def make_embedding_page(
     wait : bool, default True
         Whether to wait for the enlarged head's plot where its method takes time. Otherwise it is
         embedded as far as it is.
-
-    Returns
-    -------
-    str
-        A whole HTML document.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If `top_keys` makes no sense, or the page is too large, with ways out.
-    ImportError, RuntimeError
-        If a plot was waited for and its method cannot run.
     """
     top_keys = check_top_keys(top_keys)
     corpus = answers.corpus

@@ -156,15 +156,6 @@ def project(
     `progress` or in a notebook's own process not even those. The same points and settings give the
     same on the same machine.
 
-    Raises
-    ------
-    ImportError
-        If the method's package is not installed.
-    TypeError
-        If `points` are not numbers or `settings` not settings.
-    ValueError
-        If points are not finite, all the same, or not in the shape (points, dimensions).
-
     Notes
     -----
     t-SNE takes 250 iterations with an exaggeration of 12 and 500 without, at a learning rate of

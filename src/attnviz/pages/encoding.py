@@ -115,11 +115,6 @@ def embedded_weights(
     All weights, where the page has at most 6 MB with them (or `max_bytes`). Otherwise the smaller
     of the other forms that covers 95% of the weight within the limit; where neither does, as much
     of the weight as the limit has room for.
-
-    Raises
-    ------
-    ValueError
-        If no form fits; says how to make it fit.
     """
     if precision == "exact":
         return _exact(record, max_bytes, rest)

@@ -102,30 +102,7 @@ def make_page(
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> str:
-    """Make the page of a view.
-
-    Parameters
-    ----------
-    record : AttentionRecord
-        What the page shows, all of its layers: weights in the most exact form that leaves the page
-        small (`attnviz.pages.encoding`), queries and keys exact or, where there are many, in half
-        precision.
-    view : str
-        Name of the view.
-    state : mapping
-        The view's traits, fit for JSON.
-    embeds : collection of {"weights", "vectors"}
-        What the view asks for beside the description and small maps of all heads.
-    precision : {"auto", "exact"}
-        ``"exact"`` contains every weight, and queries and keys as they are.
-    max_mb : float, optional
-        Megabytes that the page may have.
-
-    Raises
-    ------
-    TypeError, ValueError
-        If an option makes no sense, or the record is too large for a page; says how to make it fit.
-    """
+    """Make the page of a view."""
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
         check_record(record, precision)
@@ -187,13 +164,7 @@ def make_page(
 
 
 def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
-    """The JavaScript of a view: for a widget, which asks its kernel, or for a page.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the front-end was not built; says how to.
-    """
+    """The JavaScript of a view: for a widget, which asks its kernel, or for a page."""
     path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
         return path.read_text(encoding="utf-8")
@@ -212,13 +183,7 @@ def document(
     data: Mapping[str, Any],
     code: str,
 ) -> str:
-    """Write the document of a page around what it contains.
-
-    Raises
-    ------
-    ValueError
-        If a number of `data` is NaN or infinite.
-    """
+    """Write the document of a page around what it contains."""
     loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
     policy = (
         f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "

@@ -65,13 +65,6 @@ def draw(page: str, kind: Literal["svg", "png"]) -> bytes:
     -------
     bytes
         The file's content.
-
-    Raises
-    ------
-    ImportError
-        If Playwright, which drives the browser, is not installed.
-    RuntimeError
-        If no browser is found or the page could not be drawn.
     """
     return _in_browser(page, lambda tab: _picture(tab, kind))
 
@@ -96,13 +89,7 @@ class Picture:
 
 
 def draw_for_notebook(page: str) -> Picture:
-    """Draw an exported page as a picture, and measure it.
-
-    Raises
-    ------
-    ImportError, RuntimeError
-        As `draw`.
-    """
+    """Draw an exported page as a picture, and measure it."""
 
     def made(tab: Page) -> Picture:
         png, title = _picture(tab, "png"), str(tab.evaluate(_TITLE))

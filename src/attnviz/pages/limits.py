@@ -61,24 +61,10 @@ _MOST_BYTES = {"causal": 40_000_000, "both ways": 80_000_000}
 def check_options(precision: str, max_mb: float | None) -> int | None:
     """Refuse options of pages that make no sense.
 
-    Parameters
-    ----------
-    precision : {"auto", "exact"}
-        As given.
-    max_mb : float or None
-        As given.
-
     Returns
     -------
     int or None
         `max_mb` in bytes.
-
-    Raises
-    ------
-    TypeError
-        If `max_mb` is no number.
-    ValueError
-        If either is none of its values.
 
     Examples
     --------
@@ -105,20 +91,6 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
 def check_top_keys(top_keys: Any) -> int:
     """Refuse what is no number of keys.
 
-    Parameters
-    ----------
-    top_keys : int
-        As given.
-
-    Returns
-    -------
-    int
-
-    Raises
-    ------
-    TypeError, ValueError
-        If it is none.
-
     Examples
     --------
     >>> check_top_keys(5)
@@ -129,15 +101,7 @@ def check_top_keys(top_keys: Any) -> int:
 
 
 def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png"]:
-    """Tell from a file's name what a view is to be saved as.
-
-    Raises
-    ------
-    TypeError
-        If it is no path.
-    ValueError
-        If the name ends in anything else, or no file can have it.
-    """
+    """Tell from a file's name what a view is to be saved as."""
     match as_path("path", path, "file").suffix.lower():
         case ".html":
             return "html"

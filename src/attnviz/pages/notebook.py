@@ -25,13 +25,7 @@ _FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
 
 
 def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
-    """Display a picture, and the interactive page in a frame.
-
-    Raises
-    ------
-    RuntimeError
-        If IPython is not running.
-    """
+    """Display a picture, and the interactive page in a frame."""
     from IPython import get_ipython
     from IPython.display import HTML, Image, display
 

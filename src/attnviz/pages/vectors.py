@@ -68,13 +68,6 @@ def embedded_vectors(
         share it; an entry of ``layers`` names its arrays by their place there, and its ``error``
         and ``logit_error`` are the largest absolute errors of a weight and of a logit, measured on
         ``measured`` queries of each head; it has no such entry where that is all of them.
-
-    Raises
-    ------
-    ValueError
-        If they would be too large for a page; says how to make them fit.
-    OverflowError
-        If they take more than `max_bytes`, which is known before anything is measured.
     """
     layers = _layers(stacks)
     unrounded = _unrounded_bytes(layers, exact=exact)

@@ -111,11 +111,6 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     of : str
         What they are the weights of, for errors.
 
-    Raises
-    ------
-    ValueError
-        If a weight is NaN, infinite, negative or larger than `maximum`, but for rounding.
-
     Examples
     --------
     >>> check_weights(np.array([[[-1.0]]], np.float32), of="these")
@@ -179,11 +174,6 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     -------
     ndarray
         float32, (heads, rows, columns).
-
-    Raises
-    ------
-    ValueError
-        If the bytes are too few or too many for the shape, or the encoding is unknown.
     """
     if encoded.encoding == "float32":
         values = np.frombuffer(encoded.data, "<f4").astype(np.float32)

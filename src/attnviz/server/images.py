@@ -37,11 +37,6 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
         uint8, (height, width, 3), both divided by the same factor and rounded up; the same object
         where it fits as it is.
 
-    Raises
-    ------
-    ValueError
-        If `largest` is less than one pixel takes.
-
     Examples
     --------
     >>> averaged_image(np.array([[[0] * 3, [200] * 3]], np.uint8), largest=3)
@@ -82,11 +77,6 @@ def encoded_image(image: NDArray[np.uint8], largest: int) -> tuple[ImageHeader, 
         Fit for JSON: ``height`` and ``width`` as they are sent.
     data : bytes
         Red, green and blue of each pixel, row by row from the top left.
-
-    Raises
-    ------
-    ValueError
-        If `largest` is less than one pixel takes.
     """
     sent = averaged_image(image, largest)
     return {"height": sent.shape[0], "width": sent.shape[1]}, sent.tobytes()

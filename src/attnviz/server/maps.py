@@ -34,11 +34,6 @@ def encoded_maps(
     is one query, taken from its share of the text.
 
     The second value is how many queries stand for all; None where all were gone through.
-
-    Raises
-    ------
-    ValueError
-        If no head is wanted, `size` is not positive or the maps are too large for a reply.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -82,17 +77,6 @@ def pooled_where_it_lies(
 
     Nothing but the map leaves the device, and no more than one of its rows is there at once: the
     weights of 32,768 queries and keys are four gigabytes.
-
-    Parameters
-    ----------
-    vectors : QueryKeyAttention
-        The layer's queries and keys.
-    place : int
-        Which of its heads.
-    rows, columns : slice
-        Queries and keys wanted, start and stop given.
-    size : int
-        Largest number of rows and columns of the map.
 
     Returns
     -------

@@ -150,17 +150,7 @@ class Pyramids:
         exact: bool = True,
         budget: Budget | None = None,
     ) -> PyramidTile:
-        """One tile, after some more work on it.
-
-        Raises
-        ------
-        IndexError
-            If a head or layer does not exist.
-        ValueError
-            If a weight is NaN or infinite.
-        MemoryError
-            If there is not enough memory for the cells.
-        """
+        """One tile, after some more work on it."""
         budget = budget or Budget()
         mean = HeadMean(stack, layer, heads, self._sums)
         stored = _stored_level(mean)

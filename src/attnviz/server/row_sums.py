@@ -59,11 +59,6 @@ class RowSums:
         -------
         ndarray
             float32, (rows, columns).
-
-        Raises
-        ------
-        IndexError
-            If the layer or head does not exist.
         """
         known = None
         if len(stack.key_tokens) > max(_LONG, columns.stop - columns.start):
@@ -90,11 +85,6 @@ class RowSums:
         -------
         Tensor
             float32, (rows, keys), on the device of the queries: as much memory as its entries take.
-
-        Raises
-        ------
-        IndexError
-            If the layer or head does not exist.
         """
         known = self._vectors(stack, layer, head)
         if known is None or len(stack.key_tokens) <= _LONG:
@@ -190,11 +180,6 @@ class HeadMean:
         -------
         Tensor
             float32, (rows,), where the queries lie.
-
-        Raises
-        ------
-        ValueError
-            If one is NaN or infinite: a weight would be.
         """
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         # Gathered here: what is kept may be dropped while others have their turn.
@@ -223,11 +208,6 @@ class HeadMean:
             int64, numbers of queries.
         found : Tensor
             float32, (rows,), on the CPU.
-
-        Raises
-        ------
-        ValueError
-            If one is NaN or infinite: a weight would be.
         """
         wrong = torch.nonzero(torch.isnan(found) | torch.isposinf(found)).flatten()
         if len(wrong):

@@ -69,13 +69,7 @@ class RecordServer:
         self.description: bytes | None = None
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them.
-
-        Raises
-        ------
-        KeyError, IndexError, TypeError, ValueError
-            If the request makes no sense for this record, with what would.
-        """
+        """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them."""
         if name not in RECORD_REQUESTS.classes:
             raise ValueError(f"request {name!r} is unknown; this kernel's attnviz may be older")
         return RECORD_REQUESTS.answer(self, name, arguments)

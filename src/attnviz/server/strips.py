@@ -119,13 +119,6 @@ def strips(
 ) -> Strips:
     """Say where the weight of heads goes, from some of their queries.
 
-    Raises
-    ------
-    IndexError
-        If a layer or head does not exist.
-    ValueError
-        If no head is wanted, or a weight is NaN.
-
     Notes
     -----
     The standard error of a mean of m out of n queries is s / sqrt(m) * sqrt(1 - m / n), with the

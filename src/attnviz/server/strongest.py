@@ -88,13 +88,6 @@ def strongest_keys(
 ) -> Strongest:
     """Find the strongest keys of some queries, and sum their weight up along the text.
 
-    Raises
-    ------
-    IndexError
-        If the layer or a head does not exist.
-    ValueError
-        If an argument is none of its values, or a weight is NaN.
-
     Examples
     --------
     >>> import attnviz as av

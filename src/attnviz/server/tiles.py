@@ -79,13 +79,6 @@ def encoded_tile(
         What a cell shows of its weights.
     precision : {"uint8", "float32"}
         How the cells are written.
-
-    Raises
-    ------
-    IndexError
-        If a head or layer does not exist.
-    ValueError
-        If the tile lies outside the matrix, an argument is none of its values, or a weight is NaN.
     """
     rows, columns = _checked(stack, heads, level, place, pooled)
     cell = 2**level
@@ -135,13 +128,6 @@ def answered_tile(
     data : bytes
         The cells. Those of large matrices are written relative to the largest among them: means
         over a long text are far below the largest weight that there can be.
-
-    Raises
-    ------
-    IndexError, ValueError
-        As for `encoded_tile`; also if words are too many for one reply.
-    MemoryError
-        If there is too little memory.
     """
     if not heads or not is_large(stack, layer, heads):
         _refuse_minutes(stack, layer, heads, level, place[0])

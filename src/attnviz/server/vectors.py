@@ -89,13 +89,7 @@ class VectorsHeader(RowHeader):
 
 
 def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
-    """The queries and keys of a layer's heads that were kept.
-
-    Raises
-    ------
-    ValueError
-        If only the layer's weights are known.
-    """
+    """The queries and keys of a layer's heads that were kept."""
     attention = stack.attention(layer).vectors
     if attention is None:
         raise ValueError(
@@ -108,15 +102,7 @@ def vectors_of(stack: AttentionStack, layer: int) -> QueryKeyAttention:
 def encoded_vectors(
     stack: AttentionStack, *, layer: int, head: int, token: int, keys: slice, largest: int
 ) -> tuple[VectorsHeader, bytes]:
-    """A query, some keys, and how the query's weights come from them; floats, little endian.
-
-    Raises
-    ------
-    IndexError
-        If the layer, head or token does not exist.
-    ValueError
-        If only weights are known, or the answer would be larger than `largest` bytes.
-    """
+    """A query, some keys, and how the query's weights come from them; floats, little endian."""
     attention, whole_layer = vectors_of(stack, layer), stack.attention(layer)
     for name, given, count in (
         ("head", head, whole_layer.num_heads),

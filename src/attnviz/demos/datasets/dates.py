@@ -128,17 +128,6 @@ class WrittenDate:
 def write_date(date: dt.date, form: str) -> WrittenDate:
     """Write a date in one of the nine forms.
 
-    Parameters
-    ----------
-    date : datetime.date
-        What to write.
-    form : str
-        One of `FORMS`, each named by what it makes of 3 March 2021.
-
-    Returns
-    -------
-    WrittenDate
-
     Examples
     --------
     >>> write_date(dt.date(2021, 3, 7), "3rd of March 2021").text
@@ -154,16 +143,6 @@ def write_date(date: dt.date, form: str) -> WrittenDate:
 def is_held_out(date: dt.date) -> bool:
     """Whether training never shows a day.
 
-    Parameters
-    ----------
-    date : datetime.date
-        The day.
-
-    Returns
-    -------
-    bool
-        True for one day in ten.
-
     Examples
     --------
     >>> [day for day in range(1, 32) if is_held_out(dt.date(2021, 3, day))]
@@ -176,19 +155,6 @@ def draw_date(
     generator: np.random.Generator, *, held_out: bool, form: str | None = None
 ) -> WrittenDate:
     """Draw a date of the years 1900 to 2099 and write it.
-
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the choices come from.
-    held_out : bool
-        Whether it falls on a day that training never shows.
-    form : str, optional
-        One of `FORMS`; drawn when left out.
-
-    Returns
-    -------
-    WrittenDate
 
     Examples
     --------

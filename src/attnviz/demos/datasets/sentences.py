@@ -89,17 +89,6 @@ def _choice(generator: np.random.Generator, options: tuple[str, ...]) -> str:
 def antecedent_sentence(generator: np.random.Generator, *, held_out: bool) -> Sentence:
     """Make a sentence such as "the animal did not cross the street because it was too wide ...".
 
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the choices come from.
-    held_out : bool
-        Whether its pair of nouns is one that training never shows.
-
-    Returns
-    -------
-    Sentence
-
     Examples
     --------
     >>> made = antecedent_sentence(np.random.default_rng(0), held_out=True)
@@ -120,17 +109,6 @@ def antecedent_sentence(generator: np.random.Generator, *, held_out: bool) -> Se
 
 def recipient_sentence(generator: np.random.Generator, *, held_out: bool) -> Sentence:
     """Make a sentence such as "when mary and john went to the shop john gave a drink to mary .".
-
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the choices come from.
-    held_out : bool
-        Whether its pair of names is one that training never shows.
-
-    Returns
-    -------
-    Sentence
 
     Examples
     --------

@@ -35,13 +35,6 @@ def draw_shapes(
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.bool_]]:
     """Draw pictures, each with one shape of any colour, size and place.
 
-    Parameters
-    ----------
-    generator : numpy.random.Generator
-        Where the choices come from.
-    number : int
-        How many.
-
     Returns
     -------
     images : ndarray of uint8, (number, 32, 32, 3)

@@ -213,17 +213,6 @@ def describe_points(corpus: Corpus, stack: str) -> CorpusPoints:
 def is_punctuation(entry: str) -> bool:
     """Whether a token is punctuation and nothing else.
 
-    Parameters
-    ----------
-    entry : str
-        As it is shown.
-
-    Returns
-    -------
-    bool
-        True where all characters but the signs of spaces and of words that go on are punctuation:
-        ASCII's, or of Unicode's categories P.
-
     Examples
     --------
     >>> is_punctuation("·("), is_punctuation("##,"), is_punctuation("·"), is_punctuation("don't")

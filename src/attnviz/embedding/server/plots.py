@@ -345,11 +345,6 @@ class EmbeddingAnswers:
         While a method has no frame yet, the plot is that of the principal components. With
         `restart`, what was cancelled or has failed is begun again; with `wait`, this waits for the
         end.
-
-        Raises
-        ------
-        ImportError, RuntimeError
-            If it was waited for and failed.
         """
         # Says which stacks there are, where it is none of them.
         self.corpus.stack(asked.stack)

@@ -113,13 +113,6 @@ class ProjectionJobs:
         work : Work
             Done.
 
-        Raises
-        ------
-        ImportError
-            If its package is not installed.
-        RuntimeError
-            If it failed for another reason, or somebody cancelled it.
-
         Notes
         -----
         Whoever asks for another one meanwhile gets it beside this one.

@@ -74,13 +74,7 @@ class CorpusServer:
         self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`.
-
-        Raises
-        ------
-        KeyError, IndexError, TypeError, ValueError
-            If the request makes no sense for this corpus, with what would.
-        """
+        """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
         if arguments.get("text") is not None:
             rest = {key: value for key, value in arguments.items() if key != "text"}
             return self._text(int(arguments["text"])).reply(name, rest)

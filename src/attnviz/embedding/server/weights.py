@@ -116,11 +116,6 @@ def aggregate(corpus: Corpus, stack: str, layer: int, head: int, size: int) -> A
 
     Of as many texts as can be looked at in a moment, evenly from all; of a text too long for that,
     of queries from all over it.
-
-    Raises
-    ------
-    ValueError
-        If `size` is not positive, or a weight is not a finite number.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -158,13 +153,6 @@ def lines(corpus: Corpus, stack: str, layer: int, head: int, point: int) -> Line
 
     ``covered`` is the share of the query's weight that these keys get (of a key, of the weight it
     gets from the queries that were looked at); ``of``, how many of its text the mask lets through.
-
-    Raises
-    ------
-    IndexError
-        If there is no such point.
-    ValueError
-        If a weight is not a finite number.
     """
     points = corpus.points(stack)
     if not 0 <= point < len(points):
@@ -218,11 +206,6 @@ def top_keys(
 
     Keys are counted among the points of the query's own text; where a text has fewer keys, weights
     are 0.
-
-    Raises
-    ------
-    ValueError
-        If a weight is not a finite number.
     """
     points = corpus.points(stack)
     weights = np.zeros((count, points.num_queries), np.float32)
