@@ -369,7 +369,7 @@ def _lines(path: Path) -> list[str]:
         raise ValueError(f"--texts {path} is not UTF-8: {error}") from None
     texts = [line for line in lines if line.strip()]
     if not texts:
-        raise ValueError(f"--texts {path} holds no text; give one a line")
+        raise ValueError(f"--texts {path} contains no text; give one per line")
     return texts
 
 

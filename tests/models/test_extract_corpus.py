@@ -312,7 +312,7 @@ def check_dataset(decoder: tuple[Any, Any], dataset: Any) -> None:
     with pytest.raises(ValueError, match="column='sentence': the dataset has the columns 'text'"):
         read(decoder, dataset, column="sentence")
     with pytest.raises(
-        ValueError, match="'topic' is none of the dataset's columns 'text', 'label'"
+        ValueError, match="'topic' is not one of the dataset's columns 'text', 'label'"
     ):
         read(decoder, dataset, columns=["topic"])
 
@@ -386,7 +386,7 @@ def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> No
             "all 2 are empty or too long for the model; give texts with words",
         ),
         ([3], TypeError, r"texts\[0\]: inputs: int cannot be read"),
-        ([["the cat", "the dog"]], TypeError, r"texts\[0\] holds 2 examples; give each as a text"),
+        ([["the cat", "the dog"]], TypeError, r"texts\[0\] holds 2 examples; give each one as a separate text"),
         ([torch.tensor([[99999]])], ValueError, r"texts\[0\]: .* out of range"),
     ],
 )
@@ -462,7 +462,7 @@ def test_what_is_wrong_with_an_argument_of_all_texts_is_not_said_of_one(
 def test_a_target_that_is_missing_is_no_texts_and_one_that_is_empty_is() -> None:
     model, tokenizer = demos.load("encoder-decoder")
     made = {"tokenizer": tokenizer, "progress": False}
-    with pytest.raises(ValueError, match=r"^target: .* nothing says what it is to produce"):
+    with pytest.raises(ValueError, match=r"^target: .* needs the text that it produces"):
         extract_corpus(model, ["3 March 2021"] * 2, **made)
     with pytest.raises(ValueError, match=r"^texts\[\d\]: target: the text is empty"):
         extract_corpus(model, ["3 March 2021"] * 2, target=["", ""], **made)

@@ -451,7 +451,7 @@ class TestErrors:
             extract(bart, IDS, generate=65)
 
     def test_a_mapping_that_names_no_number(self, llama: Any) -> None:
-        with pytest.raises(ValueError, match="generate: nothing says how many tokens"):
+        with pytest.raises(ValueError, match="generate: the number of tokens is missing"):
             extract(llama, IDS, generate={"do_sample": True})
         with pytest.raises(ValueError, match="max_new_tokens must be at least 1; got 0"):
             extract(llama, IDS, generate={"max_new_tokens": 0})

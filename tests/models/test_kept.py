@@ -547,7 +547,7 @@ def test_the_model_does_not_run_where_there_is_no_room(
 
 
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
-    ({"layers": []}, ValueError, r"layers=\[\] names none; leave layers out"),
+    ({"layers": []}, ValueError, r"layers=\[\] is empty; leave layers out"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
     ({"layers": 1}, TypeError, "layers=1 must be a list of whole numbers"),
     ({"layers": [True]}, TypeError, r"layers=\[True\] must be .*; True is not one"),
@@ -556,7 +556,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": [-1]}, ValueError, "the model's own numbers, from 0 on; got -1"),
     ({"layers": [0, 0]}, ValueError, "names 0 twice"),
     ({"layers": [3]}, ValueError, "there is no layer 3; stack 'self' has layers 0 to 2"),
-    ({"heads": []}, ValueError, r"heads=\[\] names none"),
+    ({"heads": []}, ValueError, r"heads=\[\] is empty"),
     (
         {"heads": "3"},
         TypeError,
@@ -566,8 +566,8 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"heads": [-2]}, ValueError, "from 0 on; got -2"),
     ({"heads": [1, 1]}, ValueError, "names 1 twice"),
     ({"heads": [1, 4]}, ValueError, "no head 4 in any layer that is kept; .* heads 0 to 3"),
-    ({"heads": {}}, ValueError, r"heads=\{\} names none"),
-    ({"heads": {0: []}}, ValueError, "names none"),
+    ({"heads": {}}, ValueError, r"heads=\{\} is empty"),
+    ({"heads": {0: []}}, ValueError, "is empty"),
     ({"heads": {"0": [1]}}, TypeError, "'0' is not one"),
     (
         {"heads": {0: 1}},
@@ -583,7 +583,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"dtype": torch.complex64}, ValueError, "cannot hold queries and keys"),
     ({"dtype": 16}, TypeError, r"dtype must be .*; got 16"),
     ({"dtype": np.float16}, TypeError, "dtype must be"),
-    ({"device": "nowhere"}, ValueError, "device='nowhere' .* knows no such kind of device"),
+    ({"device": "nowhere"}, ValueError, "device='nowhere' .* does not know this kind of device"),
     ({"device": "meta"}, ValueError, "device='meta' .* holds no numbers"),
     ({"device": 1.5}, TypeError, "device must be a device such as 'cpu' or 'cuda'"),
 ]

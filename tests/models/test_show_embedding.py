@@ -128,7 +128,7 @@ def test_what_a_model_cannot_read_is_refused(
         ([record(4)], {"texts": TEXTS}, TypeError, "model is records.*leave out texts"),
         ([record(4)], {"layers": [0]}, TypeError, "leave out layers"),
         (record(4), {}, TypeError, r"give a list of the records of several texts, \[record\]"),
-        ([given_record()], {}, ValueError, "weights alone"),
+        ([given_record()], {}, ValueError, "only weights"),
         ([], {}, ValueError, "empty list"),
         ((shares(2, 3, 3),), {"texts": words(3)}, TypeError, "weights alone have no queries"),
     ],
@@ -288,7 +288,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--points", "1"], "points=1"),
         (["-o", "x.pdf"], "x.pdf"),
         (["--texts", "none.txt"], "none.txt"),
-        (["--texts", "blank.txt"], "blank.txt holds no text; give one a line"),
+        (["--texts", "blank.txt"], "blank.txt contains no text; give one per line"),
         (["--texts", "latin.txt"], "latin.txt is not UTF-8"),
     ],
 )

@@ -127,8 +127,8 @@ def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
     if not np.isfinite(array).all():
         what = "NaN" if np.isnan(array).any() else "infinite values"
         raise ValueError(
-            f"weights hold {what}, which no attention weight is. Rows without an allowed key must "
-            "be zeros"
+            f"weights hold {what}, which attention weights never are. Rows without an allowed key "
+            "must be zeros"
         )
     if (array < 0).any():
         raise ValueError(

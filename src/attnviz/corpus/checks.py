@@ -62,7 +62,7 @@ def stacks_with_vectors(
         elif all(record.stacks[name].has_vectors for record in records):
             common.append(name)
         else:
-            notes.append(f"Stack {name!r} is left out: of it only weights are known.")
+            notes.append(f"Stack {name!r} is left out: only its weights are known.")
     if common:
         return tuple(common), notes
     if any(stack.merged for record in records for stack in record.stacks.values()):
@@ -72,7 +72,7 @@ def stacks_with_vectors(
         )
     if all(set(record.stacks) == set(names) for record in records):
         raise ValueError(
-            "records hold weights alone, and points are queries and keys; extract them from the "
+            "records contain only weights, but points are queries and keys; extract them from the "
             "model with attnviz.extract_corpus, or use AttentionRecord.from_qk"
         )
     raise ValueError(

@@ -280,7 +280,7 @@ def _extracted(
         raise kind(f"{_whose(place, str(error), options)}{error}") from error
     if not isinstance(record, AttentionRecord):
         raise TypeError(
-            f"texts[{place}] holds {len(record)} examples; give each as a text of its own"
+            f"texts[{place}] holds {len(record)} examples; give each one as a separate text"
         )
     return record
 

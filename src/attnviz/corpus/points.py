@@ -100,7 +100,7 @@ def sampled_points(
     sizes = np.add(query_counts, key_counts)
     with_tokens = np.flatnonzero(sizes)
     if not len(with_tokens):
-        raise ValueError("the texts have no tokens at all; give some that have")
+        raise ValueError("the texts have no tokens; give texts with words")
     random = np.random.default_rng(seed)
     order = random.permutation(with_tokens)
     in_all = int(sizes.sum())

@@ -81,7 +81,7 @@ class Texts:
             )
         if name not in self._names:
             known = ", ".join(map(repr, self._names))
-            raise ValueError(f"columns: {name!r} is none of the dataset's columns {known}")
+            raise ValueError(f"columns: {name!r} is not one of the dataset's columns {known}")
         feature = getattr(self._table, "features", {}).get(name)
         values = self._table[name]
         # A Series counts from labels.

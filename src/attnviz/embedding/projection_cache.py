@@ -172,4 +172,4 @@ def _version(library: str) -> str | None:
 def _warn_once(about: str, way_out: str) -> None:
     if about not in _WARNED:
         _WARNED.add(about)
-        warn_caller(f"layouts of t-SNE and UMAP are not kept for the next time: {way_out}")
+        warn_caller(f"results of t-SNE and UMAP are not cached: {way_out}")

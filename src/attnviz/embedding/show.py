@@ -156,7 +156,7 @@ def corpus_of(
     if isinstance(model, Corpus):
         more = {"columns": columns} if columns is not None else {}
         more |= {"points": points} if points != _POINTS else {}
-        _refuse(for_models | more, "model is a corpus, which holds all that is shown")
+        _refuse(for_models | more, "model is a corpus, which contains all that is shown")
         return model
     if isinstance(model, AttentionRecord):
         raise TypeError(

@@ -144,7 +144,7 @@ def _numbers(argument: str, given: Any, example: str, name: str = "") -> tuple[i
     read = whole_numbers(name, given, hint=f"such as {example}")
     if not read:
         raise ValueError(
-            f"{name}={given!r} names none; leave {argument} out to keep all, or give "
+            f"{name}={given!r} is empty; leave {argument} out to keep all, or give "
             f"{argument} such as {example}"
         )
     if min(read) < 0:
@@ -188,7 +188,7 @@ def _read_device(device: Any) -> torch.device | None:
     except (AssertionError, NotImplementedError, RuntimeError) as error:
         reason = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         if reason.startswith("Expected one of"):
-            reason = "torch knows no such kind of device"
+            reason = "torch does not know this kind of device"
         raise ValueError(
             f"device={device!r} cannot keep queries and keys ({reason}); give device='cpu', a "
             "device that is here, or None to leave them where they are computed"

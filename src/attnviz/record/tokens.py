@@ -73,7 +73,7 @@ def numbered_words(
     if not len(words) == len(special) == len(sequence):
         raise ValueError(
             f"words has {len(words)} entries but there are {len(special)} tokens; give one a "
-            "token, None where it is no part of a word"
+            "token, None where it is not part of a word"
         )
     numbers: list[int | None] = []
     count = 0

@@ -125,7 +125,7 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     if weights.size and weights.max() > maximum * _ROUNDING:
         raise ValueError(
             f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
-            "occur; make the stack with normalized=False where that is meant"
+            "occur; make the stack with normalized=False if this is intended"
         )
 
 

@@ -138,7 +138,7 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
     assert made.stack_names == ("self",)
     assert made.notes == [
         "Stack 'vision' is left out: 1 of the 2 texts have none.",
-        "Stack 'cross' is left out: of it only weights are known.",
+        "Stack 'cross' is left out: only its weights are known.",
     ]
 
 
@@ -150,7 +150,7 @@ def test_a_stack_of_some_texts_or_of_weights_alone_is_left_out_with_a_word() -> 
         ("texts", TypeError, r"got str\. For a model and texts use attnviz\.extract_corpus"),
         (7, TypeError, "got int"),
         ([record(3), "x"], TypeError, r"records\[1\] must be an AttentionRecord; got str"),
-        ([given_record()], ValueError, "records hold weights alone"),
+        ([given_record()], ValueError, "records contain only weights"),
         (
             [AttentionRecord({"self": record(2).stack()}, model="a"), record(2)],
             ValueError,

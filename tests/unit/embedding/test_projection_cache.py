@@ -136,7 +136,7 @@ def test_what_an_interrupt_left_goes_after_a_day(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_told_of_once(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     cache = ProjectionCache(tmp_path / "file" / "projections")
-    with pytest.warns(UserWarning, match="not kept for the next time.*ATTNVIZ_CACHE"):
+    with pytest.warns(UserWarning, match="not cached.*ATTNVIZ_CACHE"):
         assert not cache.ready()
     with warnings.catch_warnings():
         warnings.simplefilter("error")

@@ -230,7 +230,7 @@ def test_a_known_result_is_there_at_once(computed: tuple[Path, Job]) -> None:
 def test_a_cache_that_cannot_be_written_is_no_failure(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way", encoding="utf-8")
     projector = Projector(ProjectionCache(tmp_path / "file" / "cache"))
-    with pytest.warns(UserWarning, match="not kept for the next time"):
+    with pytest.warns(UserWarning, match="not cached"):
         job = projector.start(POINTS, TSNE)
     assert job.wait() == "done", job.problem
 

@@ -137,7 +137,7 @@ class ProjectionJobs:
         coordinates, work = _told(job)
         if work.state == "cancelled":
             raise RuntimeError(
-                f"method={settings.method!r} was cancelled before its end; ask again to begin anew"
+                f"method={settings.method!r} was cancelled before its end; ask again to restart it"
             )
         if work.state != "done" or coordinates is None:
             raise RuntimeError(work.words)

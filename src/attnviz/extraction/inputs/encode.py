@@ -131,7 +131,7 @@ class Encoder:
         if self._tokenizer is None and needed:
             source = getattr(self._model, "name_or_path", "")
             reason = (
-                f"none lies beside {source!r}" if source else "the model doesn't say where from"
+                f"none lies beside {source!r}" if source else "the model does not name its source"
             )
             raise ValueError(
                 f"tokenizer: text was given, and no tokenizer was found ({reason}); give it as "

@@ -126,7 +126,7 @@ def read_generation_settings(given: Any, model: PreTrainedModel) -> GenerationSe
             "extract once for each"
         )
     if limit is None and setting("max_length") is None:
-        raise ValueError(f"generate: nothing says how many tokens; {_HOW_TO_GIVE_IT}")
+        raise ValueError(f"generate: the number of tokens is missing; {_HOW_TO_GIVE_IT}")
     if limit is not None and (not _is_number(limit) or limit < 1):
         raise ValueError(f"generate: max_new_tokens must be at least 1; got {limit!r}")
     method = "greedily"
@@ -220,7 +220,7 @@ def generate_text(
     count = ids.shape[0] - prefix
     if ids.dim() != 1 or ids.is_floating_point() or count < 1 or sequences.shape[0] != 1:
         raise NotImplementedError(
-            f"generate: {type(model).__name__} produces something else than one text of tokens; "
+            f"generate: {type(model).__name__} produces something other than one text of tokens; "
             "generate yourself and give the text as target="
         )
     likeliest = watcher.likeliest if len(watcher.likeliest) == count else []

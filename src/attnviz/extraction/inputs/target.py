@@ -66,8 +66,8 @@ def check_target(
     reads = "decoder_input_ids" in inspect.signature(model.forward).parameters
     if encoder_decoder and reads and not given:
         raise ValueError(
-            f"target: {name} has a decoder, and nothing says what it is to produce; give the "
-            "text as target=, ids as decoder_input_ids=, or let it choose by generate="
+            f"target: {name} has a decoder, and needs the text that it produces; give the text "
+            "as target=, ids as decoder_input_ids=, or let it choose by generate="
         )
 
 

@@ -88,7 +88,7 @@ def bias_of(
     tensor = _fitting(array_tensor(given, name), name, shape, rows=(1, shape[1]))
     if not bool(torch.isfinite(tensor).all()):
         raise ValueError(
-            f"{name} holds NaN or infinity; what a query may not attend to is said by mask="
+            f"{name} holds NaN or infinity; give keys that a query may not attend to as mask="
         )
     return compact_bias(tensor if added is None else tensor + added)
 

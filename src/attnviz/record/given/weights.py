@@ -219,7 +219,7 @@ def _check_sums(weights: torch.Tensor, name: str) -> None:
             continue
         query = int(torch.nonzero(wrong)[0])
         other = next((axis for axis in (-2, -3) if not bool(wrong_along(axis).any())), None)
-        way_out = "if that is meant, pass normalized=False"
+        way_out = "if this is intended, pass normalized=False"
         if other is not None:
             way_out = (
                 f"axis {other} does, and seems to be the keys: axes must be "

@@ -108,7 +108,7 @@ def read_folder(
         reason = error.args[0] if isinstance(error, KeyError) and error.args else error
         raise ValueError(f"path={str(path)!r} is damaged ({reason}); extract it again") from error
     if not isinstance(header, dict):
-        raise ValueError(f"path={str(path)!r} is damaged (its header is no object)")
+        raise ValueError(f"path={str(path)!r} is damaged (its header is not an object)")
     return header, found
 
 
@@ -132,7 +132,7 @@ def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
     if (folder / MARKER).exists():
         raise ValueError(
             f"path={str(path)!r} holds a part of a record: what wrote it was interrupted, or still "
-            f"writes. Extract again with spool={str(path)!r}, which begins anew, or delete the "
+            f"writes. Extract again with spool={str(path)!r}, which starts again, or delete the "
             "folder"
         )
     inside = sorted(
@@ -169,7 +169,7 @@ def _index(path: str | os.PathLike[str], folder: Path) -> dict[str, Any]:
 def _mapped(folder: Path, name: str, file: StoredFile, *, verify: bool) -> dict[str, torch.Tensor]:
     # The index is data: it must not lead out of its folder.
     if Path(name).name != name or name in ("", ".", ".."):
-        raise ValueError(f"{name!r} is no name of a file")
+        raise ValueError(f"{name!r} is not the name of a file")
     path = folder / name
     if not path.is_file():
         raise ValueError(f"{name} is missing")

@@ -191,7 +191,7 @@ def read_arrays(
     except (json.JSONDecodeError, RecursionError) as error:
         raise ValueError(f"path={str(path)!r} has a damaged header ({error})") from error
     if not isinstance(header, dict):
-        raise ValueError(f"path={str(path)!r} has a damaged header (no object)")
+        raise ValueError(f"path={str(path)!r} has a damaged header (not an object)")
     return header, arrays
 
 

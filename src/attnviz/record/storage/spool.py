@@ -33,8 +33,8 @@ __all__ = ["Spool", "SpoolFolders"]
 
 _MARKER_TEXT = """attnviz is writing a record here, or was interrupted while it did.
 
-Without index.json these files are no record: extract again with this folder as spool=, which
-begins anew, or delete it.
+Without index.json these files are not a record: extract again with this folder as spool=, which
+starts again, or delete it.
 """
 # Held by the process that writes.
 _LOCK = "unfinished.lock"

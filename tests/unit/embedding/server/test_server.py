@@ -488,7 +488,7 @@ def test_what_was_cancelled_begins_anew_on_demand_alone(
         assert server.reply("projection", arguments).header["work"]["state"] == "cancelled"
     restarted = server.reply("projection", arguments | {"restart": True})
     assert restarted.header["work"]["state"] == "running"
-    # Another head pushes it off; asked for again it begins anew by itself.
+    # Another head pushes it off; asked for again it starts again by itself.
     other = arguments | {"head": 0}
     assert server.reply("projection", other).header["work"]["state"] == "running"
     assert server.reply("projection", arguments).header["work"]["state"] == "running"

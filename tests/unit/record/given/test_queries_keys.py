@@ -368,7 +368,7 @@ def with_value(value: float) -> list[torch.Tensor]:
         ({"mask": torch.full((5, 5), np.nan)}, "mask holds NaN or plus infinity; it is added"),
         ({"mask": torch.full((5, 5), np.inf)}, "mask holds NaN or plus infinity"),
         ({"bias": torch.ones(4, 5, 3)}, r"bias has shape \(4, 5, 3\); it must be"),
-        ({"bias": torch.full((5, 5), -np.inf)}, "bias holds NaN or infinity; .*said by mask="),
+        ({"bias": torch.full((5, 5), -np.inf)}, "bias holds NaN or infinity; .* as mask="),
         ({"sinks": torch.ones(3)}, r"sinks has shape \(3,\); it must be \(heads,\) with heads 4"),
         ({"sinks": torch.ones(2, 4)}, "sinks is a list of 2 for 3 layers"),
         ({"sinks": [0.5, 0.5, 0.5]}, r"sinks\[0\] has shape \(\); it must be \(heads,\)"),

@@ -353,7 +353,7 @@ WHOLE = r"give \(layers, heads, queries, keys\) or .* a layer"
             [layer.swapaxes(1, 2) for layer in LAYERS],
             r"attentions\[0\], head 0: the weights of query 0 sum to [\d.]+, not to 1; axis -2 "
             r"does, and seems to be the keys: axes must be \(heads, queries, keys\), so give "
-            r"layer.swapaxes\(-2, -1\); if that is meant, pass normalized=False",
+            r"layer.swapaxes\(-2, -1\); if this is intended, pass normalized=False",
         ),
         (
             [layer.swapaxes(0, 2) for layer in LAYERS],

@@ -369,14 +369,14 @@ def test_an_index_that_was_changed_with_its_checksum_is_held_against_the_files(
     path = folder / "index.json"
     content = json.loads(path.read_text(encoding="utf-8"))
     faults: dict[str, Callable[[dict[str, Any]], Any]] = {
-        "no name of a file": lambda c: c["files"].update({"../x/index.json": c["files"]["0"]}),
+        "not the name of a file": lambda c: c["files"].update({"../x/index.json": c["files"]["0"]}),
         "is missing": lambda c: c["files"].update({"none": c["files"]["0"]}),
         "of shape": lambda c: c["arrays"]["self/0/keys"].update(shape=[1, 600, 8]),
         "is torch.float32": lambda c: c["arrays"]["self/0/keys"].update(dtype="float16"),
         "nowhere": lambda c: c["arrays"]["self/0/keys"].update(file="nowhere"),
         "other": lambda c: c["arrays"]["self/0/keys"].update(other=1),
         "has no attribute|indices": lambda c: c.update(files=7),
-        "no object": lambda c: c.update(record=[]),
+        "not an object": lambda c: c.update(record=[]),
         "do not fit": lambda c: c["record"].update(stacks=[]),
         "layer 5|self/9": lambda c: c["record"]["stacks"][0]["layers"][0].update(number=9),
     }
