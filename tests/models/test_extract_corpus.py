@@ -386,7 +386,11 @@ def test_rows_in_a_list_are_read_by_their_column(decoder: tuple[Any, Any]) -> No
             "all 2 are empty or too long for the model; give texts with words",
         ),
         ([3], TypeError, r"texts\[0\]: inputs: int cannot be read"),
-        ([["the cat", "the dog"]], TypeError, r"texts\[0\] holds 2 examples; give each one as a separate text"),
+        (
+            [["the cat", "the dog"]],
+            TypeError,
+            r"texts\[0\] holds 2 examples; give each one as a separate text",
+        ),
         ([torch.tensor([[99999]])], ValueError, r"texts\[0\]: .* out of range"),
     ],
 )

@@ -46,6 +46,8 @@ def test_the_lines_of_python_run(
         "docs/from-elsewhere.md",
         "docs/kinds.md",
         "docs/long-texts.md",
+        "docs/embedding.md",
+        "docs/pages.md",
         "docs/where-it-runs.md",
     ],
 )
