@@ -1,7 +1,7 @@
 /** A small image, its patches as tokens and heat maps over it, for tests. */
 
+import type { Description, PatchGrid, StackDescription, TokenList } from "../src/client/protocol";
 import { type RecordImage, readImage } from "../src/client/requests/images";
-import type { Description, PatchGrid, StackDescription, TokenList } from "../src/client/source";
 import type { HeatSeries } from "../src/ui/image/state";
 
 export const GRID: PatchGrid = { image: 0, start: 1, rows: 2, columns: 3 };

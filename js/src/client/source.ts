@@ -22,22 +22,6 @@ import type {
 import { Recent } from "./recent";
 import { type RecordImage, readImage } from "./requests/images";
 
-export type { Carrier, Connection, Reply } from "./carrier";
-export type {
-  BlockRequest,
-  Candidate,
-  Description,
-  EmbeddedShare,
-  MapsRequest,
-  PatchGrid,
-  Prediction,
-  Range,
-  StackDescription,
-  TileRequest,
-  TileWork,
-  TokenList,
-} from "./protocol";
-
 /** A pattern's score of every head of a stack; null where it is not defined. */
 export type Scores = ScoresHeader["scores"];
 

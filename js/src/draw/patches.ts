@@ -1,7 +1,7 @@
 /** Tokens that are patches of an image: which patch, its name and its pixels. Pure functions. */
 
+import type { Description, PatchGrid, TokenList } from "../client/protocol";
 import type { RecordImage } from "../client/requests/images";
-import type { Description, PatchGrid, TokenList } from "../client/source";
 import type { ImageMark } from "./marks";
 
 /** A patch by its place in its grid. */

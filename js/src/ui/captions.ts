@@ -1,6 +1,6 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { EmbeddedShare, Range, StackDescription } from "../client/source";
+import type { EmbeddedShare, Range, StackDescription } from "../client/protocol";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
 

@@ -6,9 +6,10 @@
 
 import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
+import type { Carrier } from "../client/carrier";
 import { KernelChannel, type MessageModel } from "../client/kernel";
 import { PageCarrier, type PageData } from "../client/page";
-import { type Carrier, Source } from "../client/source";
+import { Source } from "../client/source";
 import type { Figure } from "../draw/figure";
 import controlsCss from "./controls/controls.css";
 import frameCss from "./frame/frame.css";

@@ -1,6 +1,6 @@
 /** A pair of texts: whose queries and whose keys are shown. Pure functions. */
 
-import type { Range, TokenList } from "../client/source";
+import type { Range, TokenList } from "../client/protocol";
 
 export type Pair = "all" | "a-a" | "a-b" | "b-a" | "b-b";
 

@@ -12,18 +12,11 @@ import {
   signal,
   untracked,
 } from "@preact/signals";
+import type { Connection } from "../client/carrier";
 import { isAbort } from "../client/kernel";
+import type { Description, StackDescription, TokenList } from "../client/protocol";
 import { scoresOf } from "../client/requests/strips";
-import {
-  type Connection,
-  type Description,
-  keptHeads,
-  type Piece,
-  type Scores,
-  type Source,
-  type StackDescription,
-  type TokenList,
-} from "../client/source";
+import { keptHeads, type Piece, type Scores, type Source } from "../client/source";
 import { withPatchNames } from "../draw/patches";
 import { type Cursor, settled } from "./generated-token/state";
 import type { Pair } from "./pairs";

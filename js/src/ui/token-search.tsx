@@ -2,7 +2,7 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
-import type { Range, TokenList } from "../client/source";
+import type { Range, TokenList } from "../client/protocol";
 import { counted } from "./captions";
 
 type Side = "query" | "key";

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
+import type { Connection } from "../../src/client/carrier";
 import { isAbort, KernelChannel, MOST_IN_FLIGHT } from "../../src/client/kernel";
-import type { Connection } from "../../src/client/source";
 
 type Listener = (message: unknown, buffers?: DataView[]) => void;
 interface Sent {

@@ -1,14 +1,10 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { Carrier } from "../../src/client/carrier";
 import { PageCarrier, type PageData } from "../../src/client/page";
-import {
-  type BlockRequest,
-  type Carrier,
-  type Description,
-  Source,
-  splitRequest,
-} from "../../src/client/source";
+import type { BlockRequest, Description } from "../../src/client/protocol";
+import { Source, splitRequest } from "../../src/client/source";
 
 /** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
 function pageData(): PageData {

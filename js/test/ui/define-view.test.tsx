@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
+import type { Carrier } from "../../src/client/carrier";
 import type { PageData } from "../../src/client/page";
-import type { Carrier } from "../../src/client/source";
 import { defineView, type ViewContext } from "../../src/ui/define-view";
 import { RECORD_DEFAULTS, type RecordState } from "../../src/ui/record";
 

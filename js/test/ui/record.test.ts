@@ -1,6 +1,6 @@
 import { signal } from "@preact/signals";
 import { describe, expect, it, vi } from "vitest";
-import type { Carrier, Reply } from "../../src/client/source";
+import type { Carrier, Reply } from "../../src/client/carrier";
 import { Source } from "../../src/client/source";
 import { createRecordStore, orderHeads, placeOf, RECORD_DEFAULTS } from "../../src/ui/record";
 import { makeSignals } from "../../src/ui/state";

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../src/client/source";
+import type { StackDescription } from "../../src/client/protocol";
 import { zerosInWords } from "../../src/ui/captions";
 import { pixelsOf } from "../../src/ui/color-scales";
 import { coverage } from "../../src/ui/heat-map/captions";

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { TokenList } from "../../src/client/source";
+import type { TokenList } from "../../src/client/protocol";
 import { findTokens, nextMatch } from "../../src/ui/token-search";
 
 describe("finding", () => {

@@ -3,7 +3,9 @@
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { type Connection, keptHeads, type StackDescription } from "../../client/source";
+import type { Connection } from "../../client/carrier";
+import type { StackDescription } from "../../client/protocol";
+import { keptHeads } from "../../client/source";
 import { embeddedInWords, stackName } from "../captions";
 import { Choice } from "../controls/fields";
 import { HeadStrip, toggleHead } from "../controls/heads";

@@ -1,7 +1,7 @@
 /** The generated-token cursor: a slider over the tokens that a model produced, and their candidates. */
 
 import { useEffect } from "preact/hooks";
-import type { Candidate, Prediction } from "../../client/source";
+import type { Candidate, Prediction } from "../../client/protocol";
 import { printable } from "../../draw/marks";
 import { formatProbability, quotedAt } from "../captions";
 import { StepSlider, Switch } from "../controls/fields";

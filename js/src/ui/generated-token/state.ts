@@ -5,7 +5,7 @@
  * against `tests/fixtures/generated_token.json`.
  */
 
-import type { Prediction, TokenList } from "../../client/source";
+import type { Prediction, TokenList } from "../../client/protocol";
 import { formatProbability, quoted } from "../captions";
 
 /** Which token is shown, and by which row. */

@@ -1,6 +1,7 @@
 /** Which head stands where in a grid, where cells lie, and which are in sight. Pure functions. */
 
-import { keptHeads, type Scores, type StackDescription } from "../../client/source";
+import type { StackDescription } from "../../client/protocol";
+import { keptHeads, type Scores } from "../../client/source";
 
 /** Heads that are offered: everywhere, or by layer. */
 export type IncludeHeads = number[] | Record<string, number[]> | null;

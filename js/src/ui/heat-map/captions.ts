@@ -1,6 +1,6 @@
 /** The captions of a heat map. Pure functions. */
 
-import type { Range } from "../../client/source";
+import type { Range } from "../../client/protocol";
 import {
   absentInWords,
   allInWords,

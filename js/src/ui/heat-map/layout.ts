@@ -1,6 +1,6 @@
 /** Positions of a heat map's cells, labels and bars. Pure functions. */
 
-import type { Range, TokenList } from "../../client/source";
+import type { Range, TokenList } from "../../client/protocol";
 import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { fitLabel, type Label, type Measure } from "../labels";

@@ -1,6 +1,6 @@
 /** The marks of a heat map: cells, labels, bars of pinned lines, and what is pointed at. */
 
-import type { Range, TokenList } from "../../client/source";
+import type { Range, TokenList } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark, shapeOf } from "../../draw/patches";

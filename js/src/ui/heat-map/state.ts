@@ -1,7 +1,6 @@
 /** A heat map's traits and their defaults. */
 
-import type { Pooled } from "../../client/protocol";
-import type { Range } from "../../client/source";
+import type { Pooled, Range } from "../../client/protocol";
 import type { ColorScale } from "../color-scales";
 import { RECORD_DEFAULTS, type RecordState } from "../record";
 

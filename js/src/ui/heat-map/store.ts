@@ -1,7 +1,8 @@
 /** The live state of a heat map, as signals: from its traits to what is drawn. */
 
 import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@preact/signals";
-import type { Range, Source, TileRequest } from "../../client/source";
+import type { Range, TileRequest } from "../../client/protocol";
+import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";

@@ -1,9 +1,9 @@
 /** Which tiles a viewport needs, their loading, and the grid of cells that is drawn from those loaded. */
 
 import { TILE } from "../../client/page/tiles";
-import type { Pooled } from "../../client/protocol";
+import type { Pooled, TileRequest, TileWork } from "../../client/protocol";
 import { Recent } from "../../client/recent";
-import type { Piece, Source, TileRequest, TileWork } from "../../client/source";
+import type { Piece, Source } from "../../client/source";
 import type { Place } from "../record";
 import type { Axis, Viewport } from "./viewport";
 

@@ -1,7 +1,6 @@
 /** Which part of a matrix is in sight, and how many weights a cell stands for. Pure functions. */
 
-import type { Pooled } from "../../client/protocol";
-import type { Range } from "../../client/source";
+import type { Pooled, Range } from "../../client/protocol";
 import { type Pair, pairOf, pairRange } from "../pairs";
 import type { Place } from "../record";
 import type { HeatMapState } from "./state";

@@ -1,6 +1,6 @@
 /** The captions of weights over an image. Pure functions. */
 
-import type { PatchGrid, TokenList } from "../../client/source";
+import type { PatchGrid, TokenList } from "../../client/protocol";
 import { formatShare, formatWeight, quoted, quotedAt } from "../captions";
 import { type Heat, type HeatQuestion, onGrid } from "./state";
 

@@ -1,7 +1,7 @@
 /** Weights over an image as marks. Pure functions. */
 
+import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
-import type { PatchGrid } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Box, rampBox, textMark, wrap } from "../../draw/figure";
 import { fontOf, type Mark, translate } from "../../draw/marks";

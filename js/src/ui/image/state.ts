@@ -1,8 +1,9 @@
 /** A record's images, and which weights lie over one: what is asked for, and the loading of it. */
 
 import type { ReadonlySignal, Signal } from "@preact/signals";
+import type { PatchGrid } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
-import type { PatchGrid, Source } from "../../client/source";
+import type { Source } from "../../client/source";
 import { gridEnd } from "../../draw/patches";
 import type { Place } from "../record";
 

@@ -1,8 +1,8 @@
 /** Images beside a picture, live as signals: their pixels, the width they take, the weights over one. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { PatchGrid, TokenList } from "../../client/protocol";
 import type { RecordImage } from "../../client/requests/images";
-import type { PatchGrid, TokenList } from "../../client/source";
 import type { Box } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { patchIn } from "../../draw/patches";

@@ -1,7 +1,8 @@
 /** The plots of a corpus: of all heads at once, and of one, which may take a while. */
 
 import { computed, type ReadonlySignal, signal } from "@preact/signals";
-import { keptHeads, type StackDescription } from "../../client/source";
+import type { StackDescription } from "../../client/protocol";
+import { keptHeads } from "../../client/source";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { same } from "../../ui/state";

@@ -1,6 +1,7 @@
 /** What the embedding view's state asks of a corpus. */
 
-import { keptHeads, type StackDescription } from "../../client/source";
+import type { StackDescription } from "../../client/protocol";
+import { keptHeads } from "../../client/source";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { RECORD_DEFAULTS, RECORD_HASH, type RecordState } from "../../ui/record";
 import { type HashFields, readIndex } from "../../ui/state";

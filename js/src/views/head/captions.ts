@@ -1,6 +1,6 @@
 /** What the head view says in words. Pure functions. */
 
-import type { TokenList } from "../../client/source";
+import type { TokenList } from "../../client/protocol";
 import type { Captions } from "../../draw/figure";
 import {
   absentInWords,

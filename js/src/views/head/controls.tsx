@@ -1,7 +1,7 @@
 /** The head view's own controls: which lines, which tokens, which part of a long text. */
 
 import { useSignal } from "@preact/signals";
-import type { Range } from "../../client/source";
+import type { Range } from "../../client/protocol";
 import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";

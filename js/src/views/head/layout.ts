@@ -1,6 +1,6 @@
 /** Where tokens, lines and bars of the head view stand. Pure functions. */
 
-import type { Range } from "../../client/source";
+import type { Range } from "../../client/protocol";
 import { fontOf, type TextFont } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/labels";

@@ -1,7 +1,7 @@
 /** What the head view shows, as its parts draw it and speak of it. */
 
+import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
-import type { TokenList } from "../../client/source";
 import type { Images } from "../../ui/image/state";
 import { headColor, headTextColor, type Palette } from "../../ui/palette";
 import type { Matches } from "../../ui/token-search";

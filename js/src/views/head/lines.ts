@@ -1,7 +1,7 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
+import type { Range } from "../../client/protocol";
 import { type Strongest, strongestOf } from "../../client/requests/strongest";
-import type { Range } from "../../client/source";
 import { allInWords } from "../../ui/captions";
 import type { Place } from "../../ui/record";
 

@@ -1,4 +1,4 @@
-import type { TokenList } from "../../client/source";
+import type { TokenList } from "../../client/protocol";
 import { measureText } from "../../draw/canvas";
 import type { CurvesMark, Mark, TextMark } from "../../draw/marks";
 import { cropOf, patchOf, pictureMark } from "../../draw/patches";

@@ -1,6 +1,7 @@
 /** What the head view's state asks of a record, and the loading of it. */
 
-import type { Piece, Range, Source } from "../../client/source";
+import type { Range } from "../../client/protocol";
+import type { Piece, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
 import { same } from "../../ui/state";
 import type { Orientation, Side } from "./layout";

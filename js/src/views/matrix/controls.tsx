@@ -1,6 +1,6 @@
 /** The matrix view's own controls: colour, pooling, and what is in sight. */
 
-import type { Range } from "../../client/source";
+import type { Range } from "../../client/protocol";
 import { counted } from "../../ui/captions";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";

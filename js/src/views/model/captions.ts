@@ -1,7 +1,7 @@
 /** What the model view says in words. */
 
+import type { StackDescription } from "../../client/protocol";
 import type { Strip } from "../../client/requests/strips";
-import type { StackDescription } from "../../client/source";
 import {
   counted,
   formatWeight,

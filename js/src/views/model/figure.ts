@@ -1,6 +1,7 @@
 /** The whole grid as a figure for a paper, and every head as a row of a table. */
 
-import type { Source, StackDescription } from "../../client/source";
+import type { StackDescription } from "../../client/protocol";
+import type { Source } from "../../client/source";
 import {
   type Box,
   type Captions,

@@ -2,9 +2,10 @@
 
 import { type Signal, signal } from "@preact/signals";
 import { LARGEST_REPLY } from "../../client/carrier";
+import type { Range, StackDescription } from "../../client/protocol";
 import { Recent } from "../../client/recent";
 import { askStrips, headsAtOnce, type Strip } from "../../client/requests/strips";
-import { keptHeads, type Range, type Source, type StackDescription } from "../../client/source";
+import { keptHeads, type Source } from "../../client/source";
 import { same } from "../../ui/state";
 
 /** One head's matrix, pooled by the largest weight where it is too big. */

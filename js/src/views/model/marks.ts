@@ -1,7 +1,7 @@
 /** Thumbnails: a head's heat map, lines or strip as pixels and as marks. */
 
+import type { Range } from "../../client/protocol";
 import type { Strip } from "../../client/requests/strips";
-import type { Range } from "../../client/source";
 import { paintMarks } from "../../draw/canvas";
 import type { CurvesMark, ImageMark, Mark, RectMark } from "../../draw/marks";
 import { type Palette, pinColor, rgbOf } from "../../ui/palette";

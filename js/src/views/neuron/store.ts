@@ -1,8 +1,9 @@
 /** The neuron view's live state: from its traits to what is drawn, as signals. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import type { Range } from "../../client/protocol";
 import { askVectors, type Vectors } from "../../client/requests/vectors";
-import type { Range, Source } from "../../client/source";
+import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
 import { type Scene, sceneOf } from "../../draw/marks";
 import type { ViewContext } from "../../ui/define-view";

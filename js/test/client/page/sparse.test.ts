@@ -4,7 +4,8 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import type { EmbeddedKeys } from "../../../src/client/page/sparse";
-import { Source, type StackDescription } from "../../../src/client/source";
+import type { StackDescription } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
 import { embeddedInWords, precision } from "../../../src/ui/captions";
 
 interface Case {

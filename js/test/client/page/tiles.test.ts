@@ -4,7 +4,8 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import { PageCarrier, type PageData } from "../../../src/client/page";
 import { parts, runs, TILE, tileRange } from "../../../src/client/page/tiles";
-import { Source, type TileRequest } from "../../../src/client/source";
+import type { TileRequest } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
 
 interface Fixture {
   codes: Record<string, number[][][]>;

@@ -1,6 +1,8 @@
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import { PageCarrier, type PageData } from "../../../src/client/page";
+import type { StackDescription } from "../../../src/client/protocol";
 import {
   askStrips,
   headsAtOnce,
@@ -8,13 +10,7 @@ import {
   type Strip,
   scoresOf,
 } from "../../../src/client/requests/strips";
-import {
-  type Carrier,
-  type Connection,
-  type Reply,
-  Source,
-  type StackDescription,
-} from "../../../src/client/source";
+import { Source } from "../../../src/client/source";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/palette";
 import { stripInWords, windowInWords } from "../../../src/views/model/captions";

@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { readFileSync } from "node:fs";
 import { describe, expect, it } from "vitest";
-import type { Prediction, TokenList } from "../../../src/client/source";
+import type { Prediction, TokenList } from "../../../src/client/protocol";
 import { formatProbability } from "../../../src/ui/captions";
 import {
   answerStart,

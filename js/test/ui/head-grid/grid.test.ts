@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../../src/client/source";
+import type { StackDescription } from "../../../src/client/protocol";
 import {
   CHUNK,
   galleryGrid,

@@ -1,7 +1,8 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
-import { Source, type TileRequest } from "../../../src/client/source";
+import type { TileRequest } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
 import { cellAt, layOut, ticks } from "../../../src/ui/heat-map/layout";
 import { borders } from "../../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";

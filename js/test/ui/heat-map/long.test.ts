@@ -1,8 +1,10 @@
 /** The matrix view of a long text: tiles that come as estimates, by and by. */
 
 import { describe, expect, it } from "vitest";
+import type { Carrier } from "../../../src/client/carrier";
 import { TILE } from "../../../src/client/page/tiles";
-import { type Carrier, Source, type TileRequest, type TileWork } from "../../../src/client/source";
+import type { TileRequest, TileWork } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
 import { coverage, nothingInWords, sentence, sumInSight } from "../../../src/ui/heat-map/captions";
 import { ticks } from "../../../src/ui/heat-map/layout";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";

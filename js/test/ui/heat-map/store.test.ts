@@ -1,12 +1,7 @@
 import { signal } from "@preact/signals";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type {
-  BlockRequest,
-  Carrier,
-  Connection,
-  StackDescription,
-  TileRequest,
-} from "../../../src/client/source";
+import type { Carrier, Connection } from "../../../src/client/carrier";
+import type { BlockRequest, StackDescription, TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { coverage } from "../../../src/ui/heat-map/captions";

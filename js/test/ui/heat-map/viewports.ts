@@ -1,6 +1,6 @@
 /** Plans of matrices of any size, for the tests of the matrix view. */
 
-import type { StackDescription, TokenList } from "../../../src/client/source";
+import type { StackDescription, TokenList } from "../../../src/client/protocol";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { type Viewport, viewportOf } from "../../../src/ui/heat-map/viewport";
 import { placeOf } from "../../../src/ui/record";

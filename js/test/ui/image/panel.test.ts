@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { PatchGrid, TokenList } from "../../../src/client/protocol";
 import { readImage } from "../../../src/client/requests/images";
-import type { PatchGrid, TokenList } from "../../../src/client/source";
 import {
   headingOf,
   heatInWords,

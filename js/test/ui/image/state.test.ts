@@ -1,6 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { BlockRequest, Source } from "../../../src/client/source";
+import type { BlockRequest } from "../../../src/client/protocol";
+import type { Source } from "../../../src/client/source";
 import { HEAT_OPACITY, heatPixels } from "../../../src/ui/image/marks";
 import {
   fewSeries,

@@ -1,6 +1,6 @@
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Reply } from "../../../src/client/source";
+import type { Reply } from "../../../src/client/carrier";
 import { assign } from "../../../src/ui/state";
 import {
   coverageOf,

@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Reply } from "../../../src/client/source";
+import type { Reply } from "../../../src/client/carrier";
 import type { Scene } from "../../../src/draw/marks";
 import { toSvg } from "../../../src/draw/svg";
 import { PALETTES } from "../../../src/ui/palette";

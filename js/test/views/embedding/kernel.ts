@@ -2,14 +2,9 @@
 
 import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
-import {
-  type Carrier,
-  type Connection,
-  type Description,
-  type Reply,
-  Source,
-  type StackDescription,
-} from "../../../src/client/source";
+import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
+import type { Description, StackDescription } from "../../../src/client/protocol";
+import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { createRecordStore, type RecordState } from "../../../src/ui/record";

@@ -1,6 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { StackDescription } from "../../../src/client/source";
+import type { StackDescription } from "../../../src/client/protocol";
 import { wrap } from "../../../src/draw/figure";
 import { formatShare, formatWeight, precision, quoted, quotedAt } from "../../../src/ui/captions";
 import { niceMaximum } from "../../../src/ui/color-scales";

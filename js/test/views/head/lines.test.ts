@@ -1,7 +1,7 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import type { TokenList } from "../../../src/client/protocol";
 import { leftOutKeys, pairMembers } from "../../../src/client/requests/strongest";
-import type { TokenList } from "../../../src/client/source";
 import {
   computeLines,
   type LineOptions,

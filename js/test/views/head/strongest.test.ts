@@ -1,5 +1,6 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
+import type { Carrier, Reply } from "../../../src/client/carrier";
 import type { StrongestRequest } from "../../../src/client/protocol";
 import {
   askStrongest,
@@ -9,7 +10,6 @@ import {
   splitStrongest,
   strongestOf,
 } from "../../../src/client/requests/strongest";
-import type { Carrier, Reply } from "../../../src/client/source";
 import { Source } from "../../../src/client/source";
 import { PALETTES } from "../../../src/ui/palette";
 import { alongToken, layOut, type Strip, tokenIn } from "../../../src/views/head/layout";

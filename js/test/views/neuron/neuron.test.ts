@@ -1,9 +1,8 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import type { RowHeader } from "../../../src/client/protocol";
+import type { RowHeader, StackDescription } from "../../../src/client/protocol";
 import type { Vectors } from "../../../src/client/requests/vectors";
 import { joinVectors, readVectors, splitVectors } from "../../../src/client/requests/vectors";
-import type { StackDescription } from "../../../src/client/source";
 import type { RectMark, TextMark } from "../../../src/draw/marks";
 import { PALETTES } from "../../../src/ui/palette";
 import type { Place } from "../../../src/ui/record";

@@ -1,6 +1,6 @@
 /** The mean weight by query position and key position, as a layout and marks. Pure functions. */
 
-import type { Range } from "../../../client/source";
+import type { Range } from "../../../client/protocol";
 import { measureText } from "../../../draw/canvas";
 import { textMark } from "../../../draw/figure";
 import { fontOf, type Mark } from "../../../draw/marks";

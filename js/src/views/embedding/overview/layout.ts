@@ -1,6 +1,6 @@
 /** Which head's plot stands where in the overview, and how large. Pure functions. */
 
-import type { StackDescription } from "../../../client/source";
+import type { StackDescription } from "../../../client/protocol";
 import {
   type GridLayout,
   galleryGrid,

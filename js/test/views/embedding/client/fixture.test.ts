@@ -3,8 +3,9 @@
 import { readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
+import type { Carrier } from "../../../../src/client/carrier";
 import { fromBase64 } from "../../../../src/client/codec";
-import { type Carrier, Source } from "../../../../src/client/source";
+import { Source } from "../../../../src/client/source";
 import {
   EmbeddingPageCarrier,
   type EmbeddingPageData,

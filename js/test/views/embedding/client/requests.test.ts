@@ -1,7 +1,8 @@
 // @vitest-environment node
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { type Carrier, type Reply, Source } from "../../../../src/client/source";
+import type { Carrier, Reply } from "../../../../src/client/carrier";
+import { Source } from "../../../../src/client/source";
 import {
   aggregateOf,
   corpusOf,

@@ -2,7 +2,7 @@ import { deflateSync } from "node:zlib";
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Reply } from "../../../../src/client/source";
+import type { Reply } from "../../../../src/client/carrier";
 import { assign } from "../../../../src/ui/state";
 import { subtitleOf } from "../../../../src/views/embedding/captions";
 import type { CorpusPoints } from "../../../../src/views/embedding/client/corpus";

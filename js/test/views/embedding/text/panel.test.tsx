@@ -1,7 +1,8 @@
 import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, beforeEach, describe, expect, it, vi } from "vitest";
-import type { Description, Reply } from "../../../../src/client/source";
+import type { Reply } from "../../../../src/client/carrier";
+import type { Description } from "../../../../src/client/protocol";
 import { placeOf } from "../../../../src/ui/record";
 import { assign, makeSignals } from "../../../../src/ui/state";
 import { EMBEDDING_DEFAULTS, type EmbeddingState } from "../../../../src/views/embedding/state";
