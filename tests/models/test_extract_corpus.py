@@ -416,7 +416,7 @@ def test_texts_that_are_none_are_refused(
         ({"columns": ["a"]}, ValueError, "'a' must be a column of the dataset given as texts"),
         ({"spool": 3}, TypeError, "spool must be the path of a folder"),
         ({"columns": 3}, TypeError, "columns must be a mapping of names to values.* got int"),
-        ({"columns": {3: TEXTS}}, TypeError, "a name must be a text that is not empty; got 3"),
+        ({"columns": {3: TEXTS}}, TypeError, "a name must be a text that is nott empty; got 3"),
         ({"columns": {"type": TEXTS}}, ValueError, "can be coloured by 'type' already"),
         (
             {"columns": {"a": [date(2021, 3, 4)] * 40}},

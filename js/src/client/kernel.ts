@@ -150,7 +150,7 @@ export class KernelChannel implements Carrier {
     this.#finish(pending);
     if (sent) for (const id of ids) this.#transmit({ attnviz: "cancel", id });
     // Once all that are given up together are: a kernel hears of a request before it hears that
-    // nobody wants it, and would answer each that moves up only to be cancelled.
+    // it is not wanted any more, and would answer each that moves up only to be cancelled.
     queueMicrotask(() => this.#sendNext());
   }
 
@@ -194,7 +194,7 @@ function abortError(): DOMException {
   return new DOMException("The request was cancelled.", "AbortError");
 }
 
-/** Whether an error only says that nobody wants the answer any more. */
+/** Whether an error only says that the answer is not wanted any more. */
 export function isAbort(error: unknown): boolean {
   return error instanceof DOMException && error.name === "AbortError";
 }

@@ -505,7 +505,7 @@ export type State = "running" | "failed" | "cancelled" | "done";
 /** How far a projection is. */
 export interface Work {
   state: State;
-  /** Steps done, of how many; 0 where nobody knows yet. */
+  /** Steps done, of how many; 0 where it is not known yet. */
   done: number;
   of: number;
   /** The same for readers. */

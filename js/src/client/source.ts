@@ -1,5 +1,5 @@
 /**
- * What a view may ask for, whoever answers: a running kernel or an exported page.
+ * What a view may ask of a running kernel or of an exported page.
  *
  * A `Carrier` moves one request and its reply; `Source` stands above it and splits what is too
  * big for one reply, decodes, and keeps what was lately asked for.

@@ -159,8 +159,8 @@ def head_entropy(stack: AttentionStack, *, queries: int | None = None) -> list[S
     Notes
     -----
     The mean over queries of -sum_j w_j log w_j: Clark et al. 2019 (arXiv 1906.04341), section 3.3.
-    Each row is divided by its sum first, so that an attention sink's share, which is no key's, and
-    weights that are no shares leave a distribution; a row of zeros is left out.
+    Each row is divided by its sum first, so that an attention sink's share, which does not belong
+    to a key, and weights that do not sum to 1 leave a distribution; a row of zeros is left out.
 
     Examples
     --------

@@ -204,7 +204,7 @@ def mass_on(weights: ArrayLike, mask: ArrayLike, *, allowed: ArrayLike | None = 
     ValueError
         If shapes do not fit, or weights are NaN, infinite or negative.
     TypeError
-        If `weights` are no real numbers, or `mask` or `allowed` are not bool.
+        If `weights` are not real numbers, or `mask` or `allowed` are not bool.
 
     Notes
     -----

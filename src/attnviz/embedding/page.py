@@ -32,7 +32,7 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 
 __all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
 
-#: What a page may have where nobody says so: more opens slowly.
+#: The size of a page by default, in bytes: a larger one opens slowly.
 MAX_BYTES = 40_000_000
 #: So many keys a query a page without any says the size of.
 SHOWN_KEYS = 5
@@ -360,6 +360,6 @@ def _too_large(
 
 
 def _round_down(number: int) -> int:
-    """To two digits: nobody counts points."""
+    """To two digits."""
     step = int(10 ** max(0, len(str(number)) - 2))
     return number // step * step

@@ -83,7 +83,7 @@ class Placing:
     lift: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse what is no way of placing."""
+        """Refuse values that are not allowed."""
         if self.scaling not in get_args(Scaling):
             raise ValueError(
                 f"scaling={self.scaling!r} must be one of {', '.join(map(repr, get_args(Scaling)))}"
@@ -106,7 +106,7 @@ class Placed:
     keys : Tensor
         float32, (heads, num_keys, dimensions).
     factors : ndarray of float64, (heads,)
-        The c of each head, NaN where its vectors are no finite numbers.
+        The c of each head, NaN where its vectors are not finite numbers.
     """
 
     heads: tuple[int, ...]
@@ -123,7 +123,7 @@ class Plots:
     ----------
     coordinates : Tensor
         float32, (heads, points, dimensions): queries first, then keys. NaN for heads whose vectors
-        are no finite numbers.
+        are not finite numbers.
     explained : ndarray of float64, (heads, dimensions)
         The share of the variance of all points that each dimension shows.
     """

@@ -89,7 +89,7 @@ def check_options(precision: str, max_mb: float | None) -> int | None:
 
 
 def check_top_keys(top_keys: Any) -> int:
-    """Refuse what is no number of keys.
+    """Refuse anything but a number of keys.
 
     Examples
     --------

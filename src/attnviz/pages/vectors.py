@@ -27,7 +27,7 @@ Encoding = Literal["float32", "float16", "bfloat16"]
 
 #: Up to so many bytes of float32 vectors are embedded as they are.
 MAX_EXACT_BYTES = 4_000_000
-#: Above this a browser tab struggles with the page, and so does whoever receives it.
+#: Above this a browser tab struggles with the page.
 MAX_VECTOR_BYTES = 100_000_000
 
 _WEIGHTS_AT_ONCE = 1 << 22

@@ -42,7 +42,7 @@ class PatchGrid:
     columns: int
 
     def __post_init__(self) -> None:
-        """Refuse what is no grid."""
+        """Refuse numbers that are not a grid."""
         if min(self.image, self.start) < 0 or min(self.rows, self.columns) < 1:
             raise ValueError(f"no grid of patches: {self}")
 

@@ -192,9 +192,9 @@ class Bias(_Part):
 class BandMask(Mask):
     """Keys allowed within a band around the query: causal, sliding window, or both.
 
-    Key ``j`` is allowed for query ``i`` if ``j - (i + offset) <= after`` and
-    ``(i + offset) - j <= before``; None is no limit. Causal attention is ``BandMask(None, 0)``, a
-    causal window of w keys ``BandMask(w - 1, 0)``.
+    Key ``j`` is allowed for query ``i`` if ``j - (i + offset) <= after`` and ``(i + offset) - j <=
+    before``; None means without limit. Causal attention is ``BandMask(None, 0)``, a causal window
+    of w keys ``BandMask(w - 1, 0)``.
     """
 
     kind = "band"

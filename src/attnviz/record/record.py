@@ -72,7 +72,7 @@ class AttentionRecord:
         self.stacks: Mapping[str, AttentionStack] = MappingProxyType(dict(stacks))
         if not isinstance(model, str):
             raise TypeError(f"model must be a text, the title of pictures; got {model!r}")
-        # Half of a surrogate pair is no text: no file could hold the name.
+        # Half of a surrogate pair is not text: no file could hold the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
         self.images = tuple(
@@ -145,7 +145,7 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If an argument that is needed is missing or is no array.
+            If an argument that is needed is missing or is not an array.
         ValueError
             If a shape does not fit or a weight is NaN, infinite, negative or in a row that does
             not sum to 1; the layer, head and row are named, and what other axes may mean.
@@ -259,7 +259,7 @@ class AttentionRecord:
         Raises
         ------
         TypeError
-            If an argument is no array, or has another dtype.
+            If an argument is not an array, or has another dtype.
         ValueError
             If axes do not fit, there are several examples, or a number is NaN or infinite; the
             argument is named, with the axes found and those wanted.
@@ -468,7 +468,7 @@ class AttentionRecord:
         OSError
             If the file cannot be written.
         TypeError, ValueError
-            If `path` is no path, or nothing can have such a name.
+            If `path` is not a path, or nothing can have such a name.
         """
         from attnviz.record.storage.safetensors_file import write_arrays
         from attnviz.record.storage.schema import record_to_arrays
@@ -512,7 +512,7 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
     FileNotFoundError
         If there is no such file, or the folder has no record.
     TypeError
-        If `path` is no path.
+        If `path` is not a path.
     ValueError
         If it is damaged, truncated or no record, one file of a folder's record, or what was writing
         it was interrupted.

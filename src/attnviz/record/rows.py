@@ -29,7 +29,7 @@ _GOLDEN = (5**0.5 - 1) / 2
 
 
 def affords_maps(layers: Iterable[LayerAttention], num_cells: int) -> bool:
-    """Whether whole maps of all heads of some layers can be made while somebody waits.
+    """Whether whole maps of all heads of some layers can be made while a reader waits.
 
     `num_cells` is queries times keys: up to 4,096 of each; up to 32,768 where all queries and keys
     lie on a device.

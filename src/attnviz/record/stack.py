@@ -206,7 +206,7 @@ class AttentionStack:
         IndexError
             If the layer or head does not exist.
         TypeError, ValueError
-            If `rows` or `columns` is no slice or has a step.
+            If `rows` or `columns` is not a slice or has a step.
         """
         attention = self.attention(layer)
         row_slice = full_slice("rows", rows, attention.num_queries)
@@ -245,7 +245,7 @@ class AttentionStack:
         IndexError
             If the layer or head does not exist.
         TypeError, ValueError
-            If `rows` or `columns` is no slice or has a step.
+            If `rows` or `columns` is not a slice or has a step.
         """
         attention = self.attention(layer)
         return attention.allowed(

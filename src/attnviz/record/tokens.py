@@ -115,7 +115,7 @@ class Candidate:
     probability: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no probability."""
+        """Refuse numbers that are not a probability."""
         if not 0.0 <= self.probability <= 1.0 + 1e-6:
             raise ValueError(f"a probability lies between 0 and 1; got {self.probability!r}")
 
@@ -171,7 +171,7 @@ class Tokens:
     special : tuple of bool
         Whether the tokenizer added the token or counts it as special.
     sequence : tuple of (int or None)
-        0 for the first text of a pair (and for a text that is no pair), 1 for the second, None
+        0 for the first text of a pair (and for a single text), 1 for the second, None
         for tokens that belong to neither.
     ids : tuple of int, or None
         Vocabulary ids, where they are known.

@@ -91,7 +91,7 @@ class Encoded:
 
 
 def not_finite(of: str, which: str) -> ValueError:
-    """The error of weights that are no numbers."""
+    """The error of weights that are not numbers."""
     return ValueError(
         f"{of}: some weights are NaN or infinite ({which}); the model's own queries or keys are, "
         "or the record was changed. Run the model in float32, or leave the layer out with "

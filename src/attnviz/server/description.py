@@ -129,7 +129,7 @@ class Description(TypedDict):
     stacks: list[StackDescription]
 
 
-# Below, the description travels as it is: readable for whoever looks into the messages.
+# Below, the description travels as it is: readable in the browser's tools.
 _MOST_CHARACTERS = 100_000
 
 

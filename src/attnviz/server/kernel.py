@@ -68,7 +68,7 @@ class KernelChannel:
             return
         try:
             reply = self._server.reply(str(message.get("name")), message.get("arguments") or {})
-        # Nobody else would say that the reader's interrupt met a view and not a cell.
+        # Otherwise the reader would not learn that the interrupt met a view and not a cell.
         except KeyboardInterrupt:
             said = "The kernel was interrupted; what had been computed before is kept."
             self._send({"attnviz": "error", "id": identifier, "message": said}, [])

@@ -30,7 +30,7 @@ def encoded_maps(
 ) -> tuple[Encoded, int | None]:
     """Heads' maps, pooled by the maximum.
 
-    Of a part whose every weight would keep somebody waiting (see `affords_maps`) each row of a map
+    Of a part whose every weight would take too long (see `affords_maps`) each row of a map
     is one query, taken from its share of the text.
 
     The second value is how many queries stand for all; None where all were gone through.

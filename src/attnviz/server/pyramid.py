@@ -9,7 +9,7 @@ several, is small and bounded:
   asked for, and those lately asked for are kept.
 
 A request computes for a moment (`Budget`) and is answered with the best there is: rows of cells
-that are done are exact, and of all others one query is, which stands for its row. Whoever wants
+that are done are exact, and of all others one query is, which stands for its row. A view that wants
 more asks again. Nothing runs meanwhile, so that the kernel stays free for others, nothing has to
 be cancelled, and whatever stops the work in the middle leaves all that was done before.
 
@@ -313,7 +313,7 @@ class CellRows:
 
     def work(self, span: slice, across: slice, *, exact: bool) -> bool:
         """Do one step towards some cells."""
-        # What has been begun is finished first, whoever asked for it: two who ask by turns for
+        # What has been begun is finished first: two who ask by turns for
         # different rows would otherwise begin anew for ever.
         try:
             if self._samples is None:

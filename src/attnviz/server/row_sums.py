@@ -1,4 +1,4 @@
-"""What rows of weights are divided by, kept for whoever looks at the same rows again."""
+"""What rows of weights are divided by, kept for later requests of the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KEPT_BYTES = 64_000_000
 # Below so many keys a row is computed again as fast as it is looked up.
 _LONG = 4096
 
-# Of so many queries the sums are computed before somebody else has a turn.
+# Of so many queries the sums are computed before another request has a turn.
 _ROWS_A_STEP = 128
 
 

@@ -108,7 +108,7 @@ def test_infinite_numbers_are_unknown() -> None:
         ({"it": pd.date_range("2021", periods=3)}, TypeError, r"got Timestamp: give str\(value\)"),
         ({"it": np.arange(3).astype("datetime64[ns]")}, TypeError, "got datetime64: give str"),
         ({"it": np.arange(3).astype("timedelta64[ns]")}, TypeError, "got timedelta64: give str"),
-        ({3: [1, 2, 3]}, TypeError, "a name must be a text that is not empty; got 3"),
+        ({3: [1, 2, 3]}, TypeError, "a name must be a text that is nott empty; got 3"),
         ({"": [1, 2, 3]}, TypeError, "a name must be a text"),
         ([1, 2, 3], TypeError, "columns must be a mapping of names to values"),
         ({"type": [1, 2, 3]}, ValueError, "coloured by 'type' already; .* columns={'my type': "),

@@ -35,7 +35,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
   const count = predictions.length;
   if (!place || count === 0) return null;
 
-  // 0 is no token at all, so that the way back to the whole picture is on the slider, too.
+  // 0 stands for none of the tokens, so that the way back to the whole picture is on the slider, too.
   const step = at === null ? 0 : at + 1;
   const texts = place.queries.text;
   return (

@@ -113,7 +113,7 @@ function projectedAs(state: EmbeddingState, store: EmbeddingStore): Projecting {
 /** Why the enlarged head has no mean weights; null where it has some, or they are not there yet. */
 function noMean(context: Context, store: EmbeddingStore): string | null {
   const { aggregate, current } = meanStoreOf(context, store);
-  // A page contains none of a head whose weights are no numbers; any other has a pair that is allowed.
+  // A page contains none of a head whose weights are not numbers; any other has a pair that is allowed.
   const none = current.value && aggregate.value?.weights.every((weight) => weight < 0);
   return none ? "queries or keys are not finite numbers" : null;
 }

@@ -254,7 +254,7 @@ export function computeLines(
         const value = share * factor;
         inSight += share;
         if (options.renormalize) drawnMatrix[offset + column] = value;
-        // Nothing is no line, also where the maximum is nothing.
+        // A weight of 0 has no line, also where the maximum is nothing.
         if (topK !== null || value === 0 || value < options.threshold) continue;
         if (value < faintest) sums.faint += share;
         else draw(row, column, value, share);

@@ -146,7 +146,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       const values = { ...valuesOf(state), layer };
       const next = planOf(placeOf(description, values), values);
       load(source, next, controller.signal).catch(() => {
-        // Nobody has asked for it yet; who does will hear of it.
+        // It was not asked for yet; a later request gets the error.
       });
     }
     return () => controller.abort();

@@ -1,4 +1,4 @@
-"""Projections that take seconds: how far they are, told whenever somebody asks."""
+"""Projections that take seconds, and how far they are."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ProjectionJobs", "Work"]
 
-# How often whoever waits can be interrupted.
+# How often waiting can be interrupted.
 _LOOK_EVERY = 0.5
 # Without a frame of its own a plot is that of the principal components.
 _NO_FRAME_YET = "PCA, until the first frame is there"
@@ -34,7 +34,7 @@ class Work:
     ----------
     state : {"running", "failed", "cancelled", "done"}
     done, of : int
-        Steps done, of how many; 0 where nobody knows yet.
+        Steps done, of how many; 0 where it is not known yet.
     words : str
         The same for readers.
     """
@@ -52,8 +52,8 @@ class Work:
 class ProjectionJobs:
     """Runs one projection at a time in a process of its own, and says how far it is.
 
-    Asking for another one ends the one that runs: somebody has moved on to another head; but not
-    one that somebody waits for. What a reader cancelled, and what failed, is not begun again by
+    Asking for another one ends the one that runs, because the reader has moved on to another head;
+    but not one that is awaited. What a reader cancelled, and what failed, is not begun again by
     asking how far it is. Several threads may use it at once: a page is made while the browser asks.
     """
 
@@ -115,7 +115,7 @@ class ProjectionJobs:
 
         Notes
         -----
-        Whoever asks for another one meanwhile gets it beside this one.
+        Another one that is asked for meanwhile runs beside this one.
         """
         missing = missing_package(settings.method)
         if missing is not None:
@@ -156,7 +156,7 @@ class ProjectionJobs:
                     job.cancel()
 
     def close(self) -> None:
-        """End whatever runs: nobody will ask for it."""
+        """End what runs: it will not be asked for."""
         with self._lock:
             for _, job in self._jobs():
                 job.cancel()
@@ -189,7 +189,7 @@ class ProjectionJobs:
         return now
 
     def _leave(self) -> None:
-        """End what was asked for last, unless somebody waits for it."""
+        """End what was asked for last, unless it is awaited."""
         now, self._key, self._now = self._now, None, None
         if now is None or isinstance(now, Work) or any(now is job for _, job in self._awaited):
             return

@@ -28,7 +28,7 @@ def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -
         if tensor.is_complex():
             raise TypeError("complex numbers")  # noqa: TRY301 - told like all others
     except (TypeError, ValueError, RuntimeError) as error:
-        raise TypeError(f"{name} is no array of numbers ({error})") from error
+        raise TypeError(f"{name} is not an array of numbers ({error})") from error
     tensor = tensor.detach()
     return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
 

@@ -1,6 +1,6 @@
-"""Weights from anywhere: find the layers in what was given, and refuse what is no attention.
+"""Weights from anywhere: find the layers in what was given, and refuse what is not attention.
 
-A weight that is NaN is drawn by nobody; a batch, a missing layer or raw scores would be drawn as
+A weight that is NaN would not be drawn; a batch, a missing layer or raw scores would be drawn as
 something else. Each fault is named with its place and the way out.
 """
 

@@ -44,7 +44,7 @@ __all__ = [
 _HEADER_KEY = "attnviz"
 _HEADER_CHECKSUM_KEY = "header_crc32"
 #: Arrays of so many bytes are held against their checksum without being asked. Of a long text one
-#: layer is gigabytes, and whoever opens a record looks at a few of its rows.
+#: layer is gigabytes, and a reader of the record looks at a few of its rows.
 ALWAYS_SUMMED = 1 << 24
 _NAMES = {
     torch.float64: "F64",
@@ -112,7 +112,7 @@ def as_text(header: Mapping[str, Any]) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
-        # Half of a surrogate pair is no text to a file, but it can be written as an escape.
+        # Half of a surrogate pair is not text to a file, but it can be written as an escape.
         return json.dumps(dict(header), separators=(",", ":"))
     return text
 

@@ -184,7 +184,7 @@ export async function projectionOf(
         const bytes = await bytesOf(reply, async (part) => {
           const other = await ask({ part });
           const { work } = other.header as ProjectionHeader;
-          // A newer frame's points among an older one's would be nobody's plot.
+          // A newer frame's points among an older one's would be a plot that was never asked for.
           if (work?.done !== header.work?.done || work?.state !== header.work?.state) throw moved;
           return other;
         });

@@ -14,7 +14,7 @@ export interface RunningToken {
   /** Whether white space goes before it. */
   gap: boolean;
   ends: boolean;
-  /** Tokens that are no points, between the one before and this. */
+  /** Tokens that are not points, between the one before and this. */
   missing: number;
 }
 

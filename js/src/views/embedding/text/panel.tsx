@@ -313,7 +313,7 @@ function Running(props: RunningProps) {
           <Fragment key={token.position}>
             {token.gap && " "}
             {token.missing > 0 && (
-              <span class="av-muted" title={`${several(token.missing, "token")} are no points`}>
+              <span class="av-muted" title={`${several(token.missing, "token")} are not points`}>
                 {" … "}
               </span>
             )}
