@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing, place, principal_components, problems
 from attnviz.embedding.projection import Method, ProjectionSettings
-from attnviz.embedding.server.projection_jobs import ProjectionJobs, Work
+from attnviz.embedding.server.projections import ProjectionJobs, Work
 from attnviz.embedding.threads import one_thread
 from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
 from attnviz.server.cache import ByteCache

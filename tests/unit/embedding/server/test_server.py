@@ -443,7 +443,7 @@ def test_what_was_computed_is_kept_within_a_bound() -> None:
 
 def test_a_method_whose_package_is_missing_is_a_word(monkeypatch: pytest.MonkeyPatch) -> None:
     words = "t-SNE needs openTSNE: pip install 'attnviz[embedding]'"
-    monkeypatch.setattr("attnviz.embedding.server.projection_jobs.missing_package", lambda _: words)
+    monkeypatch.setattr("attnviz.embedding.server.projections.missing_package", lambda _: words)
     server = CorpusServer(corpus([10, 12]))
     reply = server.reply("projection", PLOT | {"method": "tsne"})
     assert reply.header["work"] == {"state": "failed", "done": 0, "of": 0, "words": words}

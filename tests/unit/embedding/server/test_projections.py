@@ -14,7 +14,7 @@ from numpy.testing import assert_array_equal
 from numpy.typing import NDArray
 
 from attnviz.embedding.projection import ProjectionSettings, project
-from attnviz.embedding.server.projection_jobs import ProjectionJobs, Work
+from attnviz.embedding.server.projections import ProjectionJobs, Work
 
 pytestmark = [
     pytest.mark.skipif(
