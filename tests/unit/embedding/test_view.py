@@ -51,7 +51,7 @@ def test_a_corpus_or_records_are_taken() -> None:
         (record(4), r"got one record: put it in \[\]"),
         (["a text"], r"records\[0\] must be an AttentionRecord; got str"),
         ([record(4), given_record()], "a corpus is of one model"),
-        ([given_record()], "weights alone"),
+        ([given_record()], "only weights"),
         (None, "records must be a list"),
         (3, "records must be a list"),
     ],
