@@ -90,7 +90,7 @@ def lab(request: pytest.FixtureRequest, lab_tab: JupyterLab) -> Iterator[Jupyter
     lab_tab.page.set_viewport_size(LAB_VIEWPORT)
     yield lab_tab
     if request.session.testsfailed > failed_before:
-        # Nobody knows what is left: the next file starts again.
+        # What is left is not known: the next file starts again.
         lab_tab.start_again()
     else:
         lab_tab.close_notebooks()

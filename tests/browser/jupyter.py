@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -188,6 +189,8 @@ class JupyterLab:
     made: int = 0
     #: The kernel that notebooks use one after another, once one has started it.
     shared_kernel: str | None = None
+    #: Whether a kernel was killed: seconds later a dialog says so, over whatever is shown by then.
+    killed: bool = False
 
     @classmethod
     def open_in(cls, browser: Browser, server: JupyterServer) -> Self:
@@ -207,11 +210,14 @@ class JupyterLab:
         self.page.wait_for_function("() => window.jupyterapp?.commands !== undefined")
         self.page.evaluate("() => window.jupyterapp.restored")
         self.command("application:set-mode", {"mode": "single-document"})
+        self.killed = False
 
     def close_notebooks(self) -> None:
         """Close what is open, and end the kernels that are not shared."""
         for notebook in list(self.opened):
             notebook.close()
+        if self.killed:
+            self.load()
 
     def start_again(self) -> None:
         """Load the page anew after a test that failed: nobody knows what it left."""
@@ -420,6 +426,11 @@ class Notebook:
     def interrupt_kernel(self) -> None:
         """Interrupt what the kernel runs."""
         self._run("await sessionContext.session.kernel.interrupt();", what="interrupting")
+
+    def kill_kernel(self, process: int) -> None:
+        """Kill the kernel's process; the tab is loaded again at the end of the test file."""
+        os.kill(process, signal.SIGKILL)
+        self.lab.killed = True
 
     def shut_down_kernel(self) -> None:
         """End the kernel; the notebook stays open."""

@@ -5,9 +5,7 @@ Twenty thousand tokens take some seconds of computing.
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -184,7 +182,7 @@ def test_a_kernel_that_dies_in_the_middle_leaves_the_picture(
     kernel = notebook.evaluate("__import__('os').getpid()")
     notebook.execute("view.heads = [3]")
     expect(view).to_have_attribute("data-attnviz-estimate", ESTIMATE, timeout=20_000)
-    os.kill(kernel, signal.SIGKILL)
+    notebook.kill_kernel(kernel)
     expect(view).to_have_attribute("data-attnviz-state", "unanswered", timeout=UNANSWERED)
     expect(view.get_by_role("button", name="Try again")).to_be_visible()
     # It stays an estimate, and says so.
