@@ -194,7 +194,7 @@ class Plot:
     coordinates : ndarray
         float32, (points, dimensions).
     explained : list of float, or None
-        Shares of variance along the axes; None of what is no PCA.
+        Shares of variance along the axes; None for other methods than PCA.
     factor : float
         What queries were divided by and keys multiplied by.
     problem : str or None

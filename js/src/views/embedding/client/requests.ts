@@ -65,7 +65,7 @@ export interface Projection {
   /** The corner of the box that holds them, and its side, the same along all axes. */
   low: number[];
   size: number;
-  /** Shares of variance along the axes; null of what is no PCA. */
+  /** Shares of variance along the axes; null for other methods than PCA. */
   explained: number[] | null;
   /** What queries were divided by and keys multiplied by. */
   factor: number;
