@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +37,24 @@ def test_the_lines_of_python_run(
     weights = view.record.stacks["self"].weights(layer=3, head=1)[view.token]
     assert view.record.tokens[int(weights.argmax())] == "animal"
     assert float(weights.max()) == pytest.approx(0.68, abs=0.005)
+    assert (tmp_path / "head_view.html").is_file()
+
+
+def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path) -> None:
+    """With what `pip install .` brings and without the extras: pandas, Pillow, playwright, ..."""
+    (code,) = re.findall(r"```python\n(.+?)```", README, re.DOTALL)
+    code = code.replace(HUB_ID, checkpoint_folder.as_posix())
+    extras = ("pandas", "PIL", "playwright", "sklearn", "umap", "openTSNE", "datasets")
+    without = f"import sys; sys.modules.update(dict.fromkeys({extras}))\n"
+    ran = subprocess.run(
+        [sys.executable, "-c", without + code],
+        cwd=tmp_path,
+        env=os.environ | {"TMPDIR": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-3000:]
     assert (tmp_path / "head_view.html").is_file()
 
 

@@ -15,6 +15,8 @@ import transformers
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from attnviz.extraction.parallel import check_parallel
+
 __all__ = ["Loaded", "evaluating", "find_processor", "find_tokenizer", "load", "name_of"]
 
 
@@ -39,8 +41,8 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
     """Make a model of what a caller gave: a model, a hub id, a folder or a pipeline.
 
     A text given as tokenizer or processor is a hub id or a folder. Raises TypeError for anything
-    else, OSError if a folder or hub id cannot be read, and ValueError if transformers cannot load
-    it.
+    else, OSError if a folder or hub id cannot be read, ValueError if transformers cannot load it,
+    and NotImplementedError if processes divide its heads or tokens among them.
     """
     if isinstance(model, transformers.Pipeline):
         tokenizer = model.tokenizer if tokenizer is None else tokenizer
@@ -57,6 +59,7 @@ def load(model: Any, tokenizer: Any = None, processor: Any = None) -> Loaded:
             f"pipeline; got {type(model).__name__}. For attention from elsewhere use "
             "AttentionRecord.from_weights(attentions, tokens)"
         )
+    check_parallel(model)
     if isinstance(processor, str | PathLike):
         processor = _read(
             transformers.AutoProcessor.from_pretrained, "processor", _source("processor", processor)

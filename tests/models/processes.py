@@ -1,0 +1,113 @@
+"""What each of two processes does in `test_parallel.py`: torchrun starts it, results are files.
+
+Every case is either what `extract` raised, or the weights that it gave.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+import transformers
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor.experimental import context_parallel
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    ParallelStyle,
+    RowwiseParallel,
+    parallelize_module,
+)
+
+from attnviz import extract
+
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 5]])
+
+
+def tensor_parallel(folder: str) -> Any:
+    """As transformers does it."""
+    config = transformers.AutoConfig.from_pretrained(folder)
+    kind: Any = transformers.LlamaForCausalLM
+    assert config.num_attention_heads == 8
+    return kind.from_pretrained(folder, tp_plan="auto")
+
+
+def by_torch(model: Any, mesh: DeviceMesh) -> Any:
+    """The same by torch alone."""
+    plan: dict[str, ParallelStyle] = {
+        "q_proj": ColwiseParallel(),
+        "k_proj": ColwiseParallel(),
+        "v_proj": ColwiseParallel(),
+        "o_proj": RowwiseParallel(),
+    }
+    for layer in model.model.layers:
+        parallelize_module(layer.self_attn, mesh, plan)
+    return model
+
+
+def sharded(model: Any, mesh: DeviceMesh) -> Any:
+    """FSDP: all heads in each process, parameters gathered when they are used."""
+    for layer in model.model.layers:
+        fully_shard(layer, mesh=mesh)
+    return fully_shard(model, mesh=mesh)
+
+
+@contextmanager
+def in_context_parallel(ids: torch.Tensor, mesh: DeviceMesh) -> Iterator[None]:
+    with context_parallel(mesh, buffers=[ids], buffer_seq_dims=[1]):
+        # The premise: this process has half of the tokens.
+        assert ids.shape == (1, 4)
+        yield
+
+
+def main(folder: str, out: Path) -> None:
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    mesh = init_device_mesh("cpu", (2,))
+    found: dict[str, str] = {}
+
+    def case(name: str, run: Callable[[], Any]) -> None:
+        try:
+            record = run()
+        except (NotImplementedError, RuntimeError, ValueError) as error:
+            found[name] = f"{type(error).__name__}: {error}"
+        else:
+            found[name] = "read"
+            np.save(out / f"{name}-{rank}.npy", np.stack(record.to_numpy()))
+
+    def load(**options: Any) -> Any:
+        return transformers.LlamaForCausalLM.from_pretrained(folder, **options)
+
+    case("tensor_parallel", lambda: extract(tensor_parallel(folder), IDS))
+    case("tensor_parallel_by_torch", lambda: extract(by_torch(load(), mesh), IDS))
+    both = init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "tensor"))
+    case(
+        "tensor_parallel_and_fsdp",
+        lambda: extract(sharded(by_torch(load(), both["tensor"]), both["data"]), IDS),
+    )
+    # Not sdpa: torch has no ring attention for processors. Eager runs, on half of the tokens.
+    eager = load(attn_implementation="eager")
+    ids = IDS.clone()
+    with in_context_parallel(ids, mesh):
+        case("context_parallel", lambda: extract(eager, ids))
+        case("context_parallel_whole_text", lambda: extract(eager, IDS))
+    case("after_context_parallel", lambda: extract(eager, IDS))
+    case("fsdp", lambda: extract(sharded(load(), mesh), IDS))
+    ddp = torch.nn.parallel.DistributedDataParallel(load())
+    case("ddp", lambda: extract(ddp, IDS))
+    if rank == 0:
+        case("ddp_alone", lambda: extract(ddp, IDS))
+    dist.barrier()
+    (out / f"{rank}.json").write_text(json.dumps(found))
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))

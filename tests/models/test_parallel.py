@@ -1,0 +1,111 @@
+"""Models that are divided over processes: a real group of two, on a processor."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from models.processes import IDS
+
+pytestmark = [
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without processes"),
+]
+
+
+@pytest.fixture(scope="module")
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        hidden_size=64,
+        num_hidden_layers=2,
+        num_attention_heads=8,
+        num_key_value_heads=4,
+        intermediate_size=64,
+        vocab_size=100,
+    )
+    model = transformers.LlamaForCausalLM(config)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "q_proj" in name or "k_proj" in name:
+                parameter.mul_(8)
+    folder = tmp_path_factory.mktemp("divided") / "llama"
+    model.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(model_folder: Path) -> Callable[[str], Any]:
+    """What each process says of a case: what was raised, or the weights."""
+    out = model_folder.parent
+    script = Path(__file__).parent / "processes.py"
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
+    ran = subprocess.run(
+        [*command, str(script), str(model_folder), str(out)],
+        env=os.environ
+        | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "PYTHONWARNINGS": "ignore"},
+        capture_output=True,
+        text=True,
+        timeout=150,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr[-4000:]
+    said = [json.loads((out / f"{rank}.json").read_text()) for rank in range(2)]
+
+    def of_case(name: str) -> Any:
+        return [
+            np.load(out / f"{name}-{rank}.npy") if each[name] == "read" else each[name]
+            for rank, each in enumerate(said)
+            if name in each
+        ]
+
+    return of_case
+
+
+@pytest.mark.parametrize(
+    "case", ["tensor_parallel", "tensor_parallel_by_torch", "tensor_parallel_and_fsdp"]
+)
+def test_divided_heads_are_refused(found: Callable[[str], Any], case: str) -> None:
+    for said in found(case):
+        assert isinstance(said, str), said.shape
+        assert said.startswith("NotImplementedError: model: ")
+        assert "2 processes" in said
+        assert "without tp_plan" in said
+
+
+@pytest.mark.parametrize("case", ["context_parallel", "context_parallel_whole_text"])
+def test_divided_tokens_are_refused(found: Callable[[str], Any], case: str) -> None:
+    for said in found(case):
+        assert isinstance(said, str), said.shape
+        assert said.startswith("NotImplementedError: model: it runs in context parallel")
+        assert "outside of context_parallel" in said
+
+
+@pytest.mark.parametrize("case", ["after_context_parallel", "fsdp", "ddp", "ddp_alone"])
+def test_data_parallel_is_read_as_one_process(
+    found: Callable[[str], Any], model_folder: Path, case: str
+) -> None:
+    model: Any = transformers.LlamaForCausalLM.from_pretrained(
+        model_folder, attn_implementation="eager"
+    )
+    with torch.no_grad():
+        own = torch.cat(model(IDS, output_attentions=True).attentions).numpy()
+    # Peaked, or any formula would look right.
+    assert own.max(-1).mean() > 0.6
+    assert np.abs(np.stack(extract(model, IDS).to_numpy()) - own).max() < 1e-5
+    weights = found(case)
+    assert len(weights) == (1 if case == "ddp_alone" else 2)
+    for each in weights:
+        assert each.shape == (2, 8, 8, 8)
+        assert np.abs(each - own).max() < 1e-5
