@@ -1,0 +1,157 @@
+"""Views in VS Code's own widget manager: transport, traits, and colours that can be read."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.vscode import THEMES, VSCode
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Page
+
+    from browser.vscode import Theme
+
+TOKENS = "The cat sat on the mat . The cat".split()
+# What WCAG 2 asks of text of this size.
+LEAST_CONTRAST = 4.5
+
+
+def record() -> av.AttentionRecord:
+    queries, keys = (
+        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    return av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True)
+
+
+def contrast(one: tuple[float, ...], other: tuple[float, ...]) -> float:
+    """The ratio of WCAG 2 of two colours, each of three numbers up to 255."""
+
+    def luminance(color: tuple[float, ...]) -> float:
+        linear = [
+            c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4
+            for c in (each / 255 for each in color)
+        ]
+        return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
+
+    light, dark = sorted((luminance(one), luminance(other)), reverse=True)
+    return (light + 0.05) / (dark + 0.05)
+
+
+@pytest.fixture
+def vscode(page: Page, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[VSCode]:
+    with VSCode(page, getattr(request, "param", THEMES[0]), tmp_path) as vscode:
+        yield vscode
+
+
+def test_a_live_view_is_drawn_and_both_sides_move_it(vscode: VSCode) -> None:
+    view = vscode.show(lambda: av.HeadView(record(), layer=0))
+    root = vscode.root
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    expect(root).to_have_attribute("data-attnviz-state", "ready")
+    assert {"describe", "block"} <= set(vscode.requested), vscode.requested
+    root.get_by_role("button", name="Layer 2").click()
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+    assert view.layer == 2
+    view.layer = 1
+    vscode.deliver()
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    expect(root.get_by_role("button", name="Layer 1")).to_have_attribute("aria-pressed", "true")
+
+
+# Of every text in the view: its colour, and the first colour behind it that is not clear.
+COLOURS = r"""(root) => {
+  const behind = (element) => {
+    for (let node = element; node; node = node.parentElement) {
+      const { backgroundColor } = getComputedStyle(node);
+      if (!/^rgba\(.*, 0\)$/.test(backgroundColor)) return backgroundColor;
+    }
+    return "rgb(255, 255, 255)";
+  };
+  const words = document.createTreeWalker(root, NodeFilter.SHOW_TEXT);
+  const found = [];
+  for (let node = words.nextNode(); node; node = words.nextNode()) {
+    const element = node.parentElement;
+    if (!node.data.trim() || element.closest("style, option, .av-unseen, :disabled")) continue;
+    if (!element.checkVisibility()) continue;
+    found.push([node.data.trim(), getComputedStyle(element).color, behind(element)]);
+  }
+  return found;
+}"""
+
+# The forty most frequent colours that a canvas has painted.
+PIXELS = """(canvas) => {
+  const { width, height } = canvas;
+  const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+  const counts = new Map();
+  for (let i = 0; i < data.length; i += 4) {
+    if (data[i + 3] !== 255) continue;
+    const color = [data[i], data[i + 1], data[i + 2]].join();
+    counts.set(color, (counts.get(color) ?? 0) + 1);
+  }
+  return [...counts].sort((a, b) => b[1] - a[1]).slice(0, 40).map(([color]) => color);
+}"""
+
+
+def rgb(text: str) -> tuple[float, ...]:
+    return tuple(float(each) for each in re.findall(r"[\d.]+", text)[:3])
+
+
+# Every theme with one view, and every view with the theme that is hardest.
+CASES = [("HeadView", theme) for theme in THEMES] + [
+    (name, THEMES[0]) for name in ("MatrixView", "ModelView", "NeuronView")
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "vscode"),
+    CASES,
+    indirect=["vscode"],
+    ids=[f"{name} {theme.kind}" for name, theme in CASES],
+)
+def test_text_can_be_read_in_every_theme(vscode: VSCode, name: str) -> None:
+    theme: Theme = vscode.theme
+    vscode.show(lambda: getattr(av, name)(record(), layer=0))
+    root = vscode.root
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("self:0"))
+    expect(root).to_have_attribute("data-theme", "dark" if theme.is_dark else "light")
+    found = root.evaluate(COLOURS)
+    assert len(found) > 10
+    pale = {
+        text: (ink, ground)
+        for text, ink, ground in found
+        if contrast(rgb(ink), rgb(ground)) < LEAST_CONTRAST
+    }
+    assert not pale
+    # The view lies on the editor's own ground, not on the white that the extension paints.
+    ground = root.evaluate("(root) => getComputedStyle(root).backgroundColor")
+    wanted = tuple(int(theme.background[i : i + 2], 16) for i in (1, 3, 5))
+    assert rgb(ground) == wanted
+    # What is painted, the tokens for one, is seen on that ground.
+    painted = root.locator("canvas.av-back, canvas").first.evaluate(PIXELS)
+    assert max(contrast(rgb(color), wanted) for color in painted) >= LEAST_CONTRAST
+
+
+@pytest.mark.parametrize(
+    "vscode", THEMES[:2], indirect=True, ids=[each.kind for each in THEMES[:2]]
+)
+def test_a_theme_that_was_asked_for_wins(vscode: VSCode) -> None:
+    other = "light" if vscode.theme.is_dark else "dark"
+    vscode.show(lambda: av.HeadView(record(), layer=0, theme=other))
+    expect(vscode.root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    pale = [
+        text
+        for text, ink, ground in vscode.root.evaluate(COLOURS)
+        if contrast(rgb(ink), rgb(ground)) < LEAST_CONTRAST
+    ]
+    assert not pale
+    ground = vscode.root.evaluate("(root) => getComputedStyle(root).backgroundColor")
+    assert ground == ("rgb(255, 255, 255)" if other == "light" else "rgb(23, 25, 30)")

@@ -1,0 +1,241 @@
+"""VS Code's own widget manager in Chromium, and a live widget of this process behind it.
+
+The manager is the bundle that VS Code's Jupyter extension loads into the page of its outputs
+(``@vscode/jupyter-ipywidgets8``, from npm). What stands in is the connection to the kernel: a comm
+whose messages go to and from the page directly.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import comm
+from comm.base_comm import BaseComm
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+    from typing import Self
+
+    from playwright.sync_api import Locator, Page
+
+    from attnviz.views.base import View
+
+PACKAGES = Path(__file__).parents[2] / "js" / "node_modules"
+MANAGER = PACKAGES / "@vscode" / "jupyter-ipywidgets8" / "dist" / "ipywidgets.js"
+REQUIREJS = PACKAGES / "requirejs" / "require.js"
+# Where VS Code takes the scripts of widgets from: the kernel's environment.
+ANYWIDGET = Path(sys.prefix) / "share" / "jupyter" / "nbextensions" / "anywidget" / "index.js"
+
+
+@dataclass(frozen=True)
+class Theme:
+    """A theme of VS Code: the marks of an output's page, and two of its many variables."""
+
+    kind: str
+    foreground: str
+    background: str
+
+    @property
+    def is_dark(self) -> bool:
+        """Whether its ground is dark."""
+        return self.kind in {"vscode-dark", "vscode-high-contrast"}
+
+
+# As VS Code's themes Dark Modern, Light Modern and its two of high contrast set them.
+THEMES = [
+    Theme("vscode-dark", "#cccccc", "#1f1f1f"),
+    Theme("vscode-light", "#3b3b3b", "#ffffff"),
+    Theme("vscode-high-contrast", "#ffffff", "#000000"),
+    Theme("vscode-high-contrast-light", "#292929", "#ffffff"),
+]
+
+# The extension paints what is behind every widget white, whatever the theme.
+PAGE = """<!doctype html>
+<html style="--vscode-editor-foreground: {foreground}; --vscode-editor-background: {background};
+  --vscode-foreground: {foreground}">
+<head><style>
+.cell-output-ipywidget-background {{ background: white !important; }}
+</style></head>
+<body class="{kind}" data-vscode-theme-kind="{kind}">
+<div id="output" class="cell-output-ipywidget-background"></div>
+</body></html>"""
+
+# Opens the manager over a connection whose messages Python reads and writes. A message is answered
+# by a list of messages, all that the kernel sent while it handled it.
+OPEN = """async ({ manager, comms, root }) => {
+  const address = URL.createObjectURL(new Blob([manager], { type: "text/javascript" }));
+  (await import(address)).activate();
+  window.vscIPyWidgets8.load();
+  const signal = () => ({ connect() {}, disconnect() {}, emit() {} });
+  const targets = new Map();
+  const opened = new Map();
+  const bytes = (text) => Uint8Array.from(atob(text), (each) => each.charCodeAt(0)).buffer;
+  window.fromKernel = async (messages) => {
+    for (const message of messages) {
+      const read = { ...message, buffers: message.buffers.map(bytes) };
+      const comm = opened.get(message.content.comm_id);
+      if (message.header.msg_type === "comm_open") await open(read);
+      else if (message.header.msg_type === "comm_msg") await comm?.onMsg?.(read);
+    }
+  };
+  const open = (message) => {
+    const { comm_id: commId, target_name: targetName } = message.content;
+    const comm = {
+      commId,
+      targetName,
+      send(data, metadata, buffers) {
+        const future = { msg: { header: { msg_id: String(Math.random()) } }, dispose() {} };
+        future.done = window.toKernel(JSON.stringify({ comm_id: commId, data })).then(
+          async (answers) => {
+            await window.fromKernel(answers);
+            const status = { content: { execution_state: "idle" }, header: { msg_type: "status" } };
+            future.onIOPub?.({ ...status, parent_header: future.msg.header });
+          },
+        );
+        return future;
+      },
+      close() {},
+      dispose() {},
+    };
+    opened.set(commId, comm);
+    return targets.get(targetName)(comm, message);
+  };
+  const kernel = {
+    name: "python3", id: "k", clientId: "c", username: "u", status: "idle",
+    connectionStatus: "connected", info: Promise.resolve({}), handleComms: true,
+    statusChanged: signal(), connectionStatusChanged: signal(), iopubMessage: signal(),
+    unhandledMessage: signal(), anyMessage: signal(), disposed: signal(),
+    registerCommTarget: (name, callback) => targets.set(name, callback),
+    removeCommTarget: () => {},
+    requestCommInfo: async () => ({ content: { status: "ok", comms: {} } }),
+    registerMessageHook() {}, removeMessageHook() {},
+  };
+  const load = (name) => new Promise((done, failed) => window.require([name], done, failed));
+  const loader = {
+    widgetsRegisteredInRequireJs: new Set(["anywidget"]),
+    loadWidgetScript: load,
+    successHandler() {},
+    errorHandler(name, module, version, error) { console.error(`${module}: ${error}`); },
+  };
+  const output = document.getElementById("output");
+  const { WidgetManager } = window.vscIPyWidgets;
+  const widgets = new WidgetManager(kernel, output, loader, () => {}, undefined);
+  await window.fromKernel(comms);
+  const model = await widgets.get_model(root);
+  await widgets.display_view({}, await widgets.create_view(model), { node: output });
+}"""
+
+
+class PageComm(BaseComm):
+    """A comm whose messages wait until the page takes them."""
+
+    sent: list[dict[str, Any]]
+
+    def publish_msg(
+        self,
+        msg_type: str,
+        data: Any = None,
+        metadata: Any = None,
+        buffers: Any = None,
+        **keys: Any,
+    ) -> None:
+        """Keep a message as the page reads it."""
+        message = {
+            "header": {"msg_type": msg_type},
+            "content": {"comm_id": self.comm_id, "data": data or {}, **keys},
+            "metadata": metadata or {},
+            "parent_header": {},
+            "buffers": [base64.b64encode(bytes(each)).decode() for each in buffers or []],
+        }
+        # What the kernel really sends is JSON, too.
+        self.sent.append(json.loads(json.dumps(message)))
+
+
+@dataclass
+class VSCode:
+    """The page of VS Code's outputs, showing one live widget of this process.
+
+    Parameters
+    ----------
+    page : Page
+        An empty page.
+    theme : Theme
+        What it is marked with.
+    folder : Path
+        Where the page's file is written.
+    """
+
+    page: Page
+    theme: Theme
+    folder: Path
+    sent: list[dict[str, Any]] = field(default_factory=list)
+    #: Names of all requests that came from the page.
+    requested: list[str] = field(default_factory=list)
+    _create_comm: Any = None
+
+    def __enter__(self) -> Self:
+        """Take over the making of comms: what is made now is shown here."""
+        made = type("PageCommHere", (PageComm,), {"sent": self.sent})
+        self._create_comm, comm.create_comm = comm.create_comm, made
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Give the making of comms back."""
+        comm.create_comm = self._create_comm
+
+    def show(self, make: Callable[[], View]) -> View:
+        """Make a widget, and show it as an output."""
+        view = make()
+        self.page.expose_function("toKernel", self._receive)
+        file = self.folder / "output.html"
+        file.write_text(PAGE.format(**vars(self.theme)), encoding="utf-8")
+        self.page.goto(file.as_uri())
+        self.page.add_script_tag(path=REQUIREJS)
+        named = ANYWIDGET.read_text(encoding="utf-8").replace(
+            'define(["@jupyter-widgets/base"]', 'define("anywidget", ["@jupyter-widgets/base"]'
+        )
+        self.page.add_script_tag(content=named)
+        self.page.evaluate(
+            OPEN,
+            {
+                "manager": MANAGER.read_text(encoding="utf-8"),
+                "comms": self._taken(),
+                "root": view.model_id,
+            },
+        )
+        return view
+
+    def deliver(self) -> None:
+        """Hand what Python changed to the page."""
+        self.page.evaluate("(messages) => window.fromKernel(messages)", self._taken())
+
+    @property
+    def root(self) -> Locator:
+        """The view."""
+        return self.page.locator("#output .attnviz")
+
+    def _receive(self, text: str) -> list[dict[str, Any]]:
+        message = json.loads(text)
+        content = message["data"].get("content", {})
+        if content.get("attnviz") == "request":
+            self.requested.append(content["name"])
+        found = comm.get_comm_manager().get_comm(message["comm_id"])
+        assert found is not None
+        found.handle_msg({"content": {"data": message["data"]}, "buffers": []})
+        return self._taken()
+
+    def _taken(self) -> list[dict[str, Any]]:
+        taken = list(self.sent)
+        self.sent.clear()
+        return taken
