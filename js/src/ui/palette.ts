@@ -79,19 +79,22 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
-/** Heads beyond these share the neutral ink: more colours look alike. */
+/** More colours than these look alike. */
 export const MOST_COLOURS = 8;
 
-/** The colour of the `place`-th of `count` chosen heads. */
+/** How many heads share a colour: one, or, of more than eight, as many as eight colours need. */
+export function headsPerColor(count: number): number {
+  return Math.max(1, Math.ceil(count / MOST_COLOURS));
+}
+
+/** The colour of the `place`-th of `count` chosen heads; neighbours share one where they are many. */
 export function headColor(palette: Palette, place: number, count: number): string {
-  if (count > MOST_COLOURS) return palette.neutral;
-  return palette.heads[place] ?? palette.neutral;
+  return palette.heads[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
 }
 
 /** The colour of text that names the `place`-th of `count` chosen heads. */
 export function headTextColor(palette: Palette, place: number, count: number): string {
-  if (count > MOST_COLOURS) return palette.neutral;
-  return palette.headTexts[place] ?? palette.neutral;
+  return palette.headTexts[Math.floor(place / headsPerColor(count))] ?? palette.neutral;
 }
 
 /** The colour of pins: a warm one, which no weight has. */

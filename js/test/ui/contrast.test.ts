@@ -86,7 +86,7 @@ describe.each(Object.keys(PALETTES) as ThemeName[])("text in the %s theme", (the
   });
 
   it("has the hue of its head's lines", () => {
-    expect(headTextColor(palette, 0, MOST_COLOURS + 1)).toBe(palette.neutral);
+    expect(headTextColor(palette, 1, 2 * MOST_COLOURS)).toBe(palette.headTexts[0]);
     palette.heads.forEach((color, place) => {
       const text = palette.headTexts[place] as string;
       // Only as far from the line's colour as the contrast asks for.

@@ -40,9 +40,15 @@ describe.each(Object.entries(PALETTES))("the %s palette", (_name, palette) => {
     }
   });
 
-  it("gives its colours in order of choice, and neutral ink to all beyond eight", () => {
+  it("gives its colours in order of choice, and above eight heads to neighbours together", () => {
     expect(headColor(palette, 0, 3)).toBe(palette.heads[0]);
     expect(headColor(palette, 7, MOST_COLOURS)).toBe(palette.heads[7]);
-    expect(headColor(palette, 0, MOST_COLOURS + 1)).toBe(palette.neutral);
+    for (const count of [9, 12, 16, 17, 32, 64, 128]) {
+      const colors = Array.from({ length: count }, (_, place) => headColor(palette, place, count));
+      expect(palette.heads).toEqual(expect.arrayContaining(colors));
+      const changes = colors.filter((color, place) => color !== colors[place - 1]);
+      // No colour comes back after another.
+      expect(new Set(changes).size).toBe(changes.length);
+    }
   });
 });

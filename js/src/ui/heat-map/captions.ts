@@ -22,7 +22,7 @@ import { type ColorScale, LOG_FLOOR } from "../color-scales";
 import { roundedUp } from "../csv";
 import { predictingInWords } from "../generated-token/state";
 import { pairInWords } from "../pairs";
-import type { Line } from "./marks";
+import { fullBar, type Line } from "./marks";
 import type { Estimate, Grid } from "./tiles";
 import { isPooled, isWhole, tokensOf, type Viewport } from "./viewport";
 
@@ -243,6 +243,22 @@ export function estimateInWords({ queries, of }: Estimate): string {
   return `Estimate from ${counted(queries)} of ${counted(of)} queries`;
 }
 
+/** What a full bar stands for where it is out of sight, or where only what is in sight is known. */
+function barsInWords({ viewport, row, column }: CaptionInput): string[] {
+  const { rows, columns, queries, keys, pooled } = viewport;
+  const at = (texts: readonly string[], token: number): string =>
+    `${quoted(texts[token] ?? "")} (${token})`;
+  return ([row, column] as const).flatMap((line, side) => {
+    if (!line) return [];
+    const { weight, token, inSight, whole } = fullBar(line, side === 0 ? columns : rows, pooled);
+    if (weight === 0 || (inSight && whole)) return [];
+    if (!whole) return [`A full bar is ${formatSmall(weight)}, the largest in sight.`];
+    const [query, key] = side === 0 ? [line.token, token] : [token, line.token];
+    const between = `from ${at(queries.text, query)} to ${at(keys.text, key)}`;
+    return [`A full bar is ${formatSmall(weight)}, ${between}, out of sight.`];
+  });
+}
+
 /** The second sentence: what is in sight, what a cell is and what colours leave out. */
 export function coverage(
   input: CaptionInput,
@@ -294,6 +310,7 @@ export function coverage(
     const who = empty === 1 ? "1 query has" : `${empty} queries have`;
     parts.push(`${who} no weight at all.`);
   }
+  parts.push(...barsInWords(input));
   const pin = (
     index: number | null,
     name: string,

@@ -448,10 +448,40 @@ function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
   });
 }
 
+/** What the longest bar of a line there can be stands for. */
+export interface FullBar {
+  weight: number;
+  /** The token, or the first of those together, that has it, and whether it is in sight. */
+  token: number;
+  inSight: boolean;
+  /** Whether the whole line is in hand, and not only what is in sight. */
+  whole: boolean;
+}
+
+/** The largest weight along a line, out of sight as well, pooled as bars are. */
+export function fullBar(line: Line, axis: Axis, pooled: "mean" | "max"): FullBar {
+  const each = 2 ** axis.level;
+  const [first, stop] = axis.window;
+  const whole = line.window[0] <= axis.extent[0] && line.window[1] >= axis.extent[1];
+  // A line that is longer than what is in sight begins before it, by whole cells and a rest.
+  const before = Math.ceil(Math.max(0, first - line.window[0]) / each);
+  const start = first - before * each;
+  const cells = Math.ceil((line.window[1] - start) / each);
+  const values = pooledLine(line, { ...axis, window: [start, line.window[1]], cells }, pooled);
+  const longest = { weight: 0, token: first, inSight: true, whole };
+  values.forEach((weight, cell) => {
+    const token = start + cell * each;
+    if (weight > longest.weight)
+      Object.assign(longest, { weight, token, inSight: token >= first && token < stop });
+  });
+  longest.token = Math.max(longest.token, line.window[0]);
+  return longest;
+}
+
 /** The bars that have their number: the longest first, none too near to another. */
 function numbered(values: readonly number[], step: number, apart: number): number[] {
   const chosen: number[] = [];
-  const order = values.map((_, i) => i).filter((i) => (values[i] as number) >= LEAST_NUMBER);
+  const order = values.map((_, i) => i).filter((i) => (values[i] as number) > 0);
   order.sort((a, b) => (values[b] as number) - (values[a] as number));
   for (const i of order) {
     if (chosen.every((other) => Math.abs(other - i) * step >= apart)) chosen.push(i);
@@ -463,11 +493,16 @@ function number(text: string, x: number, y: number, fill: string, align: "start"
   return { kind: "text", text, x, y, fill, size: BAR_NUMBER_SIZE, font: "text", align };
 }
 
+/** Numbers that are only said to be small step back. */
+function inkOf(weight: number, palette: Palette): string {
+  return weight < LEAST_NUMBER ? palette.muted : palette.ink;
+}
+
 function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   const { layout, palette, queries } = heatMap;
   const axis = layout.viewport.columns;
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = Math.max(...values, 0) || 1;
+  const most = fullBar(line, axis, layout.viewport.pooled).weight || 1;
   const y = layout.top + layout.cellsHeight + GAP;
   const thick = Math.max(0.75, Math.min(16, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.left + (i + 0.5) * axis.cell;
@@ -482,7 +517,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
   for (const i of numbered(values, axis.cell, 28)) {
     const value = values[i] as number;
     const end = y + (value / most) * LONGEST_BELOW + 8;
-    marks.push(number(formatWeight(value), middle(i), end, palette.ink, "middle"));
+    marks.push(number(formatWeight(value), middle(i), end, inkOf(value, palette), "middle"));
   }
   const title = `weight from ${quoted(queries.text[line.token] ?? "")}`;
   marks.push({
@@ -501,7 +536,7 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
   const { layout, palette, keys } = heatMap;
   const axis = layout.viewport.rows;
   const values = pooledLine(line, axis, layout.viewport.pooled);
-  const most = Math.max(...values, 0) || 1;
+  const most = fullBar(line, axis, layout.viewport.pooled).weight || 1;
   const x = layout.left + layout.cellsWidth + GAP;
   const thick = Math.max(0.75, Math.min(12, axis.cell - (axis.cell > 3 ? 1 : 0)));
   const middle = (i: number): number => layout.top + (i + 0.5) * axis.cell;
@@ -526,7 +561,13 @@ function barsBesideMarks(heatMap: HeatMap, line: Line): Mark[] {
     let end = lengthOf(i);
     for (let near = i - reach; near <= i + reach; near++) end = Math.max(end, lengthOf(near));
     marks.push(
-      number(formatWeight(values[i] as number), x + end + 5, middle(i), palette.ink, "start"),
+      number(
+        formatWeight(values[i] as number),
+        x + end + 5,
+        middle(i),
+        inkOf(values[i] as number, palette),
+        "start",
+      ),
     );
   }
   marks.push({

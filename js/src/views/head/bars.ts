@@ -2,57 +2,51 @@
 
 import { measureText } from "../../draw/canvas";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
-import { formatWeight, quoted } from "../../ui/captions";
+import { formatSmall, formatWeight, quoted } from "../../ui/captions";
 import { fitLabel } from "../../ui/labels";
 import { MOST_COLOURS } from "../../ui/palette";
-import { along, type Column, type Layout } from "./layout";
-import { type Focus, type LinePlot, seriesColor, seriesTextColor } from "./line-plot";
+import { along, type Column, type Layout, type Side } from "./layout";
+import { type Focus, isHovered, type LinePlot, seriesColor, seriesTextColor } from "./line-plot";
 import type { Series } from "./lines";
+import { strongestKeys } from "./strongest";
 
 /** Narrower columns hold no number beside a bar. */
 const LEAST_COLUMN = 50;
 const NUMBER_SIZE = 10.5;
 const TITLE_SIZE = 12.5;
+/** Narrower columns write "h 7" behind a number, not "head 7". */
+const LEAST_LONG_NAME = 130;
 /** Room for "0.68" behind the longest bar. */
 const NUMBER_ROOM = 30;
 
 /** One column of bars: a head's, or the strongest of many. */
 interface BarColumn {
   name: string;
-  color: string;
   /** The same for text, which needs more contrast. */
   textColor: string;
-  value: (query: number, key: number) => number;
+  /** Places of the series that it shows: of several, the strongest. */
+  places: number[];
 }
 
-function valueIn(linePlot: LinePlot, series: Series): (query: number, key: number) => number {
+function valueIn(linePlot: LinePlot, place: number, query: number, key: number): number {
   const { rows, columns } = linePlot.weights;
-  const width = columns[1] - columns[0];
-  return (query, key) => {
-    if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
-    return series.matrix[(query - rows[0]) * width + key - columns[0]] ?? 0;
-  };
+  if (query < rows[0] || query >= rows[1] || key < columns[0] || key >= columns[1]) return 0;
+  const { matrix } = linePlot.lines.series[place] as Series;
+  return matrix[(query - rows[0]) * (columns[1] - columns[0]) + key - columns[0]] ?? 0;
 }
 
 function barColumns(linePlot: LinePlot): BarColumn[] {
   const { series } = linePlot.lines;
   const each = series.map((one, place) => ({
     name: one.name,
-    color: seriesColor(linePlot, place),
     textColor: seriesTextColor(linePlot, place),
-    value: valueIn(linePlot, one),
+    places: [place],
   }));
   if (each.length <= MOST_COLOURS) return each;
-  const hovered = each[series.findIndex((one) => one.head === linePlot.hoveredHead)];
-  if (hovered) return [hovered];
-  return [
-    {
-      name: `strongest of ${each.length} heads`,
-      color: linePlot.palette.neutral,
-      textColor: linePlot.palette.neutral,
-      value: (query, key) => each.reduce((most, one) => Math.max(most, one.value(query, key)), 0),
-    },
-  ];
+  const hovered = each.filter((_, place) => isHovered(linePlot, series[place]?.head ?? null));
+  if (hovered.length > 0 && hovered.length <= MOST_COLOURS) return hovered;
+  const name = `strongest of ${each.length} heads`;
+  return [{ name, textColor: linePlot.palette.ink, places: each.map((_, place) => place) }];
 }
 
 interface Bar {
@@ -60,7 +54,116 @@ interface Bar {
   place: number;
   column: number;
   value: number;
+  /** Of which series it is. */
+  series: number;
   faded: boolean;
+}
+
+/** The largest weight that the bars of a token could show, and where it is. */
+export interface Longest {
+  value: number;
+  series: number;
+  query: number;
+  key: number;
+  inSight: boolean;
+}
+
+/** What the longest bar there can be stands for. */
+interface BarScale {
+  end: number;
+  /** null where not all weights of the row, or of the column, are in hand. */
+  longest: Longest | null;
+}
+
+function barsOf(linePlot: LinePlot, side: Side, of: number, columns: BarColumn[]): Bar[] {
+  const [start, stop] = linePlot.layout[side].window;
+  const bars: Bar[] = [];
+  for (let index = start; index < stop; index++) {
+    const [query, key] = side === "key" ? [of, index] : [index, of];
+    columns.forEach(({ places }, column) => {
+      const faded = linePlot.leftOut[key] === 1;
+      const bar = { place: index - start, column, value: 0, series: places[0] ?? 0, faded };
+      for (const place of places) {
+        const value = valueIn(linePlot, place, query, key);
+        if (value > bar.value) Object.assign(bar, { value, series: place });
+      }
+      bars.push(bar);
+    });
+  }
+  return bars;
+}
+
+/**
+ * How long bars are: by the largest weight of the whole row or column, in sight or not, so that a
+ * small weight never looks like a large one. What is left out has no bar.
+ */
+function scaleOf(
+  linePlot: LinePlot,
+  side: Side,
+  of: number,
+  columns: BarColumn[],
+  bars: Bar[],
+): BarScale {
+  const { weights, layout, lines } = linePlot;
+  const [start, stop] = layout[side].window;
+  let longest: Longest | null = null;
+  const consider = (series: number, index: number, value: number): void => {
+    if (value <= (longest?.value ?? 0)) return;
+    const [query, key] = side === "key" ? [of, index] : [index, of];
+    longest = { value, series, query, key, inSight: index >= start && index < stop };
+  };
+  for (const bar of bars) if (!bar.faded) consider(bar.series, start + bar.place, bar.value);
+  const inSight = (longest as Longest | null)?.value ?? 0;
+  const places = columns.flatMap((each) => each.places);
+  if (side === "key") {
+    const whole = stop - start === weights.numKeys;
+    const strongest = whole ? [] : strongestKeys(linePlot.strongest, of, linePlot.renormalized);
+    if (!strongest) return { end: Math.max(inSight, weights.maximum), longest: null };
+    for (const each of strongest)
+      if (places.includes(each.series)) consider(each.series, each.key, each.value);
+  } else if (stop - start < linePlot.queries.text.length) {
+    const [first, last] = weights.rows;
+    // Rows out of sight are not renormalised; those of a long text are not in hand.
+    if (last - first < linePlot.queries.text.length || linePlot.renormalized)
+      return { end: Math.max(inSight, lines.largest) || 1, longest: null };
+    for (let query = first; query < last && linePlot.leftOut[of] !== 1; query++)
+      for (const place of places) consider(place, query, valueIn(linePlot, place, query, of));
+  }
+  return { end: (longest as Longest | null)?.value ?? 1, longest };
+}
+
+/** Whether a column has room for bars. */
+function hasBars(column: Column): boolean {
+  return Math.abs(column.barReach) >= 40;
+}
+
+/**
+ * What the longest bar of each side stands for, where it cannot be seen: "A full bar is 0.98, from
+ * “it” (7) to “animal” (412), out of sight."; "" where the bars say it themselves.
+ */
+export function barsInWords(linePlot: LinePlot, focus: Focus): string {
+  const { layout, queries, keys, lines, weights } = linePlot;
+  const columns = barColumns(linePlot);
+  const words = (side: Side, of: number | null): string[] => {
+    if (of === null || !hasBars(layout[side])) return [];
+    const bars = barsOf(linePlot, side, of, columns);
+    const { end, longest } = scaleOf(linePlot, side, of, columns, bars);
+    // Nothing is known yet, or nothing is drawn.
+    if (bars.every(({ value, faded }) => faded || value <= 0)) return [];
+    if (longest?.inSight) return [];
+    if (!longest) {
+      const what =
+        end > lines.largest && end >= weights.maximum
+          ? "the largest weight there can be"
+          : "the largest weight drawn; queries out of sight are not looked at";
+      return [`A full bar is ${formatSmall(end)}, ${what}.`];
+    }
+    const from = `${quoted(queries.text[longest.query] ?? "")} (${longest.query})`;
+    const to = `${quoted(keys.text[longest.key] ?? "")} (${longest.key})`;
+    const head = lines.series.length > 1 ? ` in ${lines.series[longest.series]?.name}` : "";
+    return [`A full bar is ${formatSmall(end)}, from ${from} to ${to}${head}, out of sight.`];
+  };
+  return [...words("key", focus.query), ...words("query", focus.key)].join(" ");
 }
 
 /** Bars for the query that stands out beside the keys, and for the key beside the queries. */
@@ -73,34 +176,47 @@ export function barMarks(linePlot: LinePlot, focus: Focus): Mark[] {
 
 function barsBeside(linePlot: LinePlot, column: Column, of: number): Mark[] {
   const { layout } = linePlot;
-  if (Math.abs(column.barReach) < 40) return [];
+  if (!hasBars(column)) return [];
   const columns = barColumns(linePlot);
-  const [start, stop] = column.window;
+  const bars = barsOf(linePlot, column.side, of, columns);
+  const { end, longest } = scaleOf(linePlot, column.side, of, columns, bars);
   const besideKeys = column.side === "key";
-  const bars: Bar[] = [];
-  let most = 0;
-  for (let index = start; index < stop; index++) {
-    columns.forEach((each, c) => {
-      const value = besideKeys ? each.value(of, index) : each.value(index, of);
-      const out = linePlot.leftOut[besideKeys ? index : of] === 1;
-      if (!out) most = Math.max(most, value);
-      bars.push({ place: index - start, column: c, value, faded: out });
-    });
-  }
-  // What is left out has its number and no bar: it may be the longest by far.
-  const end = most > 0 ? most : 1;
   const tokens = besideKeys ? linePlot.queries : linePlot.keys;
-  const title = `weight ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`;
+  const others = besideKeys ? linePlot.keys : linePlot.queries;
+  const titles = [`weight ${besideKeys ? "from" : "to"} ${quoted(tokens.text[of] ?? "")}`];
+  if (longest && !longest.inSight) {
+    const index = besideKeys ? longest.key : longest.query;
+    const where = `${besideKeys ? "to" : "from"} ${quoted(others.text[index] ?? "")} (${index})`;
+    const full = `${titles[0]}; a full bar is ${formatSmall(end)}`;
+    const short = `${titles[0]}, full bar ${formatSmall(end)}`;
+    titles.unshift(`${full}, ${where}, out of sight`, `${full}, out of sight`, short);
+  }
   return layout.orientation === "vertical"
-    ? standingBars(linePlot, column, columns, bars, end, title)
-    : lyingBars(linePlot, column, columns, bars, end, title);
+    ? standingBars(linePlot, column, columns, bars, end, titles)
+    : lyingBars(linePlot, column, columns, bars, end, titles);
 }
 
-function numberMark(linePlot: LinePlot, bar: Bar): Omit<TextMark, "x" | "y"> {
+/** The first of some texts that fits, else the last of them. */
+function fitting(texts: readonly string[], room: number, font: string): string {
+  return texts.find((text) => measureText(text, font) <= room) ?? (texts.at(-1) as string);
+}
+
+/** Of which head a bar is, where its column is of several. */
+function headOf(linePlot: LinePlot, columns: BarColumn[], bar: Bar, short: boolean): string {
+  if ((columns[bar.column]?.places.length ?? 0) < 2) return "";
+  const name = linePlot.lines.series[bar.series]?.name ?? "";
+  return short ? name.replace("head ", "h ") : name;
+}
+
+/** Weights below this are written as smaller than twice it, in a colour that steps back. */
+const LEAST_WRITTEN = 0.005;
+
+function numberMark(linePlot: LinePlot, bar: Bar, head = ""): Omit<TextMark, "x" | "y"> {
+  const { palette } = linePlot;
   return {
     kind: "text",
-    text: formatWeight(bar.value),
-    fill: bar.faded ? linePlot.palette.muted : linePlot.palette.ink,
+    text: `${formatWeight(bar.value)}${head === "" ? "" : `, ${head}`}`,
+    fill: bar.faded || bar.value < LEAST_WRITTEN ? palette.muted : palette.ink,
     size: NUMBER_SIZE,
     font: "text",
   };
@@ -112,7 +228,7 @@ function standingBars(
   columns: BarColumn[],
   bars: Bar[],
   end: number,
-  title: string,
+  titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
   const direction = Math.sign(column.barReach);
@@ -120,8 +236,10 @@ function standingBars(
   // A column of its own for every head where there is room, so that numbers never collide;
   // else the heads' bars share a row and the longest has the number.
   const apart = reach / columns.length >= LEAST_COLUMN;
-  const wide = Math.min(150, apart ? reach / columns.length : reach);
-  const longest = wide - NUMBER_ROOM - 8;
+  const named = columns.some(({ places }) => places.length > 1);
+  const wide = Math.min(named ? 190 : 150, apart ? reach / columns.length : reach);
+  const shortName = wide < LEAST_LONG_NAME;
+  const longest = wide - (named ? (shortName ? 58 : 76) : NUMBER_ROOM) - 8;
   const marks: Mark[] = [];
   const align = direction > 0 ? "start" : "end";
   const bottom = along(layout, column.labels.length - 1, column) + layout.step / 2;
@@ -129,11 +247,11 @@ function standingBars(
   const startOf = (c: number): number => column.barStart + direction * (apart ? c * wide : 0);
   const free = direction > 0 ? layout.width - column.barStart : column.barStart;
   const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
-  const label = fitLabel(title, free, titleFont, measureText);
-  const short = fitLabel(title.replace("weight ", ""), free, titleFont, measureText);
+  const title = titles.at(-1) as string;
+  const chosen = fitting([...titles, title.replace("weight ", "")], free, titleFont);
   marks.push({
     kind: "text",
-    text: label.cut ? short.text : label.text,
+    text: fitLabel(chosen, free, titleFont, measureText).text,
     x: startOf(0),
     y: 11,
     fill: palette.muted,
@@ -147,7 +265,9 @@ function standingBars(
     marks.push({ kind: "line", x0: x, y0: top, x1: x, y1: bottom, stroke: palette.rule });
     // The caption below has the whole name, with the heads that a mean is of.
     const [own = ""] = each.name.split(",");
-    const name = apart ? own : sharedName(columns.length, free, titleFont);
+    const single =
+      columns.length > 1 ? own : fitting([own, own.replace(/ of .*/, "")], free, titleFont);
+    const name = apart ? single : sharedName(columns.length, free, titleFont);
     marks.push({
       kind: "text",
       text: columns.length > 1 && apart ? name.replace("head ", wide < 62 ? "h " : "head ") : name,
@@ -189,11 +309,11 @@ function standingBars(
       y: middle - thick / 2,
       width: length,
       height: Math.max(0.75, thick - (share > 1 ? 0.5 : 0)),
-      fill: (columns[bar.column] as BarColumn).color,
+      fill: seriesColor(linePlot, bar.series),
     });
     if (numbered.has(bar)) {
       marks.push({
-        ...numberMark(linePlot, bar),
+        ...numberMark(linePlot, bar, headOf(linePlot, columns, bar, shortName)),
         x: x + direction * (clearOf(bar) + 5),
         y: along(layout, bar.place, column),
         align,
@@ -213,9 +333,7 @@ function sharedName(numHeads: number, room: number, font: string): string {
 function numberedBars(bars: Bar[], layout: Layout, apart: boolean): Set<Bar> {
   const taken = new Map<number, number[]>();
   const chosen = new Set<Bar>();
-  const ordered = bars
-    .filter((bar) => bar.value >= (layout.step < NUMBER_SIZE ? 0.02 : 0.005))
-    .sort((a, b) => b.value - a.value);
+  const ordered = bars.filter((bar) => bar.value > 0).sort((a, b) => b.value - a.value);
   const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : NUMBER_ROOM - 3;
   for (const bar of ordered) {
     const lane = apart ? bar.column : 0;
@@ -234,11 +352,14 @@ function lyingBars(
   columns: BarColumn[],
   bars: Bar[],
   end: number,
-  title: string,
+  titles: string[],
 ): Mark[] {
   const { layout, palette } = linePlot;
   const direction = Math.sign(column.barReach);
-  const longest = Math.abs(column.barReach) - 14;
+  const named = columns.some(({ places }) => places.length > 1);
+  // The head's name stands behind its number.
+  const longest = Math.abs(column.barReach) - (named ? 24 : 14);
+  const titleFont = fontOf({ size: TITLE_SIZE, font: "text" });
   const thick = Math.max(1, Math.min(14, (layout.step - 6) / columns.length));
   const left = layout.first - layout.step / 2;
   const marks: Mark[] = [
@@ -252,11 +373,11 @@ function lyingBars(
     },
     {
       kind: "text",
-      text: title,
+      text: fitting(titles, layout.width - 16, titleFont),
       x: 8,
       y: column.barStart + direction * (Math.abs(column.barReach) + 6),
       fill: palette.muted,
-      size: 12.5,
+      size: TITLE_SIZE,
       font: "text",
     },
   ];
@@ -272,7 +393,7 @@ function lyingBars(
       y: direction > 0 ? column.barStart : column.barStart - length,
       width: Math.max(0.75, thick - 0.5),
       height: length,
-      fill: (columns[bar.column] as BarColumn).color,
+      fill: seriesColor(linePlot, bar.series),
     });
     if (numbered.has(bar)) {
       marks.push({
@@ -282,6 +403,16 @@ function lyingBars(
         y: column.barStart + direction * (length + 8),
         align: "middle",
       });
+      const head = headOf(linePlot, columns, bar, layout.step < 46);
+      if (head !== "") {
+        marks.push({
+          ...numberMark(linePlot, bar),
+          text: head,
+          x: along(layout, bar.place, column),
+          y: column.barStart + direction * (length + 19),
+          align: "middle",
+        });
+      }
     }
   }
   return marks;

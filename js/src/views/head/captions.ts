@@ -18,6 +18,7 @@ import {
 } from "../../ui/captions";
 import { predictingInWords } from "../../ui/generated-token/state";
 import { keysInWords, type Pair, pairOf } from "../../ui/pairs";
+import { barsInWords } from "./bars";
 import { drawnValue, type Focus, focusOf, type LinePlot } from "./line-plot";
 import { FAINTEST, type Lines, type Shares } from "./lines";
 import type { HeadState, Plan } from "./state";
@@ -119,7 +120,9 @@ export function sentence(input: SentenceInput): string {
     }
     const key = quotedAt(input.keyTexts, focus.key as number);
     if (best.series < 0) return `${where} No query in sight attends to ${key}.`;
-    return `${where} ${key} gets most from ${quotedAt(input.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+    const most = `gets most from ${quotedAt(input.queryTexts, best.query)}: ${formatWeight(best.value)}${inSeries(lines, best.series)}.`;
+    const some = stop - start < input.queryTexts.length ? "Of the queries in sight, " : "";
+    return `${where} ${some}${key} ${most}`;
   }
   lines.series.forEach((each, series) => {
     for (let i = 0; i < each.count; i++) {
@@ -202,6 +205,8 @@ export interface CoverageInput {
   spread?: Pick<Spread, "before" | "after" | "query" | "done"> | null;
   /** Queries of which nothing is known yet. */
   awaited?: number;
+  /** What the longest bar stands for, where it is out of sight. */
+  bars?: string;
   pinned: string[];
   /** Whether keys can be pressed: not in a figure. */
   live: boolean;
@@ -249,6 +254,7 @@ export function coverage(input: CoverageInput): string {
   if (input.awaited) parts.push(`${input.awaited} rows are still awaited.`);
   if (input.emptyQueries > 0) parts.push("Some queries have no weight at all.");
   if (input.zeros) parts.push(input.zeros);
+  if (input.bars) parts.push(input.bars);
   if (input.pinned.length > 0)
     parts.push(`Pinned: ${listed(input.pinned)}${input.live ? " (Esc clears)" : ""}.`);
   return parts.join(" ");
@@ -360,6 +366,7 @@ export function captionOf(
       wholeRows: lines.wholeRows,
       spread: linePlot.spread,
       awaited: lines.awaited,
+      bars: barsInWords(linePlot, focusOf(linePlot)),
       pinned,
       live,
     }),

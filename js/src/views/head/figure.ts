@@ -5,7 +5,7 @@ import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
 import type { Caption } from "./captions";
-import { type LinePlot, seriesColor } from "./line-plot";
+import { type LinePlot, legendOf } from "./line-plot";
 import { backMarks, backOpacity, frontMarks } from "./marks";
 
 /** The whole figure. What the pointer is on is not part of it. */
@@ -19,21 +19,17 @@ export function figure(
     ...linePlot,
     hovered: null,
     hoveredLine: null,
-    hoveredHead: null,
+    hoveredHeads: [],
     cursor: null,
     matches: null,
     isFound: null,
   };
   const { palette, layout } = linePlot;
-  const named = linePlot.lines.series.map((series, place) => ({
-    name: series.name,
-    color: seriesColor(still, place),
-  }));
   const [red, green, blue] = rgbOf(palette.neutral);
   return composeFigure({
     palette,
     captions: caption,
-    legend: (width) => namedColors(named, width, palette.ink),
+    legend: (width) => namedColors(legendOf(still), width, palette.ink),
     picture: beside({
       width: layout.width,
       height: layout.height,

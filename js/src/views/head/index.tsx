@@ -11,13 +11,12 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
 import { ColorLegend } from "../../ui/legend";
-import { MOST_COLOURS } from "../../ui/palette";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { captionOf, subtitleOf } from "./captions";
 import { LineControls, StrongestList, toggleLeaveOut, WindowControls } from "./controls";
 import { figure, linesCsv } from "./figure";
-import { type LinePlot, seriesColor } from "./line-plot";
+import { type LinePlot, legendOf } from "./line-plot";
 import type { LeaveOut } from "./lines";
 import { HeadPlot } from "./plot";
 import { HEAD_DEFAULTS, type HeadState, isLoaded, planOf, windowsShowing } from "./state";
@@ -109,7 +108,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       })}
       onReveal={(query) => (plan ? windowsShowing(plan, query) : {})}
       onHover={(head) => {
-        store.hoveredHead.value = head;
+        store.hoveredHeads.value = head === null ? [] : [head];
       }}
       options={
         plan && (
@@ -136,7 +135,7 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
   if (!caption || !linePlot) return null;
   return (
     <Footer sentence={caption.sentence} coverage={busy ?? caption.coverage}>
-      <HeadLegend linePlot={linePlot} />
+      <HeadLegend store={store} linePlot={linePlot} />
       <ColorLegend
         labels={["0", caption.scaleNote, caption.scale]}
         title="Full opacity: click for the largest weight drawn, or for the largest there can be"
@@ -149,19 +148,20 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
   );
 }
 
-/** The names of what is drawn, in its colours. */
-function HeadLegend({ linePlot }: { linePlot: LinePlot }) {
-  const { series } = linePlot.lines;
-  const many = series.length > MOST_COLOURS;
-  const entries = many
-    ? [{ name: `${series.length} heads`, color: linePlot.palette.neutral }]
-    : series.map((each, place) => ({ name: each.name, color: seriesColor(linePlot, place) }));
+/**
+ * The names of what is drawn, in its colours. The pointer on one brings its lines out, as the focus
+ * does in the strip of heads.
+ */
+function HeadLegend({ store, linePlot }: { store: HeadStore; linePlot: LinePlot }) {
+  const hover = (heads: readonly number[]): void => {
+    store.hoveredHeads.value = heads;
+  };
   return (
-    <span class="av-head-legend">
-      {entries.map((entry) => (
-        <span key={entry.name}>
-          <span class="av-dash" style={{ background: entry.color }} />
-          {entry.name}
+    <span class="av-head-legend" onPointerLeave={() => hover([])}>
+      {legendOf(linePlot).map(({ name, color, heads }) => (
+        <span key={name} onPointerEnter={() => hover(heads)}>
+          <span class="av-dash" style={{ background: color }} />
+          {name}
         </span>
       ))}
     </span>

@@ -2,8 +2,9 @@
 
 import type { TokenList } from "../../client/protocol";
 import type { Strongest } from "../../client/requests/strongest";
+import { headsInWords } from "../../ui/captions";
 import type { Images } from "../../ui/image/state";
-import { headColor, headTextColor, type Palette } from "../../ui/palette";
+import { headColor, headsPerColor, headTextColor, type Palette } from "../../ui/palette";
 import type { Matches } from "../../ui/token-search";
 import type { Layout, Side } from "./layout";
 import type { Lines, Weights } from "./lines";
@@ -40,11 +41,14 @@ export interface LinePlot {
   key: number | null;
   hovered: TokenAt | null;
   hoveredLine: LineAt | null;
-  hoveredHead: number | null;
+  /** Heads that the pointer is on, in the strip of heads or in the legend. */
+  hoveredHeads: readonly number[];
   /** Where the keyboard is. */
   cursor: TokenAt | null;
   /** Whether the weights of what is pinned are the record's own. */
   exact: boolean;
+  /** Whether what is not left out is divided by its sum. */
+  renormalized: boolean;
   leftOut: Uint8Array;
   pairQueries: Uint8Array;
   pairKeys: Uint8Array;
@@ -113,4 +117,39 @@ export function seriesTextColor(linePlot: LinePlot, place: number): string {
   const { series } = linePlot.lines;
   if (series[place]?.head == null) return linePlot.palette.neutral;
   return headTextColor(linePlot.palette, place, series.length);
+}
+
+/** One of the legend's names, with the heads that have its colour. */
+export interface LegendEntry {
+  name: string;
+  color: string;
+  heads: number[];
+}
+
+/** "heads 0, 1", or "heads 0 to 3" where they follow each other. */
+function groupName(heads: readonly number[]): string {
+  const first = heads[0] as number;
+  const last = heads.at(-1) as number;
+  const inTurn = heads.every((head, i) => head === first + i);
+  return heads.length > 2 && inTurn ? `heads ${first} to ${last}` : headsInWords(heads);
+}
+
+/** The names of what is drawn: of more heads than colours, those that share one together. */
+export function legendOf(linePlot: LinePlot): LegendEntry[] {
+  const { series } = linePlot.lines;
+  const each = headsPerColor(series.length);
+  return series
+    .map((_, place) => place)
+    .filter((place) => place % each === 0)
+    .map((place) => {
+      const own = series.slice(place, place + each);
+      const heads = own.flatMap(({ head }) => (head === null ? [] : [head]));
+      const name = own.length > 1 ? groupName(heads) : (own[0]?.name ?? "");
+      return { name, color: seriesColor(linePlot, place), heads };
+    });
+}
+
+/** Whether a series is of a head that the pointer is on. */
+export function isHovered(linePlot: Pick<LinePlot, "hoveredHeads">, head: number | null): boolean {
+  return head !== null && linePlot.hoveredHeads.includes(head);
 }

@@ -5,7 +5,7 @@ import { cropOf, patchOf, pictureMark } from "../../draw/patches";
 import { quoted } from "../../ui/captions";
 import type { Images } from "../../ui/image/state";
 import type { Label } from "../../ui/labels";
-import { MOST_COLOURS, type Palette } from "../../ui/palette";
+import type { Palette } from "../../ui/palette";
 import { barMarks } from "./bars";
 import {
   along,
@@ -17,14 +17,14 @@ import {
   standsUpright,
   staysLevel,
 } from "./layout";
-import { focusOf, type LinePlot, pointedAt, seriesColor } from "./line-plot";
+import { focusOf, isHovered, type LinePlot, pointedAt, seriesColor } from "./line-plot";
 import type { Series } from "./lines";
 import { stripMarks } from "./strips";
 
 /** The distance by which the lines of several heads between two tokens are set apart. */
 function spreadOf(linePlot: LinePlot): number {
   const count = linePlot.lines.series.length;
-  if (count < 2 || count > MOST_COLOURS) return 0;
+  if (count < 2) return 0;
   return Math.min(2.6, (linePlot.layout.step * 0.62) / count);
 }
 
@@ -112,12 +112,7 @@ export function backMarks(linePlot: LinePlot): Mark[] {
 
 /** How strongly all lines are seen behind what stands out. */
 export function backOpacity(linePlot: LinePlot): number {
-  if (
-    linePlot.hoveredHead !== null &&
-    linePlot.lines.series.some((each) => each.head === linePlot.hoveredHead)
-  ) {
-    return 0.12;
-  }
+  if (linePlot.lines.series.some((each) => isHovered(linePlot, each.head))) return 0.12;
   const focus = focusOf(linePlot);
   if (focus.query === null && focus.key === null) return linePlot.hoveredLine ? 0.45 : 1;
   return 0.14;
@@ -127,12 +122,11 @@ function focusCurves(linePlot: LinePlot): Mark[] {
   const { series } = linePlot.lines;
   const focus = focusOf(linePlot);
   const marks: (CurvesMark | null)[] = [];
+  const dimmed = series.some((one) => isHovered(linePlot, one.head));
   series.forEach((each, place) => {
-    if (linePlot.hoveredHead !== null && each.head === linePlot.hoveredHead) {
+    if (isHovered(linePlot, each.head)) {
       marks.push(curvesOf(linePlot, place, () => true, 0.2));
     } else if (focus.query !== null || focus.key !== null) {
-      const dimmed =
-        linePlot.hoveredHead !== null && series.some((one) => one.head === linePlot.hoveredHead);
       if (!dimmed) {
         marks.push(
           curvesOf(

@@ -63,7 +63,7 @@ export interface HeadStore {
   current: ReadonlySignal<boolean>;
   hovered: Signal<TokenAt | null>;
   hoveredLine: Signal<LineAt | null>;
-  hoveredHead: Signal<number | null>;
+  hoveredHeads: Signal<readonly number[]>;
   cursor: Signal<TokenAt | null>;
   search: Signal<string>;
   matches: ReadonlySignal<Matches | null>;
@@ -86,7 +86,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const exact = signal<Loaded | null>(null);
   const hovered = signal<TokenAt | null>(null);
   const hoveredLine = signal<LineAt | null>(null);
-  const hoveredHead = signal<number | null>(null);
+  const hoveredHeads = signal<readonly number[]>([]);
   const cursor = signal<TokenAt | null>(null);
   const search = signal("");
   const before = signal<Partial<HeadState> | null>(null);
@@ -269,9 +269,10 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       key: null,
       hovered: null,
       hoveredLine: null,
-      hoveredHead: null,
+      hoveredHeads: [],
       cursor: null,
       exact: exact.value !== null,
+      renormalized: options.value.renormalize,
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,
       pairKeys: options.value.pairKeys,
@@ -314,7 +315,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
         ...ready.value,
         hovered: hovered.value,
         hoveredLine: hoveredLine.value,
-        hoveredHead: hoveredHead.value,
+        hoveredHeads: hoveredHeads.value,
         cursor: cursorInSight.value,
       },
   );
@@ -367,7 +368,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     current,
     hovered,
     hoveredLine,
-    hoveredHead,
+    hoveredHeads,
     cursor,
     search,
     matches,

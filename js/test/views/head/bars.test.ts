@@ -1,0 +1,234 @@
+import { beforeEach, describe, expect, it, vi } from "vitest";
+import type { TokenList } from "../../../src/client/protocol";
+import type { RectMark, TextMark } from "../../../src/draw/marks";
+import { PALETTES } from "../../../src/ui/palette";
+import { barMarks, barsInWords } from "../../../src/views/head/bars";
+import { layOut, type Orientation } from "../../../src/views/head/layout";
+import { type LinePlot, legendOf, seriesColor } from "../../../src/views/head/line-plot";
+import { computeLines, type LineOptions, type Weights } from "../../../src/views/head/lines";
+import { strongestHere } from "../../../src/views/head/strongest";
+
+beforeEach(() => {
+  vi.spyOn(HTMLCanvasElement.prototype, "getContext").mockReturnValue(null);
+});
+
+const palette = PALETTES.light;
+
+interface Asked {
+  /** Weights of each head: (queries, keys). */
+  heads: number[][][];
+  window: [number, number];
+  leaveOut?: number[];
+  renormalize?: boolean;
+  hoveredHeads?: number[];
+  orientation?: Orientation;
+  width?: number;
+  /** Queries whose rows are in hand; all. */
+  rows?: [number, number];
+}
+
+/** What is drawn of some heads of a text of which a window is in sight. */
+function plotOf(asked: Asked): LinePlot {
+  const { heads, window } = asked;
+  const count = heads[0]?.length ?? 0;
+  const rows = asked.rows ?? [0, count];
+  const text = Array.from({ length: count }, (_, i) => `t${i}`);
+  const tokens: TokenList = { text, special: [], sequence: text.map(() => 0) };
+  const matrices = heads.map((head) => Float32Array.from(head.slice(...rows).flat()));
+  const weights: Weights = {
+    heads: heads.map((_, head) => head),
+    matrices,
+    rows,
+    columns: [0, count],
+    numKeys: count,
+    normalized: true,
+    maximum: 1,
+    error: 0,
+  };
+  const leftOut = new Uint8Array(count);
+  for (const key of asked.leaveOut ?? []) leftOut[key] = 1;
+  const all = new Uint8Array(count).fill(1);
+  const options: LineOptions = {
+    combine: "separate",
+    topK: null,
+    threshold: 0,
+    leftOut,
+    pairQueries: all,
+    pairKeys: all,
+    renormalize: asked.renormalize ?? false,
+    queryWindow: window,
+    keyWindow: window,
+  };
+  const shown = matrices.map((matrix, head) => ({ head, name: `head ${head}`, matrix }));
+  const plan = { rows, queryWindow: window, keyWindow: window, keys: tokens };
+  const windowed = window[1] - window[0] < count;
+  return {
+    layout: layOut({
+      orientation: asked.orientation ?? "vertical",
+      width: asked.width ?? 1000,
+      queryTexts: text,
+      keyTexts: text,
+      queryWindow: window,
+      keyWindow: window,
+      barSides: ["key"],
+      keepRoom: true,
+      measure: (each) => each.length * 7,
+    }),
+    palette,
+    queries: tokens,
+    keys: tokens,
+    images: [],
+    weights,
+    lines: computeLines(weights, options, shown),
+    scale: 1,
+    token: null,
+    key: null,
+    hovered: null,
+    hoveredLine: null,
+    hoveredHeads: asked.hoveredHeads ?? [],
+    cursor: null,
+    exact: true,
+    renormalized: asked.renormalize ?? false,
+    leftOut,
+    pairQueries: all,
+    pairKeys: all,
+    spread: null,
+    strongest: windowed ? strongestHere(plan as never, matrices, 3, options) : null,
+    isFound: null,
+  };
+}
+
+/** Two heads, eight tokens; rows sum to one. Query 4 of head 1 attends to key 0, out of sight. */
+const EVEN = Array.from({ length: 8 }, () => new Array<number>(8).fill(0.125));
+const FAR = EVEN.map((row, query) => (query === 4 ? [0.9, 0, 0, 0.001, 0.05, 0.049, 0, 0] : row));
+const IN_SIGHT: [number, number] = [3, 7];
+
+const texts = (plot: LinePlot, query: number | null, key: number | null = null): string[] =>
+  barMarks(plot, { query, key }).flatMap((mark) =>
+    mark.kind === "text" ? [(mark as TextMark).text] : [],
+  );
+const bars = (plot: LinePlot, query: number | null, key: number | null = null): RectMark[] =>
+  barMarks(plot, { query, key }).filter((mark): mark is RectMark => mark.kind === "rect");
+
+describe("the bars of a pinned query", () => {
+  it("are as long as their share of the row's largest weight, in sight or not", () => {
+    const [whole, part] = [[0, 8] as [number, number], IN_SIGHT].map((window) =>
+      bars(plotOf({ heads: [FAR], window }), 4),
+    );
+    const longest = Math.max(...(whole ?? []).map((bar) => bar.width));
+    // 0.05 and 0.049 of 0.9, in the column of the same width.
+    const inSight = (part ?? []).map((bar) => bar.width).filter((width) => width > 1);
+    expect(inSight).toHaveLength(2);
+    expect((inSight[0] as number) / longest).toBeCloseTo(0.05 / 0.9, 3);
+    expect((inSight[1] as number) / longest).toBeCloseTo(0.049 / 0.9, 3);
+  });
+
+  it("have their number, also where it is small", () => {
+    expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).toEqual(
+      expect.arrayContaining(["<0.01", "0.05"]),
+    );
+    // Nothing is written for what is nothing.
+    expect(texts(plotOf({ heads: [FAR], window: IN_SIGHT }), 4)).not.toContain("0.00");
+  });
+
+  it("say what a full bar is where it is out of sight, and in which head", () => {
+    const plot = plotOf({ heads: [EVEN, FAR], window: IN_SIGHT });
+    const focus = { query: 4, key: null };
+    expect(barsInWords(plot, focus)).toBe(
+      "A full bar is 0.90, from “t4” (4) to “t0” (0) in head 1, out of sight.",
+    );
+    expect(texts({ ...plot, layout: { ...plot.layout, width: 2000 } }, 4)).toContain(
+      "weight from “t4”; a full bar is 0.90, to “t0” (0), out of sight",
+    );
+    const lying = plotOf({ heads: [FAR], window: IN_SIGHT, orientation: "horizontal" });
+    expect(texts(lying, 4)).toContain(
+      "weight from “t4”; a full bar is 0.90, to “t0” (0), out of sight",
+    );
+    expect(barsInWords(plotOf({ heads: [FAR], window: [0, 8] }), focus)).toBe("");
+    expect(barsInWords(plot, { query: 5, key: null })).toBe("");
+  });
+
+  it("are not measured by a key that is left out, and by what is left where that is renormalised", () => {
+    const focus = { query: 4, key: null };
+    const without = { heads: [FAR], window: IN_SIGHT, leaveOut: [0] };
+    // 0.05 is the largest that is left, and it is in sight.
+    expect(barsInWords(plotOf(without), focus)).toBe("");
+    // Of the 0.1 that are left 0.05 is to key 7.
+    const row = [0.9, 0, 0, 0.001, 0.001, 0.048, 0, 0.05];
+    const head = EVEN.map((even, query) => (query === 4 ? row : even));
+    const scaled = plotOf({ heads: [head], window: IN_SIGHT, leaveOut: [0], renormalize: true });
+    expect(barsInWords(scaled, focus)).toContain("A full bar is 0.50, from “t4” (4) to “t7” (7)");
+  });
+
+  it("are measured by all that there can be while nothing is known of the row", () => {
+    const plot = { ...plotOf({ heads: [FAR], window: IN_SIGHT }), strongest: null };
+    expect(barsInWords(plot, { query: 4, key: null })).toBe(
+      "A full bar is 1.00, the largest weight there can be.",
+    );
+  });
+});
+
+describe("the bars of a pinned key", () => {
+  const ROWS = EVEN.map((row, query) => (query === 7 ? [0, 0, 0, 0, 0, 1, 0, 0] : row));
+
+  it("are measured by the largest weight of all queries", () => {
+    const plot = plotOf({ heads: [ROWS], window: IN_SIGHT });
+    expect(barsInWords(plot, { query: null, key: 5 })).toBe(
+      "A full bar is 1.00, from “t7” (7) to “t5” (5), out of sight.",
+    );
+    const [bar] = bars(plot, null, 5);
+    const full = bars(plotOf({ heads: [ROWS], window: [0, 8] }), null, 5).at(-1);
+    expect((bar?.width ?? 0) / (full?.width ?? 1)).toBeCloseTo(0.125, 3);
+  });
+
+  it("are measured by the largest weight drawn where other queries are not in hand", () => {
+    const plot = plotOf({ heads: [ROWS], window: IN_SIGHT, rows: IN_SIGHT });
+    expect(barsInWords(plot, { query: null, key: 5 })).toBe(
+      "A full bar is 0.13, the largest weight drawn; queries out of sight are not looked at.",
+    );
+  });
+});
+
+describe("more heads than colours", () => {
+  const heads = Array.from({ length: 12 }, (_, head) =>
+    EVEN.map((row, query) => (query === 4 && head === 7 ? [0, 0, 0, 0, 0.4, 0.6, 0, 0] : row)),
+  );
+  const asked: Asked = { heads, window: [0, 8] };
+
+  it("share them, and the legend names all", () => {
+    const plot = plotOf(asked);
+    expect(legendOf(plot).map(({ name }) => name)).toEqual([
+      "heads 0, 1",
+      "heads 2, 3",
+      "heads 4, 5",
+      "heads 6, 7",
+      "heads 8, 9",
+      "heads 10, 11",
+    ]);
+    for (const { color, heads: own } of legendOf(plot)) {
+      expect(palette.heads).toContain(color);
+      for (const head of own) expect(seriesColor(plot, head)).toBe(color);
+    }
+    const many = Array.from({ length: 32 }, () => EVEN);
+    const entries = legendOf(plotOf({ heads: many, window: [0, 8] }));
+    expect(entries.map(({ name }) => name).slice(0, 2)).toEqual(["heads 0 to 3", "heads 4 to 7"]);
+    expect(new Set(entries.map(({ color }) => color)).size).toBe(8);
+    expect(entries.flatMap((each) => each.heads)).toEqual(many.map((_, head) => head));
+  });
+
+  it("name the strongest at each bar, in its colour", () => {
+    const plot = plotOf(asked);
+    expect(texts(plot, 4)).toEqual(expect.arrayContaining(["0.40, head 7", "0.60, head 7"]));
+    expect(texts(plot, 4)).toContain("strongest of 12 heads");
+    const longest = bars(plot, 4).sort((a, b) => b.width - a.width)[0];
+    expect(longest?.fill).toBe(seriesColor(plot, 7));
+    const lying = plotOf({ ...asked, orientation: "horizontal", width: 400 });
+    expect(texts(lying, 4)).toContain("h 7");
+  });
+
+  it("have bars of their own where the pointer is on one or on a colour", () => {
+    expect(texts(plotOf({ ...asked, hoveredHeads: [7] }), 4)).toContain("0.60");
+    expect(texts(plotOf({ ...asked, hoveredHeads: [6, 7] }), 4).join()).toContain("head 6");
+    expect(texts(plotOf({ ...asked, hoveredHeads: [99] }), 4)).toContain("strongest of 12 heads");
+  });
+});
