@@ -12,6 +12,10 @@ export interface HeadIndex {
   head: number;
 }
 
+export function isSameHead(one: HeadIndex | null, other: HeadIndex | null): boolean {
+  return one?.layer === other?.layer && one?.head === other?.head;
+}
+
 /** A cell with the score that it is ordered by. */
 export interface ScoredHead extends HeadIndex {
   score: number | null;
@@ -186,7 +190,8 @@ export function columnLabel(head: number, layout: GridLayout): string {
 
 /** What a row's label says. */
 export function rowLabel(layer: number | undefined, layout: GridLayout): string {
-  return layout.left > 40 ? `layer ${layer}` : String(layer);
+  if (layout.left > 40) return `layer ${layer}`;
+  return layout.left > 30 ? `L${layer}` : String(layer);
 }
 
 /** Columns are drawn, and asked for, so many at once. */

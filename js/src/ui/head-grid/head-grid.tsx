@@ -4,7 +4,7 @@
 // biome-ignore-all lint/a11y/noAriaHiddenOnFocusable: a canvas takes no focus.
 // biome-ignore-all lint/a11y/useFocusableInteractive: the grid has the focus, and names its cell.
 
-import { type ReadonlySignal, useSignal } from "@preact/signals";
+import { type ReadonlySignal, useComputed, useSignal } from "@preact/signals";
 import { type ComponentChildren, Fragment, type RefObject } from "preact";
 import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { prepare } from "../../draw/canvas";
@@ -17,6 +17,7 @@ import {
   type GridLayout,
   type HeadGrid,
   type HeadIndex,
+  isSameHead,
   rowLabel,
   type ScoredHead,
 } from "./grid";
@@ -29,6 +30,11 @@ export interface CellLook {
   selected: boolean;
   style?: string;
   content?: ComponentChildren;
+}
+
+/** The head that was clicked, and the size of its cell then. */
+interface ClickedHead extends HeadIndex {
+  cell: number;
 }
 
 type Cells = readonly (ScoredHead | null)[];
@@ -76,7 +82,17 @@ export function VirtualHeadGrid(props: HeadGridProps) {
   const layout = store.layout.value;
   const sight = store.sight.value;
   const active = store.cursor.value ?? store.current.value;
-  useScrolling(props);
+  const clicked = useRef<ClickedHead | null>(null);
+  useScrolling(props, clicked);
+  // As text, so that scrolling on changes nothing.
+  const hidden = useComputed(() => {
+    const now = store.layout.value;
+    if (!now) return "";
+    const { x } = store.scroll.value;
+    const bar = now.height > now.boxHeight ? SCROLL_BAR : 0;
+    const after = now.width - x > now.boxWidth - bar + 1;
+    return `${x > 1 ? " av-before" : ""}${after ? " av-after" : ""}`;
+  });
   if (!grid || !layout || !sight) return null;
 
   const onPointerMove = (event: PointerEvent): void => {
@@ -106,7 +122,11 @@ export function VirtualHeadGrid(props: HeadGridProps) {
     at.column < sight.chunks[1] * CHUNK;
   const labels = grid.columns ? 1 : 0;
   return (
-    <div class="av-grid" ref={outer} style={{ width: `${layout.boxWidth}px` }}>
+    <div
+      class={`av-grid${hidden.value}`}
+      ref={outer}
+      style={{ width: `${layout.boxWidth}px`, "--av-left": `${layout.left}px` }}
+    >
       <div
         class="av-grid-box"
         ref={box}
@@ -130,7 +150,9 @@ export function VirtualHeadGrid(props: HeadGridProps) {
         }}
         onClick={(event) => {
           const head = headOfCell(event, store.id);
-          if (head) props.open(head);
+          if (!head) return;
+          clicked.current = { ...head, cell: layout.cell };
+          props.open(head);
         }}
         onKeyDown={onKeyDown}
         onBlur={() => {
@@ -204,12 +226,18 @@ function handleKey(key: string, { store, open, onMove, onKey }: HeadGridProps): 
 }
 
 /** Scrolls to the head that the keyboard or another view comes to. */
-function useScrolling({ store, box, layer, scrollAgain }: HeadGridProps): void {
+function useScrolling(
+  { store, box, layer, scrollAgain }: HeadGridProps,
+  clicked: RefObject<ClickedHead | null>,
+): void {
   const grid = store.grid.value;
   const layout = store.layout.value;
   const cursor = store.cursor.value;
   const current = store.current.value;
   const show = (head: HeadIndex | null, acrossToo: boolean): void => {
+    // What was clicked is in sight, if only in part: it stays under the pointer.
+    if (head && isSameHead(head, clicked.current) && layout?.cell === clicked.current?.cell) return;
+    clicked.current = null;
     const at = grid && findCell(grid, head);
     if (at && layout && box.current) scrollTo(box.current, layout, at, acrossToo);
   };

@@ -13,7 +13,13 @@ import {
 } from "../../ui/captions";
 import { scoreText } from "../../ui/controls/heads";
 import { predictingInWords } from "../../ui/generated-token/state";
-import { countKept, type HeadGrid, type HeadIndex, type ScoredHead } from "../../ui/head-grid/grid";
+import {
+  countKept,
+  type HeadGrid,
+  type HeadIndex,
+  isSameHead,
+  type ScoredHead,
+} from "../../ui/head-grid/grid";
 import type { Palette } from "../../ui/palette";
 import type { Hint } from "../../ui/plot";
 import type { Place } from "../../ui/record";
@@ -105,7 +111,7 @@ export function hintOf(
   if (!place) return null;
   const map = store.map(cell);
   const strip = store.strip(cell);
-  const scored = grid.rows.flat().find((each) => each && isSame(each, cell)) ?? cell;
+  const scored = grid.rows.flat().find((each) => each && isSameHead(each, cell)) ?? cell;
   const rows = strip
     ? [
         ...sharesInWords(strip).map(({ part, text }) => ({
@@ -129,10 +135,6 @@ export function hintOf(
         ]
       : [];
   return { title: cellName(scored, grid.score), rows };
-}
-
-function isSame(one: HeadIndex, other: HeadIndex): boolean {
-  return one.layer === other.layer && one.head === other.head;
 }
 
 /** How many heads are shown, and by what they are ordered. */

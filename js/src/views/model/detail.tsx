@@ -1,6 +1,7 @@
 /** The head that is open, in detail: beside the grid, and never over it. */
 
 import { computed, effect, type Signal, signal } from "@preact/signals";
+import type { RefObject } from "preact";
 import { useEffect, useMemo } from "preact/hooks";
 import { plainNumber } from "../../ui/captions";
 import { type ColorScale, LOG_FLOOR } from "../../ui/color-scales";
@@ -31,6 +32,7 @@ export interface DetailProps {
   store: ModelStore;
   /** Whether the detail is drawn. */
   drawn: Signal<boolean>;
+  section: RefObject<HTMLElement | null>;
   /** What it says of the head, which it knows more exactly than a thumbnail does. */
   captions: Signal<DetailCaptions | null>;
   onClose: () => void;
@@ -98,7 +100,7 @@ export function Detail(props: DetailProps) {
     if (event.key === "Escape" && !pinned) props.onClose();
     else if (/^\d$/.test(event.key)) {
       if (place.kept.includes(Number(event.key)))
-        store.open({ layer: place.layer, head: Number(event.key) });
+        store.moveTo({ layer: place.layer, head: Number(event.key) });
     } else if (event.key !== "n") return;
     // One head is open here: the plot's own keys would choose several, or none.
     event.preventDefault();
@@ -108,6 +110,7 @@ export function Detail(props: DetailProps) {
   return (
     <section
       class="av-model-detail"
+      ref={props.section}
       aria-label={name}
       style={{ width: `${store.detailWidth.value}px` }}
       onKeyDownCapture={onKeyDown}

@@ -72,7 +72,7 @@ export function ModelGrid({ context, store, drawn, box }: GridProps) {
       open={store.open}
       onMove={(head) => {
         // With a head open, the keys open its neighbours.
-        if (store.showsDetail.peek()) store.open(head);
+        if (store.showsDetail.peek()) store.moveTo(head);
       }}
       onKey={(key) => {
         if (key !== "Escape" || !store.opened.peek()) return false;

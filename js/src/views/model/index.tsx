@@ -4,13 +4,14 @@
  */
 
 import { effect, type ReadonlySignal, type Signal, useComputed, useSignal } from "@preact/signals";
-import { useEffect, useMemo, useRef } from "preact/hooks";
+import type { RefObject } from "preact";
+import { useEffect, useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { stackName } from "../../ui/captions";
 import { Choice } from "../../ui/controls/fields";
 import { defineView, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { Footer, OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
-import type { HeadGrid, HeadIndex } from "../../ui/head-grid/grid";
+import { type HeadGrid, type HeadIndex, isSameHead } from "../../ui/head-grid/grid";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { ColorLegend } from "../../ui/legend";
 import { pairInWords, pairOf } from "../../ui/pairs";
@@ -58,6 +59,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const { state, record, source } = context;
   const store = useMemo(() => createModelStore(context), []);
   const box = useRef<HTMLDivElement>(null);
+  const section = useRef<HTMLElement>(null);
   const gridDrawn = useSignal<string | null>(null);
   const detailDrawn = useSignal(false);
   const detailCaptions = useSignal<DetailCaptions | null>(null);
@@ -119,8 +121,10 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
       ? `${layers}. ${opened}`
       : `${stackName(place.stack.name)}. ${opened}`;
   });
+  useDetailInSight(store, box, section, detailDrawn);
   const place = store.place.value;
   const grid = store.grid.value;
+  const side = store.showsDetail.value ? store.side.value : null;
 
   return (
     <ViewFrame
@@ -142,7 +146,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         />
       }
     >
-      <div class="av-model">
+      <div class={`av-model${side ? ` av-detail-${side}` : ""}`}>
         <ModelGrid context={context} store={store} drawn={gridDrawn} box={box} />
         {store.showsDetail.value && (
           // Anew for another stack: what is set for its tokens says nothing of others'.
@@ -151,16 +155,61 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
             context={context}
             store={store}
             drawn={detailDrawn}
+            section={section}
             captions={detailCaptions}
             onClose={() => {
               store.close();
-              box.current?.focus();
+              // A stray scroll would move the page on the way back.
+              box.current?.focus({ preventScroll: true });
             }}
           />
         )}
       </div>
     </ViewFrame>
   );
+}
+
+/** Keeps cells where they are when the detail opens and closes, and brings it into sight. */
+function useDetailInSight(
+  store: ModelStore,
+  box: RefObject<HTMLElement | null>,
+  section: RefObject<HTMLElement | null>,
+  drawn: Signal<boolean>,
+): void {
+  const shift = store.shift.value;
+  const before = useRef(shift);
+  useLayoutEffect(() => {
+    const by = shift - before.current;
+    before.current = shift;
+    if (by === 0 || !box.current) return;
+    const { x, y } = store.heads.scroll.peek();
+    box.current.scrollLeft = x + by;
+    store.heads.scroll.value = { x: box.current.scrollLeft, y };
+  }, [shift]);
+  useEffect(
+    () =>
+      effect(() => {
+        const [wanted, opened, side] = [store.toShow.value, store.opened.value, store.side.value];
+        if (!wanted || !opened || !drawn.value || !section.current) return;
+        store.toShow.value = null;
+        // Beside the grid some of it is enough: what scrolls takes the cell away from the pointer.
+        if (isSameHead(wanted, opened)) bringIntoSight(section.current, side ? 0.6 : 1);
+      }),
+    [],
+  );
+}
+
+/** Scrolls what there is to scroll unless that share of an element is in sight. */
+function bringIntoSight(element: HTMLElement, least: number): void {
+  // Knows of all that clips the element: a notebook's panel, the page, and the page around it.
+  const observer = new IntersectionObserver(([entry]) => {
+    observer.disconnect();
+    const most = Math.min(element.offsetHeight, globalThis.innerHeight);
+    if ((entry?.intersectionRect.height ?? 0) >= least * most - 1) return;
+    const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
+    element.scrollIntoView({ block: "nearest", behavior: calm ? "auto" : "smooth" });
+  });
+  observer.observe(element);
 }
 
 /** What is drawn now; an error before anything is. */

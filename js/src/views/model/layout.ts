@@ -9,15 +9,17 @@ const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48,
 /** A thumbnail that is smaller tells nothing; the grid scrolls instead. */
 const LEAST_CELL = 24;
 const MOST_CELL = 96;
-/** Pixels for "layer 31" and for "head 0". */
+/** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
 const LABEL_WIDTH = 64;
+const SHORT_LABEL_WIDTH = 40;
+const SHORT_LABELS = 480;
 const LABEL_HEIGHT = 24;
 /** Pixels below a gallery's thumbnails, for two lines of words. */
 const CAPTION_HEIGHT = 32;
 const CAPTION_WIDTH = 52;
 /** A thumbnail as wide as this has room for "layer 3, head 1" below it. */
 const WIDE_CAPTION = 84;
-const SCROLLBAR = 15;
+export const SCROLLBAR = 15;
 /** A gallery has rows of any length: its thumbnails need not fit. */
 const GALLERY_CELL = 64;
 
@@ -58,19 +60,25 @@ function galleryPitch(cell: number): number {
   return Math.max(cell, CAPTION_WIDTH) + gapOf(cell);
 }
 
-/** Lays out a grid of `columns` and `rows` in a box of `width` and at most `mostHeight`. */
+/**
+ * Lays out a grid of `columns` and `rows` for `width`, in a box of at most `mostWidth` and
+ * `mostHeight`.
+ */
 export function layOut(options: {
   columns: number;
   rows: number;
   gallery: boolean;
   width: number;
+  /** Less than `width` where something stands beside the box: cells keep their size, and scroll. */
+  mostWidth?: number;
   mostHeight: number;
   size: CellSize;
   /** Queries or keys, whichever are more. */
   longest: number;
 }): Layout {
   const { columns, rows, gallery, width, mostHeight, size, longest } = options;
-  const left = gallery ? 2 : LABEL_WIDTH;
+  const mostWidth = Math.min(width, options.mostWidth ?? width);
+  const left = gallery ? 2 : width < SHORT_LABELS ? SHORT_LABEL_WIDTH : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): Layout => {
     const wide = gallery ? GALLERY_CELL : fitting(room - left, columns);
@@ -78,9 +86,9 @@ export function layOut(options: {
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };
-    const sideways = whole.width > room;
-    const boxHeight = Math.min(whole.height + (sideways ? SCROLLBAR : 0), mostHeight);
-    const upright = whole.height + (sideways ? SCROLLBAR : 0) > mostHeight;
+    const upright = whole.height > mostHeight;
+    const bar = upright ? SCROLLBAR : 0;
+    const sideways = whole.width + bar > mostWidth;
     return {
       cell,
       across,
@@ -92,13 +100,35 @@ export function layOut(options: {
       caption: !gallery ? "none" : across >= WIDE_CAPTION + 8 ? "words" : "short",
       columns,
       ...whole,
-      boxWidth: Math.min(whole.width + (upright ? SCROLLBAR : 0), width),
-      boxHeight,
+      boxWidth: Math.min(whole.width + bar, mostWidth),
+      boxHeight: upright ? mostHeight : whole.height + (sideways ? SCROLLBAR : 0),
     };
   };
   const free = at(width);
   // Once it scrolls, the bar takes some of the width.
   return free.height > mostHeight ? at(width - SCROLLBAR) : free;
+}
+
+/** Between the grid and the detail beside it. */
+export const BETWEEN = 24;
+const MOST_DETAIL = 640;
+
+/** On which side of the grid the detail stands. */
+export type Side = "left" | "right";
+
+/**
+ * Pixels of the detail beside a grid of this layout: all that the grid leaves free, and at least
+ * so much that each cell has a side on which the detail does not cover it.
+ */
+export function detailWidth({ width, left, across, boxWidth }: Layout, room: number): number {
+  const least = Math.floor((room - 2 * BETWEEN - left - across) / 2);
+  const free = room - BETWEEN - Math.max(width, boxWidth);
+  return Math.min(MOST_DETAIL, Math.max(least, free));
+}
+
+/** The side that leaves a cell where it is; `right` is the cell's right edge in the box. */
+export function sideFor(right: number, detail: number, room: number): Side {
+  return right <= room - detail - BETWEEN ? "right" : "left";
 }
 
 /** Cells by layer, as they are asked for. */

@@ -1,10 +1,11 @@
 /** The model view's live state: from its traits to the grid, and to the maps in sight. */
 
-import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Strip } from "../../client/requests/strips";
 import type { ViewContext } from "../../ui/define-view";
 import {
   chunkOf,
+  findCell,
   galleryGrid,
   type HeadGrid,
   type HeadIndex,
@@ -16,7 +17,19 @@ import { createHeadGrid, type HeadGridStore } from "../../ui/head-grid/store";
 import { pairOf, pairRange } from "../../ui/pairs";
 import type { Place } from "../../ui/record";
 import { assign } from "../../ui/state";
-import { byLayer, type CellSize, cellsInRow, type Layout, layOut, mapSizeFor } from "./layout";
+import {
+  BETWEEN,
+  byLayer,
+  type CellSize,
+  cellsInRow,
+  detailWidth as detailWidthFor,
+  type Layout,
+  layOut,
+  mapSizeFor,
+  SCROLLBAR,
+  type Side,
+  sideFor,
+} from "./layout";
 import {
   type HeadMap,
   HeadMaps,
@@ -63,22 +76,24 @@ export interface ModelStore {
   opened: ReadonlySignal<HeadIndex | null>;
   /** Whether it is: a view among others leaves it to them. */
   showsDetail: ReadonlySignal<boolean>;
-  /** Whether the detail stands beside the grid, and not below it. */
-  beside: ReadonlySignal<boolean>;
-  /** Pixels that the grid and the detail may take. */
-  gridWidth: ReadonlySignal<number>;
+  /** On which side of the grid it stands; null where it stands below. */
+  side: ReadonlySignal<Side | null>;
+  /** How far the grid begins further to the right than without the detail. */
+  shift: ReadonlySignal<number>;
+  /** Pixels of the detail. */
   detailWidth: ReadonlySignal<number>;
   size: Signal<CellSize>;
+  /** A head that a person opened here, until its detail is in sight. */
+  toShow: Signal<HeadIndex | null>;
+  /** Opens a head and brings its detail into sight. */
   open: (head: HeadIndex) => void;
+  /** Opens a head where the detail is. */
+  moveTo: (head: HeadIndex) => void;
   close: () => void;
 }
 
 /** From this width on the detail has room beside the grid. */
-const BESIDE = 900;
-const BETWEEN = 28;
-/** The detail is useful from this width on, and needs no more than that. */
-const DETAIL_SHARE = 0.46;
-const MOST_DETAIL = 640;
+const BESIDE = 740;
 /** Of the window's height, so that the grid never fills more than what is seen at once. */
 const MOST_HEIGHT = 640;
 const LEAST_HEIGHT = 240;
@@ -99,14 +114,15 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     return place && head !== undefined ? { layer: place.layer, head } : null;
   });
   const showsDetail = computed(() => opened.value !== null && !context.embedded);
-  const beside = computed(() => context.width.value >= BESIDE);
   const inner = computed(() => Math.max(200, context.width.value));
-  const detailWidth = computed(() =>
-    beside.value ? Math.min(MOST_DETAIL, Math.floor(inner.value * DETAIL_SHARE)) : inner.value,
-  );
-  const gridWidth = computed(() =>
-    showsDetail.value && beside.value ? inner.value - detailWidth.value - BETWEEN : inner.value,
-  );
+  // A head that opens may make the page so long that it gets a scroll bar: cells keep their size.
+  let held = 0;
+  const cellsWidth = computed(() => {
+    const now = inner.value;
+    const bar = showsDetail.value && held > 0 && Math.abs(now - held) <= SCROLLBAR + 2;
+    if (!bar) held = now;
+    return held;
+  });
 
   const ranked = computed(() => {
     const scores = record.scores.value;
@@ -116,7 +132,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const grid = computed<HeadGrid | null>(() => {
     if (!stack.value) return null;
     if (!ranked.value) return layerGrid(stack.value, offered.value);
-    const perRow = cellsInRow(gridWidth.value, size.value);
+    const perRow = cellsInRow(cellsWidth.value, size.value);
     return galleryGrid(stack.value, offered.value, ranked.value, state.order.value, perRow);
   });
   const part = computed<Part>(() => {
@@ -131,19 +147,35 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const longest = computed(() =>
     Math.max(...Object.values(part.value).map(([start, stop]) => stop - start)),
   );
-  const layoutAt = (now: HeadGrid, width: number): Layout => {
+  const layoutOf = (now: HeadGrid, mostWidth?: number): Layout => {
     const window = globalThis.innerHeight || 800;
     return layOut({
-      columns: now.columns?.length ?? cellsInRow(gridWidth.value, size.value),
+      columns: now.columns?.length ?? cellsInRow(cellsWidth.value, size.value),
       rows: now.rows.length,
       gallery: now.columns === null,
-      width,
+      width: cellsWidth.value,
+      ...(mostWidth === undefined ? {} : { mostWidth }),
       mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
       size: size.value,
       longest: longest.value,
     });
   };
-  const layout = computed<Layout | null>(() => grid.value && layoutAt(grid.value, gridWidth.value));
+  // Without the detail: how large cells are does not depend on it.
+  const whole = computed<Layout | null>(() => grid.value && layoutOf(grid.value));
+  const beside = computed(() => inner.value >= BESIDE);
+  const detailWidth = computed(() =>
+    beside.value && whole.value ? detailWidthFor(whole.value, inner.value) : inner.value,
+  );
+  const wantedSide = signal<Side>("right");
+  const side = computed(() => (beside.value ? wantedSide.value : null));
+  const taken = computed(() => (showsDetail.value && side.value ? detailWidth.value + BETWEEN : 0));
+  const shift = computed(() => (side.value === "left" ? taken.value : 0));
+  const layout = computed<Layout | null>(() => {
+    if (!grid.value || !whole.value) return null;
+    // On the left the detail takes the place of the grid's first columns, on the right its own.
+    const room = side.value === "left" ? whole.value.boxWidth : inner.value;
+    return layoutOf(grid.value, room - taken.value);
+  });
 
   const heads = createHeadGrid({
     grid,
@@ -188,9 +220,22 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const thumb = ({ layer, head }: HeadIndex): Thumb | undefined =>
     maps.get(mapSet.peek(), layer, head);
 
-  const open = ({ layer, head }: HeadIndex): void => {
+  const toShow = signal<HeadIndex | null>(null);
+  const moveTo = ({ layer, head }: HeadIndex): void => {
     heads.cursor.value = { layer, head };
     assign(state, { layer, heads: [head] });
+  };
+  const open = (head: HeadIndex): void => {
+    batch(() => {
+      const [now, all, room] = [whole.peek(), grid.peek(), inner.peek()];
+      const at = all && findCell(all, head);
+      if (now && at && !showsDetail.peek()) {
+        const right = now.left + at.column * now.across + now.cell - heads.scroll.peek().x;
+        wantedSide.value = sideFor(right, detailWidth.peek(), room);
+      }
+      toShow.value = head;
+      moveTo(head);
+    });
   };
 
   return {
@@ -199,7 +244,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     grid,
     layout,
     // A figure holds the grid alone: what is open beside it on the screen takes no room there.
-    wholeLayout: () => grid.value && layoutAt(grid.value, context.width.value),
+    wholeLayout: () => whole.value,
     sign: computed(() => {
       const place = record.place.value;
       return place && `model:${place.stack.name}:${place.layer}`;
@@ -240,11 +285,13 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
     },
     opened,
     showsDetail,
-    beside,
-    gridWidth,
+    side,
+    shift,
     detailWidth,
     size,
+    toShow,
     open,
+    moveTo,
     close: () => assign(state, { heads: [] }),
   };
 }

@@ -113,6 +113,13 @@ beforeEach(() => {
       disconnect(): void {}
     },
   );
+  vi.stubGlobal(
+    "IntersectionObserver",
+    class {
+      observe(): void {}
+      disconnect(): void {}
+    },
+  );
   history.replaceState(null, "", "#");
   root = document.createElement("div");
   document.body.append(root);

@@ -1,0 +1,215 @@
+"""Where the model view's detail opens: in sight, while the grid stays under the pointer."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from attnviz.views.model import ModelView
+from unit.records import shares, words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, Locator, Page
+
+Rect = dict[str, float]
+HEADS = 12
+DRAWN = re.compile("^model:")
+# Until nothing has moved for several frames.
+STILL = """(element) => new Promise((done) => {
+  let last = "", same = 0;
+  const look = () => {
+    const { x, y } = element.getBoundingClientRect();
+    const now = `${x} ${y}`;
+    same = now === last ? same + 1 : 0;
+    last = now;
+    if (same > 20) done(); else requestAnimationFrame(look);
+  };
+  look();
+})"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A page of 6 layers of 12 heads."""
+    return saved(tmp_path_factory.mktemp("detail"), 6)
+
+
+def saved(folder: Path, layers: int, **traits: Any) -> Path:
+    weights = shares(layers * HEADS, 14, 14).reshape(layers, HEADS, 14, 14)
+    record = av.AttentionRecord.from_weights(weights, words(14), model="six")
+    return ModelView(record, **traits).save(folder / "view.html")
+
+
+@pytest.fixture
+def phone(chromium: Browser) -> Iterator[Page]:
+    """A small screen that is touched."""
+    context = chromium.new_context(
+        viewport={"width": 360, "height": 740}, has_touch=True, is_mobile=True, offline=True
+    )
+    yield context.new_page()
+    context.close()
+
+
+def opened(page: Page, file: Path) -> Locator:
+    page.goto(file.as_uri())
+    page.reload()
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
+    return root
+
+
+def cell(root: Locator, layer: int, head: int) -> Locator:
+    return root.get_by_role("gridcell", name=f"Layer {layer}, head {head}", exact=True)
+
+
+def rect(element: Locator) -> Rect:
+    element.evaluate(STILL)
+    found = element.bounding_box()
+    assert found is not None
+    return dict(found)
+
+
+def inside(page: Page, inner: Rect) -> bool:
+    size = page.viewport_size
+    assert size is not None
+    across = inner["x"] >= 0 and inner["x"] + inner["width"] <= size["width"]
+    return across and inner["y"] >= 0 and inner["y"] + inner["height"] <= size["height"]
+
+
+def apart(one: Rect, other: Rect) -> bool:
+    """Whether neither covers more of the other than its frame of a pixel."""
+    return any(
+        first[start] + first[size] <= second[start] + 1
+        for first, second in ((one, other), (other, one))
+        for start, size in (("x", "width"), ("y", "height"))
+    )
+
+
+@pytest.mark.parametrize("width", [1300, 944])
+@pytest.mark.parametrize("head", [0, 5, 6, 7, 11])
+def test_a_chosen_head_opens_in_sight_and_its_cell_stays(
+    page: Page, file: Path, width: int, head: int
+) -> None:
+    page.set_viewport_size({"width": width, "height": 900})
+    root = opened(page, file)
+    chosen, detail = cell(root, 3, head), root.locator(".av-model-detail")
+    before = rect(chosen)
+    chosen.click()
+    expect(detail.locator("canvas").first).to_be_visible()
+    assert rect(chosen) == before
+    assert inside(page, rect(detail))
+    assert apart(rect(chosen), rect(detail))
+    # The keys reach what the detail leaves no room for, with its label.
+    for key, other in (("Home", 0), ("End", HEADS - 1)):
+        page.keyboard.press(key)
+        expect(cell(root, 3, other)).to_have_attribute("aria-selected", "true")
+        there = rect(cell(root, 3, other))
+        label = rect(root.get_by_role("columnheader", name=f"head {other}", exact=True))
+        assert apart(there, rect(detail))
+        assert apart(there, rect(root.get_by_role("rowheader").nth(3)))
+        assert abs(label["x"] - there["x"]) < 3
+    page.keyboard.press("Escape")
+    expect(detail).to_have_count(0)
+    assert rect(chosen) == before
+
+
+def test_a_gallery_stays_as_well(page: Page, file: Path) -> None:
+    root = opened(page, file)
+    root.get_by_label("Heads by").select_option("first token")
+    expect(root.get_by_role("rowheader")).to_have_count(0)
+    chosen = root.get_by_role("gridcell").nth(9)
+    before = rect(chosen)
+    chosen.click()
+    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
+    assert rect(chosen) == before
+
+
+def test_a_row_that_is_cut_off_stays_where_it_was_clicked(page: Page, tmp_path: Path) -> None:
+    root = opened(page, saved(tmp_path, 40))
+    grid = root.get_by_role("grid")
+    grid.evaluate("(box) => box.scrollTo(0, 1000.5)")
+    edge = grid.bounding_box()
+    assert edge is not None
+    # The row at the lower edge of the box.
+    page.mouse.move(edge["x"] + 120, edge["y"] + edge["height"] - 3)
+    hint = root.locator(".av-hint")
+    expect(hint).to_contain_text(re.compile(r"Layer \d+, head 0"))
+    said = re.search(r"Layer (\d+)", hint.inner_text())
+    assert said is not None
+    chosen = cell(root, int(said[1]), 0)
+    before = rect(chosen)
+    page.mouse.click(edge["x"] + 120, edge["y"] + edge["height"] - 3)
+    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
+    assert rect(chosen) == before
+
+
+def test_below_the_grid_it_is_scrolled_into_sight_on_a_phone(phone: Page, file: Path) -> None:
+    root = opened(phone, file)
+    detail = root.locator(".av-model-detail")
+    cell(root, 3, 2).tap()
+    expect(detail.locator("canvas").first).to_be_visible()
+    assert inside(phone, rect(detail))
+    assert inside(phone, rect(cell(root, 3, 2)))
+
+
+@pytest.mark.parametrize("motion", ["reduce", "no-preference"])
+def test_it_moves_at_once_for_those_who_ask_for_less_motion(
+    phone: Page, file: Path, motion: Any
+) -> None:
+    phone.emulate_media(reduced_motion=motion)
+    phone.add_init_script(
+        """const own = Element.prototype.scrollIntoView;
+        Element.prototype.scrollIntoView = function (how) { window.how = how; own.call(this, how); };
+        """
+    )
+    root = opened(phone, file)
+    cell(root, 3, 2).tap()
+    phone.wait_for_function("() => window.how")
+    behavior = phone.evaluate("() => window.how.behavior")
+    assert behavior == ("auto" if motion == "reduce" else "smooth")
+
+
+def test_a_head_that_no_person_opened_scrolls_nothing(phone: Page, tmp_path: Path) -> None:
+    root = opened(phone, saved(tmp_path, 6, layer=3, heads=[2]))
+    expect(root.locator(".av-model-detail canvas").first).to_be_visible()
+    # As the address of a page and a trait of a live view do.
+    phone.evaluate("() => { location.hash = 'layer=4&heads=9'; }")
+    expect(cell(root, 4, 9)).to_have_attribute("aria-selected", "true")
+    rect(root)
+    assert phone.evaluate("() => scrollY") == 0
+
+
+@pytest.mark.parametrize("width", [360, 420])
+def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, width: int) -> None:
+    phone.set_viewport_size({"width": width, "height": 740})
+    root = opened(phone, file)
+    grid = root.get_by_role("grid")
+    box = rect(grid)
+    labels = [rect(each) for each in root.get_by_role("rowheader").all()]
+    assert [each.inner_text() for each in root.get_by_role("rowheader").all()] == [
+        f"L{layer}" for layer in range(6)
+    ]
+    expect(root.locator(".av-grid.av-after")).to_have_count(1)
+    touch = phone.context.new_cdp_session(phone)
+    x, y = box["x"] + box["width"] - 20, box["y"] + box["height"] / 2
+    point = {"x": x, "y": y}
+    touch.send("Input.dispatchTouchEvent", {"type": "touchStart", "touchPoints": [point]})
+    for _ in range(25):
+        point = {"x": point["x"] - 8, "y": y}
+        touch.send("Input.dispatchTouchEvent", {"type": "touchMove", "touchPoints": [point]})
+    touch.send("Input.dispatchTouchEvent", {"type": "touchEnd", "touchPoints": []})
+    expect(root.locator(".av-grid.av-after")).to_have_count(0)
+    last = rect(cell(root, 2, HEADS - 1))
+    assert last["x"] + last["width"] <= box["x"] + box["width"] + 1
+    header = rect(root.get_by_role("columnheader", name=f"head {HEADS - 1}", exact=True))
+    assert abs(header["x"] - last["x"]) < 3
+    assert [rect(each) for each in root.get_by_role("rowheader").all()] == labels
+    cell(root, 2, HEADS - 1).tap()
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 2, head 11.")
