@@ -71,9 +71,13 @@ def cell(root: Locator, layer: int, head: int) -> Locator:
 
 def rect(element: Locator) -> Rect:
     element.evaluate(STILL)
-    found = element.bounding_box()
-    assert found is not None
-    return dict(found)
+    found: Rect = element.evaluate(
+        """(element) => {
+          const { x, y, width, height } = element.getBoundingClientRect();
+          return { x, y, width, height };
+        }"""
+    )
+    return found
 
 
 def inside(page: Page, inner: Rect) -> bool:
@@ -166,7 +170,10 @@ def test_it_moves_at_once_for_those_who_ask_for_less_motion(
     phone.emulate_media(reduced_motion=motion)
     phone.add_init_script(
         """const own = Element.prototype.scrollIntoView;
-        Element.prototype.scrollIntoView = function (how) { window.how = how; own.call(this, how); };
+        Element.prototype.scrollIntoView = function (how) {
+          window.how = how;
+          own.call(this, how);
+        };
         """
     )
     root = opened(phone, file)
