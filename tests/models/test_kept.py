@@ -549,11 +549,14 @@ def test_the_model_does_not_run_where_there_is_no_room(
 BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"layers": []}, ValueError, r"layers=\[\] is empty; leave layers out"),
     ({"layers": "01"}, TypeError, r"layers='01' must be a list of whole numbers, such as \[0, 5\]"),
-    ({"layers": 1}, TypeError, "layers=1 must be a list of whole numbers"),
+    ({"layers": 1.0}, TypeError, r"layers=1\.0 must be a list of whole numbers"),
+    ({"layers": True}, TypeError, "layers=True must be a list of whole numbers"),
+    ({"layers": "first"}, TypeError, "layers='first' must be a list of whole numbers"),
     ({"layers": [True]}, TypeError, r"layers=\[True\] must be .*; True is not one"),
     ({"layers": [0.0]}, TypeError, r"0\.0 is not one"),
     ({"layers": ["0"]}, TypeError, r"layers=\['0'\] must be .*; '0' is not one"),
-    ({"layers": [-1]}, ValueError, "the model's own numbers, from 0 on; got -1"),
+    ({"layers": [-4]}, ValueError, "there is no layer -4; stack 'self' has layers 0 to 2"),
+    ({"layers": 7}, ValueError, "there is no layer 7; stack 'self' has layers 0 to 2"),
     ({"layers": [0, 0]}, ValueError, "names 0 twice"),
     ({"layers": [3]}, ValueError, "there is no layer 3; stack 'self' has layers 0 to 2"),
     ({"heads": []}, ValueError, r"heads=\[\] is empty"),
@@ -563,16 +566,18 @@ BAD: list[tuple[dict[str, Any], type[Exception], str]] = [
         r"heads='3' must be .*, such as \[3, 7\], or \{0: \[3\]",
     ),
     ({"heads": [False]}, TypeError, "False is not one"),
-    ({"heads": [-2]}, ValueError, "from 0 on; got -2"),
+    ({"heads": [-5]}, ValueError, "no head -5 in any layer that is kept; .* heads 0 to 3"),
+    ({"heads": -5, "layers": -1}, ValueError, "no head -5 in layer -1; there are heads 0 to 3"),
+    ({"heads": 4}, ValueError, "no head 4 in any layer that is kept; .* heads 0 to 3"),
     ({"heads": [1, 1]}, ValueError, "names 1 twice"),
     ({"heads": [1, 4]}, ValueError, "no head 4 in any layer that is kept; .* heads 0 to 3"),
     ({"heads": {}}, ValueError, r"heads=\{\} is empty"),
     ({"heads": {0: []}}, ValueError, "is empty"),
     ({"heads": {"0": [1]}}, TypeError, "'0' is not one"),
     (
-        {"heads": {0: 1}},
+        {"heads": {0: 1.5}},
         TypeError,
-        r"heads\[0\]=1 must be a list of .*, such as \{0: \[3\]",
+        r"heads\[0\]=1\.5 must be a list of .*, such as \{0: \[3\]",
     ),
     ({"heads": {0: [4]}}, ValueError, "there is no head 4 in layer 0; there are heads 0 to 3"),
     ({"heads": {7: [0]}}, ValueError, "heads: there is no layer 7"),
@@ -645,3 +650,55 @@ def test_a_device_without_room_is_told_and_the_processor_named(
     with pytest.raises(MemoryError, match=r'on cuda:0, .*device="cpu"'):
         extract(model, IDS, device=None)
     extract(model, IDS)
+
+
+def test_layers_and_heads_from_the_end(make_model: Callable[..., Any]) -> None:
+    model = make_model("gpt2")
+    whole = extract(model, IDS)
+    record = extract(model, IDS, layers=-1, heads=-2)
+    stack = record.stack()
+    assert stack.layers == (2,)
+    assert stack.kept_heads(2) == (2,)
+    assert np.array_equal(stack.weights(layer=-1, head=-2), whole.stack().weights(layer=2, head=2))
+    by_layer = extract(model, IDS, heads={-1: -1, 0: [1, -1]}).stack()
+    assert by_layer.layers == (0, 2)
+    assert (by_layer.kept_heads(0), by_layer.kept_heads(-1)) == ((1, 3), (3,))
+    everything = extract(model, IDS, layers="all", heads="all").stack()
+    assert everything.layers == (0, 1, 2)
+    assert everything.has_all_heads
+
+
+def test_the_last_layer_of_each_stack() -> None:
+    torch.manual_seed(0)
+    config = transformers.BartConfig(
+        vocab_size=300,
+        d_model=32,
+        encoder_layers=3,
+        decoder_layers=2,
+        encoder_attention_heads=4,
+        decoder_attention_heads=4,
+        encoder_ffn_dim=32,
+        decoder_ffn_dim=32,
+    )
+    record = extract(
+        transformers.BartModel(config), {"input_ids": IDS, "decoder_input_ids": IDS}, layers=-1
+    )
+    layers = {name: stack.layers for name, stack in record.stacks.items()}
+    assert layers == {"encoder": (2,), "decoder": (1,), "cross": (1,)}
+    assert record.only(-1).stacks["encoder"].layers == (2,)
+
+
+def test_the_last_turn_of_a_module_that_runs_again() -> None:
+    torch.manual_seed(0)
+    config = transformers.AlbertConfig(
+        vocab_size=300,
+        hidden_size=32,
+        num_hidden_layers=3,
+        num_attention_heads=4,
+        intermediate_size=32,
+        embedding_size=16,
+    )
+    model = transformers.AlbertModel(config).eval()
+    stack = extract(model, IDS, layers=[-1]).stack()
+    assert stack.layers == (2,)
+    assert np.array_equal(stack.weights(layer=-1), extract(model, IDS).stack().weights(layer=2))

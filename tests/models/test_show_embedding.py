@@ -156,11 +156,12 @@ def test_what_is_missing_is_said_before_a_model_runs(monkeypatch: pytest.MonkeyP
         ({"dimensions": 7}, "dimensions=7 must be from 2 to 3", 0),
         ({"perplexity": 1}, "perplexity=1 must be 2 or more", 0),
         ({"seed": 2**40}, "seed=1099511627776 must be from 0 to", 0),
-        ({"include_layers": 3}, "include_layers=3 must be a list of whole numbers", 0),
+        ({"include_layers": 3.5}, r"include_layers=3\.5 must be a list of whole numbers", 0),
         ({"include_layers": "01"}, "include_layers='01' must be a list of whole numbers", 0),
         ({"layer": "last"}, "'layer'", 0),
-        ({"heads": "all"}, "'heads'", 0),
-        ({"heads": ["a"]}, "'heads'", 0),
+        ({"heads": "most"}, "heads='most': give a whole number, a list", 0),
+        ({"heads": ["a"]}, "heads='a': give a whole number, a list", 0),
+        ({"layer": -9}, "layer=-9", 1),
         ({"layer": 99}, "layer=99", 1),
         ({"layer": 1, "heads": [9]}, r"heads=\[9\]: layer 1 of stack 'self' has heads 0 to 3", 1),
         ({"stack": "cross"}, "stack='cross'", 1),
@@ -203,9 +204,10 @@ def test_what_can_be_shown_passes_the_checks(demo: tuple[Any, Any]) -> None:
         text=1,
         token=2,
         selected=range(3),
-        leave_out=["special"],
+        leave_out=["special", -1],
         dimensions=3,
     )
+    assert view.leave_out == ["special", len(view.record.tokens) - 1]
     assert (view.layer, view.heads, view.color, view.selected) == (2, [1], "ends", [0, 1, 2])
 
 

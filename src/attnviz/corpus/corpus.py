@@ -25,7 +25,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.utils.arguments import spans, whole_number, whole_numbers
+from attnviz.utils.arguments import from_end, listed, spans, whole_number, whole_numbers
 
 __all__ = ["Caveat", "Corpus", "LayerVectors", "caveats_of"]
 
@@ -211,13 +211,14 @@ class Corpus:
         """
         return self.records[0].stacks[self._stack_name(name)]
 
-    def only(self, layers: Iterable[int]) -> Corpus:
+    def only(self, layers: int | Iterable[int]) -> Corpus:
         """The same corpus with some of its layers: the same points, and nothing is copied.
 
         Parameters
         ----------
-        layers : iterable of int
-            The model's numbers; in each stack those that it has are kept.
+        layers : int or iterable of int
+            The model's numbers; in each stack those that it has are kept. Negative ones count from
+            the end of each stack, as in Python.
 
         Returns
         -------
@@ -230,16 +231,17 @@ class Corpus:
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(whole_numbers("layers", layers))
+        wanted = list(whole_numbers("layers", listed(layers)))
         # Stacks whose vectors are not known do not belong to the corpus.
         known = {number for name in self.stack_names for number in self.stack(name).layers}
-        missing = [number for number in wanted if number not in known]
+        longest = max(self.stack(name).num_layers for name in self.stack_names)
+        missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
         if missing or not wanted:
             raise IndexError(f"layers={wanted!r}: this corpus has layers {spans(sorted(known))}")
         some = copy.copy(self)
         some.records = tuple(record.only(wanted) for record in self.records)
         some.stack_names = tuple(
-            name for name in self.stack_names if set(self.stack(name).layers) & set(wanted)
+            name for name in self.stack_names if name in some.records[0].stacks
         )
         return some
 
@@ -283,7 +285,7 @@ class Corpus:
         return self._points[name]
 
     def vectors(
-        self, stack: str | None, layer: int, heads: Sequence[int] | None = None
+        self, stack: str | None, layer: int, heads: int | Sequence[int] | None = None
     ) -> LayerVectors:
         """Gather the queries and keys of a layer's points.
 
@@ -292,9 +294,10 @@ class Corpus:
         stack : str or None
             One of `stack_names`; None is the first.
         layer : int
-            The model's number of the layer.
-        heads : sequence of int, optional
-            The model's numbers of the heads; all that were kept when left out.
+            The model's number of the layer; negative from the end.
+        heads : int or sequence of int, optional
+            The model's numbers of the heads, negative from the end; all that were kept when left
+            out.
 
         Returns
         -------
@@ -428,11 +431,13 @@ class Corpus:
             raise KeyError(f"stack={name!r}: this corpus has {known}")
         return name
 
-    def _heads(self, stack: str, layer: int, heads: Sequence[int] | None) -> tuple[int, ...]:
+    def _heads(self, stack: str, layer: int, heads: int | Sequence[int] | None) -> tuple[int, ...]:
         kept = self.stack(stack).kept_heads(layer)
         if heads is None:
             return kept
-        chosen = whole_numbers("heads", heads)
+        num_heads = self.stack(stack).attention(layer).num_heads
+        given = whole_numbers("heads", listed(heads))
+        chosen = tuple(from_end(head, range(num_heads)) for head in given)
         missing = [head for head in chosen if head not in kept]
         if missing or not chosen:
             raise IndexError(

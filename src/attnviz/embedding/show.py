@@ -9,15 +9,15 @@ from typing import Any
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.view import EmbeddingView
 from attnviz.record.record import AttentionRecord
-from attnviz.utils.arguments import whole_numbers
-from attnviz.views.position import with_layers
+from attnviz.utils.arguments import listed, whole_numbers
+from attnviz.views.position import is_looked_up, with_layers
 from attnviz.views.show import given_options, show
 
 __all__ = ["corpus_of", "show_embedding_view"]
 
 _POINTS = 10_000
 # Traits whose values depend on the corpus; before it is there only their kind is checked.
-_OF_CORPUS = frozenset({"stack", "layer", "heads", "token", "key", "text", "selected"})
+_OF_CORPUS = frozenset({"stack", "layer", "heads", "token", "key", "text", "selected", "leave_out"})
 
 
 def show_embedding_view(
@@ -32,12 +32,12 @@ def show_embedding_view(
     tokenizer: Any = None,
     processor: Any = None,
     name: str | None = None,
-    layers: Iterable[int] | None = None,
-    keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    layers: int | Iterable[int] | None = None,
+    keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
     dtype: Any = None,
     device: Any = "cpu",
     spool: Any = None,
-    include_layers: Iterable[int] | None = None,
+    include_layers: int | Iterable[int] | None = None,
     **traits: Any,
 ) -> EmbeddingView:
     """Show queries and keys of many texts as points, placed so that near means attending.
@@ -74,7 +74,7 @@ def show_embedding_view(
     layers, keep_heads, dtype, device, spool : optional
         What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
         and `spool` of `attnviz.extract_corpus`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
         What is shown first: layer, heads, enlarged, color, method, dimensions, search and all
@@ -107,7 +107,7 @@ def show_embedding_view(
     >>> av.show_embedding_view(model, texts, tokenizer=tokenizer, layer=1)       # doctest: +SKIP
     """
     if include_layers is not None:
-        include_layers = whole_numbers("include_layers", include_layers)
+        include_layers = whole_numbers("include_layers", listed(include_layers))
     corpus = corpus_of(
         model,
         texts,
@@ -138,7 +138,7 @@ def corpus_of(
     seed: int = 0,
     columns: Any = None,
     traits: Mapping[str, Any] | None = None,
-    include_layers: Iterable[int] | None = None,
+    include_layers: int | Iterable[int] | None = None,
     **options: Any,
 ) -> Corpus:
     """Make the corpus of what `show_embedding_view` was given.
@@ -209,18 +209,20 @@ def _check_traits(traits: Mapping[str, Any], columns: Iterable[str] = ()) -> Non
         if value is None and trait.allow_none:
             continue
         if name in _OF_CORPUS:
-            trait.validate(view, value)
+            if not is_looked_up(name, value):
+                trait.validate(view, value)
         else:
             trait._validate(view, value)
 
 
 def _check_position(
-    corpus: Corpus, traits: Mapping[str, Any], include_layers: Iterable[int] | None
+    corpus: Corpus, traits: Mapping[str, Any], include_layers: int | Iterable[int] | None
 ) -> None:
     """Refuse a stack, a layer or heads that the model of any corpus does not have."""
     view = _without_browser(with_layers(corpus, include_layers))
     given = {"stack": view.corpus.stack_names[0]} | dict(traits)
     given.setdefault("heads", [])
+    # Tokens are looked up in the text that they are of, which may be another one.
     for name in ("stack", "layer", "heads"):
         if name == "layer" and name not in given:
             given[name] = view.corpus.stack(given["stack"]).layers[0]

@@ -22,7 +22,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.views.position import PositionedView, with_layers
-from attnviz.views.trait_types import Index, Numbers
+from attnviz.views.trait_types import Index, LeftOut, Numbers
 
 __all__ = ["COLORINGS", "EmbeddingView"]
 
@@ -40,7 +40,7 @@ class EmbeddingView(PositionedView):
     ----------
     corpus : Corpus or sequence of AttentionRecord
         Several records of one model, with queries and keys.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     **traits
         Initial values of the traits below, and of those that all views share: `stack`, `layer`,
@@ -131,22 +131,22 @@ class EmbeddingView(PositionedView):
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
     selected = Numbers(traitlets.Int()).tag(sync=True)
-    leave_out = traitlets.List(
-        traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
-    ).tag(sync=True)
+    leave_out = LeftOut().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
 
     def __init__(
         self,
         corpus: Corpus | Sequence[AttentionRecord],
         *,
-        include_layers: Iterable[int] | None = None,
+        include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> None:
         self.check_names(traits)
         made = corpus if isinstance(corpus, Corpus) else Corpus(corpus)
         self._corpus = with_layers(made, include_layers)
-        super().__init__(**traits)
+        # First, because tokens are looked up in that text.
+        text = {"text": traits["text"]} if "text" in traits else {}
+        super().__init__(**text | traits)
 
     @property
     def corpus(self) -> Corpus:

@@ -6,7 +6,7 @@ This is the only part that knows transformers.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Unpack, overload
 
@@ -20,7 +20,13 @@ from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
 from attnviz.extraction.models import Loaded, load, name_of
-from attnviz.extraction.options import CaptureOptions, ExtractOptions, read_capture_options
+from attnviz.extraction.options import (
+    CaptureOptions,
+    ExtractOptions,
+    Heads,
+    Layers,
+    read_capture_options,
+)
 from attnviz.extraction.predictions import add_predictions
 from attnviz.extraction.records import make_records
 from attnviz.record.record import AttentionRecord
@@ -71,8 +77,8 @@ def extract(
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
     name: str | None = None,
-    layers: Iterable[int] | None = None,
-    heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+    layers: Layers = None,
+    heads: Heads = None,
     dtype: str | torch.dtype | None = None,
     device: str | torch.device | None = "cpu",
     spool: str | os.PathLike[str] | None = None,
@@ -107,13 +113,15 @@ def extract(
         `generate`, those that it begins with.
     name : str, optional
         Title of every picture; by default the last part of the model's hub id or folder.
-    layers : iterable of int, optional
-        The layers to keep, by the model's own numbers; in each stack those that it has. All when
+    layers : int, iterable of int or "all", optional
+        The layers to keep, by the model's own numbers; in each stack those that it has. Negative
+        ones count from the end of each stack, as in Python: ``layers=-1`` keeps the last. All when
         left out, or those that `heads` names where it is a mapping. Of others nothing is copied.
-    heads : iterable of int, or mapping of int to iterable of int, optional
+    heads : int, iterable of int, mapping of int to these, or "all", optional
         The heads to keep: the same ones in every layer that has them, or layer by layer,
-        ``{0: [3], 5: [1, 2]}``. They keep the model's numbers, ``stack.weights(layer=5, head=2)``.
-        All when left out. Of grouped key heads those are kept that these heads read.
+        ``{0: [3], 5: [1, 2]}``; negative from the end. They keep the model's numbers,
+        ``stack.weights(layer=5, head=2)``. All when left out. Of grouped key heads those are kept
+        that these heads read.
     dtype : {"float16", "bfloat16", "float32", "float64"} or torch.dtype, optional
         As what queries and keys are kept (and weights, where these are not known); as the model's
         attention received them when left out. What rounding them does to the weights is measured,

@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, TypedDict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypedDict
 
 import torch
 from transformers import GenerationConfig
 
-from attnviz.utils.arguments import whole_numbers
+from attnviz.utils.arguments import from_end, listed, whole_numbers
 
-__all__ = ["CaptureOptions", "ExtractOptions", "RecordOptions", "narrows", "read_capture_options"]
+__all__ = [
+    "CaptureOptions",
+    "ExtractOptions",
+    "Heads",
+    "Layers",
+    "RecordOptions",
+    "narrows",
+    "read_capture_options",
+]
+
+# What `attnviz.extract` takes as layers and as heads.
+Layers = int | Iterable[int] | Literal["all"] | None
+Heads = int | Iterable[int] | Mapping[int, int | Iterable[int]] | Literal["all"] | None
 
 
 class RecordOptions(TypedDict, total=False):
@@ -22,8 +34,8 @@ class RecordOptions(TypedDict, total=False):
     processor: Any
     generate: int | Mapping[str, Any] | GenerationConfig | None
     name: str | None
-    layers: Iterable[int] | None
-    heads: Iterable[int] | Mapping[int, Iterable[int]] | None
+    layers: Layers
+    heads: Heads
     dtype: str | torch.dtype | None
     device: str | torch.device | None
 
@@ -56,10 +68,10 @@ class CaptureOptions:
     dtype : dtype or None
         As what; None keeps the dtype that the attention received.
     layers : tuple of int or None
-        The model's numbers of the layers; None is all.
+        The model's numbers of the layers; negative from the end of each stack. None is all.
     heads : tuple of int, mapping of int to tuple of int, or None
-        The model's numbers of the heads, the same in every layer or layer by layer; None is all,
-        as is what a mapping does not name.
+        The model's numbers of the heads, the same in every layer or layer by layer, likewise; None
+        is all, as is what a mapping does not name.
     """
 
     device: torch.device | None = None
@@ -72,8 +84,23 @@ class CaptureOptions:
         """Whether all layers and heads are kept."""
         return self.layers is None and self.heads is None
 
+    def of_stack(self, numbers: Sequence[int]) -> CaptureOptions:
+        """The same for a stack with layers of these numbers, ascending: none is from the end.
+
+        >>> CaptureOptions(layers=(-1, 0), heads={-1: (2,)}).of_stack([0, 4, 8]).layers
+        (8, 0)
+        """
+        layers, heads = self.layers, self.heads
+        if layers is not None:
+            layers = tuple(dict.fromkeys(from_end(each, numbers) for each in layers))
+        if isinstance(heads, Mapping):
+            heads = {from_end(layer, numbers): chosen for layer, chosen in heads.items()}
+        return replace(self, layers=layers, heads=heads)
+
     def heads_of(self, layer: int, num_heads: int) -> tuple[int, ...]:
         """Heads of a layer that are kept, ascending; empty where the layer is not.
+
+        Layers must have the model's numbers, as `of_stack` gives them.
 
         Examples
         --------
@@ -85,7 +112,8 @@ class CaptureOptions:
         heads = self.heads.get(layer) if isinstance(self.heads, Mapping) else self.heads
         if heads is None:
             return tuple(range(num_heads))
-        return tuple(head for head in heads if head < num_heads)
+        chosen = {from_end(head, range(num_heads)) for head in heads}
+        return tuple(sorted(head for head in chosen if 0 <= head < num_heads))
 
 
 def narrows(received: torch.dtype, dtype: torch.dtype | None) -> bool:
@@ -107,10 +135,13 @@ def read_capture_options(
 ) -> CaptureOptions:
     """Read the arguments of `attnviz.extract` before a model runs; numbers come back ascending.
 
-    Raises TypeError if one is of a wrong kind, and ValueError if it names nothing, one twice or a
-    negative one, heads of a layer that is not kept, a dtype that cannot hold queries and keys, or a
-    device that is not there.
+    Raises TypeError if one is of a wrong kind, and ValueError if it names nothing or one twice,
+    heads of a layer that is not kept, a dtype that cannot hold queries and keys, or a device that
+    is not there.
     """
+    layers, heads = (
+        None if isinstance(given, str) and given == "all" else given for given in (layers, heads)
+    )
     wanted = None if layers is None else _numbers("layers", layers, "[0, 5]")
     chosen: tuple[int, ...] | dict[int, tuple[int, ...]] | None = None
     if isinstance(heads, Mapping):
@@ -141,16 +172,11 @@ def _by_layer(heads: Mapping[Any, Any]) -> dict[int, tuple[int, ...]]:
 def _numbers(argument: str, given: Any, example: str, name: str = "") -> tuple[int, ...]:
     """The numbers of layers or heads that `name`, a part of an argument, holds; ascending."""
     name = name or argument
-    read = whole_numbers(name, given, hint=f"such as {example}")
+    read = whole_numbers(name, listed(given), hint=f"such as {example}")
     if not read:
         raise ValueError(
             f"{name}={given!r} is empty; leave {argument} out to keep all, or give "
             f"{argument} such as {example}"
-        )
-    if min(read) < 0:
-        raise ValueError(
-            f"{name}={given!r}: layers and heads have the model's own numbers, from 0 on; "
-            f"got {min(read)}"
         )
     twice = [number for number in read if read.count(number) > 1]
     if twice:

@@ -23,7 +23,7 @@ from attnviz.record.images import checked_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
-from attnviz.utils.arguments import spans
+from attnviz.utils.arguments import from_end, listed, spans
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -330,13 +330,14 @@ class AttentionRecord:
             raise ValueError(f"this record has several token lists: {names}")
         return next(iter(distinct))
 
-    def only(self, layers: Iterable[int]) -> AttentionRecord:
+    def only(self, layers: int | Iterable[int]) -> AttentionRecord:
         """The same record with some of its layers; nothing is copied.
 
         Parameters
         ----------
-        layers : iterable of int
-            The model's numbers; in each stack those that it has are kept.
+        layers : int or iterable of int
+            The model's numbers; in each stack those that it has are kept. Negative ones count from
+            the end of each stack, as in Python.
 
         Returns
         -------
@@ -347,15 +348,22 @@ class AttentionRecord:
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(dict.fromkeys(layers))
+        wanted = list(dict.fromkeys(listed(layers)))
+        numbers = {
+            name: [
+                number
+                for number in dict.fromkeys(from_end(each, stack.layers) for each in wanted)
+                if number in stack.layers
+            ]
+            for name, stack in self.stacks.items()
+        }
         known = {number for stack in self.stacks.values() for number in stack.layers}
-        missing = [number for number in wanted if number not in known]
+        longest = max(stack.num_layers for stack in self.stacks.values())
+        missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
         if missing or not wanted:
             raise IndexError(f"layers={wanted!r}: this record has layers {spans(sorted(known))}")
         kept = {
-            name: stack.only([number for number in wanted if number in stack.layers])
-            for name, stack in self.stacks.items()
-            if set(wanted) & set(stack.layers)
+            name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
         return AttentionRecord(kept, model=self.model, notes=self.notes, images=self.images)
 

@@ -11,7 +11,7 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
-from attnviz.utils.arguments import full_slice, spans
+from attnviz.utils.arguments import from_end, full_slice, listed, spans
 
 __all__ = ["AttentionStack"]
 
@@ -159,7 +159,7 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            The model's number of the layer.
+            The model's number of the layer; negative from the end, as in Python.
 
         Returns
         -------
@@ -170,11 +170,38 @@ class AttentionStack:
         IndexError
             If the stack has no such layer; says which there are.
         """
-        if layer not in self._layers:
+        return self._layers[self.layer_number(layer)]
+
+    def layer_number(self, layer: int) -> int:
+        """The model's own number of a layer.
+
+        Parameters
+        ----------
+        layer : int
+            That number; or, negative, the layer's place from the end: -1 is the last that there is.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        IndexError
+            If the stack has no such layer; says which there are.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().layer_number(-1)
+        0
+        """
+        number = layer if layer in self._layers else from_end(layer, self.layers)
+        if number not in self._layers:
             raise IndexError(
                 f"layer={layer!r}: stack {self.name!r} has layers {spans(self.layers)}"
             )
-        return self._layers[layer]
+        return int(number)
 
     def weights(
         self,
@@ -189,9 +216,10 @@ class AttentionStack:
         Parameters
         ----------
         layer : int
-            The model's number of the layer.
+            The model's number of the layer; negative from the end, as in Python.
         head : int, optional
-            Head within the layer; when left out all heads, of which only some were kept those.
+            Head within the layer, negative from the end; when left out all heads, of which only
+            some were kept those.
         rows, columns : slice, optional
             Queries and keys wanted (step 1); all when left out.
 
@@ -212,7 +240,7 @@ class AttentionStack:
         row_slice = full_slice("rows", rows, attention.num_queries)
         column_slice = full_slice("columns", columns, attention.num_keys)
         if head is not None:
-            return attention.weights(self._head(layer, head), row_slice, column_slice)
+            return attention.weights(self.head_number(layer, head), row_slice, column_slice)
         return np.stack(
             [attention.weights(each, row_slice, column_slice) for each in attention.kept_heads]
         )
@@ -249,7 +277,7 @@ class AttentionStack:
         """
         attention = self.attention(layer)
         return attention.allowed(
-            self._head(layer, head),
+            self.head_number(layer, head),
             full_slice("rows", rows, attention.num_queries),
             full_slice("columns", columns, attention.num_keys),
         )
@@ -284,7 +312,7 @@ class AttentionStack:
         >>> stack.exact_zeros(layer=0, head=0)
         ZeroCount(zeros=4, counted=9)
         """
-        head = self._head(layer, head)
+        layer, head = self.layer_number(layer), self.head_number(layer, head)
         if self._zeros is None:
             self._zeros = count_zeros(self._layers)
         index = self.attention(layer).index(head)
@@ -304,7 +332,7 @@ class AttentionStack:
             float32, (queries, head_dim), as the attention receives them (after rotary position
             and normalisation); None where only weights are known, and for words.
         """
-        index = self.attention(layer).index(self._head(layer, head))
+        index = self.attention(layer).index(self.head_number(layer, head))
         attention = self.attention(layer).vectors
         if attention is None:
             return None
@@ -324,7 +352,7 @@ class AttentionStack:
         ndarray or None
             float32, (keys, head_dim); None where only weights are known, and for words.
         """
-        index = self.attention(layer).index(self._head(layer, head))
+        index = self.attention(layer).index(self.head_number(layer, head))
         attention = self.attention(layer).vectors
         if attention is None:
             return None
@@ -332,19 +360,19 @@ class AttentionStack:
         vectors: NDArray[np.float32] = shared.float().cpu().numpy().copy()
         return vectors
 
-    def only(self, layers: Iterable[int]) -> AttentionStack:
+    def only(self, layers: int | Iterable[int]) -> AttentionStack:
         """The same stack with some of its layers; nothing is copied.
 
         Parameters
         ----------
-        layers : iterable of int
-            The model's numbers of the layers to keep.
+        layers : int or iterable of int
+            The model's numbers of the layers to keep; negative from the end.
 
         Returns
         -------
         AttentionStack
         """
-        kept = {number: self.attention(number) for number in layers}
+        kept = {self.layer_number(number): self.attention(number) for number in listed(layers)}
         return AttentionStack(
             self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
         )
@@ -372,22 +400,49 @@ class AttentionStack:
             return self
         return AttentionStack(self.name, *merged, normalized=self.normalized)
 
-    def _head(self, layer: int, head: int) -> int:
+    def head_number(self, layer: int, head: int) -> int:
+        """The model's own number of a head whose weights are known.
+
+        Parameters
+        ----------
+        layer : int
+            Its layer, as for `layer_number`.
+        head : int
+            That number; or, negative, its place from the end of the model's heads.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        IndexError
+            If the layer has no such head, or it was not kept; says which there are.
+
+        Examples
+        --------
+        >>> import attnviz as av
+        >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> record.stack().head_number(layer=0, head=-1)
+        0
+        """
+        layer = self.layer_number(layer)
         num_heads = self.attention(layer).num_heads
-        if not 0 <= head < num_heads:
+        number = from_end(head, range(num_heads))
+        if number not in range(num_heads):
             raise IndexError(
                 f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
                 f"{num_heads - 1}"
             )
         kept = self.kept_heads(layer)
-        if head not in kept:
+        if number not in kept:
             raise IndexError(
                 f"head={head!r}: of layer {layer} of stack {self.name!r} only "
                 f"{'heads' if len(kept) > 1 else 'head'} {spans(kept)} "
                 f"{'were' if len(kept) > 1 else 'was'} kept; extract again with heads= that names "
-                f"{head} too, or without"
+                f"{number} too, or without"
             )
-        return head
+        return int(number)
 
     def __repr__(self) -> str:
         heads = sorted(set(self.heads_per_layer))

@@ -7,15 +7,19 @@ shows the same thing and none of them can be misled by it.
 
 from __future__ import annotations
 
+import difflib
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from attnviz.record.images import PatchGrid
+from attnviz.utils.arguments import from_end, whole_number
 
 __all__ = ["Candidate", "Prediction", "Tokens", "numbered_words", "visible"]
 
 _SHOWN_AS = {" ": "·", "\n": "⏎", "\t": "⇥"}
+# So many of the tokens that have the same text an error lists.
+_OCCURRENCES = 6
 # Joiners inside an emoji or an Indic word belong to the glyph. At an end of a text, or beside a
 # space or another joiner, they would be invisible.
 _JOINERS = {"\u200c", "\u200d"}
@@ -57,6 +61,13 @@ def _visible_character(character: str, *, joins: bool) -> str:
     if category in {"Zs", "Zl", "Zp", "Cf", "Cc", "Cs", "Co", "Cn"}:
         return f"‹U+{code:04X}›"
     return character
+
+
+def _bare(token: str) -> str:
+    """A token's text without the signs for the beginning or the inside of a word."""
+    if token.startswith("##") and len(token) > 2:
+        token = token[2:]
+    return token.strip(_SHOWN_AS[" "])
 
 
 def numbered_words(
@@ -297,6 +308,135 @@ class Tokens:
             words=None if words is None else numbered_words(words, flags, texts),
             grids=tuple(grids),
         )
+
+    def positions(self, text: str) -> tuple[int, ...]:
+        """Where a text stands among the tokens.
+
+        Parameters
+        ----------
+        text : str
+            As a reader says it, ``"it"``; or with the sign that tells the beginning or the inside
+            of a word, as it is shown or as it stands in a vocabulary: ``" it"``, ``"·it"``,
+            ``"Ġit"``, ``"▁it"``, ``"##it"``. Without a sign a token counts whether it begins a word
+            or not; one with ``##`` only where no other has the text.
+
+        Returns
+        -------
+        tuple of int
+            Ascending; empty where no token has the text.
+
+        Raises
+        ------
+        TypeError
+            If `text` is not a text.
+
+        Examples
+        --------
+        >>> Tokens.of(["The", " cat", " and", " the", " cat"]).positions("cat")
+        (1, 4)
+        """
+        if not isinstance(text, str):
+            raise TypeError(f"text={text!r} must be the text of a token")
+        # Signs of vocabularies for a space.
+        spoken = f" {text[1:]}" if text[:1] in ("Ġ", "▁") else text
+        shown = {visible(text), visible(spoken)}
+        exact = tuple(place for place, token in enumerate(self.text) if token in shown)
+        wanted = _bare(visible(spoken))
+        if not wanted or (exact and wanted not in shown) or text.startswith("##"):
+            return exact
+        alike = [place for place, token in enumerate(self.text) if _bare(token) == wanted]
+        whole = [place for place in alike if not self.text[place].startswith("##")]
+        return tuple(whole or alike)
+
+    def position(self, token: int | str, name: str = "token") -> int:
+        """The position of one token, by its number or its text.
+
+        Parameters
+        ----------
+        token : int or str
+            Its number, negative from the end as in Python; or its text, as `positions` reads it,
+            which must stand there once.
+        name : str, default "token"
+            What errors call it.
+
+        Returns
+        -------
+        int
+
+        Raises
+        ------
+        TypeError
+            If it is neither.
+        IndexError
+            If there is no token of that number.
+        ValueError
+            If no token has the text, with the nearest texts; or several, with their positions.
+
+        Examples
+        --------
+        >>> Tokens.of(["The", " cat", " sat", "."]).position("cat")
+        1
+        >>> Tokens.of(["The", " cat", " sat", "."]).position(-1)
+        3
+        """
+        if not isinstance(token, str):
+            number = whole_number(name, token, hint="or the text of a token")
+            number = from_end(number, range(len(self)))
+            if not 0 <= number < len(self):
+                raise IndexError(f"{name}={token!r}: there are tokens 0 to {len(self) - 1}")
+            return int(number)
+        found = self.positions(token)
+        if len(found) == 1:
+            return found[0]
+        if not found:
+            raise ValueError(f"{name}={token!r}: no token has this text; {self._instead(token)}")
+        some = ", ".join(f"{place} ({self._around(place)})" for place in found[:_OCCURRENCES])
+        more = f" and {len(found) - _OCCURRENCES} more" if len(found) > _OCCURRENCES else ""
+        raise ValueError(
+            f"{name}={token!r}: {len(found)} tokens have this text, at positions {some}{more}; "
+            "give the number of one"
+        )
+
+    def _around(self, place: int) -> str:
+        """A token with its neighbours, as in ``The [cat] sat``."""
+        space = _SHOWN_AS[" "]
+        around = [
+            f"[{self.text[each]}]" if each == place else self.text[each].strip(space)
+            for each in range(max(0, place - 2), min(place + 3, len(self)))
+        ]
+        return " ".join(filter(None, around))
+
+    def _instead(self, text: str) -> str:
+        """What to give where no token has a text."""
+        wanted = _bare(visible(text.strip()))
+        parts = self._parts(wanted)
+        if parts:
+            shown = ", ".join(repr(self.text[place]) for place in parts)
+            return (
+                f"it is {len(parts)} tokens here, {parts.start} to {parts.stop - 1} ({shown}): "
+                "give one of them, or merge tokens into words (words=True)"
+            )
+        by_text: dict[str, str] = {}
+        for each in self.text:
+            by_text.setdefault(_bare(each).lower(), _bare(each))
+        near = difflib.get_close_matches(wanted.lower(), by_text, n=3)
+        numbers = f"a number from 0 to {len(self) - 1}"
+        if not near:
+            return f"give the text of a token, or {numbers}"
+        return f"near it are {', '.join(repr(by_text[each]) for each in near)}; or give {numbers}"
+
+    def _parts(self, text: str) -> range | None:
+        """The tokens that a text is divided into, where they stand side by side."""
+        for start in range(len(self) if text else 0):
+            rest = text
+            for stop in range(start, len(self)):
+                part = _bare(self.text[stop])
+                if not part or not rest.startswith(part):
+                    break
+                rest = rest[len(part) :].lstrip("·")
+                if not rest:
+                    return range(start, stop + 1)
+        return None
 
     def __len__(self) -> int:
         return len(self.text)

@@ -8,7 +8,15 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["as_path", "full_slice", "spans", "whole_number", "whole_numbers"]
+__all__ = [
+    "as_path",
+    "from_end",
+    "full_slice",
+    "listed",
+    "spans",
+    "whole_number",
+    "whole_numbers",
+]
 
 
 def whole_number(
@@ -48,6 +56,30 @@ def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tup
             raise TypeError(f"{refused}; {each!r} is not one")
         numbers.append(number)
     return tuple(numbers)
+
+
+def listed(given: Any) -> Any:
+    """A single number as a list of one; anything else as it is, for `whole_numbers` to read.
+
+    >>> listed(3), listed([0, 3])
+    ([3], [0, 3])
+    """
+    number = _index(given)
+    return given if number is None else [number]
+
+
+def from_end(number: Any, numbers: Sequence[int]) -> Any:
+    """What a negative number stands for among ascending ones: as in Python, -1 is the last.
+
+    Anything else is given back, so that it is refused where all numbers are.
+
+    >>> from_end(-1, [0, 4, 8]), from_end(4, [0, 4, 8]), from_end(-9, [0, 4, 8])
+    (8, 4, -9)
+    """
+    place = _index(number)
+    if place is None or not -len(numbers) <= place < 0:
+        return number
+    return numbers[place]
 
 
 def _index(given: Any) -> int | None:

@@ -22,7 +22,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     ----------
     record : AttentionRecord
         One example.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     include_heads : iterable of int or mapping, optional
         The heads to offer in the grid (see `ModelView`).

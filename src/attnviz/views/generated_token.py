@@ -16,7 +16,7 @@ import traitlets
 
 from attnviz.record.tokens import Prediction
 from attnviz.views.position import PositionedView
-from attnviz.views.trait_types import Index
+from attnviz.views.trait_types import Place
 
 __all__ = ["Cursor", "GeneratedToken", "settled"]
 
@@ -36,8 +36,9 @@ class GeneratedToken(PositionedView):
     Attributes
     ----------
     prediction : int or None
-        Which of the tokens that the model produced is shown, counted from 0. It moves `token` to
-        the query that predicted it, and follows where `token` moves.
+        Which of the tokens that the model produced is shown, counted from 0; may be set from the
+        end, -1 is the last. It moves `token` to the query that predicted it, and follows where
+        `token` moves.
     as_query : bool
         Show it by the row where it is itself the query, rather than by that of the query that
         predicted it.
@@ -45,7 +46,7 @@ class GeneratedToken(PositionedView):
 
     _cursor = Cursor(None, None, as_query=False)
 
-    prediction = Index(None, allow_none=True).tag(sync=True)
+    prediction = Place(None, allow_none=True).tag(sync=True)
     as_query = traitlets.Bool(default_value=False).tag(sync=True)
 
     @traitlets.validate("prediction")

@@ -12,7 +12,7 @@ from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Finite
+from attnviz.views.trait_types import Finite, LeftOut
 
 __all__ = ["HeadView"]
 
@@ -29,7 +29,7 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     ----------
     record : AttentionRecord
         One example.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,
@@ -48,8 +48,9 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     threshold : float
         Draw only weights of at least this: 0 to the largest weight that can occur, usually 1.
     leave_out : list of ("special", "first" or int)
-        Keys whose weights are not drawn: special tokens, the first token, single keys. The other
-        weights stay as they are, and the share left out is shown.
+        Keys whose weights are not drawn: special tokens, the first token, single keys. May be set
+        with texts, ``["[CLS]", "."]``: each stands for all keys that have it. The other weights
+        stay as they are, and the share left out is shown.
     renormalize : bool
         Divide what is not left out by its sum.
     query_window, key_window : list of two int, or None
@@ -74,9 +75,7 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     combine = traitlets.Enum(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
     threshold = Finite(0.0, min=0.0).tag(sync=True)
-    leave_out = traitlets.List(
-        traitlets.Union([traitlets.Enum(["special", "first"]), traitlets.Int(min=0)])
-    ).tag(sync=True)
+    leave_out = LeftOut().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
     orientation = traitlets.Enum(["vertical", "horizontal"], "vertical").tag(sync=True)
 

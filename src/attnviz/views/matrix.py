@@ -23,7 +23,7 @@ class MatrixView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     ----------
     record : AttentionRecord
         One example.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,

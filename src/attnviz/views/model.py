@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.utils.arguments import from_end, listed
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
@@ -25,7 +26,9 @@ class _IncludeHeads(traitlets.TraitType):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> list[int] | dict[str, list[int]] | None:
         """Make lists of whatever names heads, and refuse what the record does not have."""
-        return None if value is None else _checked(value, obj.record)
+        if value is None or (isinstance(value, str) and value == "all"):
+            return None
+        return _checked(value, obj.record)
 
 
 class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
@@ -45,7 +48,7 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     ----------
     record : AttentionRecord
         One example.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,
@@ -61,9 +64,10 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     thumbnails : {"heat-map", "lines"}
         A small matrix for each head, queries downwards, keys to the right; or small lines from
         queries on the left to keys on the right. Strips of a long text are neither.
-    include_heads : iterable of int, mapping of int to iterable of int, or None
+    include_heads : list of int, dict of str to list of int, or None
         Heads to offer: the same in every layer that has them, or layer by layer, by the model's
-        numbers. Layers that a mapping does not name are not offered. None offers all.
+        numbers. Layers that a mapping does not name are not offered. None offers all. May be set to
+        one head, to ``"all"``, with whole numbers as layers, and with numbers from the end.
     color_scale : {"linear", "log"}
         How the detail's colours follow weights.
     pooled : {"mean", "max"}
@@ -97,7 +101,11 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
 def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
     if isinstance(given, Mapping):
         # From the browser the layers come back as strings, which JSON makes of them.
-        by_layer = {_number(layer, given): _heads(heads, given) for layer, heads in given.items()}
+        known = sorted({layer for stack in record.stacks.values() for layer in stack.layers})
+        by_layer = {
+            from_end(_number(layer, given), known): _heads(heads, given)
+            for layer, heads in given.items()
+        }
         if not by_layer:
             raise traitlets.TraitError(_EMPTY.format(given))
         for layer, heads in by_layer.items():
@@ -106,18 +114,19 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
                 raise traitlets.TraitError(
                     f"include_heads={given!r}: there is no layer {layer}; {_layers(record)}"
                 )
-            _check_heads(heads, [(stack, layer) for stack in stacks], f"layer {layer}", given)
+            layers = [(stack, layer) for stack in stacks]
+            by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", given)
         return {str(layer): by_layer[layer] for layer in sorted(by_layer)}
     heads = _heads(given, given)
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    _check_heads(heads, layers, "no layer", given)
-    return heads
+    return _check_heads(heads, layers, "no layer", given)
 
 
 _EMPTY = "include_heads={!r} names no head; leave it out to offer all"
 
 
 def _heads(heads: Any, given: Any) -> list[int]:
+    heads = listed(heads)
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise traitlets.TraitError(
             "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}; "
@@ -140,12 +149,16 @@ def _number(value: Any, given: Any) -> int:
 
 def _check_heads(
     heads: list[int], layers: list[tuple[AttentionStack, int]], where: str, given: Any
-) -> None:
+) -> list[int]:
+    """Heads without those from the end, which layers of different sizes have not in common."""
+    counts = {stack.attention(layer).num_heads for stack, layer in layers}
+    if len(counts) == 1:
+        heads = sorted({from_end(head, range(*counts)) for head in heads})
     kept = sorted({head for stack, layer in layers for head in stack.kept_heads(layer)})
     wrong = [head for head in heads if head not in kept]
     if not wrong:
-        return
-    count = max(stack.attention(layer).num_heads for stack, layer in layers)
+        return heads
+    count = max(counts)
     there = f"heads 0 to {count - 1}"
     if len(kept) < count:
         there = f"heads {', '.join(map(str, kept))} of {count}, as the others were not kept"

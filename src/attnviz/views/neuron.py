@@ -26,7 +26,7 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
     ----------
     record : AttentionRecord
         One example with its queries and keys, as `attnviz.extract` makes it.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The layers to offer.
     **traits
         Initial values of the traits below, and of those that views of a record share: `stack`,

@@ -1,18 +1,44 @@
-"""Where in a record a view is: stack, layer, heads, and the pinned query and key."""
+"""Where in a record a view is: stack, layer, heads, and the pinned query and key.
+
+Places may be given as people say them: a token by its text, a layer from the end, one head or all.
+They are looked up here, once; the traits hold numbers, which link to those of other views.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral
 from typing import Any, Protocol, Self, TypeVar
 
+import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import from_end, listed
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
-from attnviz.views.trait_types import Index, Numbers
+from attnviz.views.trait_types import Heads, Place
 
-__all__ = ["PositionedView", "with_layers"]
+__all__ = ["PositionedView", "is_looked_up", "with_layers"]
+
+
+# Keys that `leave_out` names without their texts.
+_KINDS_OF_KEYS = ("special", "first")
+
+
+def is_looked_up(name: str, value: Any) -> bool:
+    """Whether only a record tells which numbers a trait's value stands for.
+
+    >>> is_looked_up("token", "it"), is_looked_up("layer", -1), is_looked_up("layer", 3)
+    (True, True, False)
+    """
+    if isinstance(value, str):
+        if name == "leave_out":
+            return value not in _KINDS_OF_KEYS
+        return name in ("token", "key") or (name == "heads" and value == "all")
+    if isinstance(value, list | tuple | range | np.ndarray):
+        return any(is_looked_up(name, each) for each in value)
+    return isinstance(value, Integral) and value < 0
 
 
 class PositionedView(View):
@@ -26,13 +52,15 @@ class PositionedView(View):
     stack : str
         Name of the stack that is shown.
     layer : int
-        The model's number of the layer that is shown.
+        The model's number of the layer that is shown. May be set from the end: -1 is the last.
     heads : list of int
-        Chosen heads of that layer, in order of choice; none chosen is all of them together.
+        Chosen heads of that layer, in order of choice; none chosen is all of them together. May be
+        set to one number, or to ``"all"``, each by itself.
     token : int or None
-        The pinned query.
+        The pinned query. May be set to its text, ``"it"``, where that stands there once
+        (`attnviz.Tokens.positions`), or from the end.
     key : int or None
-        The pinned key.
+        The pinned key, likewise.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
     """
@@ -41,15 +69,17 @@ class PositionedView(View):
     _default_heads: list[int] | None = None
 
     stack = traitlets.Unicode().tag(sync=True)
-    layer = Index().tag(sync=True)
-    heads = Numbers(traitlets.Int()).tag(sync=True)
-    token = Index(None, allow_none=True).tag(sync=True)
-    key = Index(None, allow_none=True).tag(sync=True)
+    layer = Place().tag(sync=True)
+    heads = Heads(traitlets.Int()).tag(sync=True)
+    token = Place(None, allow_none=True).tag(sync=True)
+    key = Place(None, allow_none=True).tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self.record.stack().name))
-        traits.setdefault("layer", stack.layers[0])
-        super().__init__(**self._first_state(traits, stack))
+        traits["layer"] = from_end(traits.get("layer", stack.layers[0]), stack.layers)
+        # In this order: heads are looked up in a layer, tokens in a stack.
+        place = {"stack": traits["stack"], "layer": traits["layer"]}
+        super().__init__(**place | self._first_state(traits, stack))
         # Heads that were not chosen follow the stack; chosen ones stay, or go with a warning.
         if "heads" not in traits:
             self._default_heads = list(self.heads)
@@ -62,6 +92,57 @@ class PositionedView(View):
     def _first_state(self, given: dict[str, Any], stack: AttentionStack) -> dict[str, Any]:
         """Values by trait: those that were given, and what follows from them for the others."""
         return self._default_traits(stack, given["layer"]) | given
+
+    def number_of_place(self, name: str, value: Any) -> Any:
+        """The number that a trait's value stands for; anything else as it is, to be refused."""
+        if not is_looked_up(name, value):
+            return value
+        stack = self._stack_named(self.stack)
+        if name == "layer":
+            return from_end(value, stack.layers)
+        if name == "prediction":
+            return from_end(value, range(len(stack.query_tokens.predictions)))
+        tokens = stack.query_tokens if name == "token" else stack.key_tokens
+        if not isinstance(value, str):
+            return from_end(value, range(len(tokens)))
+        try:
+            return tokens.position(value, name)
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
+
+    def numbers_of_heads(self, value: Any) -> Any:
+        """The numbers of heads that the layer shown has, of what chooses them."""
+        chosen = listed(value)
+        if isinstance(chosen, str) and chosen != "all":
+            raise traitlets.TraitError(
+                f'heads={value!r}: give a whole number, a list such as [0, 3], or "all"'
+            )
+        if not is_looked_up("heads", chosen):
+            return chosen
+        stack = self._stack_named(self.stack)
+        attention = stack.attention(self._nearest_layer(stack))
+        if isinstance(chosen, str):
+            return list(attention.kept_heads)
+        return [from_end(head, range(attention.num_heads)) for head in chosen]
+
+    def numbers_of_keys(self, name: str, values: Sequence[Any]) -> list[Any]:
+        """Keys by their numbers, each text by all that have it; ``"special"``, ``"first"`` stay."""
+        if not is_looked_up(name, values):
+            return list(values)
+        tokens = self._stack_named(self.stack).key_tokens
+        found: list[Any] = []
+        for value in values:
+            if isinstance(value, str) and value not in _KINDS_OF_KEYS:
+                places = tokens.positions(value)
+                try:
+                    found += places or [tokens.position(value, name)]
+                except ValueError as error:
+                    raise traitlets.TraitError(
+                        f'{error}. "special" and "first" leave out special tokens and the first'
+                    ) from None
+            else:
+                found.append(from_end(value, range(len(tokens))))
+        return found
 
     @traitlets.validate("stack")
     def _validate_stack(self, proposal: Mapping[str, Any]) -> str:
@@ -156,17 +237,18 @@ class PositionedView(View):
 
 
 class _Layered(Protocol):
-    def only(self, layers: Iterable[int]) -> Self: ...
+    def only(self, layers: int | Iterable[int]) -> Self: ...
 
 
 _Shown = TypeVar("_Shown", bound=_Layered)
 
 
-def with_layers(shown: _Shown, include_layers: Iterable[int] | None) -> _Shown:
+def with_layers(shown: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
     """A record or a corpus with the layers that a view offers; all where none are named."""
     if include_layers is None:
         return shown
-    if not isinstance(include_layers, Iterable):
+    include_layers = listed(include_layers)
+    if isinstance(include_layers, str) or not isinstance(include_layers, Iterable):
         raise TypeError(
             "include_layers must be the model's numbers of layers, such as [0, 1]; got "
             f"{include_layers!r}"

@@ -27,7 +27,7 @@ class RecordView(PositionedView):
     ----------
     record : AttentionRecord
         One example. Of several, give ``records[i]``.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
         Initial values of the view's traits.
@@ -59,7 +59,7 @@ class RecordView(PositionedView):
         self,
         record: AttentionRecord,
         *,
-        include_layers: Iterable[int] | None = None,
+        include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> None:
         self.check_names(traits)

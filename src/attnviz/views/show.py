@@ -52,12 +52,12 @@ class ShowFunction(Protocol[_RecordView_co]):
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
-        layers: Iterable[int] | None = None,
-        keep_heads: Iterable[int] | Mapping[int, Iterable[int]] | None = None,
+        layers: int | Iterable[int] | None = None,
+        keep_heads: int | Iterable[int] | Mapping[int, Iterable[int]] | None = None,
         dtype: Any = None,
         device: Any = "cpu",
         spool: Any = None,
-        include_layers: Iterable[int] | None = None,
+        include_layers: int | Iterable[int] | None = None,
         **traits: Any,
     ) -> _RecordView_co:
         """Show how a model attends."""
@@ -93,11 +93,12 @@ _DOCUMENTATION = """{summary}
     layers, keep_heads, dtype, device, spool : optional
         What is kept of the model's attention, how and where: `layers`, `heads`, `dtype`, `device`
         and `spool` of `attnviz.extract`. Here `heads` chooses among the heads that are kept.
-    include_layers : iterable of int, optional
+    include_layers : int or iterable of int, optional
         The model's numbers of the layers to offer; all when left out.
     **traits
         What is shown first: layer, heads, stack, token, key, theme and all others that
-        `{view}` lists.
+        `{view}` lists. Places may be given as you would say them: ``layer=-1``,
+        ``heads=1``, ``heads="all"``, ``token="it"`` where that text stands there once.
 
     Returns
     -------
@@ -135,7 +136,7 @@ def _show_function(
         model: Any,
         inputs: Any = None,
         *,
-        include_layers: Iterable[int] | None = None,
+        include_layers: int | Iterable[int] | None = None,
         **arguments: Any,
     ) -> _RecordView:
         traits = {key: value for key, value in arguments.items() if key not in of_records}

@@ -1,4 +1,8 @@
-"""Kinds of traits that take numpy's numbers, and lists as any sequence."""
+"""Kinds of traits that take numpy's numbers, lists as any sequence, and places as people say them.
+
+A place said by a text (``token="it"``) or from the end (``layer=-1``) is looked up by the view
+(`attnviz.views.position.PositionedView`); the trait holds the number.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +12,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
-__all__ = ["Finite", "Index", "Numbers"]
+__all__ = ["Finite", "Heads", "Index", "LeftOut", "Numbers", "Place"]
 
 
 def _plain(number: Any) -> Any:
@@ -45,4 +49,39 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
         """Make a list of what reads as one."""
         if isinstance(value, (list, range, tuple, np.ndarray)):
             value = [_plain(number) for number in value]
+        return super().validate(obj, value)
+
+
+class Place(Index):
+    """The number of a layer, a token or a prediction, or whatever says which one is meant."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make it a number."""
+        return super().validate(obj, obj.number_of_place(self.name, _plain(value)))
+
+
+class Heads(Numbers):
+    """The numbers of heads; one alone, or ``"all"``."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make a list of numbers."""
+        # A list trait puts a text into a list before it asks.
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            value = value[0]
+        return super().validate(obj, obj.numbers_of_heads(value))
+
+
+class LeftOut(traitlets.List):  # type: ignore[type-arg]
+    """Keys: ``"special"``, ``"first"``, numbers and texts, or one of these alone."""
+
+    def __init__(self) -> None:
+        kinds = [traitlets.Enum(["special", "first"]), traitlets.Int(min=0)]
+        super().__init__(traitlets.Union(kinds))
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make numbers of texts."""
+        if isinstance(value, int | np.integer):
+            value = [value]
+        if isinstance(value, (list, tuple, set, range, np.ndarray)):
+            value = obj.numbers_of_keys(self.name, [_plain(each) for each in value])
         return super().validate(obj, value)

@@ -204,7 +204,7 @@ def test_some_layers_are_offered() -> None:
     with pytest.raises(IndexError, match=r"include_layers: layers=\[7\]"):
         EmbeddingView(made, include_layers=[7])
     with pytest.raises(TypeError, match="include_layers must be"):
-        EmbeddingView(made, include_layers=1)  # type: ignore[arg-type]
+        EmbeddingView(made, include_layers="all")  # type: ignore[arg-type]
 
 
 def test_kept_heads_have_the_models_numbers() -> None:

@@ -64,9 +64,9 @@ def test_weights_by_head_rows_and_columns() -> None:
     ("arguments", "kind", "message"),
     [
         ({"layer": 4}, IndexError, "layer=4: stack 'self' has layers 2, 3, 5, 7, 11, 12"),
-        ({"layer": -1}, IndexError, "layer=-1: stack 'self' has layers"),
+        ({"layer": -7}, IndexError, "layer=-7: stack 'self' has layers"),
         ({"layer": 2, "head": 4}, IndexError, "head=4: layer 2 of stack 'self' has heads 0 to 3"),
-        ({"layer": 2, "head": -1}, IndexError, "head=-1: layer 2 of stack 'self' has heads 0 to 3"),
+        ({"layer": 2, "head": -5}, IndexError, "head=-5: layer 2 of stack 'self' has heads 0 to 3"),
         ({"layer": 2, "rows": 3}, TypeError, r"rows must be a slice such as slice\(0, 64\); got 3"),
         ({"layer": 2, "columns": [0, 1]}, TypeError, r"columns must be a slice .* got \[0, 1\]"),
         ({"layer": 2, "rows": slice(0, 6, 2)}, ValueError, r"rows=slice\(0, 6, 2\) has a step"),

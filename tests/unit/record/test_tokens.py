@@ -169,3 +169,62 @@ def test_patches_of_images_lie_inside_the_tokens() -> None:
     assert Tokens.of(["[CLS]", "0,0", "0,1"], grids=[grid]).grids == (grid,)
     with pytest.raises(ValueError, match="grids must follow each other inside the 2 tokens"):
         Tokens.of(["[CLS]", "0,0"], grids=[grid])
+
+
+def test_positions_by_text() -> None:
+    pieces = Tokens.of(["[CLS]", "the", "animal", "it", "##it", "##s", "the", "[SEP]"])
+    assert pieces.positions("it") == pieces.positions(" it") == (3,)
+    assert pieces.positions("##it") == (4,)
+    # Only the inside of a word has it.
+    assert pieces.positions("s") == (5,)
+    assert pieces.positions("the") == (1, 6)
+    assert pieces.positions("[CLS]") == (0,)
+    assert pieces.positions("It") == pieces.positions("") == ()
+    spaced = Tokens.of(["It", " was", " it", "it", "  ", "\n"])
+    assert spaced.positions("it") == (2, 3)
+    for text in (" it", "·it", "Ġit", "▁it"):
+        assert spaced.positions(text) == (2,)
+    assert spaced.positions(" It") == (0,)
+    assert spaced.positions("\n") == (5,)
+    assert spaced.positions("  ") == (4,)
+    with pytest.raises(TypeError, match="text=3 must be the text of a token"):
+        spaced.positions(3)  # type: ignore[arg-type]
+
+
+@given(st.lists(st.text(max_size=4), min_size=1, max_size=8))
+def test_every_token_is_found_by_what_is_shown_of_it(texts: list[str]) -> None:
+    tokens = Tokens.of(texts)
+    for place, shown in enumerate(tokens):
+        assert place in tokens.positions(shown)
+        assert tokens.position(place) == tokens.position(place - len(tokens)) == place
+
+
+@pytest.mark.parametrize(
+    ("token", "kind", "message"),
+    [
+        (4, IndexError, "token=4: there are tokens 0 to 3"),
+        (-5, IndexError, "token=-5: there are tokens 0 to 3"),
+        (1.5, TypeError, "token=1.5 must be a whole number, or the text of a token"),
+        (None, TypeError, "token=None must be a whole number"),
+        (True, TypeError, "token=True must be a whole number"),
+        ("", ValueError, "token='': no token has this text; give the text of a token, or a number"),
+        ("CAT", ValueError, "near it are 'cat'; or give a number from 0 to 3"),
+        ("a cat", ValueError, r"it is 2 tokens here, 0 to 1 \('a', '·cat'\): give one of them"),
+        (
+            "a",
+            ValueError,
+            r"2 tokens .* at positions 0 \(\[a\] cat and\), 3 \(cat and \[·a\]\); gi",
+        ),
+    ],
+)
+def test_a_token_that_is_not_there(token: Any, kind: type[Exception], message: str) -> None:
+    with pytest.raises(kind, match=message):
+        Tokens.of(["a", " cat", " and", " a"]).position(token)
+
+
+def test_a_text_that_stands_everywhere_is_not_listed_as_a_whole() -> None:
+    with pytest.raises(ValueError, match="5000 tokens have") as raised:
+        Tokens.of(["a"] * 5000).position("a", "key")
+    assert str(raised.value).startswith("key='a'")
+    assert "and 4994 more; give" in str(raised.value)
+    assert len(str(raised.value)) < 500

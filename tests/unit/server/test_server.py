@@ -203,7 +203,7 @@ def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool)
         ({"stack": "decoder"}, KeyError, "stack='decoder': this record has 'self'"),
         ({"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
         ({"heads": [0, 3]}, IndexError, "head=3: layer 1 of stack 'self' has heads 0 to 2"),
-        ({"heads": [-1]}, IndexError, "head=-1"),
+        ({"heads": [-4]}, IndexError, "head=-4"),
         ({"heads": []}, ValueError, "a block of 0 bytes was asked for"),
         ({"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must lie within 0 to 5"),
         ({"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must lie within"),

@@ -120,15 +120,19 @@ def test_everything_can_be_said_at_once() -> None:
         ("stack", "self", "stack='self': this record has 'encoder', 'decoder', 'cross'"),
         ("stack", 7, "stack.*7"),
         ("layer", 2, "layer=2: stack 'encoder' has layers 0, 1"),
-        ("layer", -1, "layer=-1: stack 'encoder' has layers 0, 1"),
+        ("layer", -3, "layer=-3: stack 'encoder' has layers 0, 1"),
         ("layer", "0", "expected an int"),
         ("heads", [3], r"heads=\[3\]: layer 0 of stack 'encoder' has heads 0 to 2"),
-        ("heads", [0, -1], r"heads=\[0, -1\]: layer 0 of stack 'encoder' has heads 0 to 2"),
-        ("heads", 1, "expected a list"),
-        ("heads", ["0"], "int"),
+        ("heads", [0, -4], r"heads=\[0, -4\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+        ("heads", 3, r"heads=\[3\]: layer 0 of stack 'encoder' has heads 0 to 2"),
+        ("heads", 1.5, "expected a list"),
+        ("heads", "most", "heads='most': give a whole number, a list .* or \"all\""),
+        ("heads", ["0"], "heads='0': give a whole number"),
+        ("heads", ["0", "1"], "int"),
         ("token", 6, "token=6: stack 'encoder' has queries 0 to 5"),
-        ("token", -1, "token=-1: stack 'encoder' has queries 0 to 5"),
-        ("token", "t0", "int"),
+        ("token", -7, "token=-7: stack 'encoder' has queries 0 to 5"),
+        ("token", "t0", "token='t0': no token has this text; .* a number from 0 to 5"),
+        ("token", 1.5, "int"),
         ("key", 6, "key=6: stack 'encoder' has keys 0 to 5"),
         ("combine", "sum", "any of"),
         ("top_k", 0, "should not be less than 1"),
@@ -139,8 +143,9 @@ def test_everything_can_be_said_at_once() -> None:
         ("threshold", math.nan, "threshold=nan must be a finite number"),
         ("least_score", math.nan, "least_score=nan must be a finite number; None sets no limit"),
         ("least_score", -math.inf, "least_score=-inf must be a finite number"),
-        ("leave_out", ["last"], "leave_out"),
-        ("leave_out", [-1], "leave_out"),
+        ("leave_out", ["last"], "leave_out='last': no token has this text; .*\"special\" and"),
+        ("leave_out", [-9], "leave_out"),
+        ("leave_out", [1.5], "leave_out"),
         ("renormalize", "yes", "boolean"),
         ("pair", "b", "any of"),
         ("query_window", [0, 7], r"query_window=\[0, 7\] must be \[start, stop\] within the 6"),
@@ -284,8 +289,8 @@ def test_layers_can_be_chosen() -> None:
         HeadView(captured_record(), include_layers=[5, 11], layer=2)
     with pytest.raises(IndexError, match=r"layers=\[4\]: this record has layers 0, 2, 3"):
         HeadView(captured_record(), include_layers=[4])
-    with pytest.raises(TypeError, match=r"include_layers must be .*; got 4"):
-        HeadView(captured_record(), include_layers=4)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"include_layers must be .*; got 'all'"):
+        HeadView(captured_record(), include_layers="all")  # type: ignore[arg-type]
 
 
 def test_any_number_of_views_keep_to_themselves() -> None:

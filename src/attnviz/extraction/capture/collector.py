@@ -405,10 +405,12 @@ class PredictedHeads:
 
     def __init__(self, options: CaptureOptions, stacks: Mapping[str, Sequence[str]]) -> None:
         self._options = options
+        self._of_stack: dict[str, CaptureOptions] = {}
         self._numbers: dict[tuple[str, str], int] = {}
         for stack, names in stacks.items():
             numbers = layer_numbers(names)
             if numbers is not None:
+                self._of_stack[stack] = options.of_stack(sorted(numbers))
                 positions = [(stack, name) for name in names]
                 self._numbers |= dict(zip(positions, numbers, strict=True))
 
@@ -429,8 +431,9 @@ class PredictedHeads:
         if self._options.everything:
             return tuple(range(num_heads))
         wanted: set[int] = set()
+        options = self._of_stack.get(stack, self._options)
         for number in self._possible(stack, name, before):
-            wanted.update(self._options.heads_of(number, num_heads))
+            wanted.update(options.heads_of(number, num_heads))
         return tuple(sorted(wanted))
 
     def _possible(self, stack: str, name: str, before: Sequence[str]) -> set[int]:

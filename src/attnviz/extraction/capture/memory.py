@@ -142,6 +142,8 @@ class LayerSize:
         Where.
     as_weights : bool
         Whether weights are all that is known.
+    of_stack : tuple of int
+        Numbers of all layers of its stack.
     """
 
     number: int | None
@@ -152,13 +154,14 @@ class LayerSize:
     dtype: torch.dtype
     device: torch.device
     as_weights: bool = False
+    of_stack: tuple[int, ...] = ()
 
     def size(self, options: CaptureOptions) -> int:
         """Bytes that it takes with these options."""
         if self.number is None:
             heads: Sequence[int] = range(self.num_heads) if options.everything else ()
         else:
-            heads = options.heads_of(self.number, self.num_heads)
+            heads = options.of_stack(self.of_stack).heads_of(self.number, self.num_heads)
         if self.as_weights:
             entries = len(heads) * sum(queries * keys for queries, keys in self.lengths)
             return entries * (options.dtype or torch.float32).itemsize
@@ -181,13 +184,12 @@ def layer_sizes(
     found = []
     for stack, entries in stacks.items():
         lengths = _lengths(stack, sequences)
-        numbers: Sequence[int | None] = layer_numbers([entry.name for entry in entries]) or [
-            None for _ in entries
-        ]
+        known = layer_numbers([entry.name for entry in entries]) or []
+        numbers: Sequence[int | None] = known or [None for _ in entries]
         for number, entry in zip(numbers, entries, strict=True):
             size = _layer_size(model, entry, number, lengths)
             if lengths and size is not None:
-                found.append(size)
+                found.append(replace(size, of_stack=tuple(sorted(known))))
     return found
 
 

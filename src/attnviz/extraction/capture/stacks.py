@@ -203,8 +203,8 @@ def _numbered(stack: str, entries: Sequence[tuple[Run, list[Captured]]]) -> Stac
 def is_copied(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> bool:
     """Whether everything that is to be kept was copied: not where layers have other numbers."""
     return options.everything or all(
-        set(options.heads_of(number, run.num_heads)) <= set(run.heads or ())
-        for number, run in _runs(stacks)
+        set(of_stack.heads_of(number, run.num_heads)) <= set(run.heads or ())
+        for of_stack, number, run in _runs(stacks, options)
     )
 
 
@@ -219,7 +219,10 @@ def select_layers(
         return dict(stacks)
     _check_layers(stacks, options)
     _check_heads(stacks, options)
-    selected = {name: _select(layers, options) for name, layers in stacks.items()}
+    selected = {
+        name: _select(layers, options.of_stack(list(layers.examples[0])))
+        for name, layers in stacks.items()
+    }
     return {name: layers for name, layers in selected.items() if layers.runs}
 
 
@@ -249,8 +252,13 @@ def _select(layers: StackLayers, options: CaptureOptions) -> StackLayers:
 
 
 def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
-    known = {number for number, _ in _runs(stacks)}
-    missing = [number for number in options.layers or () if number not in known]
+    known = {number for _, number, _ in _runs(stacks, options)}
+    longest = max(len(layers.runs) for layers in stacks.values())
+    missing = [
+        number
+        for number in options.layers or ()
+        if number not in known and number not in range(-longest, 0)
+    ]
     if missing:
         there = "; ".join(
             f"stack {name!r} has layers {spans(list(layers.examples[0]))}"
@@ -265,22 +273,38 @@ def _check_layers(stacks: Mapping[str, StackLayers], options: CaptureOptions) ->
 def _check_heads(stacks: Mapping[str, StackLayers], options: CaptureOptions) -> None:
     if options.heads is None:
         return
+    kept: list[tuple[str, tuple[int, ...], CaptureOptions]]
     if isinstance(options.heads, Mapping):
-        groups = [({number}, heads) for number, heads in options.heads.items()]
+        kept = [
+            (f"layer {layer}", heads, replace(options, layers=(layer,)))
+            for layer, heads in options.heads.items()
+        ]
     else:
-        layers = {number for number, _ in _runs(stacks)}
-        groups = [(layers if options.layers is None else set(options.layers), options.heads)]
-    for numbers, heads in groups:
-        counts = sorted({run.num_heads for number, run in _runs(stacks) if number in numbers})
-        if heads[-1] >= counts[-1]:
-            where = f"layer {min(numbers)}" if len(numbers) == 1 else "any layer that is kept"
+        layers = options.layers or ()
+        where = f"layer {layers[0]}" if len(layers) == 1 else "any layer that is kept"
+        kept = [(where, options.heads, options)]
+    for where, heads, of in kept:
+        counts = sorted(
+            {
+                run.num_heads
+                for of_stack, number, run in _runs(stacks, of)
+                if of_stack.layers is None or number in of_stack.layers
+            }
+        )
+        wrong = [head for head in heads if not -counts[-1] <= head < counts[-1]]
+        if wrong:
             there = " or ".join(f"heads 0 to {count - 1}" for count in counts)
-            raise ValueError(f"heads: there is no head {heads[-1]} in {where}; there are {there}")
+            raise ValueError(f"heads: there is no head {wrong[-1]} in {where}; there are {there}")
 
 
-def _runs(stacks: Mapping[str, StackLayers]) -> Iterator[tuple[int, Run]]:
+def _runs(
+    stacks: Mapping[str, StackLayers], options: CaptureOptions
+) -> Iterator[tuple[CaptureOptions, int, Run]]:
+    """Each layer's number and run, and the options for its stack."""
     for layers in stacks.values():
-        yield from zip(layers.examples[0], layers.runs, strict=True)
+        of_stack = options.of_stack(list(layers.examples[0]))
+        for number, run in zip(layers.examples[0], layers.runs, strict=True):
+            yield of_stack, number, run
 
 
 def selection_notes(
@@ -293,10 +317,11 @@ def selection_notes(
     """
     notes = []
     for name, layers in before.items():
+        of_stack = options.of_stack(list(layers.examples[0]))
         wanted = {
             number
             for number in layers.examples[0]
-            if options.layers is None or number in options.layers
+            if of_stack.layers is None or number in of_stack.layers
         }
         left = wanted - set(stacks[name].examples[0] if name in stacks else ())
         if left:

@@ -1,0 +1,146 @@
+"""Places as people say them: texts of tokens, numbers from the end, one head or all."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+import traitlets
+
+from attnviz import (
+    AttentionRecord,
+    Dashboard,
+    EmbeddingView,
+    HeadView,
+    MatrixView,
+    ModelView,
+    NeuronView,
+    Tokens,
+    show_head_view,
+)
+from attnviz.views.record_view import RecordView
+from unit.records import captured_record, encoder_decoder_record, given_record, shares
+from unit.views.test_generated_token import predicted_record
+
+WORDS = ["[CLS]", "the", "animal", "crossed", "the", "street", ",", "it", "was", "[SEP]"]
+
+
+def spoken_record() -> AttentionRecord:
+    special = [word.startswith("[") for word in WORDS]
+    weights = [shares(4, len(WORDS), len(WORDS), seed=layer) for layer in range(3)]
+    return AttentionRecord.from_weights(weights, Tokens.of(WORDS, special=special))
+
+
+@pytest.mark.parametrize("kind", [HeadView, ModelView, MatrixView, Dashboard])
+def test_what_is_said_becomes_numbers(kind: type[RecordView]) -> None:
+    view = kind(spoken_record(), token="it", key="animal", layer=-1, heads=1)
+    assert (view.token, view.key, view.layer, view.heads) == (7, 2, 2, [1])
+    # What the browser gets.
+    assert json.loads(json.dumps(view.get_state()))["token"] == 7
+    view.token, view.key, view.layer, view.heads = "street", -1, -2, "all"  # type: ignore[assignment]
+    assert (view.token, view.key, view.layer, view.heads) == (5, 9, 1, [0, 1, 2, 3])
+    view.heads = (0, -1)  # type: ignore[assignment]
+    assert view.heads == [0, 3]
+    view.heads = np.array([-2])  # type: ignore[assignment]
+    assert view.heads == [2]
+    view.heads = np.int64(-1)  # type: ignore[assignment]
+    assert view.heads == [3]
+    view.token = None
+    assert view.token is None
+
+
+def test_in_any_order_of_arguments() -> None:
+    given: dict[str, Any] = {"token": "y0", "key": "x1", "heads": -1, "layer": -1, "stack": "cross"}
+    record = encoder_decoder_record()
+    tokens = record.stacks["cross"].query_tokens, record.stacks["cross"].key_tokens
+    given |= {"token": tokens[0][0], "key": tokens[1][1]}
+    for names in (list(given), list(reversed(given))):
+        view = HeadView(record, **{name: given[name] for name in names})
+        assert (view.stack, view.layer, view.token, view.key) == ("cross", 1, 0, 1)
+        assert view.heads == [record.stacks["cross"].heads_per_layer[1] - 1]
+
+
+def test_layers_from_the_end_are_those_that_there_are() -> None:
+    assert NeuronView(captured_record(), layer=-1).layer == 12
+    assert HeadView(captured_record(), include_layers=[5, 11], layer=-1).layer == 11
+    view = HeadView(captured_record(), include_layers=-2)
+    assert view.record.stacks["self"].layers == (11,)
+
+
+def test_linked_views_get_the_number() -> None:
+    one, other = HeadView(spoken_record()), MatrixView(spoken_record())
+    traitlets.link((one, "token"), (other, "token"))
+    one.token = "it"
+    assert other.token == 7
+
+
+def test_a_text_that_stands_there_twice() -> None:
+    view = HeadView(spoken_record())
+    message = (
+        r"token='the': 2 tokens have this text, at positions 1 \(\[CLS\] \[the\] animal crossed\), "
+        r"4 \(animal crossed \[the\] street ,\); give the number of one"
+    )
+    with pytest.raises(traitlets.TraitError, match=message):
+        view.token = "the"
+    with pytest.raises(traitlets.TraitError, match=message):
+        HeadView(spoken_record(), token="the")
+    assert view.token is None
+
+
+def test_a_text_that_is_not_there() -> None:
+    with pytest.raises(
+        traitlets.TraitError, match=r"key='anmial': .*near it are 'animal'; or give"
+    ):
+        HeadView(spoken_record(), key="anmial")
+
+
+def test_words_by_their_text() -> None:
+    tokens = Tokens.of(["un", "##do", "it", "."])
+    record = AttentionRecord.from_weights([shares(2, 4, 4)], tokens)
+    with pytest.raises(traitlets.TraitError, match=r"2 tokens here, 0 to 1 .*words=True"):
+        HeadView(record, token="undo")
+    assert HeadView(record.merge_words(), token="undo").token == 0
+    assert HeadView(record.merge_words(), token="it").token == 1
+
+
+def test_left_out_by_text() -> None:
+    view = HeadView(spoken_record(), leave_out=["the", "[CLS]", "special", -1])
+    assert view.leave_out == [1, 4, 0, "special", 9]
+    view.leave_out = ","  # type: ignore[assignment]
+    assert view.leave_out == [6]
+    view.leave_out = "first"  # type: ignore[assignment]
+    assert view.leave_out == ["first"]
+    with pytest.raises(traitlets.TraitError, match=r"leave_out='\[PAD\]': no token has this text"):
+        view.leave_out = ["[PAD]"]
+    assert view.leave_out == ["first"]
+
+
+def test_the_last_produced_token() -> None:
+    view = HeadView(predicted_record(), prediction=-1)
+    assert view.prediction == len(view.record.stack().query_tokens.predictions) - 1
+
+
+def test_heads_offered() -> None:
+    assert ModelView(given_record((2, 3)), include_heads="all").include_heads is None
+    assert ModelView(given_record((2, 3)), include_heads=1).include_heads == [1]
+    assert ModelView(given_record((3, 3)), include_heads=-1).include_heads == [2]
+    assert ModelView(given_record((2, 3)), include_heads={-1: -1}).include_heads == {"1": [2]}
+    with pytest.raises(traitlets.TraitError, match="no layer has head -1"):
+        ModelView(given_record((2, 3)), include_heads=-1)
+
+
+def test_the_functions_take_them(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    view = show_head_view(spoken_record(), token="it", layer=-1, heads="all", include_layers=[0, 1])
+    assert (view.token, view.layer, view.heads) == (7, 1, [0, 1, 2, 3])
+
+
+def test_the_tokens_of_a_corpus_are_those_of_the_text() -> None:
+    records = [captured_record(), captured_record()]
+    names = records[0].stack().query_tokens
+    view = EmbeddingView(records, token=names[2], text=1, layer=-1, heads=1)
+    assert (view.token, view.layer, view.heads) == (2, 12, [1])
+    with pytest.raises(traitlets.TraitError, match="token='none'"):
+        view.token = "none"
