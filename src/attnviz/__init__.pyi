@@ -3,6 +3,7 @@
 `attnviz/__init__.py` reads this file: a public name stands here, and nowhere else.
 """
 
+from . import analysis as analysis
 from . import demos as demos
 from .corpus.corpus import Corpus as Corpus
 from .corpus.extract import extract_corpus as extract_corpus

@@ -63,6 +63,7 @@ def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path)
     [
         "README.md",
         "CONTRIBUTING.md",
+        "docs/analysis.md",
         "docs/from-bertviz.md",
         "docs/from-elsewhere.md",
         "docs/kinds.md",

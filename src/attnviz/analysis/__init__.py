@@ -1,9 +1,14 @@
 """What heads do, measured: arrays or records in, arrays out.
 
+>>> import attnviz as av
+>>> av.analysis.head_scores(record, "previous token")                    # doctest: +SKIP
+
+``docs/analysis.md`` has the formulas, their sources, and what even attention would score.
+
 `attnviz.analysis.patterns`
     How much weight a head gives to the previous token, the same token, what followed it, ...
 `attnviz.analysis.heads`
-    The same for every head of a stack of a record.
+    The same for every head of a record, or of one of its stacks.
 `attnviz.embedding.placement`
     Queries and keys of a corpus placed together, and their principal components.
 `attnviz.embedding.trust`

@@ -16,6 +16,7 @@ from .heads import all_head_scores as all_head_scores
 from .heads import head_entropy as head_entropy
 from .heads import head_scores as head_scores
 from .heads import patterns_of as patterns_of
+from .heads import uniform_scores as uniform_scores
 from .patterns import first_token as first_token
 from .patterns import induction as induction
 from .patterns import mass_on as mass_on

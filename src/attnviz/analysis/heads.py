@@ -7,7 +7,7 @@ that a long text needs no more memory than a short one. It does need time, a tho
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -17,9 +17,17 @@ from attnviz.analysis.patterns import PATTERNS, codes_of, pairs_of
 
 if TYPE_CHECKING:
     from attnviz.record.attention import LayerAttention
+    from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
-__all__ = ["PATTERNS", "all_head_scores", "head_entropy", "head_scores", "patterns_of"]
+__all__ = [
+    "PATTERNS",
+    "all_head_scores",
+    "head_entropy",
+    "head_scores",
+    "patterns_of",
+    "uniform_scores",
+]
 
 Scores = NDArray[np.float64]
 
@@ -29,13 +37,13 @@ _FOR_ANY_STACK = ("first token",)
 _WITH_REPETITIONS = ("same token", "induction")
 
 
-def patterns_of(stack: AttentionStack) -> tuple[str, ...]:
+def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     """Patterns that heads of a stack can show.
 
     Parameters
     ----------
-    stack : AttentionStack
-        Of any model.
+    stack : AttentionStack or AttentionRecord
+        Of any model; of a record its first stack.
 
     Returns
     -------
@@ -44,6 +52,11 @@ def patterns_of(stack: AttentionStack) -> tuple[str, ...]:
         attention) only those of the keys alone; no ``"next token"`` where no query may look ahead,
         and ``"same token"`` and ``"induction"`` only where a token stands twice.
 
+    Raises
+    ------
+    TypeError
+        If `stack` is neither.
+
     Examples
     --------
     >>> import attnviz as av
@@ -51,6 +64,7 @@ def patterns_of(stack: AttentionStack) -> tuple[str, ...]:
     >>> patterns_of(record.stacks["self"])
     ('previous token', 'next token', 'self', 'first token')
     """
+    stack = _stack_of(stack)
     if not _one_text(stack):
         return _FOR_ANY_STACK
     codes = _codes(stack)
@@ -63,13 +77,16 @@ def patterns_of(stack: AttentionStack) -> tuple[str, ...]:
     )
 
 
-def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = None) -> list[Scores]:
+def head_scores(
+    stack: AttentionStack | AttentionRecord, pattern: str, *, queries: int | None = None
+) -> list[Scores]:
     """Measure how much every head of a stack shows a pattern.
 
     Parameters
     ----------
-    stack : AttentionStack
-        The heads. Tokens are compared by their ids, by their texts where those are not known.
+    stack : AttentionStack or AttentionRecord
+        The heads; of a record those of its first stack. Tokens are compared by their ids, by their
+        texts where those are not known.
     pattern : str
         One of `PATTERNS`.
     queries : int, optional
@@ -87,12 +104,15 @@ def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = No
 
     Raises
     ------
+    TypeError
+        If `stack` is neither a stack nor a record.
     ValueError
         If there is no such pattern, or it compares places in one text and the queries and keys of
         `stack` are different tokens; says which patterns would work. If `queries` is not positive.
 
     See Also
     --------
+    uniform_scores : what even attention would score, to compare with.
     attnviz.analysis.patterns : the measures, for weights that are there as arrays.
 
     Notes
@@ -107,19 +127,20 @@ def head_scores(stack: AttentionStack, pattern: str, *, queries: int | None = No
     >>> [layer.round(6).tolist() for layer in scores]
     [[0.4]]
     """
+    stack = _stack_of(stack)
     _check_pattern(stack, pattern)
     return _measured(stack, [pattern], queries)[pattern]
 
 
 def all_head_scores(
-    stack: AttentionStack, *, queries: int | None = None
+    stack: AttentionStack | AttentionRecord, *, queries: int | None = None
 ) -> dict[str, list[Scores]]:
     """Measure all patterns of a stack, computing its weights once.
 
     Parameters
     ----------
-    stack : AttentionStack
-        The heads.
+    stack : AttentionStack or AttentionRecord
+        The heads; of a record those of its first stack.
     queries : int, optional
         As for `head_scores`.
 
@@ -127,6 +148,11 @@ def all_head_scores(
     -------
     dict of str to list of ndarray
         For each of `patterns_of` the stack what `head_scores` gives.
+
+    Raises
+    ------
+    TypeError
+        If `stack` is neither a stack nor a record.
 
     Examples
     --------
@@ -136,16 +162,19 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
+    stack = _stack_of(stack)
     return _measured(stack, patterns_of(stack), queries)
 
 
-def head_entropy(stack: AttentionStack, *, queries: int | None = None) -> list[Scores]:
+def head_entropy(
+    stack: AttentionStack | AttentionRecord, *, queries: int | None = None
+) -> list[Scores]:
     """Measure how widely every head of a stack spreads its attention.
 
     Parameters
     ----------
-    stack : AttentionStack
-        The heads.
+    stack : AttentionStack or AttentionRecord
+        The heads; of a record those of its first stack.
     queries : int, optional
         As for `head_scores`.
 
@@ -155,6 +184,11 @@ def head_entropy(stack: AttentionStack, *, queries: int | None = None) -> list[S
         One a layer, in the order of ``stack.layers``, each (heads,), in nats: 0 where every query
         attends to one key, log(number of keys) where all attend evenly to all. NaN where no query
         attends to anything, and for heads that were not kept.
+
+    Raises
+    ------
+    TypeError
+        If `stack` is neither a stack nor a record.
 
     Notes
     -----
@@ -169,6 +203,7 @@ def head_entropy(stack: AttentionStack, *, queries: int | None = None) -> list[S
     >>> [layer.round(4).tolist() for layer in head_entropy(record.stacks["self"])]
     [[0.3466]]
     """
+    stack = _stack_of(stack)
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         entropies = np.full(num_heads, np.nan)
@@ -184,6 +219,68 @@ def head_entropy(stack: AttentionStack, *, queries: int | None = None) -> list[S
             # Not below zero: one key's share may be a little more than 1 when rounded.
             entropies[head] = max(0.0, total / count) if count else np.nan
         measured.append(entropies)
+    return measured
+
+
+def uniform_scores(
+    stack: AttentionStack | AttentionRecord, pattern: str, *, queries: int | None = None
+) -> list[Scores]:
+    """Measure what even attention would score: the baseline of `head_scores` and `head_entropy`.
+
+    Parameters
+    ----------
+    stack : AttentionStack or AttentionRecord
+        Whose tokens and masks; of a record those of its first stack.
+    pattern : str
+        One of `PATTERNS`, or ``"entropy"``.
+    queries : int, optional
+        As for `head_scores`.
+
+    Returns
+    -------
+    list of ndarray of float64
+        As `head_scores` gives them, of heads whose queries attend evenly to all keys that the
+        model's mask allows. A head that scores less attends less to the pattern than chance would.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `head_scores`.
+
+    Notes
+    -----
+    The scores of W[i, j] = 1 / (number of keys that query i may attend to) for each of these j.
+    What an attention sink takes is not counted.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+    >>> [layer.tolist() for layer in uniform_scores(record, "previous token")]
+    [[0.5]]
+    """
+    stack = _stack_of(stack)
+    entropy = pattern == "entropy"
+    if not entropy:
+        _check_pattern(stack, pattern)
+    codes = _codes(stack) if pattern in _WITH_REPETITIONS else None
+    measured = []
+    for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
+        scores = np.full(num_heads, np.nan)
+        for head in stack.kept_heads(layer):
+            total, count = 0.0, 0
+            for rows in _row_blocks(stack, queries):
+                allowed = _weights(stack, layer, head, rows)[1]
+                keys = allowed.sum(axis=1)
+                if entropy:
+                    total += float(np.log(keys[keys > 0]).sum())
+                    count += int(np.count_nonzero(keys))
+                    continue
+                pairs = pairs_of(pattern, rows, len(stack.key_tokens), codes) & allowed
+                total += float((pairs.sum(axis=1) / np.maximum(keys, 1)).sum())
+                count += int(np.count_nonzero(pairs.any(axis=1)))
+            scores[head] = total / count if count else np.nan
+        measured.append(scores)
     return measured
 
 
@@ -241,6 +338,27 @@ def _sampled(
                 mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
                 counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
     return mass, counts
+
+
+def _stack_of(given: object) -> AttentionStack:
+    """A stack, or the first of a record; TypeError for anything else, with what to give."""
+    # torch comes with a record, and not with measures of arrays.
+    from attnviz.record.record import AttentionRecord, AttentionStack
+
+    if isinstance(given, AttentionStack):
+        return given
+    if isinstance(given, AttentionRecord):
+        return given.stack()
+    if isinstance(given, list | tuple) and given and isinstance(given[0], AttentionRecord):
+        raise TypeError(f"stack is a list of {len(given)} records; give one of them, records[i]")
+    if isinstance(given, Mapping):
+        raise TypeError("stack is a mapping; give one of its stacks, record.stacks[name]")
+    raise TypeError(
+        "stack must be a record, such as attnviz.extract(model, text) gives, or a stack of one, "
+        f'record.stacks["self"]; got {type(given).__name__}. Weights as arrays are measured by '
+        "attnviz.analysis.previous_token and its like, or become a record by "
+        "attnviz.AttentionRecord.from_weights(weights, tokens)"
+    )
 
 
 def _check_pattern(stack: AttentionStack, pattern: str) -> None:

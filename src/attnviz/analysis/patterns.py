@@ -112,6 +112,13 @@ def codes_of(tokens: Sequence[Hashable] | NDArray[Any], num_tokens: int) -> NDAr
 
 
 def _checked(weights: ArrayLike) -> NDArray[np.floating[Any]]:
+    # By name, as records bring torch along.
+    if type(weights).__name__ in ("AttentionRecord", "AttentionStack"):
+        raise TypeError(
+            f"weights must be an array; got {weights!r}. Measure every head of it with "
+            'attnviz.analysis.head_scores(record, "previous token"), or give the weights of a '
+            "layer, record.stack().weights(layer=0)"
+        )
     array = np.asarray(weights)
     if array.dtype == bool or not np.issubdtype(array.dtype, np.number) or np.iscomplexobj(array):
         raise TypeError(f"weights must be real numbers; got an array of {array.dtype}")

@@ -26,6 +26,7 @@ __all__ = [
     "Placing",
     "Plots",
     "Scaling",
+    "check_corpus",
     "factors_by_search",
     "place",
     "principal_components",
@@ -161,7 +162,7 @@ def place(
     Raises
     ------
     TypeError
-        If `placing` is none.
+        If `corpus` is not a corpus, or `placing` is none.
     IndexError
         If the layer or a head does not exist or was not kept.
 
@@ -172,6 +173,7 @@ def place(
     >>> plots.coordinates.shape                                             # doctest: +SKIP
     torch.Size([12, 9994, 2])
     """
+    check_corpus(corpus)
     placing = Placing() if placing is None else placing
     if not isinstance(placing, Placing):
         raise TypeError(
@@ -199,6 +201,15 @@ def place(
     finite = _finite_heads(queries, keys)
     factors[~finite.numpy()] = np.nan
     return Placed(vectors.heads, queries, keys, factors)
+
+
+def check_corpus(corpus: object) -> None:
+    """Raise TypeError for anything but a corpus, with what to give."""
+    if not isinstance(corpus, Corpus):
+        raise TypeError(
+            "corpus must be a Corpus, such as attnviz.extract_corpus(model, texts) gives, or "
+            f"attnviz.Corpus([record, ...]) of records; got {type(corpus).__name__}"
+        )
 
 
 def problems(placed: Placed) -> list[str | None]:

@@ -15,7 +15,7 @@ import torch
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.allowed_pairs import OwnKeys, own_keys
-from attnviz.embedding.placement import Placed, problems
+from attnviz.embedding.placement import Placed, check_corpus, problems
 from attnviz.embedding.threads import one_thread, side_by_side
 from attnviz.utils.arguments import whole_number
 
@@ -146,6 +146,7 @@ def measure_trust(
     >>> coordinates = torch.cat([plots.queries, plots.keys], dim=1)         # doctest: +SKIP
     >>> measure_trust(corpus, "self", 3, placed, coordinates)[0]            # doctest: +SKIP
     """
+    check_corpus(corpus)
     queries = whole_number("queries", queries, 1, hint="the number of queries to measure")
     points = corpus.points(stack)
     if coordinates.dim() != 3 or coordinates.shape[:2] != (len(placed.heads), len(points)):

@@ -306,3 +306,56 @@ def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:
 def test_it_brings_no_torch() -> None:
     program = "import sys, attnviz.analysis; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+MEASURES = [
+    lambda given: head_scores(given, "first token"),
+    all_head_scores,
+    head_entropy,
+    patterns_of,
+    lambda given: analysis.uniform_scores(given, "first token"),
+]
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+def test_a_record_is_measured_by_its_first_stack(measure: Any) -> None:
+    record = captured_record()
+    of_record, of_stack = measure(record), measure(record.stack())
+    assert repr(of_record) == repr(of_stack)
+
+
+@pytest.mark.parametrize("measure", MEASURES)
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        (shares(2, 3, 3), r"stack must be a record, .*; got ndarray. .*from_weights\(weights, tok"),
+        (None, "stack must be a record, .*; got NoneType"),
+        ("self", "got str"),
+        ([given_record()] * 3, r"stack is a list of 3 records; give one of them, records\[i\]"),
+        (given_record().stacks, r"give one of its stacks, record.stacks\[name\]"),
+    ],
+)
+def test_what_is_neither_a_record_nor_a_stack(measure: Any, given: Any, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        measure(given)
+
+
+@pytest.mark.parametrize("given", [given_record(), given_record().stack()])
+def test_measures_of_arrays_say_where_records_belong(given: Any) -> None:
+    with pytest.raises(TypeError, match=r"weights must be an array; .*head_scores\(record"):
+        patterns.previous_token(given)
+
+
+def test_a_corpus_is_asked_for_by_name() -> None:
+    with pytest.raises(TypeError, match=r"corpus must be a Corpus, .*; got AttentionRecord"):
+        analysis.place(given_record(), None, 0)  # type: ignore[arg-type]
+
+
+def test_it_comes_with_the_package_and_without_torch() -> None:
+    code = (
+        "import sys, attnviz as av; "
+        "assert av.analysis.previous_token([[1.0, 0.0], [0.5, 0.5]]) == 0.5; "
+        "assert not {'torch', 'transformers'} & set(sys.modules)"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stderr

@@ -1,0 +1,85 @@
+"""What docs/analysis.md says runs, and its numbers are right."""
+
+from __future__ import annotations
+
+import math
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+TEXT = (Path(__file__).parents[2] / "docs" / "analysis.md").read_text(encoding="utf-8")
+
+
+def test_the_examples_run_in_order(capsys: pytest.CaptureFixture[str]) -> None:
+    names: dict[str, Any] = {}
+    blocks = re.findall(r"```python\n(.+?)```", TEXT, re.DOTALL)
+    assert len(blocks) == 4
+    for block in blocks:
+        exec(block, names)  # noqa: S102 - our own page
+    printed = capsys.readouterr().out
+    found = re.search(r"layer \d+, head \d+: (0\.\d+|1\.00), .* would score (0\.\d+)", printed)
+    assert found is not None
+    # The demo model has such a head.
+    assert float(found[1]) > 0.8
+    assert float(found[2]) < 0.5
+    assert isinstance(names["view"], av.ModelView)
+
+
+def test_every_function_is_named() -> None:
+    for name in av.analysis.__all__:
+        if callable(getattr(av.analysis, name)) and name[0].islower() and name != "problems":
+            assert name in TEXT, name
+
+
+@pytest.mark.parametrize("n", [2, 16, 256])
+def test_even_attention_scores_what_the_table_says(n: int) -> None:
+    """By hand, from the closed forms."""
+    queries = torch.randn(2, n, 4, generator=torch.Generator().manual_seed(0))[None]
+    tokens = [f"t{place}" for place in range(n)]
+    harmonic = sum(1 / number for number in range(1, n + 1))
+    causal = av.AttentionRecord.from_qk(queries, queries, tokens, causal=True)
+    expected = {
+        "previous token": (harmonic - 1) / (n - 1),
+        "self": harmonic / n,
+        "first token": harmonic / n,
+        "entropy": sum(math.log(number) for number in range(1, n + 1)) / n,
+    }
+    for pattern, value in expected.items():
+        (scores,) = av.analysis.uniform_scores(causal, pattern)
+        assert scores == pytest.approx([value, value])
+    whole = av.AttentionRecord.from_qk(queries, queries, tokens)
+    for pattern in ("previous token", "next token", "self", "first token"):
+        (scores,) = av.analysis.uniform_scores(whole, pattern)
+        assert scores == pytest.approx([1 / n, 1 / n])
+    (scores,) = av.analysis.uniform_scores(whole, "entropy")
+    assert scores == pytest.approx([math.log(n)] * 2)
+    if n == 16:
+        assert expected["previous token"] == pytest.approx(0.16, abs=0.005)
+        assert expected["self"] == pytest.approx(0.21, abs=0.005)
+        assert expected["entropy"] == pytest.approx(1.92, abs=0.005)
+    if n == 256:
+        assert expected["previous token"] == pytest.approx(0.02, abs=0.005)
+
+
+def test_even_attention_is_a_head_that_attends_evenly() -> None:
+    """The same as the scores of a record whose queries are zeros."""
+    tokens = "a b a b c a".split()
+    zeros = torch.zeros(1, 1, len(tokens), 4)
+    even = av.AttentionRecord.from_qk(zeros, zeros, tokens, causal=True, window=4)
+    rough = av.AttentionRecord.from_qk(zeros + 1, zeros, tokens, causal=True, window=4)
+    for pattern in av.analysis.patterns_of(even):
+        for queries in (None, 3):
+            measured = av.analysis.head_scores(even, pattern, queries=queries)
+            baseline = av.analysis.uniform_scores(rough, pattern, queries=queries)
+            assert np.allclose(measured, baseline, atol=1e-6), pattern
+    assert np.allclose(
+        av.analysis.head_entropy(even), av.analysis.uniform_scores(even, "entropy"), atol=1e-6
+    )
