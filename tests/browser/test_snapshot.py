@@ -35,10 +35,12 @@ def notebook(lab: JupyterLab) -> Notebook:
     return notebook
 
 
-def test_both_outputs_show_live(notebook: Notebook) -> None:
+def test_the_frame_takes_the_pictures_place_live(notebook: Notebook) -> None:
     outputs = [output["data"] for output in notebook.outputs() if "data" in output]
     assert [next(iter(data)) for data in outputs] == ["image/png", "text/html"]
     assert len(outputs[0]["image/png"]) > LEAST_PICTURE_BYTES
+    expect(notebook.output(0).locator("img")).to_be_attached()
+    expect(notebook.output(0).locator("img")).to_be_hidden()
     frame = notebook.output(0).frame_locator("iframe")
     expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
 
@@ -54,18 +56,59 @@ def test_an_untrusted_notebook_without_a_kernel_shows_the_picture(
     assert untrusted.output(0).locator("iframe").count() == 0
 
 
-def test_nbconvert_keeps_both(notebook_file: Path, chromium: Browser, tmp_path: Path) -> None:
-    html, _ = HTMLExporter().from_filename(str(notebook_file))
+@pytest.mark.parametrize("template", ["lab", "classic"])
+@pytest.mark.parametrize("scripts", [True, False])
+def test_nbconvert_shows_the_page_or_the_picture(
+    notebook_file: Path, chromium: Browser, tmp_path: Path, template: str, scripts: bool
+) -> None:
+    html, _ = HTMLExporter(template_name=template).from_filename(str(notebook_file))
     page_file = tmp_path / "converted.html"
     page_file.write_text(html, encoding="utf-8")
     # nbconvert's own template asks the network for MathJax; nobody answers it here.
-    with chromium.new_context(offline=True) as context:
+    with chromium.new_context(offline=True, java_script_enabled=scripts) as context:
         page = context.new_page()
         page.goto(page_file.as_uri(), wait_until="domcontentloaded")
-        image = page.locator("img").first
+        image, frame = page.locator("img"), page.locator("iframe")
+        expect(image).to_have_count(1)
+        expect(frame).to_have_count(1)
+        expect(image).to_be_visible(visible=not scripts)
+        expect(frame).to_be_visible(visible=scripts)
+        if scripts:
+            view = page.frame_locator("iframe").locator(".attnviz")
+            expect(view).to_have_attribute("data-attnviz-drawn", "head:self:1")
+        page.emulate_media(media="print")
         expect(image).to_be_visible()
-        frame = page.frame_locator("iframe")
-        expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
+        expect(frame).to_be_hidden()
+
+
+# A bar whose page takes long enough to show it, at each end of the page's making.
+SLOW = """
+from attnviz.utils.bars import Bar
+
+def slow():
+    for part in ("weights", "maps"):
+        for _ in Bar(range(3), desc=part, leave=False):
+            pass
+    return view.to_html()
+
+view._show_static(slow)
+"""
+ALONE = """
+from attnviz.utils.bars import Bar
+for _ in Bar(range(3), leave=False):
+    pass
+"""
+
+
+def test_nothing_is_left_of_a_progress_bar() -> None:
+    cells = [nbformat.v4.new_code_cell(cell) for cell in (CELL, SLOW, ALONE)]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    NotebookClient(notebook, kernel_name="python3").execute()
+    _, snapshot, alone = (cell["outputs"] for cell in notebook.cells)
+    assert [next(iter(output["data"])) for output in snapshot] == ["image/png", "text/html"]
+    # A height that is stored is fixed in Jupyter Book, whatever the width.
+    assert set(snapshot[0]["metadata"]["image/png"]) == {"width", "alt"}
+    assert [set(output["data"].values()) for output in alone] == [{""}]
 
 
 @pytest.fixture

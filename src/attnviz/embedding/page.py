@@ -16,7 +16,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.corpus.corpus import Corpus
 from attnviz.embedding.placement import Placing
@@ -29,6 +28,7 @@ from attnviz.pages.limits import check_top_keys, code_too_large, megabytes
 from attnviz.pages.packing import packed
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
+from attnviz.utils.bars import Bar
 
 __all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
 
@@ -127,7 +127,7 @@ def _embedded_stack(
 ) -> dict[str, Any]:
     corpus = answers.corpus
     layers = corpus.stack(name).layers
-    progress = tqdm(layers, desc=f"page: {name}", unit="layer", delay=1.0, leave=False)
+    progress = Bar(layers, desc=f"page: {name}", unit="layer", delay=1.0, leave=False)
     return {
         "stack": name,
         "corpus": base64.b64encode(packed_points(corpus, name)).decode("ascii"),

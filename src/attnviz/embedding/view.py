@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import traitlets
-from tqdm.auto import tqdm
 
 from attnviz.corpus.columns import COLORINGS
 from attnviz.corpus.corpus import Corpus
@@ -21,6 +20,7 @@ from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, 
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
+from attnviz.utils.bars import Bar
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Index, LeftOut, Numbers
 
@@ -258,7 +258,9 @@ class EmbeddingView(PositionedView):
         max_mb: float | None = None,
         top_keys: int = 0,
     ) -> None:
-        """Show static outputs that survive without a kernel: a picture, and the page in a frame.
+        """Show static outputs that survive without a kernel: a picture, or the page in a frame.
+
+        A reader sees the page where frames and scripts are allowed, and elsewhere the picture.
 
         Parameters
         ----------
@@ -276,7 +278,9 @@ class EmbeddingView(PositionedView):
         --------
         >>> view.snapshot(max_mb=6)    # doctest: +SKIP
         """
-        self._show_static(self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys))
+        self._show_static(
+            lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
+        )
 
     def page_size(self, top_keys: int = 0) -> int:
         """How large a page would be.
@@ -335,7 +339,7 @@ class EmbeddingView(PositionedView):
         # Of the principal components: a t-SNE of each head would take hours.
         answers, stack = self._answers(), self._corpus.stack(self.stack)
         rows: list[dict[str, Any]] = []
-        for layer in tqdm(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
+        for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
             heads = list(stack.kept_heads(layer))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
             measured = answers.trust(options, heads)

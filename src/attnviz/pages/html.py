@@ -12,7 +12,6 @@ from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.analysis import all_head_scores
 from attnviz.pages.encoding import MAP_SIZE, check_record, embedded_weights
@@ -35,6 +34,7 @@ from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.strips import strips
+from attnviz.utils.bars import Bar
 
 __all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page"]
 
@@ -232,7 +232,7 @@ def _rounded(scores: Iterable[NDArray[np.float64]]) -> list[NDArray[np.float64]]
 def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     maps = []
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
-    for stack, layer in tqdm(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
+    for stack, layer in Bar(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
         small, sampled = encoded_maps(stack, layer, MAP_SIZE)
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}

@@ -2,20 +2,22 @@
 
 JupyterLab strips frames, scripts and SVG from a notebook that is not trusted, and prefers HTML to
 an image where one output has both. So the picture is an output of its own, and the interactive
-page another.
+page another. Where the page's frame shows, a style sheet beside it hides the picture; what strips
+the frame strips the style sheet, and leaves the picture.
 """
 
 from __future__ import annotations
 
 import html
 import io
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
 from attnviz.pages.image import draw_for_notebook
 from attnviz.record.record import AttentionRecord
+from attnviz.utils.bars import Output, bars_in
 from attnviz.utils.host import warn_caller
 
 __all__ = ["show_snapshot", "strongest_weights_table"]
@@ -24,8 +26,27 @@ _ROWS_IN_TABLE = 10
 _FRAME_HEIGHT = {"least": 420, "most": 1500, "around": 450, "a_token": 26}
 
 
-def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) -> None:
-    """Display a picture, and the interactive page in a frame."""
+# What stands around one output of a cell: in JupyterLab, Notebook, Voila and nbconvert, in
+# nbconvert's classic template, in Colab, in VS Code, in Quarto, and in Jupyter Book.
+_OUTPUTS = (
+    ".jp-OutputArea-child, .output_area, .output_subarea, .output_container, .cell-output, "
+    ".cell_output > *"
+)
+# The frame draws with scripts, and on paper it would be cut off.
+_STYLE = f"""<style>
+@media screen and (scripting: enabled) {{
+  :is({_OUTPUTS}):has(+ * iframe.attnviz-snapshot) {{ display: none !important; }}
+}}
+@media print, (scripting: none) {{
+  iframe.attnviz-snapshot {{ display: none !important; }}
+}}
+</style>"""
+
+
+def show_snapshot(
+    record: AttentionRecord, page: Callable[[], str], state: Mapping[str, Any]
+) -> None:
+    """Display a picture, and the interactive page in a frame; nothing else is left behind."""
     from IPython import get_ipython
     from IPython.display import HTML, Image, display
 
@@ -34,18 +55,24 @@ def show_snapshot(record: AttentionRecord, page: str, state: Mapping[str, Any]) 
             "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
             "save('x.png') write files"
         )
+    # Bars, while the page is made, stand where the picture will.
+    output = Output()
+    with bars_in(output):
+        document = page()
     height = _height_without_a_browser(record)
     try:
-        drawn = draw_for_notebook(page)
+        drawn = draw_for_notebook(document)
     except (ImportError, RuntimeError) as error:
         warn_caller(f"a table stands in for the picture: {error}")
         picture: HTML | Image = HTML(strongest_weights_table(record, state))
     else:
         picture = Image(_smaller(drawn.png), format="png", retina=True, alt=drawn.title)
+        # Jupyter Book makes a height fixed, and squeezes the picture in a narrow column.
+        picture.height = None
         height = drawn.height
-    display(picture)
+    output.show(picture)
     # As raw data: IPython would advise IFrame, which shows an address and no document.
-    data = {"text/html": _frame(page, height), "text/plain": "<interactive attention view>"}
+    data = {"text/html": _frame(document, height), "text/plain": "<interactive attention view>"}
     display(data, raw=True)
 
 
@@ -73,9 +100,10 @@ def _frame(page: str, height: int) -> str:
     size = min(max(height, _FRAME_HEIGHT["least"]), _FRAME_HEIGHT["most"])
     # allow-scripts alone: the page gets an origin of its own and cannot reach the notebook.
     return (
-        f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
+        f'<iframe class="attnviz-snapshot" srcdoc="{html.escape(page)}" '
+        'sandbox="allow-scripts allow-downloads" '
         f'style="width: 100%; height: {size}px; border: 0" '
-        'title="Interactive attention view"></iframe>'
+        f'title="Interactive attention view"></iframe>{_STYLE}'
     )
 
 

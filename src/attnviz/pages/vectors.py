@@ -14,12 +14,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.bars import Bar
 
 __all__ = ["MAX_EXACT_BYTES", "MAX_VECTOR_BYTES", "embedded_vectors", "size_of_vectors"]
 
@@ -120,7 +120,7 @@ def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
 
 def _progress(layers: Sequence[_Known], doing: str) -> Iterable[_Known]:
     # Silent for the second that most texts take.
-    return tqdm(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
+    return Bar(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
 
 
 class _Arrays:

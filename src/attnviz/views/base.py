@@ -120,7 +120,7 @@ class View(anywidget.AnyWidget):
 
         return write_whole(path, draw(page(), kind))
 
-    def _show_static(self, page: str) -> None:
+    def _show_static(self, page: Callable[[], str]) -> None:
         from attnviz.pages.notebook import show_snapshot
 
         show_snapshot(self.record, page, self.state)

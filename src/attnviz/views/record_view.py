@@ -155,9 +155,9 @@ class RecordView(PositionedView):
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Show static outputs that survive without a kernel.
 
-        Two outputs: a picture of its own (or, where no browser can draw one, a table of the
-        strongest weights), which shows even in an untrusted notebook, and the interactive page
-        in a frame.
+        Two outputs, of which a reader sees one: the interactive page in a frame where frames and
+        scripts are allowed, and elsewhere (an untrusted notebook, a code host, on paper) a picture,
+        or, where no browser can draw one, a table of the strongest weights.
 
         Parameters
         ----------
@@ -176,7 +176,7 @@ class RecordView(PositionedView):
         >>> view.snapshot()            # doctest: +SKIP
         >>> view.snapshot(max_mb=1)    # doctest: +SKIP
         """
-        self._show_static(self.to_html(precision=precision, max_mb=max_mb))
+        self._show_static(lambda: self.to_html(precision=precision, max_mb=max_mb))
 
     def _server(self) -> Server:
         return RecordServer(self._record, page=self._page_of)

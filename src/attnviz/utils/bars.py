@@ -1,0 +1,77 @@
+"""Progress bars that leave nothing behind in a notebook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
+
+from tqdm.auto import tqdm
+from tqdm.notebook import tqdm_notebook
+
+__all__ = ["Bar", "Output", "bars_in"]
+
+
+class Output:
+    """One output of a cell, whose content is replaced by what is shown next.
+
+    A cell's output cannot be taken away, and a notebook that is converted or served keeps even
+    that of a closed widget. So what follows a bar takes its output.
+    """
+
+    def __init__(self) -> None:
+        self._handle: Any = None
+
+    def show(self, content: object, **options: Any) -> None:
+        from IPython.display import display
+
+        if self._handle is None:
+            self._handle = display(content, display_id=True, **options)
+        else:
+            self._handle.update(content, **options)
+
+    def empty(self) -> None:
+        """Show nothing that takes room."""
+        self.show({"text/html": "", "text/plain": ""}, raw=True)
+
+
+_output: ContextVar[Output | None] = ContextVar("output", default=None)
+
+
+@contextmanager
+def bars_in(output: Output) -> Iterator[None]:
+    """Show all bars in an output, which afterwards has another content."""
+    token = _output.set(output)
+    try:
+        yield
+    finally:
+        _output.reset(token)
+
+
+class _NotebookBar(tqdm_notebook):  # type: ignore[misc]
+    def __init__(self, *args: Any, **options: Any) -> None:
+        self._output: Output | None = None
+        super().__init__(*args, **options, display=False)
+        if not self.disable and self.delay <= 0:
+            self._show()
+
+    def display(self, *args: Any, **options: Any) -> None:
+        """Draw the bar as it is; called by tqdm."""
+        late = options.pop("check_delay", True)
+        super().display(*args, **options, check_delay=False)
+        if late and not self.displayed:
+            self._show()
+        close = options.get("close", False)
+        # Where another content follows, that replaces the bar.
+        if close and self._output is not None and self._output is not _output.get():
+            self._output.empty()
+
+    def _show(self) -> None:
+        self.displayed = True
+        self._output = _output.get() or Output()
+        self._output.show(self.container)
+
+
+#: tqdm's bar; in a notebook one whose output is empty once it is closed (with ``leave=False``).
+Bar: Any = _NotebookBar if issubclass(tqdm, tqdm_notebook) else tqdm
