@@ -50,15 +50,15 @@ def show_snapshot(
     from IPython import get_ipython
     from IPython.display import HTML, Image, display
 
+    # Bars, while the page is made, stand where the picture will.
+    output = Output()
+    with bars_in(output):
+        document = page()
     if get_ipython() is None:
         raise RuntimeError(
             "snapshot() adds outputs to a notebook, and none is running; save('x.html') or "
             "save('x.png') write files"
         )
-    # Bars, while the page is made, stand where the picture will.
-    output = Output()
-    with bars_in(output):
-        document = page()
     height = _height_without_a_browser(record)
     try:
         drawn = draw_for_notebook(document)

@@ -120,7 +120,8 @@ def _unrounded_bytes(layers: Iterable[_Known], *, exact: bool) -> int:
 
 def _progress(layers: Sequence[_Known], doing: str) -> Iterable[_Known]:
     # Silent for the second that most texts take.
-    return Bar(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
+    bar: Iterable[_Known] = Bar(layers, desc=f"page: {doing}", unit="layer", delay=1.0, leave=False)
+    return bar
 
 
 class _Arrays:

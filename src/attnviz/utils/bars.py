@@ -49,7 +49,11 @@ def bars_in(output: Output) -> Iterator[None]:
         _output.reset(token)
 
 
-class _NotebookBar(tqdm_notebook):  # type: ignore[misc]
+# Without types: those of tqdm describe two signatures, and this passes on whichever was used.
+_TqdmNotebook: Any = tqdm_notebook
+
+
+class _NotebookBar(_TqdmNotebook):  # type: ignore[misc]
     def __init__(self, *args: Any, **options: Any) -> None:
         self._output: Output | None = None
         super().__init__(*args, **options, display=False)
@@ -59,7 +63,8 @@ class _NotebookBar(tqdm_notebook):  # type: ignore[misc]
     def display(self, *args: Any, **options: Any) -> None:
         """Draw the bar as it is; called by tqdm."""
         late = options.pop("check_delay", True)
-        super().display(*args, **options, check_delay=False)
+        options["check_delay"] = False
+        super().display(*args, **options)
         if late and not self.displayed:
             self._show()
         close = options.get("close", False)

@@ -55,7 +55,7 @@ class View(anywidget.AnyWidget):
 
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel: a picture, and the page in a frame."""
-        self._show_static(self.to_html())
+        self._show_static(self.to_html)
 
     def _server(self) -> Server:
         """What answers the browser."""
