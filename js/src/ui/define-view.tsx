@@ -4,7 +4,7 @@
  * A view is one file that gives `defineView` its name, its state's defaults and a component.
  */
 
-import { computed, effect, type ReadonlySignal, signal } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import { type ComponentType, render } from "preact";
 import type { Carrier } from "../client/carrier";
 import { KernelChannel, type MessageModel } from "../client/kernel";
@@ -13,6 +13,7 @@ import { Source } from "../client/source";
 import type { Figure } from "../draw/figure";
 import controlsCss from "./controls/controls.css";
 import frameCss from "./frame/frame.css";
+import type { Notice } from "./frame/notice";
 import generatedTokenCss from "./generated-token/cursor.css";
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
@@ -47,6 +48,8 @@ export interface ViewContext<S extends RecordState> {
   ownImage?: boolean;
   /** The images that tokens are patches of, where a view draws them. */
   image?: ImageRoom;
+  /** What the view says once, as that something was copied. */
+  notice: Signal<Notice | null>;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
   setDrawn: (place: string | null) => void;
   /** Aborted when the view goes away. */
@@ -159,6 +162,7 @@ function open<S extends RecordState>(
     state,
     common,
     record,
+    notice: signal(null),
     embedded: false,
     setDrawn: (place) => markDrawn(root, place),
     theme,

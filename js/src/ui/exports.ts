@@ -5,8 +5,10 @@ import { useEffect } from "preact/hooks";
 import { toPng } from "../draw/canvas";
 import type { Figure } from "../draw/figure";
 import { toSvg } from "../draw/svg";
-import { download, type MenuEntry } from "./controls/menu";
+import type { MenuEntry } from "./controls/menu";
 import type { ViewContext } from "./define-view";
+import { download, downloadsAllowed } from "./downloads";
+import type { Notice } from "./frame/notice";
 import type { RecordState } from "./record";
 import { valuesOf } from "./state";
 
@@ -19,6 +21,33 @@ export interface Exports {
   csv: () => string | Promise<string>;
   /** What the table holds, in the menu. */
   csvLabel: string;
+}
+
+const LACKS = "this frame does not allow downloads (its sandbox lacks allow-downloads)";
+
+/** What to do where a file may not have arrived. */
+async function offered(name: string, content: Blob, allowed: false | null): Promise<Notice> {
+  const picture = content.type === "image/png";
+  const begin = allowed === null ? `If ${name} did not arrive, ${LACKS}` : `No file: ${LACKS}`;
+  const words = picture
+    ? `${begin}. Save the picture by its own menu: right-click, or press it long.`
+    : `${begin}. Copy the text and paste it into a file of the name ${name}.`;
+  return {
+    words,
+    offer: picture
+      ? { kind: "picture", name, address: await dataAddress(content) }
+      : { kind: "text", name, text: await content.text() },
+  };
+}
+
+/** As data: an address of a blob could not be opened from outside of a sandbox. */
+function dataAddress(content: Blob): Promise<string> {
+  return new Promise((resolve, reject) => {
+    const reader = new FileReader();
+    reader.onload = () => resolve(reader.result as string);
+    reader.onerror = () => reject(reader.error);
+    reader.readAsDataURL(content);
+  });
 }
 
 /** Puts a view's exporters on its root, and gives the entries of its menu. */
@@ -47,8 +76,13 @@ export function useExports<S extends RecordState>(
   const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({
     label,
     run: () => {
+      context.notice.value = null;
       make()
-        .then(([name, content]) => download(name, content))
+        .then(async ([name, content]) => {
+          const allowed = downloadsAllowed();
+          if (allowed !== false) download(name, content);
+          if (allowed !== true) context.notice.value = await offered(name, content, allowed);
+        })
         .catch(record.fail)
         .finally(() => {
           busy.value = null;

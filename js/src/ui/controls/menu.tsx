@@ -78,14 +78,3 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
     </div>
   );
 }
-
-/** Hands a file to the reader. */
-export function download(name: string, content: Blob): void {
-  const address = URL.createObjectURL(content);
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
-  // Browsers read the file after the click has returned.
-  setTimeout(() => URL.revokeObjectURL(address), 10_000);
-}

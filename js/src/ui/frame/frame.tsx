@@ -16,6 +16,7 @@ import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../record";
 import { assign } from "../state";
+import { NoticePlace } from "./notice";
 
 export interface ViewFrameProps<S extends RecordState> {
   context: ViewContext<S>;
@@ -53,6 +54,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const body = (
     <>
       <Summary text={props.summary} />
+      <NoticePlace notice={context.notice} />
       {props.children}
     </>
   );

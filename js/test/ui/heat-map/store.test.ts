@@ -109,6 +109,7 @@ beforeEach(() => {
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),
+    notice: signal(null),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,

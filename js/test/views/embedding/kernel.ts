@@ -251,6 +251,7 @@ export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Ker
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),
+    notice: signal(null),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,
