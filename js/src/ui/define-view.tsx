@@ -11,17 +11,18 @@ import { KernelChannel, type MessageModel } from "../client/kernel";
 import { PageCarrier, type PageData } from "../client/page";
 import { Source } from "../client/source";
 import type { Figure } from "../draw/figure";
+import { bindAddress } from "./address";
 import controlsCss from "./controls/controls.css";
 import frameCss from "./frame/frame.css";
 import type { Notice } from "./frame/notice";
 import generatedTokenCss from "./generated-token/cursor.css";
+import { createHistory, followGestures, type History, historyKey } from "./history";
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
 import { PALETTES, type Palette, type ThemeName } from "./palette";
 import { createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
-  bindHash,
   bindModel,
   type HashFields,
   makeSignals,
@@ -48,6 +49,8 @@ export interface ViewContext<S extends RecordState> {
   ownImage?: boolean;
   /** The images that tokens are patches of, where a view draws them. */
   image?: ImageRoom;
+  /** The reader's last choices, to be taken back. */
+  history: History;
   /** What the view says once, as that something was copied. */
   notice: Signal<Notice | null>;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
@@ -115,8 +118,10 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   const listener = (event: KeyboardEvent): void => {
     const focused = event.composedPath()[0];
     if (!(focused instanceof Element) || !root.contains(focused)) return;
-    // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's.
-    const host = event.ctrlKey || event.metaKey || (event.shiftKey && event.key === "Enter");
+    // What is pressed with Ctrl or Meta, and Shift-Enter, stays the notebook's; but not its undo.
+    const host =
+      ((event.ctrlKey || event.metaKey) && historyKey(event) === null) ||
+      (event.shiftKey && event.key === "Enter");
     focused.toggleAttribute("data-lm-suppress-shortcuts", !host);
   };
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
@@ -127,10 +132,12 @@ function open<S extends RecordState>(
   root: AttnvizElement,
   source: Source,
   state: Signals<S>,
+  history: History,
   ended: AbortSignal,
 ): void {
   root.classList.add("attnviz");
   keepKeys(root, ended);
+  followGestures(root, history, ended, !source.carrier.live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
   const theme = computed<ThemeName>(() => {
@@ -162,6 +169,7 @@ function open<S extends RecordState>(
     state,
     common,
     record,
+    history,
     notice: signal(null),
     embedded: false,
     setDrawn: (place) => markDrawn(root, place),
@@ -230,10 +238,11 @@ export function defineView<S extends RecordState>(
         const [ended, end] = endable(outer);
         const source = shared ?? fromKernel(model, ended);
         const state = makeSignals<S>(definition.defaults);
-        bindModel(model, state, ended);
+        const history = createHistory(state, ended);
+        bindModel(model, state, ended, history.outside);
         const root = document.createElement("div");
         el.append(root);
-        open(definition, root, source, state, ended);
+        open(definition, root, source, state, history, ended);
         return () => {
           end();
           root.remove();
@@ -245,8 +254,9 @@ export function defineView<S extends RecordState>(
     const [ended] = endable(undefined);
     const state = makeSignals<S>(definition.defaults);
     assign(state, data.state as Partial<S>);
-    bindHash(state, definition.hash, ended);
-    open(definition, root, fromPage(data, definition.pageCarrier), state, ended);
+    const history = createHistory(state, ended);
+    bindAddress(state, definition.hash, history, ended);
+    open(definition, root, fromPage(data, definition.pageCarrier), state, history, ended);
   };
   return { widget, openPage };
 }

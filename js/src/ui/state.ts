@@ -51,21 +51,31 @@ export function assign<S extends object>(signals: Signals<S>, values: Partial<S>
   });
 }
 
-/** Keeps signals and traits in step, both ways, until the abort signal. */
+/**
+ * Keeps signals and traits in step, both ways, until the abort signal.
+ *
+ * @param onOutside called before a change that did not come from this view.
+ */
 export function bindModel<S extends object>(
   model: TraitModel,
   signals: Signals<S>,
   ended: AbortSignal,
+  onOutside: () => void = () => {},
 ): void {
   const names = Object.keys(signals) as (keyof S & string)[];
   const stops: (() => void)[] = [];
   for (const name of names) {
-    const listener = (): void => {
+    const take = (): void => {
       const value = model.get(name);
       // A trait that this model does not have keeps the view's default.
       if (value !== undefined) assign(signals, { [name]: value } as Partial<S>);
     };
-    listener();
+    const listener = (): void => {
+      const value = model.get(name);
+      if (value !== undefined && !same(signals[name].peek(), value)) onOutside();
+      take();
+    };
+    take();
     model.on(`change:${name}`, listener as never);
     stops.push(() => model.off(`change:${name}`, listener as never));
   }
@@ -135,33 +145,4 @@ export function readHash<S extends object>(hash: string, fields: HashFields<S>):
     if (value !== undefined) values[name] = value;
   }
   return values;
-}
-
-/** Keeps signals and the page's URL in step until the abort signal. */
-export function bindHash<S extends object>(
-  signals: Signals<S>,
-  fields: HashFields<S>,
-  ended: AbortSignal,
-): void {
-  const read = (): void => assign(signals, readHash<S>(location.hash, fields));
-  const opened = valuesOf(signals);
-  read();
-  window.addEventListener("hashchange", read, { signal: ended });
-  let first = true;
-  const stop = effect(() => {
-    const values: Partial<S> = {};
-    for (const name of Object.keys(fields) as (keyof S)[]) values[name] = signals[name].value;
-    const hash = writeHash(values, fields as HashFields<Partial<S>>, opened);
-    // A page that was only opened keeps the address that it was opened with.
-    if (first) {
-      first = false;
-      return;
-    }
-    try {
-      history.replaceState(history.state, "", `#${hash}`);
-    } catch {
-      // A page inside an iframe's srcdoc has no address of its own to keep state in.
-    }
-  });
-  ended.addEventListener("abort", stop);
 }

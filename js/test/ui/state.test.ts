@@ -1,8 +1,7 @@
-import { describe, expect, it, vi } from "vitest";
+import { describe, expect, it } from "vitest";
 import { RECORD_HASH } from "../../src/ui/record";
 import {
   assign,
-  bindHash,
   bindModel,
   makeSignals,
   readHash,
@@ -116,30 +115,5 @@ describe("the URL fragment", () => {
     );
     expect(readHash<HeadState>("#<script>", RECORD_HASH)).toEqual({});
     expect(readIndices("3,3,1")).toEqual([3, 1]);
-  });
-
-  it("is read at opening, kept until something changes, and then written", () => {
-    const end = new AbortController();
-    history.replaceState(null, "", "#layer=2&heads=5");
-    const state = makeSignals(HEAD_DEFAULTS);
-    bindHash(state, RECORD_HASH, end.signal);
-    expect(state.layer.value).toBe(2);
-    expect(state.heads.value).toEqual([5]);
-    expect(location.hash).toBe("#layer=2&heads=5");
-    assign(state, { stack: "self", layer: 4 });
-    expect(location.hash).toBe("#stack=self&layer=4&heads=5");
-    end.abort();
-  });
-
-  it("may be refused by the host, as in an iframe's srcdoc", () => {
-    const end = new AbortController();
-    const refuse = vi.spyOn(history, "replaceState").mockImplementation(() => {
-      throw new DOMException("no", "SecurityError");
-    });
-    const state = makeSignals(HEAD_DEFAULTS);
-    bindHash(state, RECORD_HASH, end.signal);
-    expect(() => assign(state, { layer: 1 })).not.toThrow();
-    refuse.mockRestore();
-    end.abort();
   });
 });

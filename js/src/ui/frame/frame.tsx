@@ -13,6 +13,7 @@ import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry } from "../controls/menu";
 import type { ViewContext } from "../define-view";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
+import type { History } from "../history";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../record";
 import { assign } from "../state";
@@ -79,8 +80,9 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       connection={record.connection.value}
       error={record.error.value}
       onRetry={record.retry}
+      history={context.history}
       exports={props.exports}
-      keys={props.keys}
+      keys={withUndo(props.keys)}
       controls={
         place && (
           <div class="av-controls">
@@ -96,6 +98,11 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       {body}
     </Frame>
   );
+}
+
+/** The keys of every view among a view's own, before the last. */
+function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
+  return [...keys.slice(0, -1), ["Ctrl-Z", "undo; with Shift: redo"], ...keys.slice(-1)];
 }
 
 /** Read out when it changes, and not seen. */
@@ -277,6 +284,7 @@ interface FrameProps {
   connection: Connection;
   error: string | null;
   onRetry: () => void;
+  history: History;
   exports: MenuEntry[];
   /** Keys and what they do. */
   keys: readonly (readonly [string, string])[];
@@ -331,11 +339,35 @@ function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
   };
 }
 
-/** The button for the keys, and the export menu. */
-function Actions(props: { helping: Signal<boolean>; exports: MenuEntry[] }) {
-  const { helping } = props;
+/** Takes back the last choice, or a choice taken back. */
+function Undo({ history }: { history: History }) {
+  const button = (name: string, keys: string, sign: string, can: boolean, run: () => void) => (
+    <button
+      type="button"
+      class="av-plain av-undo"
+      aria-label={name}
+      // And not disabled, which would take the keyboard's place away.
+      aria-disabled={!can}
+      title={`${name} (${keys})`}
+      onClick={run}
+    >
+      {sign}
+    </button>
+  );
+  return (
+    <>
+      {button("Undo", "Ctrl-Z", "↶", history.canUndo.value, history.undo)}
+      {button("Redo", "Shift-Ctrl-Z", "↷", history.canRedo.value, history.redo)}
+    </>
+  );
+}
+
+/** Undo, the button for the keys, and the export menu. */
+function Actions(props: { helping: Signal<boolean>; exports: MenuEntry[]; history?: History }) {
+  const { helping, history } = props;
   return (
     <div class="av-actions">
+      {history && <Undo history={history} />}
       <button
         type="button"
         class="av-plain"
@@ -397,7 +429,7 @@ function Frame(props: FrameProps) {
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
-        <Actions helping={helping} exports={props.exports} />
+        <Actions helping={helping} exports={props.exports} history={props.history} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
       {props.notes.map((note) => (

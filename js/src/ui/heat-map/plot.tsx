@@ -358,6 +358,9 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const hint = useComputed<Hint | null>(() => {
     const [cell, where, heatMap] = [store.hovered.value, pointer.value, store.heatMap.value];
     if (!cell || !where || !heatMap) return null;
+    // The grid may have become smaller under a pointer at rest.
+    const { rows, columns } = heatMap.grid;
+    if ((cell.row ?? 0) >= rows || (cell.column ?? 0) >= columns) return null;
     const weight = exact.value?.at === nameOf(cell) ? exact.value : null;
     return { ...hintOf(heatMap, cell, weight), ...where };
   });

@@ -10,6 +10,7 @@ import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { createHeatMapStore, type HeatMapStore } from "../../../src/ui/heat-map/store";
+import { createHistory } from "../../../src/ui/history";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { createRecordStore, type RecordState } from "../../../src/ui/record";
 import { assign, makeSignals, type Signals } from "../../../src/ui/state";
@@ -110,6 +111,7 @@ beforeEach(() => {
     theme: signal<ThemeName>("light"),
     width: signal(900),
     notice: signal(null),
+    history: createHistory({}, controller.signal),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,

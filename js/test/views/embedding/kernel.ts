@@ -6,6 +6,7 @@ import type { Carrier, Connection, Reply } from "../../../src/client/carrier";
 import type { Description, StackDescription } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
+import { createHistory } from "../../../src/ui/history";
 import { PALETTES, type ThemeName } from "../../../src/ui/palette";
 import { createRecordStore, type RecordState } from "../../../src/ui/record";
 import { makeSignals, type Signals } from "../../../src/ui/state";
@@ -252,6 +253,7 @@ export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Ker
     theme: signal<ThemeName>("light"),
     width: signal(900),
     notice: signal(null),
+    history: createHistory({}, controller.signal),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,
