@@ -26,10 +26,23 @@ export function roundedTo(value: number, error: number): number {
   return error > 0 ? Math.round(value * 1e4) / 1e4 : Number(value.toPrecision(7));
 }
 
+/** A number with as many digits as tell it from its neighbours of single precision. */
+export function shortest(value: number): number {
+  for (let digits = 6; digits < 9; digits++) {
+    const short = Number(value.toPrecision(digits));
+    if (Math.fround(short) === Math.fround(value)) return short;
+  }
+  return Number(value.toPrecision(9));
+}
+
+type Rows = readonly (readonly (string | number | null)[])[];
+
 /** Rows as comma-separated values (RFC 4180), the names of the columns first. */
-export function csvText(
-  columns: readonly string[],
-  rows: readonly (readonly (string | number | null)[])[],
-): string {
+export function csvText(columns: readonly string[], rows: Rows): string {
   return [columns.join(","), ...rows.map((row) => row.map(cell).join(","))].join("\r\n");
+}
+
+/** The same with tabs, to be pasted into a spreadsheet. */
+export function tabbedText(columns: readonly string[], rows: Rows): string {
+  return [columns.join("\t"), ...rows.map((row) => row.map(cell).join("\t"))].join("\n");
 }

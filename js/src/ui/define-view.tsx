@@ -13,6 +13,7 @@ import { Source } from "../client/source";
 import type { Figure } from "../draw/figure";
 import { bindAddress } from "./address";
 import controlsCss from "./controls/controls.css";
+import type { Copying } from "./copying";
 import frameCss from "./frame/frame.css";
 import type { Notice } from "./frame/notice";
 import generatedTokenCss from "./generated-token/cursor.css";
@@ -51,6 +52,8 @@ export interface ViewContext<S extends RecordState> {
   image?: ImageRoom;
   /** The reader's last choices, to be taken back. */
   history: History;
+  /** What the picture can copy; null while there is none. */
+  copying: Signal<Copying | null>;
   /** What the view says once, as that something was copied. */
   notice: Signal<Notice | null>;
   /** Says on the root what is drawn, after the last call that draws; null while it is not yet. */
@@ -170,6 +173,7 @@ function open<S extends RecordState>(
     common,
     record,
     history,
+    copying: signal(null),
     notice: signal(null),
     embedded: false,
     setDrawn: (place) => markDrawn(root, place),

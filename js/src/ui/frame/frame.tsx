@@ -11,6 +11,7 @@ import { Choice } from "../controls/fields";
 import { HeadStrip, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
 import { Menu, type MenuEntry } from "../controls/menu";
+import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import type { History } from "../history";
@@ -52,6 +53,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const embedded = share ? embeddedInWords(share) : null;
   const place = record.place.value;
   useRevealed(context, props.onReveal);
+  const copies = context.copying.value !== null;
+  const onKey = (event: KeyboardEvent): boolean => copyByKey(context, event);
   const body = (
     <>
       <Summary text={props.summary} />
@@ -63,8 +66,9 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     return (
       <PaneFrame
         name={props.name}
-        exports={props.exports}
-        keys={props.keys}
+        exports={[...props.exports, ...copyEntries(context)]}
+        keys={withCommon(props.keys, copies, false)}
+        onKey={onKey}
         controls={place && <div class="av-controls">{props.options}</div>}
         footer={props.footer}
       >
@@ -81,8 +85,9 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       error={record.error.value}
       onRetry={record.retry}
       history={context.history}
-      exports={props.exports}
-      keys={withUndo(props.keys)}
+      exports={[...props.exports, ...copyEntries(context)]}
+      keys={withCommon(props.keys, copies, true)}
+      onKey={onKey}
       controls={
         place && (
           <div class="av-controls">
@@ -101,8 +106,13 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
 }
 
 /** The keys of every view among a view's own, before the last. */
-function withUndo(keys: FrameProps["keys"]): FrameProps["keys"] {
-  return [...keys.slice(0, -1), ["Ctrl-Z", "undo; with Shift: redo"], ...keys.slice(-1)];
+function withCommon(keys: FrameProps["keys"], copies: boolean, undoes: boolean): typeof keys {
+  return [
+    ...keys.slice(0, -1),
+    ...(copies ? [["c", "copy the value; C: its row"] as const] : []),
+    ...(undoes ? [["Ctrl-Z", "undo; with Shift: redo"] as const] : []),
+    ...keys.slice(-1),
+  ];
 }
 
 /** Read out when it changes, and not seen. */
@@ -288,6 +298,8 @@ interface FrameProps {
   exports: MenuEntry[];
   /** Keys and what they do. */
   keys: readonly (readonly [string, string])[];
+  /** Does what a key asks for; false where it asks for nothing here. */
+  onKey: (event: KeyboardEvent) => boolean;
   controls: ComponentChildren;
   children: ComponentChildren;
   footer: ComponentChildren;
@@ -323,14 +335,20 @@ function Standing({
   );
 }
 
-/** Hears "?", and keeps what is typed into a field from the notebook's shortcuts. */
-function keysOf(helping: Signal<boolean>): (event: KeyboardEvent) => void {
+/** Hears "?" and the view's keys, and keeps what is typed into a field from the notebook. */
+function keysOf(
+  helping: Signal<boolean>,
+  onKey: FrameProps["onKey"],
+): (event: KeyboardEvent) => void {
   return (event) => {
     const typing = (event.composedPath()[0] as Element | undefined)?.matches?.(
       "input, select, textarea",
     );
     if (event.key === "?" && !typing) {
       helping.value = !helping.value;
+      event.stopPropagation();
+      event.preventDefault();
+    } else if (!typing && onKey(event)) {
       event.stopPropagation();
       event.preventDefault();
     } else if (typing && !event.metaKey && !event.ctrlKey && event.key !== "Tab") {
@@ -400,13 +418,13 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 
 /** A view that stands among others, in one frame with them. */
 function PaneFrame(
-  props: Pick<FrameProps, "exports" | "keys" | "controls" | "children" | "footer"> & {
+  props: Pick<FrameProps, "exports" | "keys" | "onKey" | "controls" | "children" | "footer"> & {
     name: string;
   },
 ) {
   const helping = useSignal(false);
   return (
-    <section class="av-frame" aria-label={props.name} onKeyDown={keysOf(helping)}>
+    <section class="av-frame" aria-label={props.name} onKeyDown={keysOf(helping, props.onKey)}>
       <header class="av-header">
         <h2 class="av-pane-title">{props.name}</h2>
         <Actions helping={helping} exports={props.exports} />
@@ -423,7 +441,7 @@ function Frame(props: FrameProps) {
   const helping = useSignal(false);
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
-    <div class="av-frame" onKeyDown={keysOf(helping)}>
+    <div class="av-frame" onKeyDown={keysOf(helping, props.onKey)}>
       <header class="av-header">
         <div class="av-headline">
           <span class="av-title">{props.title}</span>{" "}

@@ -56,6 +56,7 @@ function Pane({ context, name, view: View, onDrawn, onRoot }: PaneProps) {
       ...context,
       root: element,
       width,
+      copying: signal(null),
       notice: signal(null),
       embedded: true,
       setDrawn: (place) => {

@@ -6,9 +6,11 @@ import { hitTest } from "../../draw/marks";
 import { formatWeight, quoted } from "../../ui/captions";
 import { toggleHead } from "../../ui/controls/heads";
 import { layerForKey } from "../../ui/controls/layers";
+import { useCopying } from "../../ui/copying";
 import type { ViewContext } from "../../ui/define-view";
 import { type Hint, pointIn, ScenePlot } from "../../ui/plot";
 import { assign, same } from "../../ui/state";
+import { headCopying } from "./copying";
 import { type Side, tokenIn } from "./layout";
 import {
   drawnValue,
@@ -102,6 +104,7 @@ export function HeadPlot({ context, store, onLeaveOut }: PlotProps) {
   const hint = useSignal<Hint | null>(null);
   const dragged = useRef<((to: Under) => void) | null>(null);
   const { state, root } = context;
+  useCopying(context, headCopying(context, store));
   const place = useComputed(() => {
     const loaded = store.loaded.value;
     return store.current.value && loaded

@@ -10,7 +10,7 @@ import {
 } from "../../draw/figure";
 import { type Scene, translate } from "../../draw/marks";
 import { signColor } from "../../ui/color-scales";
-import { csvText, roundedUp } from "../../ui/csv";
+import { csvText, roundedUp, shortest, tabbedText } from "../../ui/csv";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { type CaptionInput, scaleInWords } from "./captions";
 import { backMarks, type DrawnTable } from "./marks";
@@ -100,10 +100,6 @@ const COLUMNS = [
   "value",
 ];
 
-function digits(value: number): number {
-  return Number(value.toPrecision(7));
-}
-
 /**
  * One number a row; `quantity` says which.
  *
@@ -112,6 +108,23 @@ function digits(value: number): number {
  * The row of attention has "log_sum_exp", and "sink_logit" and "sink_weight" where it has a sink.
  */
 export function neuronCsv(input: CaptionInput): string {
+  const { columns, rows } = numbersOf(input, (value) => Number(value.toPrecision(7)));
+  return csvText(columns, rows);
+}
+
+/** The same of one key, with all digits and with tabs. */
+export function keyText(input: CaptionInput, key: number): string {
+  const { columns, rows } = numbersOf(input, shortest);
+  return tabbedText(
+    columns,
+    rows.filter((row) => row[COLUMNS.indexOf("key")] === key),
+  );
+}
+
+function numbersOf(
+  input: CaptionInput,
+  digits: (value: number) => number,
+): { columns: string[]; rows: (string | number | null)[][] } {
   const { place, table } = input;
   const { header } = table.vectors;
   const token = tokenOf(place);
@@ -162,5 +175,5 @@ export function neuronCsv(input: CaptionInput): string {
   }
   const { measured } = header;
   const errors = measured ? [`largest_error_measured_on_${measured}_queries`] : ["largest_error"];
-  return csvText([...COLUMNS, ...errors], rows);
+  return { columns: [...COLUMNS, ...errors], rows };
 }

@@ -110,6 +110,7 @@ beforeEach(() => {
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),
+    copying: signal(null),
     notice: signal(null),
     history: createHistory({}, controller.signal),
     embedded: false,

@@ -252,6 +252,7 @@ export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Ker
     palette: signal(PALETTES.light),
     theme: signal<ThemeName>("light"),
     width: signal(900),
+    copying: signal(null),
     notice: signal(null),
     history: createHistory({}, controller.signal),
     embedded: false,

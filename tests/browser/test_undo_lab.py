@@ -1,0 +1,118 @@
+"""Undo in JupyterLab: Python sees it, takes part in it, and the notebook's own undo does not run."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from playwright.sync_api import expect
+
+from browser.hosts import FIRST_PICTURE, RECORD
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+VIEW = "view = av.HeadView(record, heads=[1])\nview"
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([RECORD, VIEW, "'below'"])
+    notebook.run_all()
+    return notebook
+
+
+@pytest.fixture
+def root(notebook: Notebook) -> Locator:
+    notebook.execute("view.layer, view.heads, view.token = 0, [1], None")
+    root = notebook.output(1).locator(".attnviz")
+    drawn(root, 0)
+    chosen(root, 1)
+    return root
+
+
+def drawn(root: Locator, layer: int) -> None:
+    expect(root).to_have_attribute(
+        "data-attnviz-drawn", f"head:self:{layer}", timeout=FIRST_PICTURE
+    )
+
+
+def chosen(root: Locator, *heads: int) -> None:
+    expect(root.locator(".av-head[aria-pressed=true]")).to_have_count(len(heads))
+    for head in heads:
+        button = root.get_by_role("button", name=f"Head {head}", exact=True)
+        expect(button).to_have_attribute("aria-pressed", "true")
+
+
+def test_undo_writes_the_traits(notebook: Notebook, root: Locator) -> None:
+    root.get_by_role("button", name="Head 3", exact=True).click()
+    root.get_by_role("button", name="Layer 2").click()
+    drawn(root, 2)
+    assert notebook.evaluate("view.layer, view.heads") == (2, [1, 3])
+    root.locator(".av-plot").press("Control+z")
+    drawn(root, 0)
+    root.locator(".av-plot").press("Control+z")
+    chosen(root, 1)
+    assert notebook.evaluate("view.layer, view.heads") == (0, [1])
+    root.locator(".av-plot").press("Control+Shift+z")
+    chosen(root, 1, 3)
+    assert notebook.evaluate("view.layer, view.heads") == (0, [1, 3])
+
+
+def test_what_python_sets_is_a_step_as_well(notebook: Notebook, root: Locator) -> None:
+    root.get_by_role("button", name="Head 3", exact=True).click()
+    chosen(root, 1, 3)
+    notebook.execute("view.layer = 1; view.heads = [2]")
+    drawn(root, 1)
+    chosen(root, 2)
+    root.locator(".av-plot").press("Control+z")
+    drawn(root, 0)
+    chosen(root, 1, 3)
+    root.locator(".av-plot").press("Control+z")
+    chosen(root, 1)
+    assert notebook.evaluate("view.layer, view.heads") == (0, [1])
+
+
+@pytest.fixture
+def bound(lab: JupyterLab) -> Iterator[None]:
+    """Ctrl-Z as a shortcut of the notebook's, as readers may set it in JupyterLab's settings."""
+    lab.page.evaluate(
+        """() => {
+          const binding = { command: "notebook:undo-cell-action", keys: ["Accel Z"] };
+          window.bound = window.jupyterapp.commands.addKeyBinding({
+            ...binding, selector: ".jp-Notebook",
+          });
+        }"""
+    )
+    yield
+    lab.page.evaluate("() => window.bound.dispose()")
+
+
+@pytest.mark.usefixtures("bound")
+def test_the_notebooks_own_undo_does_not_run(notebook: Notebook, root: Locator) -> None:
+    cells = notebook.root.locator(".jp-Cell")
+    before = cells.count()
+    # A cell that the notebook's undo would take away again.
+    cells.nth(2).locator(".jp-InputPrompt").click()
+    notebook.lab.page.keyboard.press("b")
+    expect(cells).to_have_count(before + 1)
+    root.get_by_role("button", name="Head 3", exact=True).click()
+    for _ in range(3):
+        root.locator(".av-plot").press("Control+z")
+    chosen(root, 1)
+    root.locator(".av-plot").press("Control+Shift+z")
+    expect(cells).to_have_count(before + 1)
+    # In a text field of the view neither.
+    field = root.get_by_role("searchbox")
+    field.press_sequentially("cat")
+    field.press("Control+z")
+    field.fill("")
+    expect(cells).to_have_count(before + 1)
+    # And it does where the notebook has the keyboard: the test could fail.
+    cells.nth(2).locator(".jp-InputPrompt").click()
+    notebook.lab.page.keyboard.press("Control+z")
+    expect(cells).to_have_count(before)
