@@ -1,7 +1,7 @@
 /** Copying the number under the pointer, the keyboard or the pins, and the row that it is in. */
 
 import type { Signal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useLayoutEffect } from "preact/hooks";
 import { isAbort } from "../client/kernel";
 import { quoted } from "./captions";
 import { copyText } from "./clipboard";
@@ -112,7 +112,7 @@ interface CopyingRoom {
 
 /** Offers what a picture can copy while the picture is there. */
 export function useCopying({ copying }: Pick<CopyingRoom, "copying">, offered: Copying): void {
-  useEffect(() => {
+  useLayoutEffect(() => {
     copying.value = offered;
     return () => {
       if (copying.peek() === offered) copying.value = null;
