@@ -36,15 +36,20 @@ def record() -> av.AttentionRecord:
     return av.AttentionRecord.from_qk(vectors(0), vectors(1), TOKENS, causal=True)
 
 
+def vectors_of(record: av.AttentionRecord, layer: int, head: int) -> tuple[Any, Any]:
+    stack = record.stack()
+    queries, keys = stack.queries(layer=layer, head=head), stack.keys(layer=layer, head=head)
+    return np.asarray(queries, np.float64), np.asarray(keys, np.float64)
+
+
 @pytest.fixture(scope="module")
 def weights(record: av.AttentionRecord) -> Any:
     """Softmax by hand, (layers, heads, queries, keys)."""
-    stack = record.stack()
     out = np.zeros((2, 3, COUNT, COUNT))
     for layer in range(2):
         for head in range(3):
-            logits = stack.queries(layer=layer, head=head) @ stack.keys(layer=layer, head=head).T
-            powers = np.exp(np.asarray(logits, np.float64) / np.sqrt(8))
+            queries, keys = vectors_of(record, layer, head)
+            powers = np.exp(queries @ keys.T / np.sqrt(8))
             powers *= np.tril(np.ones((COUNT, COUNT)))
             out[layer, head] = powers / powers.sum(-1, keepdims=True)
     return out
@@ -157,12 +162,12 @@ def test_the_matrix_view_copies_the_cell_under_the_pointer_else_the_keyboards(
     root = opened(tab, view, tmp_path)
     plot = root.locator(".av-plot")
     plot.press("c")
-    says(root, "“end” (6) → “say·\"x\"” (2)")
+    says(root, '“end” (6) → “say·"x"” (2)')
     assert float(clipboard(tab)) == pytest.approx(weights[0, 1, 6, 2], abs=ROUNDED)
     plot.press("ArrowUp")
     plot.press("ArrowUp")
     plot.press("c")
-    says(root, "“@SUM(A1)” (5) → “say·\"x\"” (2)")
+    says(root, '“@SUM(A1)” (5) → “say·"x"” (2)')
     assert float(clipboard(tab)) == pytest.approx(weights[0, 1, 5, 2], abs=ROUNDED)
     plot.press("C")
     says(root, "the weights of “@SUM(A1)” (5)")
@@ -220,9 +225,8 @@ def test_the_neuron_view_copies_a_key_with_all_its_dimensions(
     plot.press("C")
     says(root, "Copied 8 dimensions")
     rows = table(tab)
-    stack = record.stack()
-    q = np.asarray(stack.queries(layer=1, head=1)[5], np.float64)
-    k = np.asarray(stack.keys(layer=1, head=1)[3], np.float64)
+    queries, keys = vectors_of(record, 1, 1)
+    q, k = queries[5], keys[3]
     values = {row["dimension"]: float(row["value"]) for row in rows if row["quantity"] == "product"}
     products = q * k / np.sqrt(8)
     assert values == {

@@ -1,4 +1,4 @@
-"""Export in frames: where a sandbox forbids downloads, the reader can take text and picture by hand."""
+"""Export in frames: a reader takes text and picture by hand where a sandbox forbids downloads."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def test_a_sandbox_without_downloads_offers_the_picture(
     frame = framed(tab, tmp_path, exported, "allow-scripts")
     export(frame, "Picture, SVG")
     svg = frame.get_by_role("region", name="my-model-head-view-layer-1.svg").get_by_role("textbox")
-    assert ET.fromstring(svg.input_value()).tag.endswith("svg")
+    assert ET.fromstring(svg.input_value()).tag.endswith("svg")  # noqa: S314 (our own file)
     frame.locator(".av-offer").press("Escape")
     expect(frame.locator(".av-offer")).to_have_count(0)
     # The keyboard is where it was.
@@ -120,7 +120,7 @@ def test_where_the_sandbox_allows_it_the_file_arrives(
     frame = framed(tab, tmp_path, exported, "allow-scripts allow-downloads")
     with tab.expect_download() as download:
         export(frame, "Picture, SVG")
-    assert ET.parse(download.value.path()).getroot().tag.endswith("svg")
+    assert download.value.path().read_text(encoding="utf-8").startswith("<svg")
     # The page cannot know that it did.
     expect(frame.locator(".av-offer")).to_contain_text("did not arrive")
 

@@ -1,4 +1,4 @@
-"""Undo in JupyterLab: Python sees it, takes part in it, and the notebook's own undo does not run."""
+"""Undo in JupyterLab: Python sees it and takes part in it; the notebook keeps its own undo."""
 
 from __future__ import annotations
 
