@@ -110,7 +110,10 @@ def test_a_sandbox_without_downloads_offers_the_picture(
     export(frame, "Picture, PNG")
     offer = frame.get_by_role("region", name="my-model-head-view-layer-1.png")
     expect(offer).to_contain_text("right-click")
-    size = offer.get_by_role("img").evaluate("(image) => [image.naturalWidth, image.naturalHeight]")
+    picture = offer.get_by_role("img")
+    size = picture.evaluate(
+        "async (image) => { await image.decode(); return [image.naturalWidth, image.naturalHeight] }"
+    )
     assert min(size) > 400
 
 
