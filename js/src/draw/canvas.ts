@@ -5,6 +5,7 @@ import {
   fontOf,
   type ImageMark,
   type Mark,
+  type RectMark,
   type Scene,
   type TextMark,
 } from "./marks";
@@ -88,6 +89,19 @@ function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
 }
 
+function gradientOf(
+  context: CanvasRenderingContext2D,
+  { x, width }: RectMark,
+  ramp: NonNullable<RectMark["ramp"]>,
+): CanvasGradient {
+  const gradient = context.createLinearGradient(x, 0, x + width, 0);
+  ramp.forEach(([red, green, blue, opacity], i) => {
+    const share = i / Math.max(1, ramp.length - 1);
+    gradient.addColorStop(share, `rgb(${red} ${green} ${blue} / ${opacity / 255})`);
+  });
+  return gradient;
+}
+
 /** Paints marks in order, everything dimmed by `dim`. */
 export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim = 1): void {
   for (const mark of marks) {
@@ -98,7 +112,10 @@ export function paintMarks(context: CanvasRenderingContext2D, marks: Mark[], dim
       case "rect":
         context.beginPath();
         context.roundRect(mark.x, mark.y, mark.width, mark.height, mark.radius ?? 0);
-        if (mark.fill) {
+        if (mark.ramp) {
+          context.fillStyle = gradientOf(context, mark, mark.ramp);
+          context.fill();
+        } else if (mark.fill) {
           context.fillStyle = mark.fill;
           context.fill();
         }

@@ -1,7 +1,16 @@
 /** A figure for a paper: a picture with its captions and its scale, as one list of marks. */
 
 import { measureText } from "./canvas";
-import { fontOf, type Mark, type Scene, type TextMark, translate } from "./marks";
+import {
+  checkFonts,
+  FigureError,
+  type FigureRequest,
+  fontSizeOf,
+  isPrinted,
+  PRINT_TEXT,
+  unitOf,
+} from "./figure-request";
+import { fontOf, type Mark, type Scene, scaled, type TextMark, translate } from "./marks";
 
 /** A picture to export, with the words that a screen reader reads out. */
 export interface Figure {
@@ -43,8 +52,50 @@ export interface FigureParts {
   scale?: Box;
 }
 
-const PAD = 24;
-const LEAST_WIDTH = 360;
+/** Sizes and distances around a picture, in its own pixels. */
+interface Spacing {
+  pad: number;
+  top: number;
+  title: number;
+  subtitle: number;
+  sentence: number;
+  coverage: number;
+  /** From line to line beyond the size of the text. */
+  leading: number;
+  gap: number;
+}
+
+const ON_SCREEN: Spacing = {
+  pad: 24,
+  top: 30,
+  title: 16,
+  subtitle: 12.5,
+  sentence: 13,
+  coverage: 12,
+  leading: 6,
+  gap: 10,
+};
+/** Of a stated width: a paper has margins of its own, and one size of text for all. */
+const IN_PRINT: Spacing = {
+  pad: 3,
+  top: 9,
+  title: PRINT_TEXT * 1.2,
+  subtitle: PRINT_TEXT,
+  sentence: PRINT_TEXT,
+  coverage: PRINT_TEXT,
+  leading: 3.5,
+  gap: 8,
+};
+/** Captions below a narrower picture would be broken too often. */
+const LEAST_WIDTH = 480;
+/** Words beside a scale of colours have at least so much room. */
+const LEAST_BESIDE_SCALE = 330;
+
+/** Pixels for a view's own picture in a figure of a stated width; null where none is stated. */
+export function pictureWidth(request: FigureRequest | undefined): number | null {
+  if (!request?.width) return null;
+  return Math.floor(request.width / unitOf(request) - 2 * IN_PRINT.pad);
+}
 
 /** Breaks a text into lines no wider than `width`. */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
@@ -98,29 +149,39 @@ export function namedColors(
 
 /** Width of a colour scale. */
 export const RAMP_WIDTH = 196;
+/** Colours that a ramp is drawn through. */
+const RAMP_STEPS = 24;
 
 /**
- * A colour scale with labels below it.
+ * A ramp of colours with its outline, its upper left corner at (0, 0).
  *
  * @param color red, green, blue and opacity, 0 to 255 each, for a share of the way, 0 to 1.
  */
+export function rampMarks(
+  color: (share: number) => readonly [number, number, number, number],
+  stroke: string,
+): Mark[] {
+  const place = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
+  const ramp = Array.from({ length: RAMP_STEPS + 1 }, (_, i) => color(i / RAMP_STEPS));
+  return [
+    { kind: "rect", ...place, ramp },
+    { kind: "rect", ...place, stroke },
+  ];
+}
+
+/** A colour scale with labels below it; `color` is as in `rampMarks`. */
 export function rampBox(
   palette: FigureColors,
   color: (share: number) => readonly [number, number, number, number],
   labels: readonly [string, string, string],
 ): Box {
-  const steps = 60;
-  const pixels = new Uint8ClampedArray(steps * 4);
-  for (let i = 0; i < steps; i++) pixels.set(color(i / (steps - 1)), i * 4);
-  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const label = (text: string, x: number, align: "start" | "middle" | "end"): Mark =>
     textMark(text, x, 20, palette.muted, 11, { align });
   return {
     width: RAMP_WIDTH,
     height: 30,
     marks: [
-      { kind: "image", ...ramp, pixels, columns: steps, rows: 1 },
-      { kind: "rect", ...ramp, stroke: palette.rule },
+      ...rampMarks(color, palette.rule),
       label(labels[0], 0, "start"),
       label(labels[1], RAMP_WIDTH / 2, "middle"),
       label(labels[2], RAMP_WIDTH, "end"),
@@ -128,58 +189,198 @@ export function rampBox(
   };
 }
 
-/** The whole figure. */
-export function composeFigure(parts: FigureParts): Scene {
-  const { palette, captions, picture, scale } = parts;
-  const inner = Math.max(LEAST_WIDTH, picture.width);
-  const front: Mark[] = [];
-  let top = 30;
-  front.push(textMark(captions.title, PAD, top, palette.ink, 16, { bold: true }));
-  const titleWidth = measureText(captions.title, fontOf({ size: 16, font: "text", bold: true }));
-  const subtitleWidth = measureText(captions.subtitle, fontOf({ size: 12.5, font: "text" }));
-  // Beside the title where both fit, else below it.
-  const beside = titleWidth + 10 + subtitleWidth <= inner;
-  if (!beside) top += 22;
-  const subtitleLeft = PAD + (beside ? titleWidth + 10 : 0);
-  front.push(textMark(captions.subtitle, subtitleLeft, top, palette.muted, 12.5));
-  top += 26;
-  const legend = parts.legend?.(inner);
+/** How far a mark reaches to the left and to the right of where it can be seen; null if it cannot. */
+function extent(mark: Mark): [number, number] | null {
+  switch (mark.kind) {
+    case "rect":
+      return mark.fill || mark.stroke || mark.ramp ? [mark.x, mark.x + mark.width] : null;
+    case "line":
+      return [Math.min(mark.x0, mark.x1), Math.max(mark.x0, mark.x1)];
+    case "image":
+      return [mark.x, mark.x + mark.width];
+    case "curves":
+      return [Math.min(...mark.x0, ...mark.x1), Math.max(...mark.x0, ...mark.x1)];
+    case "dots":
+      return [mark.area.x, mark.area.x + mark.area.width];
+    case "text": {
+      const width = measureText(mark.text, fontOf(mark));
+      const turn = ((mark.rotate ?? 0) * Math.PI) / 180;
+      const [before, after] = { start: [0, 1], middle: [0.5, 0.5], end: [1, 0] }[
+        mark.align ?? "start"
+      ] as [number, number];
+      const along = width * Math.cos(turn);
+      const across = Math.abs((mark.size / 2) * Math.sin(turn));
+      return [mark.x - before * along - across, mark.x + after * along + across];
+    }
+  }
+}
+
+function extentOf(marks: readonly Mark[]): [number, number] | null {
+  let [left, right] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  for (const mark of marks) {
+    const reach = extent(mark);
+    if (!reach) continue;
+    left = Math.min(left, reach[0]);
+    right = Math.max(right, reach[1]);
+  }
+  return left < right ? [left, right] : null;
+}
+
+/** A picture without what is blank at its left and right. */
+function trimmed(picture: FigureParts["picture"]): FigureParts["picture"] {
+  const seen = extentOf([...picture.back, ...picture.front]);
+  if (!seen) return picture;
+  const left = Math.max(0, Math.floor(seen[0]) - 1);
+  const right = Math.min(picture.width, Math.ceil(seen[1]) + 1);
+  if (left === 0 && right === picture.width) return picture;
+  return {
+    ...picture,
+    width: right - left,
+    back: translate(picture.back, -left, 0),
+    front: translate(picture.front, -left, 0),
+  };
+}
+
+/** One size for all texts of a printed picture; the smallest that layouts use there. */
+function inOneSize(marks: Mark[]): Mark[] {
+  return marks.map((mark) =>
+    mark.kind === "text" ? { ...mark, size: Math.min(mark.size, PRINT_TEXT) } : mark,
+  );
+}
+
+/**
+ * The whole figure.
+ *
+ * @param request what a script asked for; without it, the picture as it is on the screen.
+ * @throws FigureError where the picture does not fit the width that was stated.
+ */
+export function composeFigure(parts: FigureParts, request?: FigureRequest): Scene {
+  checkFonts(request);
+  const printed = isPrinted(request);
+  const space = printed ? IN_PRINT : ON_SCREEN;
+  const { pad } = space;
+  const { captions, scale } = parts;
+  const picture = printed ? parts.picture : trimmed(parts.picture);
+  const palette = parts.palette;
+  const inner = request?.width
+    ? request.width / unitOf(request) - 2 * pad
+    : Math.max(LEAST_WIDTH, picture.width);
+  if (picture.width > Math.ceil(inner)) throw tooNarrow(request, picture.width + 2 * pad);
+  const marks: Mark[] = [];
+  const measured = (size: number, bold = false) => {
+    const font = fontOf({ size, font: "text", bold });
+    return (text: string): number => measureText(text, font);
+  };
+  /** Lines of a paragraph from `y` on; gives where the next would begin. */
+  const write = (
+    text: string,
+    look: { y: number; size: number; fill: string; bold?: boolean; width?: number },
+  ): number => {
+    let { y } = look;
+    const { size, fill, width = inner, bold } = look;
+    // Other programs set the same letters a little wider.
+    for (const line of wrap(text, 0.97 * width, measured(size, bold))) {
+      marks.push(textMark(line, pad, y, fill, size, bold ? { bold } : {}));
+      y += size + space.leading;
+    }
+    return y;
+  };
+  let top = space.top;
+  const title = request?.title ?? captions.title;
+  const withCaption = request?.caption ?? true;
+  const { subtitle } = captions;
+  if (title !== "") {
+    const titleWidth = measured(space.title, true)(title);
+    const subtitleWidth = measured(space.subtitle)(subtitle);
+    // Beside the title where both fit, else below it.
+    if (titleWidth + 10 + subtitleWidth <= 0.97 * inner) {
+      marks.push(textMark(title, pad, top, palette.ink, space.title, { bold: true }));
+      const x = pad + titleWidth + 10;
+      marks.push(textMark(subtitle, x, top, palette.muted, space.subtitle));
+      top += space.title + space.leading;
+    } else {
+      top = write(title, { y: top, size: space.title, fill: palette.ink, bold: true });
+      top = write(subtitle, { y: top, size: space.subtitle, fill: palette.muted });
+    }
+    top += printed ? space.gap - space.leading : 4;
+  }
+  const withLegend = request?.legend ?? true;
+  const legend = withLegend ? parts.legend?.(inner) : undefined;
   if (legend) {
-    front.push(...translate(legend.marks, PAD, top));
+    marks.push(...translate(legend.marks, pad, top));
     top += legend.height;
   }
-  const pictureTop = top;
-  front.push(...translate(picture.front, PAD, pictureTop));
-  top += picture.height + 10;
-  front.push({ kind: "line", x0: PAD, y0: top, x1: PAD + inner, y1: top, stroke: palette.rule });
-  top += 20;
-  const beneath = inner < 560;
-  const room = scale && !beneath ? inner - scale.width - 30 : inner;
-  const paragraphs: [string, number, string][] = [
-    [captions.sentence, 13, palette.ink],
-    [captions.coverage, 12, palette.muted],
-  ];
-  let y = top;
-  for (const [text, size, fill] of paragraphs) {
-    const measure = (part: string): number => measureText(part, fontOf({ size, font: "text" }));
-    for (const line of wrap(text, room, measure)) {
-      front.push(textMark(line, PAD, y, fill, size));
-      y += size + 6;
+  const pictureTop = title === "" && !legend ? pad : top;
+  marks.push(...translate(picture.front, pad, pictureTop));
+  let bottom = pictureTop + picture.height;
+  const shownScale = withLegend ? scale : undefined;
+  const words = withCaption
+    ? [
+        captions.sentence,
+        [title === "" ? subtitle : "", captions.coverage].filter(Boolean).join(". "),
+      ]
+    : [];
+  if (words.length > 0 || shownScale) {
+    top = bottom + space.gap;
+    if (words.length > 0) {
+      marks.push({
+        kind: "line",
+        x0: pad,
+        y0: top,
+        x1: pad + inner,
+        y1: top,
+        stroke: palette.rule,
+      });
+      top += 2 * space.gap;
     }
-    y += 2;
+    const beneath = !shownScale || inner - shownScale.width - 30 < LEAST_BESIDE_SCALE;
+    const width = shownScale && !beneath ? inner - shownScale.width - 30 : inner;
+    let y = top;
+    words.forEach((text, i) => {
+      const size = i === 0 ? space.sentence : space.coverage;
+      y = write(text, { y, size, fill: i === 0 ? palette.ink : palette.muted, width }) + 2;
+    });
+    bottom = y;
+    if (shownScale) {
+      const scaleTop = beneath ? y + (words.length > 0 ? 4 : 0) : top - 6;
+      const left = printed && beneath ? pad : pad + inner - shownScale.width;
+      marks.push(...translate(shownScale.marks, left, scaleTop));
+      bottom = Math.max(bottom, scaleTop + shownScale.height);
+    }
   }
-  let bottom = y;
-  if (scale) {
-    const scaleTop = beneath ? y + 4 : top - 6;
-    front.push(...translate(scale.marks, PAD + inner - scale.width, scaleTop));
-    bottom = Math.max(bottom, scaleTop + scale.height);
-  }
-  return {
-    width: inner + 2 * PAD,
-    height: bottom + 14,
-    background: palette.background,
-    back: translate(picture.back, PAD, pictureTop),
+  const back = translate(picture.back, pad, pictureTop);
+  const scene: Scene = {
+    width: inner + 2 * pad,
+    height: bottom + (printed ? pad : 14),
+    background: request?.background === "transparent" ? null : palette.background,
+    back: printed ? inOneSize(back) : back,
     backOpacity: picture.backOpacity,
-    front,
+    front: printed ? inTitleSize(marks, title, space) : marks,
+    // What the figure does not say itself, its file does.
+    ...(withCaption
+      ? {}
+      : { description: `${subtitle}. ${captions.sentence} ${captions.coverage}` }),
   };
+  return printed ? scaled(scene, unitOf(request)) : scene;
+}
+
+/** One size for all but the title's lines, which come first. */
+function inTitleSize(marks: Mark[], title: string, space: Spacing): Mark[] {
+  if (title === "") return inOneSize(marks);
+  const isTitle = (mark: Mark): boolean =>
+    mark.kind === "text" && mark.bold === true && mark.size === space.title;
+  const rest = marks.findIndex((mark) => !isTitle(mark));
+  return rest < 0 ? marks : [...marks.slice(0, rest), ...inOneSize(marks.slice(rest))];
+}
+
+function tooNarrow(request: FigureRequest | undefined, needed: number): FigureError {
+  const unit = unitOf(request);
+  const points = fontSizeOf(request) * 0.75;
+  const mm = Math.ceil((needed * unit * 25.4) / 96);
+  const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * unit)) * 10) / 10;
+  const smaller = fitting >= 4 ? `, or font_size=${fitting}` : "";
+  return new FigureError(
+    `width is too small for this picture with text of ${Number(points.toPrecision(3))} points: ` +
+      `give width="${mm}mm" or more${smaller}, or show fewer tokens, layers or heads`,
+  );
 }

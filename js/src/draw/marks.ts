@@ -18,6 +18,8 @@ export interface RectMark {
   strokeWidth?: number;
   radius?: number;
   opacity?: number;
+  /** Colours from left to right at equal distances, in place of `fill`: red, green, blue, opacity. */
+  ramp?: readonly (readonly [number, number, number, number])[];
   meaning?: Meaning;
 }
 
@@ -67,6 +69,8 @@ export interface ImageMark {
   opacity?: number;
   /** Of something, so that it is written as pixels, also where few cells would be shapes. */
   picture?: boolean;
+  /** The one colour, "#rrggbb", that lies below it: files then need no cells that let it through. */
+  ground?: string | undefined;
 }
 
 /**
@@ -135,6 +139,8 @@ export interface Scene {
   /** Opacity of everything in `back`. */
   backOpacity: number;
   front: Mark[];
+  /** What a file says of itself where the picture does not say it. */
+  description?: string;
 }
 
 /** A scene without a background, for the page. */
@@ -285,4 +291,66 @@ export function translate(marks: Mark[], dx: number, dy: number): Mark[] {
         return { ...mark, x: mark.x + dx, y: mark.y + dy };
     }
   });
+}
+
+function scaledMark(mark: Mark, by: number): Mark {
+  switch (mark.kind) {
+    case "rect":
+      return {
+        ...mark,
+        x: mark.x * by,
+        y: mark.y * by,
+        width: mark.width * by,
+        height: mark.height * by,
+        strokeWidth: (mark.strokeWidth ?? 1) * by,
+        radius: (mark.radius ?? 0) * by,
+      };
+    case "line":
+      return {
+        ...mark,
+        x0: mark.x0 * by,
+        y0: mark.y0 * by,
+        x1: mark.x1 * by,
+        y1: mark.y1 * by,
+        strokeWidth: (mark.strokeWidth ?? 1) * by,
+      };
+    case "text":
+      return { ...mark, x: mark.x * by, y: mark.y * by, size: mark.size * by };
+    case "image":
+      return {
+        ...mark,
+        x: mark.x * by,
+        y: mark.y * by,
+        width: mark.width * by,
+        height: mark.height * by,
+      };
+    case "curves": {
+      const times = (values: Float32Array): Float32Array => values.map((value) => value * by);
+      const { x0, y0, x1, y1, width } = mark;
+      const [left, top, right, bottom] = [times(x0), times(y0), times(x1), times(y1)];
+      return { ...mark, x0: left, y0: top, x1: right, y1: bottom, width: times(width) };
+    }
+    case "dots": {
+      const { x, y, width, height } = mark.area;
+      return {
+        ...mark,
+        x: mark.x.map((value) => value * by),
+        y: mark.y.map((value) => value * by),
+        radius: mark.radius * by,
+        ...(mark.ring === undefined ? {} : { ring: mark.ring * by }),
+        area: { x: x * by, y: y * by, width: width * by, height: height * by },
+      };
+    }
+  }
+}
+
+/** The same picture in another size. */
+export function scaled(scene: Scene, by: number): Scene {
+  return {
+    ...scene,
+    width: scene.width * by,
+    height: scene.height * by,
+    back: scene.back.map((mark) => scaledMark(mark, by)),
+    front: scene.front.map((mark) => scaledMark(mark, by)),
+  };
 }

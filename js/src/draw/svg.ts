@@ -2,12 +2,13 @@
 
 import { canvasOf } from "./canvas";
 import { dotsIn, MOST_DOTS } from "./dots";
+import { fileFonts } from "./fonts";
 import {
   type CurvesMark,
-  FONTS,
   type ImageMark,
   type Mark,
   printable,
+  type RectMark,
   type Scene,
   type TextMark,
 } from "./marks";
@@ -65,7 +66,7 @@ function text(mark: TextMark): string {
   // knows dominant-baseline.
   return (
     `<text x="${number(mark.x)}" y="${number(mark.y)}" dy="0.35em" font-size="${number(mark.size)}"` +
-    ` font-family="${escapeXml(FONTS[mark.font])}"${mark.bold ? ' font-weight="600"' : ""}` +
+    ` font-family="${escapeXml(fileFonts(mark.font))}"${mark.bold ? ' font-weight="600"' : ""}` +
     ` fill="${escapeXml(mark.fill)}"${anchor}${turn}${opacityOf(mark.opacity)}` +
     `${mark.struck ? ' text-decoration="line-through"' : ""}` +
     ` xml:space="preserve">${escapeXml(mark.text)}</text>`
@@ -74,7 +75,7 @@ function text(mark: TextMark): string {
 
 /** A picture with more cells than this has its images as pixels: editors take no more shapes. */
 const MOST_CELLS = 20_000;
-/** An image of so few cells, such as a scale's, costs nothing as rectangles. */
+/** An image of so few cells costs nothing as rectangles. */
 const FEW_CELLS = 128;
 
 /** An image's pixels as a PNG in a data URL; null where there is no canvas. */
@@ -94,11 +95,35 @@ function embedded(mark: ImageMark): string | null {
   );
 }
 
+/** Cells reach so far below their neighbours, where programs would show a seam between them. */
+const OVERLAP = 0.4;
+
+/** An image whose cells are opaque or empty, where what lies below it is one colour. */
+function onGround(mark: ImageMark): ImageMark {
+  if (!mark.ground) return mark;
+  const value = Number.parseInt(mark.ground.slice(1), 16);
+  const ground = [value >> 16, (value >> 8) & 255, value & 255];
+  const pixels = mark.pixels.slice();
+  for (let at = 0; at < pixels.length; at += 4) {
+    const opacity = (pixels[at + 3] as number) / 255;
+    if (opacity === 0) continue;
+    for (let i = 0; i < 3; i++)
+      pixels[at + i] = (pixels[at + i] as number) * opacity + (ground[i] as number) * (1 - opacity);
+    pixels[at + 3] = 255;
+  }
+  return { ...mark, pixels };
+}
+
 /** An image as one rectangle for each run of equal cells: editors open it, and it stays sharp. */
-function rectangles(mark: ImageMark): string {
+function rectangles(image: ImageMark): string {
+  const mark = onGround(image);
   const cellWidth = mark.width / mark.columns;
   const cellHeight = mark.height / mark.rows;
   const cells: string[] = [];
+  const isOpaque = (row: number, column: number): boolean =>
+    row < mark.rows &&
+    column < mark.columns &&
+    mark.pixels[(row * mark.columns + column) * 4 + 3] === 255;
   for (let row = 0; row < mark.rows; row++) {
     let start = 0;
     while (start < mark.columns) {
@@ -113,9 +138,13 @@ function rectangles(mark: ImageMark): string {
       while (stop < mark.columns && same(stop)) stop++;
       const [red, green, blue, alpha] = mark.pixels.subarray(at, at + 4);
       if (alpha) {
+        // Only below what is drawn later and covers it.
+        const right = isOpaque(row, stop) ? OVERLAP : 0;
+        let down = OVERLAP;
+        for (let column = start; column < stop; column++) if (!isOpaque(row + 1, column)) down = 0;
         cells.push(
           `<rect x="${number(mark.x + start * cellWidth)}" y="${number(mark.y + row * cellHeight)}"` +
-            ` width="${number((stop - start) * cellWidth)}" height="${number(cellHeight)}"` +
+            ` width="${number((stop - start) * cellWidth + right)}" height="${number(cellHeight + down)}"` +
             ` fill="rgb(${red},${green},${blue})"${alpha === 255 ? "" : ` fill-opacity="${Math.round((alpha / 255) * 1000) / 1000}"`}/>`,
         );
       }
@@ -125,9 +154,35 @@ function rectangles(mark: ImageMark): string {
   return `<g shape-rendering="crispEdges">${cells.join("")}</g>`;
 }
 
+/** A name for a gradient that others in the same page do not have, unless they are the same. */
+function nameOf(text: string): string {
+  let hash = 2166136261;
+  for (const character of text) hash = Math.imul(hash ^ character.charCodeAt(0), 16777619);
+  return `ramp-${(hash >>> 0).toString(36)}`;
+}
+
+/** A ramp of colours as one gradient, which has no seams. */
+function ramp(mark: RectMark, colors: NonNullable<RectMark["ramp"]>): string {
+  const stops = colors
+    .map(([red, green, blue, opacity], i) => {
+      const offset = Math.round((1000 * i) / Math.max(1, colors.length - 1)) / 1000;
+      const faint =
+        opacity === 255 ? "" : ` stop-opacity="${Math.round((opacity / 255) * 1000) / 1000}"`;
+      return `<stop offset="${offset}" stop-color="rgb(${red},${green},${blue})"${faint}/>`;
+    })
+    .join("");
+  const name = nameOf(stops);
+  return (
+    `<defs><linearGradient id="${name}">${stops}</linearGradient></defs>` +
+    `<rect x="${number(mark.x)}" y="${number(mark.y)}" width="${number(mark.width)}"` +
+    ` height="${number(mark.height)}" fill="url(#${name})"/>`
+  );
+}
+
 function element(mark: Mark, asPixels: boolean, dotsAsPixels: boolean): string {
   switch (mark.kind) {
     case "rect":
+      if (mark.ramp) return ramp(mark, mark.ramp);
       // What is there for the pointer alone has no look.
       if (!mark.fill && !mark.stroke) return "";
       return (
@@ -168,6 +223,7 @@ export function toSvg(scene: Scene, title: string): string {
   return [
     `<svg xmlns="http://www.w3.org/2000/svg" width="${number(width)}" height="${number(height)}" viewBox="0 0 ${number(width)} ${number(height)}" role="img">`,
     `<title>${escapeXml(title)}</title>`,
+    scene.description ? `<desc>${escapeXml(scene.description)}</desc>` : "",
     scene.background
       ? `<rect width="100%" height="100%" fill="${escapeXml(scene.background)}"/>`
       : "",

@@ -10,7 +10,8 @@ import type { Carrier } from "../client/carrier";
 import { KernelChannel, type MessageModel } from "../client/kernel";
 import { PageCarrier, type PageData } from "../client/page";
 import { Source } from "../client/source";
-import type { Figure } from "../draw/figure";
+import { type Figure, pictureWidth } from "../draw/figure";
+import { type FigureRequest, figureRequest } from "../draw/figure-request";
 import { bindAddress } from "./address";
 import controlsCss from "./controls/controls.css";
 import type { Copying } from "./copying";
@@ -20,7 +21,7 @@ import generatedTokenCss from "./generated-token/cursor.css";
 import { createHistory, followGestures, type History, historyKey } from "./history";
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
-import { PALETTES, type Palette, type ThemeName } from "./palette";
+import { type Palette, paletteOf, type ThemeName } from "./palette";
 import { createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
@@ -44,6 +45,8 @@ export interface ViewContext<S extends RecordState> {
   record: RecordStore;
   /** Pixels that the host gives to the view's content. */
   width: ReadonlySignal<number>;
+  /** What the script that opened the page asks of its figure; undefined for a person's view. */
+  figure?: FigureRequest | undefined;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
   embedded: boolean;
   /** Whether it shows the image itself where it is embedded: no other view there does. */
@@ -153,11 +156,13 @@ function open<S extends RecordState>(
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
   // What is left within the root's padding, so that the first picture need not be drawn twice.
-  const width = signal(root.clientWidth > PADDING ? root.clientWidth - PADDING : 800);
+  const figure = figureRequest();
+  const stated = pictureWidth(figure);
+  const width = signal(stated ?? (root.clientWidth > PADDING ? root.clientWidth - PADDING : 800));
   const observer = new ResizeObserver((entries) => {
     const inner = entries[0]?.contentRect.width ?? 0;
     // A hidden tab has no width; what was drawn for the last one stays.
-    if (inner > 0) width.value = Math.floor(inner);
+    if (inner > 0 && stated === null) width.value = Math.floor(inner);
   });
   observer.observe(root);
   const common = state as unknown as Signals<RecordState>;
@@ -178,8 +183,9 @@ function open<S extends RecordState>(
     embedded: false,
     setDrawn: (place) => markDrawn(root, place),
     theme,
-    palette: computed(() => PALETTES[theme.value]),
+    palette: computed(() => paletteOf(theme.value, figure)),
     width,
+    figure,
     ended,
   };
   const View = definition.component;

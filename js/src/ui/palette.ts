@@ -79,6 +79,21 @@ export const PALETTES: Record<ThemeName, Palette> = {
   },
 };
 
+/** A theme's colours, with those that a figure was asked to have. */
+export function paletteOf(
+  theme: ThemeName,
+  asked?: { background?: string | undefined; colors?: readonly string[] | undefined },
+): Palette {
+  const palette = PALETTES[theme];
+  if (!asked?.background && !asked?.colors) return palette;
+  const { background, colors } = asked;
+  return {
+    ...palette,
+    ...(background && background !== "transparent" && { background }),
+    ...(colors && { heads: colors, headTexts: colors }),
+  };
+}
+
 /** More colours than these look alike. */
 export const MOST_COLOURS = 8;
 

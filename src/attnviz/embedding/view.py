@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Unpack, cast
 
 import traitlets
 
@@ -16,6 +16,7 @@ from attnviz.embedding.placement import Placing, Scaling
 from attnviz.embedding.projection import missing_package
 from attnviz.embedding.server.plots import EmbeddingAnswers, PlotOptions
 from attnviz.embedding.server.server import CorpusServer
+from attnviz.pages.figure import FigureArguments
 from attnviz.pages.limits import PagePrecision, check_file_kind, check_options, check_top_keys
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -209,17 +210,21 @@ class EmbeddingView(PositionedView):
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
+        **figure: Unpack[FigureArguments],
     ) -> Path:
         """Write the view as a file; the ending says which kind.
 
         Parameters
         ----------
         path : path-like
-            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
-            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
+            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
         precision, max_mb, top_keys : optional
             Of the page, also where it is drawn as a picture; see `to_html`. A picture has lines
             where one head is enlarged and a query of it chosen: ``enlarged=True``, ``token=...``.
+        **figure
+            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            `legend`, `theme`, `background`; see `to_svg`.
 
         Returns
         -------
@@ -234,8 +239,8 @@ class EmbeddingView(PositionedView):
         OSError
             If the file cannot be written; nothing is left half written.
         ImportError, RuntimeError
-            If the enlarged head's plot is by a method that cannot run here, or an SVG or PNG is
-            asked for and no browser is found.
+            If the enlarged head's plot is by a method that cannot run here, or a picture
+            is asked for and no browser is found.
 
         Examples
         --------
@@ -248,7 +253,9 @@ class EmbeddingView(PositionedView):
                 'enlarged=True, shown="plot" and token=..., or leave top_keys out'
             )
         return self._write(
-            path, lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
+            path,
+            lambda state: self._embedding_page(state, precision, max_mb, top_keys, wait=True),
+            figure,
         )
 
     def snapshot(
@@ -381,6 +388,9 @@ class EmbeddingView(PositionedView):
     def _page(self, state: Mapping[str, Any]) -> str:
         # The browser asked, and a reply may not take minutes.
         return self._embedding_page(state, "auto", None, 0, wait=False)
+
+    def _whole_page(self, state: Mapping[str, Any]) -> str:
+        return self._embedding_page(state, "auto", None, 0, wait=True)
 
     def _embedding_page(
         self,

@@ -100,7 +100,7 @@ def check_top_keys(top_keys: Any) -> int:
     return whole_number("top_keys", top_keys, 0, MAX_KEYS, hint=hint)
 
 
-def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png"]:
+def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png", "pdf"]:
     """Tell from a file's name what a view is to be saved as."""
     match as_path("path", path, "file").suffix.lower():
         case ".html":
@@ -109,7 +109,9 @@ def check_file_kind(path: str | os.PathLike[str]) -> Literal["html", "svg", "png
             return "svg"
         case ".png":
             return "png"
-    raise ValueError(f"path={str(path)!r} must end in .html, .svg or .png")
+        case ".pdf":
+            return "pdf"
+    raise ValueError(f"path={str(path)!r} must end in .html, .svg, .png or .pdf")
 
 
 def count_rows(stack: AttentionStack) -> int:

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 import anywidget
 import traitlets
 
+from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import bundle
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.host import ipython_cell
+
+if TYPE_CHECKING:
+    from attnviz.pages.image import PictureKind
 
 __all__ = ["View"]
 
@@ -49,9 +53,59 @@ class View(anywidget.AnyWidget):
         """The view as one HTML page that works offline."""
         raise NotImplementedError
 
-    def save(self, path: str | os.PathLike[str]) -> Path:
-        """Write the view as a file; the ending says which kind."""
-        return self._write(path, self.to_html)
+    def to_svg(self, **figure: Unpack[FigureArguments]) -> str:
+        """The view as an SVG picture, drawn by an installed Chromium or Chrome.
+
+        Parameters
+        ----------
+        width : str or float, optional
+            Of the whole picture: ``"84mm"``, ``"3.3in"``, ``"240pt"``, ``"12cm"``, or a number of
+            CSS pixels (96 to the inch). The picture is laid out for this width. By default it is as
+            on a page 1,100 pixels wide, without what is blank at its sides.
+        font_size : float or str, optional
+            Of the smallest text: a number of points, or ``"8pt"``, ``"3mm"``. With a stated width
+            it is 8 points by default, and all texts but the title have it.
+        font : str or tuple of str, optional
+            Name of an installed font; of two, for words and for tokens.
+        scale : float, default 2
+            Of a PNG: its pixels to a CSS pixel.
+        dpi : float, optional
+            Of a PNG, in place of `scale`: its pixels to the inch of the stated width.
+        title : str, optional
+            Above the picture in place of the model's name; ``""`` for none.
+        caption : bool, default True
+            Whether the two sentences below the picture are drawn: what it shows, and what it leaves
+            out. Without them they are in the file's description.
+        legend : bool, default True
+            Whether the legends and the scale of colours are drawn.
+        theme : {"light", "dark", "auto"}, optional
+            In place of the view's.
+        background : str, optional
+            ``"transparent"``, or a colour such as ``"#ffffff"``.
+        colors : sequence of str, optional
+            Of the chosen heads, in order, such as ``["#1b6ab3", "#d96f0e"]``.
+
+        Returns
+        -------
+        str
+            The picture as text, with real text in it, of fonts that the reader's machine has.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has another value, or the picture needs more width; says which.
+        ImportError, RuntimeError
+            If no browser is found; says how to get one.
+
+        Examples
+        --------
+        >>> svg = view.to_svg(width="84mm", font_size=8)      # doctest: +SKIP
+        """
+        return self._draw("svg", self._whole_page, figure).decode()
+
+    def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
+        """Write the view as a file; the ending says which kind. For `figure` see `to_svg`."""
+        return self._write(path, self._whole_page, figure)
 
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel: a picture, and the page in a frame."""
@@ -64,6 +118,10 @@ class View(anywidget.AnyWidget):
     def _page(self, state: Mapping[str, Any]) -> str:
         """The page that the browser asks for, with the state that the reader sees."""
         raise NotImplementedError
+
+    def _whole_page(self, state: Mapping[str, Any]) -> str:
+        """The page of a state with all that it may wait for."""
+        return self._page(state)
 
     @classmethod
     def state_names(cls) -> list[str]:
@@ -111,14 +169,38 @@ class View(anywidget.AnyWidget):
         """Values of all traits that say what is shown."""
         return {name: getattr(self, name) for name in self.state_names()}
 
-    def _write(self, path: str | os.PathLike[str], page: Callable[[], str]) -> Path:
-        """Write a page, or a picture of it; a wrong ending is refused before the page is made."""
+    def _write(
+        self,
+        path: str | os.PathLike[str],
+        page: Callable[[Mapping[str, Any]], str],
+        figure: FigureArguments,
+    ) -> Path:
+        """Write the page of a state, or a picture of it; arguments are checked before."""
         kind = check_file_kind(path)
-        if kind == "html":
-            return write_whole(path, page().encode())
-        from attnviz.pages.image import draw
+        if kind != "html":
+            return write_whole(path, self._draw(kind, page, figure))
+        figure_options(figure, self.theme)
+        if figure:
+            raise ValueError(
+                f"{next(iter(figure))}= is of pictures, and path={str(path)!r} is a page: end it "
+                "in .svg, .png or .pdf"
+            )
+        return write_whole(path, page(self.state).encode())
 
-        return write_whole(path, draw(page(), kind))
+    def _draw(
+        self,
+        kind: PictureKind,
+        page: Callable[[Mapping[str, Any]], str],
+        figure: FigureArguments,
+    ) -> bytes:
+        """A picture of the page of this view's state."""
+        from attnviz.pages.image import check_browser, draw
+
+        options = figure_options(figure, self.theme)
+        # What is missing is said before anything is computed.
+        check_browser()
+        state = self.state if options.theme is None else self.state | {"theme": options.theme}
+        return draw(page(state), kind, options)
 
     def _show_static(self, page: Callable[[], str]) -> None:
         from attnviz.pages.notebook import show_snapshot

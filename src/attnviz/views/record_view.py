@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Unpack
 
 import traitlets
 
+from attnviz.pages.figure import FigureArguments
 from attnviz.pages.html import Embedded, make_page
 from attnviz.pages.limits import PagePrecision
 from attnviz.record.record import AttentionRecord
@@ -119,16 +120,20 @@ class RecordView(PositionedView):
         *,
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
+        **figure: Unpack[FigureArguments],
     ) -> Path:
         """Write the view as a file; the ending says which kind.
 
         Parameters
         ----------
         path : path-like
-            ``"x.html"``: the interactive page; ``"x.svg"``: vectors for a paper; ``"x.png"``:
-            pixels. SVG and PNG are drawn by an installed Chromium or Chrome.
+            ``"x.html"``: the interactive page; ``"x.pdf"``, ``"x.svg"``: vectors for a paper;
+            ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
         precision, max_mb : optional
             Of the page, also where it is drawn as a picture; see `to_html`.
+        **figure
+            How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
+            `legend`, `theme`, `background`, `colors`; see `to_svg`.
 
         Returns
         -------
@@ -138,19 +143,20 @@ class RecordView(PositionedView):
         Raises
         ------
         TypeError, ValueError
-            If the ending is none of these, the record is too large for a page, or an argument has
-            another value.
+            If the ending is none of these, the record is too large for a page, the picture needs
+            more width, or an argument has another value.
         OSError
             If the file cannot be written; nothing is left half written.
-        RuntimeError
-            If an SVG or PNG is asked for and no browser is found; says how to get one.
+        ImportError, RuntimeError
+            If a picture is asked for and no browser is found; says how to get one, before anything
+            is computed.
 
         Examples
         --------
-        >>> view.save("attention.svg")                # doctest: +SKIP
+        >>> view.save("attention.pdf", width="84mm", font_size=8)    # doctest: +SKIP
         >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
         """
-        return self._write(path, lambda: self.to_html(precision=precision, max_mb=max_mb))
+        return self._write(path, lambda state: self._page(state, precision, max_mb), figure)
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Show static outputs that survive without a kernel.

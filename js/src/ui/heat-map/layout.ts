@@ -1,6 +1,7 @@
 /** Positions of a heat map's cells, labels and bars. Pure functions. */
 
 import type { Range, TokenList } from "../../client/protocol";
+import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { fitLabel, type Label, type Measure } from "../labels";
@@ -50,6 +51,8 @@ export interface LayoutInput {
   beside: boolean;
   /** How wide patches are to their height; null where a side has none. */
   shapes?: Record<"query" | "key", PatchShape | null>;
+  /** For a figure of a stated width, whose texts have one size. */
+  printed?: boolean;
   measure: Measure;
 }
 
@@ -128,7 +131,9 @@ export function layOut(input: LayoutInput): Layout {
   const beside = input.beside && barRoom > 0;
   // Whether labels fit depends on the cells, and the cells' room on the labels.
   let labelled = { rows: true, columns: true };
-  let sizes = { rows: LARGEST_LABEL, columns: LARGEST_LABEL };
+  const first = input.printed ? PRINT_TEXT : LARGEST_LABEL;
+  const leastStep = input.printed ? PRINT_TEXT + 1 : LEAST_LABEL_STEP;
+  let sizes = { rows: first, columns: first };
   let layout: Layout | null = null;
   for (let round = 0; round < ROUNDS; round++) {
     const queryWidth = widest(place.queries, sizes.rows, limit, measure, shapes?.query);
@@ -144,10 +149,12 @@ export function layOut(input: LayoutInput): Layout {
     const viewport = viewportOf(place, state, room, ratio);
     const step = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
     const fits = {
-      rows: step.rows >= LEAST_LABEL_STEP,
-      columns: step.columns >= LEAST_LABEL_STEP,
+      rows: step.rows >= leastStep,
+      columns: step.columns >= leastStep,
     };
-    const next = { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
+    const next = input.printed
+      ? { rows: PRINT_TEXT, columns: PRINT_TEXT }
+      : { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
     const cellsWidth = viewport.columns.cells * viewport.columns.cell;
     const cellsHeight = viewport.rows.cells * viewport.rows.cell;
     const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>

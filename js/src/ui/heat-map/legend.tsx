@@ -1,6 +1,6 @@
 /** The colour scale of weights as a legend, on the page and in print. */
 
-import { type Box, RAMP_WIDTH, textMark } from "../../draw/figure";
+import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { plainNumber } from "../captions";
 import { type ColorScale, colorAt, weightAt } from "../color-scales";
@@ -42,10 +42,6 @@ export function weightStops(theme: ThemeName, steps = 13): string[] {
 /** The legend in print. */
 export function scaleBox(weights: WeightScale & { palette: Palette }, quantity = "weight"): Box {
   const { palette, theme } = weights;
-  const steps = 64;
-  const pixels = new Uint8ClampedArray(steps * 4);
-  for (let i = 0; i < steps; i++) pixels.set(colorAt(theme, i / (steps - 1)), i * 4);
-  const ramp = { x: 0, y: 0, width: RAMP_WIDTH, height: 9 };
   const aligned = ["start", "middle", "end"] as const;
   const labels = scaleLabels(weights).map(
     (label, i): Mark =>
@@ -55,8 +51,7 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
     width: RAMP_WIDTH,
     height: 43,
     marks: [
-      { kind: "image", ...ramp, pixels, columns: steps, rows: 1 },
-      { kind: "rect", ...ramp, stroke: palette.rule },
+      ...rampMarks((share) => colorAt(theme, share), palette.rule),
       ...labels,
       textMark(quantity, RAMP_WIDTH / 2, 34, palette.muted, 11, { align: "middle" }),
     ],

@@ -4,6 +4,7 @@ import { computed, type ReadonlySignal, type Signal, signal, untracked } from "@
 import type { Range, TileRequest } from "../../client/protocol";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
+import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../color-scales";
@@ -95,6 +96,8 @@ export interface Exact {
   error: number;
 }
 
+/** Steps of a pixel that cells end at in a figure of a stated width. */
+const PRINT_RATIO = 16;
 /** The heat map is no higher than this. */
 const MOST_HEIGHT = 640;
 const MOST_HEIGHT_EMBEDDED = 520;
@@ -151,6 +154,7 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
   // Counts tiles that have come, so that what is drawn of them follows.
   const arrivals = signal(0);
 
+  const printed = isPrinted(context.figure);
   const layout = computed<Layout | null>(() => {
     const place = record.place.value;
     if (!place) return null;
@@ -169,7 +173,9 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       },
       width: context.width.value,
       mostHeight: context.embedded ? MOST_HEIGHT_EMBEDDED : MOST_HEIGHT,
-      ratio: globalThis.devicePixelRatio || 1,
+      // In print cells need not end at whole pixels.
+      ratio: printed ? PRINT_RATIO : globalThis.devicePixelRatio || 1,
+      printed,
       below: place.token !== null,
       beside: place.key !== null,
       measure: measureText,

@@ -1,9 +1,10 @@
 /** The dashboard: model view, head view and matrix view at the same place of one record. */
 
-import { effect, signal } from "@preact/signals";
+import { effect, signal, useComputed } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import type { Figure } from "../../draw/figure";
+import { type Figure, pictureWidth } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
@@ -33,22 +34,25 @@ type PaneName = (typeof PANES)[number];
 interface PaneProps {
   context: ViewContext<DashboardState>;
   name: PaneName;
+  wide: boolean;
   view: ComponentType<{ context: ViewContext<DashboardState> }>;
   onDrawn: (name: PaneName, place: string | null) => void;
   onRoot: (name: PaneName, root: AttnvizElement) => void;
 }
 
 /** One view in the frame of all, with a root, a width and exports of its own. */
-function Pane({ context, name, view: View, onDrawn, onRoot }: PaneProps) {
+function Pane({ context, name, wide, view: View, onDrawn, onRoot }: PaneProps) {
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<DashboardState> | null>(null);
   useEffect(() => {
     const element = root.current as AttnvizElement | null;
     if (!element) return;
-    const width = signal(element.clientWidth || 600);
+    const figure = paneRequest(context.figure, wide);
+    const stated = pictureWidth(figure);
+    const width = signal(stated ?? (element.clientWidth || 600));
     const observer = new ResizeObserver((entries) => {
       const inner = entries[0]?.contentRect.width ?? 0;
-      if (inner > 0) width.value = Math.floor(inner);
+      if (inner > 0 && stated === null) width.value = Math.floor(inner);
     });
     observer.observe(element);
     onRoot(name, element);
@@ -58,6 +62,7 @@ function Pane({ context, name, view: View, onDrawn, onRoot }: PaneProps) {
       width,
       copying: signal(null),
       notice: signal(null),
+      figure,
       embedded: true,
       setDrawn: (place) => {
         markDrawn(element, place);
@@ -71,6 +76,12 @@ function Pane({ context, name, view: View, onDrawn, onRoot }: PaneProps) {
       {pane && <View context={pane} />}
     </div>
   );
+}
+
+/** What is asked of a pane's figure: its share of the width. */
+function paneRequest(request: FigureRequest | undefined, wide: boolean): FigureRequest | undefined {
+  if (!request?.width || !wide) return request;
+  return { ...request, width: (request.width - PANE_GAP) / 2 };
 }
 
 /** Figures in columns, as the panes stand. */
@@ -106,6 +117,7 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
   const roots = useRef<Partial<Record<PaneName, AttnvizElement>>>({});
   const drawn = useRef<Partial<Record<PaneName, string | null>>>({});
   const summary = useMemo(() => signal(""), []);
+  const isWide = useComputed(() => context.width.value >= TWO_COLUMNS);
 
   const onDrawn = (name: PaneName, place: string | null): void => {
     drawn.current[name] = place;
@@ -124,7 +136,7 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
       const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
       const [model, head, matrix] = figures.map((figure) => figure.scene) as [Scene, Scene, Scene];
       return {
-        scene: inColumns([[model, head], [matrix]]),
+        scene: inColumns(isWide.peek() ? [[model, head], [matrix]] : [[model, head, matrix]]),
         title: figures.map((figure) => figure.title).join(" · "),
       };
     },
@@ -141,9 +153,16 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
   );
 
   const place = record.place.value;
-  const wide = context.width.value >= TWO_COLUMNS;
+  const wide = isWide.value;
   const pane = (name: PaneName, view: PaneProps["view"]) => (
-    <Pane context={context} name={name} view={view} onDrawn={onDrawn} onRoot={setRoot} />
+    <Pane
+      context={context}
+      name={name}
+      wide={wide}
+      view={view}
+      onDrawn={onDrawn}
+      onRoot={setRoot}
+    />
   );
   const setRoot = (name: PaneName, root: AttnvizElement): void => {
     roots.current[name] = root;

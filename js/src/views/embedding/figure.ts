@@ -169,15 +169,18 @@ export function embeddingFigure(
   const colors = drawn ? null : store.colors.peek();
   const scale = drawn ? scaleBox(drawn, "mean weight") : colors && scaleBoxOf(colors, palette);
   return {
-    scene: composeFigure({
-      palette,
-      captions: words,
-      picture: scene,
-      ...(colors && {
-        legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
-      }),
-      ...(scale && { scale }),
-    }),
+    scene: composeFigure(
+      {
+        palette,
+        captions: words,
+        picture: scene,
+        ...(colors && {
+          legend: (width: number) => legendBox(colors, state.points.peek(), palette, width),
+        }),
+        ...(scale && { scale }),
+      },
+      context.figure,
+    ),
     title: `${words.title}, ${words.sentence}`,
   };
 }

@@ -1,6 +1,7 @@
 /** The head view as a figure for a paper and as a table: the same marks, with all captions. */
 
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
@@ -14,6 +15,7 @@ export function figure(
   caption: Caption,
   /** Puts the image panel beside the plot. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+  request?: FigureRequest,
 ): Scene {
   const still = {
     ...linePlot,
@@ -26,7 +28,7 @@ export function figure(
   };
   const { palette, layout } = linePlot;
   const [red, green, blue] = rgbOf(palette.neutral);
-  return composeFigure({
+  const parts: FigureParts = {
     palette,
     captions: caption,
     legend: (width) => namedColors(legendOf(still), width, palette.ink),
@@ -42,7 +44,8 @@ export function figure(
       caption.scaleNote,
       caption.scale,
     ]),
-  });
+  };
+  return composeFigure(parts, request);
 }
 
 const LINE_COLUMNS = [

@@ -68,7 +68,12 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
       const { linePlot, caption } = figureNow(store, context);
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(linePlot, caption, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        scene: figure(
+          linePlot,
+          caption,
+          (drawn) => withPanel(drawn, panel.forExport(), beside),
+          context.figure,
+        ),
         title: `${caption.title}, ${caption.sentence} ${panel.caption.peek()}`.trim(),
       };
     },

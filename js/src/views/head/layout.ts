@@ -1,6 +1,7 @@
 /** Where tokens, lines and bars of the head view stand. Pure functions. */
 
 import type { Range } from "../../client/protocol";
+import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, type TextFont } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { fitLabel, graphemes, type Label, type Measure } from "../../ui/labels";
@@ -70,6 +71,8 @@ export interface LayoutInput {
   starts?: Record<Side, number | null>;
   /** Tokens that are drawn as image patches. */
   shapes?: Shapes;
+  /** For a figure of a stated width: texts of one size, and rows no higher than they need. */
+  printed?: boolean;
   measure: Measure;
 }
 
@@ -85,6 +88,7 @@ const LONGEST_LABEL = 190;
 /** Between the columns, where the plot is narrow. */
 const LEAST_LINES = 84;
 const LEAST_LABEL_STEP = 11;
+const PRINTED_STEP = 16;
 const LARGEST_PICTURE = 40;
 /** A patch's sides differ by no more than so many times. */
 const MOST_STRETCH = 3;
@@ -204,8 +208,8 @@ function vertical(input: LayoutInput): Layout {
     input.queryWindow[1] - input.queryWindow[0],
     input.keyWindow[1] - input.keyWindow[0],
   );
-  const step = rowStep(count);
-  const size = Math.max(9, Math.min(14.5, step - 2.5));
+  const step = input.printed ? Math.min(PRINTED_STEP, rowStep(count)) : rowStep(count);
+  const size = input.printed ? PRINT_TEXT : Math.max(9, Math.min(14.5, step - 2.5));
   const limit = Math.min(LONGEST_LABEL, Math.max(62, width * 0.2));
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });
@@ -286,7 +290,7 @@ function horizontal(input: LayoutInput): Layout {
   const left = HORIZONTAL_MARGIN + rooms.before;
   const room = input.width - left - rooms.after - GAP - apart;
   const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
-  const size = Math.max(10, Math.min(14.5, step - 3.5));
+  const size = input.printed ? PRINT_TEXT : Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
   const queryLabels = labelsOf(input, "query", { limit, size, step });
   const keyLabels = labelsOf(input, "key", { limit, size, step });

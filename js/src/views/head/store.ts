@@ -10,6 +10,7 @@ import {
 } from "@preact/signals";
 import { meantBy, type Strongest } from "../../client/requests/strongest";
 import { measureText } from "../../draw/canvas";
+import { isPrinted } from "../../draw/figure-request";
 import { type Mark, type Scene, sceneOf } from "../../draw/marks";
 import { shapesOf } from "../../draw/patches";
 import { type Scaling, scaleEnd } from "../../ui/color-scales";
@@ -248,6 +249,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       keyWindow: drawn.keyWindow,
       barSides,
       keepRoom,
+      printed: isPrinted(context.figure),
       measure: measureText,
     });
   };
@@ -306,7 +308,9 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     const barSides: Side[] = [];
     if (now.token !== null) barSides.push("key");
     if (now.key !== null) barSides.push("query");
-    return { ...now, layout: layoutOf(barSides, false) ?? now.layout };
+    // On the screen there is room for bars that the pointer may call up: lines stay where they are.
+    const layout = isPrinted(context.figure) ? layoutOf(barSides, false) : null;
+    return { ...now, layout: layout ?? now.layout };
   };
 
   const linePlot = computed<LinePlot | null>(

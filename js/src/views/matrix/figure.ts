@@ -1,6 +1,7 @@
 /** The matrix view as a figure for a paper, and its cells as a table. */
 
 import { type Captions, composeFigure, type FigureParts } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import { scaleBox } from "../../ui/heat-map/legend";
@@ -13,10 +14,11 @@ export function figure(
   captions: Captions,
   /** Puts beside the picture what belongs to it. */
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
+  request?: FigureRequest,
 ): Scene {
   const still = { ...heatMap, hovered: null, cursor: null, isFound: null };
   const { layout, palette } = heatMap;
-  return composeFigure({
+  const parts: FigureParts = {
     palette,
     captions,
     picture: beside({
@@ -27,7 +29,8 @@ export function figure(
       front: frontMarks(still),
     }),
     scale: scaleBox(still),
-  });
+  };
+  return composeFigure(parts, request);
 }
 
 const CELL_COLUMNS = [

@@ -71,7 +71,12 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       };
       const beside = inner.image?.beside.peek() ?? false;
       return {
-        scene: figure(heatMap, captions, (drawn) => withPanel(drawn, panel.forExport(), beside)),
+        scene: figure(
+          heatMap,
+          captions,
+          (drawn) => withPanel(drawn, panel.forExport(), beside),
+          context.figure,
+        ),
         title: `${captions.title}, ${captions.sentence} ${panel.caption.peek()}`.trim(),
       };
     },

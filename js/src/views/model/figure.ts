@@ -10,6 +10,7 @@ import {
   rampBox,
   textMark,
 } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
 import type { Mark, Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
 import {
@@ -53,6 +54,8 @@ export interface FigureParts {
   thumbnails: ModelState["thumbnails"];
   captions: Captions;
   thumb: (cell: HeadIndex) => Thumb | undefined;
+  /** What lies below the maps, where it is one colour. */
+  ground?: string | undefined;
   /** The row that is outlined on each heat-map. */
   outlinedRow?: [number, number] | null;
 }
@@ -122,7 +125,7 @@ function stripLegend(parts: readonly string[], palette: Palette, width: number):
 }
 
 /** The whole grid; the head that is open, and others that are chosen, are framed. */
-export function figure(parts: FigureParts): Scene {
+export function figure(parts: FigureParts, request?: FigureRequest): Scene {
   const { grid, layout, place, palette, thumbnails, captions } = parts;
   const back: Mark[] = [];
   const front: Mark[] = labels(parts);
@@ -144,7 +147,7 @@ export function figure(parts: FigureParts): Scene {
       } else if (thumbnails === "lines") lines.push([map, square]);
       else {
         maximum = map.maximum;
-        back.push(heatMark(map, square, palette.neutral));
+        back.push({ ...heatMark(map, square, palette.neutral), ground: parts.ground });
         if (parts.outlinedRow) front.push(rowMark(square, parts.outlinedRow, palette));
       }
       const chosen = place.layer === cell.layer ? place.chosen.indexOf(cell.head) : -1;
@@ -166,22 +169,14 @@ export function figure(parts: FigureParts): Scene {
   const picture = { width: layout.width, height: layout.height, back, backOpacity: 1, front };
   if (parted.length > 0) {
     const legend = (width: number): Box => stripLegend(parted, palette, width);
-    return composeFigure({ palette, captions, picture, legend });
+    return composeFigure({ palette, captions, picture, legend }, request);
   }
-  return composeFigure({
+  const scale = rampBox(
     palette,
-    captions,
-    picture,
-    scale: rampBox(
-      palette,
-      (share) => [red, green, blue, 255 * (straight ? share : inkOf(share, 1))],
-      [
-        "0",
-        straight ? "opacity = weight" : "ink = √weight",
-        String(Number(maximum.toPrecision(2))),
-      ],
-    ),
-  });
+    (share) => [red, green, blue, 255 * (straight ? share : inkOf(share, 1))],
+    ["0", straight ? "opacity = weight" : "ink = √weight", String(Number(maximum.toPrecision(2)))],
+  );
+  return composeFigure({ palette, captions, picture, scale }, request);
 }
 
 const COLUMNS = ["strongest_weight", "query", "query_token", "key", "key_token", "largest_error"];

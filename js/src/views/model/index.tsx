@@ -74,16 +74,19 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
         sentence: detailCaptions.peek()?.sentence ?? sentenceOf(store, place, grid, false),
         coverage: coverageOf(context, store, grid, firstThumb(grid, thumb)),
       };
-      const scene = figure({
+      const palette = context.palette.peek();
+      const parts = {
         grid,
         layout,
         place,
-        palette: context.palette.peek(),
+        palette,
         thumbnails: state.thumbnails.peek(),
         captions,
         thumb,
+        ground: context.figure?.background === "transparent" ? undefined : palette.background,
         outlinedRow: store.outlinedRow.peek(),
-      });
+      };
+      const scene = figure(parts, context.figure);
       return {
         scene,
         title: `${captions.title}, ${layersInWords(place.stack)}. ${captions.sentence}`,

@@ -8,12 +8,16 @@ export type CellSize = "fit" | "small" | "medium" | "large";
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
 /** A thumbnail that is smaller tells nothing; the grid scrolls instead. */
 const LEAST_CELL = 24;
+/** The number of a head stands above each. */
+const LEAST_PRINTED = 13;
 const MOST_CELL = 96;
 /** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
 const LABEL_WIDTH = 64;
 const SHORT_LABEL_WIDTH = 40;
 const SHORT_LABELS = 480;
 const LABEL_HEIGHT = 24;
+/** The same in a narrow figure, whose texts are small. */
+const NARROW_LABEL = 50;
 /** Pixels below a gallery's thumbnails, for two lines of words. */
 const CAPTION_HEIGHT = 32;
 const CAPTION_WIDTH = 52;
@@ -36,18 +40,18 @@ function gapOf(cell: number): number {
 }
 
 /** The side of thumbnails of which `columns` fill `room`. */
-function fitting(room: number, columns: number): number {
+function fitting(room: number, columns: number, least: number): number {
   const pitch = Math.floor(room / Math.max(1, columns));
   // A side has the gap of its own size: the largest of which side and gap fit.
   const sides = GAPS.map((gap) => pitch - gap);
-  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? LEAST_CELL;
-  return Math.max(LEAST_CELL, Math.min(MOST_CELL, side));
+  const side = sides.find((each) => each + gapOf(each) <= pitch) ?? least;
+  return Math.max(least, Math.min(MOST_CELL, side));
 }
 
 /** A side that the matrix' cells part evenly, where that costs little. */
-function even(side: number, cells: number): number {
+function even(side: number, cells: number, least: number): number {
   const snapped = Math.floor(side / cells) * cells;
-  return snapped >= 0.8 * side && snapped >= LEAST_CELL ? snapped : side;
+  return snapped >= 0.8 * side && snapped >= least ? snapped : side;
 }
 
 /** Cells of a gallery in one row. */
@@ -75,14 +79,19 @@ export function layOut(options: {
   size: CellSize;
   /** Queries or keys, whichever are more. */
   longest: number;
+  /** For a figure of a stated width, in which nothing scrolls. */
+  printed?: boolean;
 }): Layout {
-  const { columns, rows, gallery, width, mostHeight, size, longest } = options;
+  const { columns, rows, gallery, width, size, longest, printed } = options;
   const mostWidth = Math.min(width, options.mostWidth ?? width);
-  const left = gallery ? 2 : width < SHORT_LABELS ? SHORT_LABEL_WIDTH : LABEL_WIDTH;
+  const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
+  const least = printed ? LEAST_PRINTED : LEAST_CELL;
+  const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
+  const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): Layout => {
-    const wide = gallery ? GALLERY_CELL : fitting(room - left, columns);
-    const cell = even(size === "fit" ? wide : SIZES[size], longest);
+    const wide = gallery ? GALLERY_CELL : fitting(room - left, columns, least);
+    const cell = even(size === "fit" ? wide : SIZES[size], longest, least);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };

@@ -2,6 +2,7 @@
 
 import { batch, computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
 import type { Strip } from "../../client/requests/strips";
+import { isPrinted } from "../../draw/figure-request";
 import type { ViewContext } from "../../ui/define-view";
 import {
   chunkOf,
@@ -158,6 +159,7 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
       size: size.value,
       longest: longest.value,
+      printed: isPrinted(context.figure),
     });
   };
   // Without the detail: how large cells are does not depend on it.

@@ -8,6 +8,7 @@ import {
   rampBox,
   textMark,
 } from "../../draw/figure";
+import type { FigureRequest } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
 import { signColor } from "../../ui/color-scales";
 import { csvText, roundedUp, shortest, tabbedText } from "../../ui/csv";
@@ -49,7 +50,7 @@ function rampOf(palette: Palette, name: string, scale: Scale): Box {
 }
 
 /** The whole figure. What the pointer is on is not part of it. */
-export function figure(drawn: DrawnTable, captions: Captions): Scene {
+export function figure(drawn: DrawnTable, captions: Captions, request?: FigureRequest): Scene {
   const { palette, layout } = drawn;
   const boxes = scalesOf(drawn).map(({ name, scale }) => rampOf(palette, name, scale));
   const height = 38;
@@ -70,18 +71,9 @@ export function figure(drawn: DrawnTable, captions: Captions): Scene {
       ),
     ],
   };
-  return composeFigure({
-    palette,
-    captions,
-    picture: {
-      width: layout.width,
-      height: layout.height,
-      back: backMarks(drawn),
-      backOpacity: 1,
-      front: [],
-    },
-    scale,
-  });
+  const { width, height: high } = layout;
+  const picture = { width, height: high, back: backMarks(drawn), backOpacity: 1, front: [] };
+  return composeFigure({ palette, captions, picture, scale }, request);
 }
 
 const COLUMNS = [

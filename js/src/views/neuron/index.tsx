@@ -50,7 +50,10 @@ function NeuronView({ context }: { context: ViewContext<NeuronState> }) {
         sentence: sentenceOf(input),
         coverage: additionOf(input),
       };
-      return { scene: figure(drawn, captions), title: `${captions.title}, ${captions.sentence}` };
+      return {
+        scene: figure(drawn, captions, context.figure),
+        title: `${captions.title}, ${captions.sentence}`,
+      };
     },
     csv: () => neuronCsv(shownNow(store)),
     csvLabel: "Numbers, CSV",

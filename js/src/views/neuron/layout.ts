@@ -1,5 +1,6 @@
 /** Positions of the lines, columns and cells of the neuron view. Pure functions. */
 
+import { PRINT_TEXT } from "../../draw/figure-request";
 import { fontOf, printable } from "../../draw/marks";
 
 /** A line of the table: a key, the sink, or all keys that are not shown. */
@@ -66,6 +67,8 @@ interface LayoutOptions {
   columns: readonly NumberColumn[];
   /** Whether every dimension has its own cell, though the picture then needs to be scrolled. */
   everyDimension: boolean;
+  /** For a figure of a stated width: texts of one size, and lines no higher than they need. */
+  printed?: boolean;
   measure: (text: string, font: string) => number;
 }
 
@@ -126,8 +129,8 @@ export function stripWidth(layout: Pick<Layout, "cell" | "count" | "other">): nu
 }
 
 export function layOut(options: LayoutOptions): Layout {
-  const { columns, headDim, measure, everyDimension } = options;
-  const size = 13;
+  const { columns, headDim, measure, everyDimension, printed } = options;
+  const size = printed ? PRINT_TEXT : 13;
   const font = fontOf({ size, font: "token", bold: true });
   const words = [...options.keyTexts, options.queryText, "elsewhere"];
   const longest = Math.max(...words.map((text) => measure(printable(text), font)));
@@ -154,7 +157,7 @@ export function layOut(options: LayoutOptions): Layout {
   const barLeft = numbersLeft + columns.length * NUMBER + BEFORE_BAR;
   const barWidth = Math.max(LEAST_BAR, Math.min(LARGEST_BAR, LEFT + inner - barLeft)) - BAR_NUMBER;
   const many = options.lines.length;
-  const height = many <= 24 ? 28 : many <= 40 ? 24 : 20;
+  const height = printed ? 18 : many <= 24 ? 28 : many <= 40 ? 24 : 20;
   const cellHeight = height - (height > 24 ? 8 : 6);
   const queryTop = 22;
   const rule = queryTop + cellHeight + 18;
@@ -198,7 +201,7 @@ function stackedLayout(
   size: number,
 ): Layout {
   const cells = cellsIn(inner, options.headDim, options.everyDimension);
-  const [text, keyHeight, cellHeight, air] = [20, 8, 13, 12];
+  const [text, keyHeight, cellHeight, air] = options.printed ? [14, 6, 10, 9] : [20, 8, 13, 12];
   // Where the numbers are an equation of four the bar gives way.
   const barWidth = options.columns.length > 3 ? 16 : 46;
   const bar = { x: LEFT + inner - barWidth - BAR_NUMBER, width: barWidth };

@@ -48,8 +48,9 @@ export function cutToken(
   width: number,
   measure: DrawnTable["measure"],
   bold = false,
+  size = TOKEN_SIZE,
 ): string {
-  const font = fontOf({ size: TOKEN_SIZE, font: "token", bold });
+  const font = fontOf({ size, font: "token", bold });
   const whole = printable(content);
   if (measure(whole, font) <= width) return whole;
   const characters = Array.from(whole);
@@ -197,7 +198,7 @@ function keyMarks(
   }
   const steps = drawn.special.has(row.key) || !row.allowed;
   const content = drawn.keyTexts[row.key] ?? "";
-  const cut = cutToken(content, layout.tokenWidth, drawn.measure, highlighted);
+  const cut = cutToken(content, layout.tokenWidth, drawn.measure, highlighted, layout.size);
   const ink = steps && !highlighted ? palette.muted : palette.ink;
   marks.push(text(cut, layout.left, position.middle, ink, { bold: highlighted }));
   const { shown } = dimensions;
@@ -271,7 +272,7 @@ function headMarks(drawn: DrawnTable): Mark[] {
   const { header } = table.vectors;
   const words = (content: string, x: number, y: number, more: Partial<TextMark> = {}): Mark =>
     text(content, x, y, palette.muted, { font: "text", size: HEAD_SIZE, ...more });
-  const query = cutToken(drawn.queryText, layout.tokenWidth, drawn.measure, true);
+  const query = cutToken(drawn.queryText, layout.tokenWidth, drawn.measure, true, layout.size);
   const product = `q × k${scaleInWords(header.scale)}`;
   const rule: Mark = {
     kind: "line",

@@ -5,6 +5,7 @@ import type { Range } from "../../client/protocol";
 import { askVectors, type Vectors } from "../../client/requests/vectors";
 import type { Source } from "../../client/source";
 import { measureText } from "../../draw/canvas";
+import { isPrinted } from "../../draw/figure-request";
 import { type Scene, sceneOf } from "../../draw/marks";
 import type { ViewContext } from "../../ui/define-view";
 import { answerStart } from "../../ui/generated-token/state";
@@ -157,6 +158,7 @@ export function createNeuronStore(context: ViewContext<NeuronState>): NeuronStor
       lines: linesOf(now.vectors, here.keys.text.length),
       columns: columnsOf(now.vectors),
       everyDimension: everyDimension.value,
+      printed: isPrinted(context.figure),
       measure: measureText,
     });
   });

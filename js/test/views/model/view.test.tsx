@@ -283,7 +283,7 @@ describe("the model view on an exported page", () => {
     // Four queries of each of six heads have one weight, of 1.
     expect(
       picture.querySelectorAll('g rect[fill="rgb(59,65,80)"]:not([fill-opacity])').length,
-    ).toBe(6 * 4 + 1);
+    ).toBe(6 * 4);
     expect(root.querySelectorAll("img, script, b")).toHaveLength(0);
   });
 });

@@ -1,0 +1,274 @@
+"""What a picture for a paper is asked to be: its size, its texts, its colours."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from numbers import Real
+from typing import Any, Literal, TypedDict
+
+__all__ = ["FigureArguments", "FigureOptions", "figure_options"]
+
+
+class FigureArguments(TypedDict, total=False):
+    """Arguments of `save` and `to_svg` that say how a picture looks."""
+
+    width: float | str | None
+    font_size: float | str | None
+    font: str | tuple[str, str] | None
+    scale: float
+    dpi: float | None
+    title: str | None
+    caption: bool
+    legend: bool
+    theme: Literal["auto", "light", "dark"] | None
+    background: str | None
+    colors: Sequence[str] | None
+
+
+#: CSS pixels of a unit: 96 to the inch, as in every program that reads SVG.
+_PIXELS = {"mm": 96 / 25.4, "cm": 96 / 2.54, "in": 96.0, "pt": 96 / 72, "pc": 16.0, "px": 1.0}
+_LENGTH = re.compile(r"\s*(\d+\.?\d*|\.\d+)\s*(mm|cm|in|pt|pc|px)\s*")
+_COLOR = re.compile(r"#[0-9a-fA-F]{6}")
+# What a family's name cannot hold: signs that end a name or a rule in CSS and SVG.
+_NO_FAMILY = re.compile(r"[\"'\\;:,<>&{}()/\x00-\x1f\x7f]")
+
+_WIDTHS = (20 * _PIXELS["mm"], 3000 * _PIXELS["mm"])
+_FONT_SIZES = (3 * _PIXELS["pt"], 72 * _PIXELS["pt"])
+_SCALES = (0.1, 32.0)
+_DPI = (18.0, 2400.0)
+_MOST_COLORS = 8
+# As the colours of heads that attnviz chooses itself (js/test/ui/palette.test.ts).
+_LEAST_CONTRAST = 3.0
+_TEXT_CONTRAST = 4.5
+#: Background and text of each theme, as in js/src/ui/palette.ts.
+_THEMES = {"light": ("#ffffff", "#1c1f26"), "dark": ("#17191e", "#eceef2")}
+_PNG_SCALE = 2.0
+
+
+@dataclass(frozen=True)
+class FigureOptions:
+    """Checked options of a picture; lengths are CSS pixels, None is as on the screen.
+
+    Attributes
+    ----------
+    width, font_size : float or None
+        Of the whole picture, and of its smallest text.
+    fonts : tuple of str or None
+        Families of words and of tokens.
+    scale : float
+        Pixels of a PNG to one of the picture's.
+    title : str or None
+        Above the picture; "" for nothing, None for the model's name.
+    caption, legend : bool
+        Whether they are drawn.
+    theme, background : str or None
+        Of the picture alone.
+    colors : tuple of str or None
+        Of chosen heads, in order.
+    """
+
+    width: float | None = None
+    font_size: float | None = None
+    fonts: tuple[str, str] | None = None
+    scale: float = _PNG_SCALE
+    title: str | None = None
+    caption: bool = True
+    legend: bool = True
+    theme: str | None = None
+    background: str | None = None
+    colors: tuple[str, ...] | None = None
+
+    def request(self) -> dict[str, Any]:
+        """The same for the page that draws (js/src/draw/figure-request.ts)."""
+        asked = {
+            "width": self.width,
+            "fontSize": self.font_size,
+            "fonts": self.fonts,
+            "title": self.title,
+            "caption": self.caption,
+            "legend": self.legend,
+            "background": self.background,
+            "colors": self.colors,
+        }
+        return {name: value for name, value in asked.items() if value is not None}
+
+
+def figure_options(given: Mapping[str, Any], theme: str = "auto") -> FigureOptions:
+    """Read the arguments of a picture; `theme` is that of the view.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If a name is unknown, or a value cannot be; says what would work.
+
+    Examples
+    --------
+    >>> round(figure_options({"width": "84mm"}).width, 1)
+    317.5
+    >>> figure_options({"width": "84 mils"})
+    Traceback (most recent call last):
+    ValueError: width='84 mils' must be a length such as "84mm", "3.3in" or 320 (CSS pixels)
+    """
+    unknown = sorted(set(given) - FigureArguments.__annotations__.keys())
+    if unknown:
+        raise TypeError(
+            f"a picture has no argument {unknown[0]!r}; it takes "
+            + ", ".join(FigureArguments.__annotations__)
+        )
+    dpi = _number("dpi", given.get("dpi"), _DPI)
+    scale = _number("scale", given.get("scale", _PNG_SCALE), _SCALES)
+    if scale is None:
+        raise TypeError("scale=None must be a number of pixels such as 2")
+    chosen_theme = _theme(given.get("theme"))
+    background = _background(given.get("background"), chosen_theme or theme)
+    return FigureOptions(
+        width=_length("width", given.get("width"), "px", _WIDTHS, '"84mm", "3.3in" or 320'),
+        font_size=_length(
+            "font_size", given.get("font_size"), "pt", _FONT_SIZES, '8, "8pt" or "3mm"'
+        ),
+        fonts=_fonts(given.get("font")),
+        scale=scale if dpi is None else dpi / 96,
+        title=_text("title", given.get("title")),
+        caption=_flag("caption", given.get("caption", True)),
+        legend=_flag("legend", given.get("legend", True)),
+        theme=chosen_theme,
+        background=background,
+        colors=_colors(given.get("colors"), background, chosen_theme or theme),
+    )
+
+
+def _length(
+    name: str, given: Any, unit: str, bounds: tuple[float, float], such: str
+) -> float | None:
+    """A length in CSS pixels; a bare number is of `unit`."""
+    if given is None:
+        return None
+    unit_name = {"px": "CSS pixels", "pt": "points"}[unit]
+    refused = f"{name}={given!r} must be a length such as {such} ({unit_name})"
+    if isinstance(given, str):
+        match = _LENGTH.fullmatch(given)
+        if match is None:
+            raise ValueError(refused)
+        pixels = float(match[1]) * _PIXELS[match[2]]
+    elif isinstance(given, Real) and not isinstance(given, bool):
+        pixels = float(given) * _PIXELS[unit]
+    else:
+        raise TypeError(refused)
+    least, most = bounds
+    if not least <= pixels <= most:
+        shown = "mm" if name == "width" else "pt"
+        low, high = (f"{bound / _PIXELS[shown]:.4g}" for bound in bounds)
+        raise ValueError(f"{name}={given!r} must be between {low} and {high} {shown}")
+    return pixels
+
+
+def _number(name: str, given: Any, bounds: tuple[float, float]) -> float | None:
+    if given is None:
+        return None
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(f"{name}={given!r} must be a number")
+    number = float(given)
+    if not bounds[0] <= number <= bounds[1] or math.isnan(number):
+        raise ValueError(f"{name}={given!r} must be between {bounds[0]:g} and {bounds[1]:g}")
+    return number
+
+
+def _flag(name: str, given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise TypeError(f"{name}={given!r} must be True or False")
+    return given
+
+
+def _text(name: str, given: Any) -> str | None:
+    if given is not None and not isinstance(given, str):
+        raise TypeError(f'{name}={given!r} must be a text; "" leaves it out')
+    return given
+
+
+def _theme(given: Any) -> str | None:
+    if given not in (None, "auto", "light", "dark"):
+        raise ValueError(f'theme={given!r} must be "light", "dark" or "auto"')
+    return None if given is None else str(given)
+
+
+def _fonts(given: Any) -> tuple[str, str] | None:
+    if given is None:
+        return None
+    names = (given, given) if isinstance(given, str) else given
+    if not isinstance(names, (tuple, list)) or len(names) != 2:
+        raise TypeError(
+            f"font={given!r} must be the name of a font, or of two, of words and of tokens, "
+            'such as ("Helvetica", "Courier New")'
+        )
+    for name in names:
+        if not isinstance(name, str):
+            raise TypeError(f"font={given!r}: {name!r} must be the name of a font, a text")
+        if not name.strip() or _NO_FAMILY.search(name):
+            raise ValueError(f'font={given!r}: {name!r} must be one name, such as "Helvetica"')
+    return names[0].strip(), names[1].strip()
+
+
+def _colors(given: Any, background: str | None, theme: str) -> tuple[str, ...] | None:
+    if given is None:
+        return None
+    if isinstance(given, str) or not isinstance(given, Sequence) or len(given) == 0:
+        raise TypeError(
+            f'colors={given!r} must be a list of colours such as ["#1b6ab3", "#d96f0e"]'
+        )
+    if len(given) > _MOST_COLORS:
+        raise ValueError(
+            f"colors has {len(given)} colours; more than {_MOST_COLORS} heads share one ink, "
+            f"because more colours look alike: give {_MOST_COLORS} or fewer"
+        )
+    ground = background if background not in (None, "transparent") else _ground(theme)[0]
+    for color in given:
+        if not isinstance(color, str) or not _COLOR.fullmatch(color):
+            raise ValueError(f'colors: {color!r} must have the form "#1b6ab3"')
+        found = _contrast(color, str(ground))
+        if found < _LEAST_CONTRAST:
+            raise ValueError(
+                f"colors: {color!r} has a contrast of {found:.1f} to the background {ground}; "
+                f"lines need at least {_LEAST_CONTRAST:g}"
+            )
+    return tuple(color.lower() for color in given)
+
+
+def _background(given: Any, theme: str) -> str | None:
+    if given is None or given == "transparent":
+        return given if given is None else "transparent"
+    if not isinstance(given, str) or not _COLOR.fullmatch(given):
+        raise ValueError(
+            f'background={given!r} must be "transparent" or a colour such as "#ffffff"'
+        )
+    ink = _ground(theme)[1]
+    found = _contrast(given, ink)
+    if found < _TEXT_CONTRAST:
+        other = "light" if theme == "dark" else "dark"
+        raise ValueError(
+            f"background={given!r} has a contrast of {found:.1f} to the text; it needs "
+            f'{_TEXT_CONTRAST:g}: theme="{other}" has another text'
+        )
+    return given.lower()
+
+
+def _ground(theme: str) -> tuple[str, str]:
+    # The browser that draws has a light background unless it is told otherwise.
+    return _THEMES["dark" if theme == "dark" else "light"]
+
+
+def _contrast(one: str, other: str) -> float:
+    """The contrast ratio of two colours, 1 to 21 (WCAG 2.2, relative luminance)."""
+    low, high = sorted((_luminance(one), _luminance(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+def _luminance(color: str) -> float:
+    def linear(value: int) -> float:
+        share = value / 255
+        return share / 12.92 if share <= 0.04045 else ((share + 0.055) / 1.055) ** 2.4
+
+    red, green, blue = (linear(int(color[at : at + 2], 16)) for at in (1, 3, 5))
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
