@@ -189,63 +189,103 @@ export function rampBox(
   };
 }
 
-/** How far a mark reaches to the left and to the right of where it can be seen; null if it cannot. */
-function extent(mark: Mark): [number, number] | null {
+/** A rectangle by its sides. */
+interface Sides {
+  left: number;
+  top: number;
+  right: number;
+  bottom: number;
+}
+
+function sidesOf(xs: Iterable<number>, ys: Iterable<number>): Sides {
+  const sides = { left: Infinity, top: Infinity, right: -Infinity, bottom: -Infinity };
+  for (const x of xs) {
+    sides.left = Math.min(sides.left, x);
+    sides.right = Math.max(sides.right, x);
+  }
+  for (const y of ys) {
+    sides.top = Math.min(sides.top, y);
+    sides.bottom = Math.max(sides.bottom, y);
+  }
+  return sides;
+}
+
+/** Where a mark can be seen; null where it cannot. */
+function extent(mark: Mark): Sides | null {
   switch (mark.kind) {
     case "rect":
-      return mark.fill || mark.stroke || mark.ramp ? [mark.x, mark.x + mark.width] : null;
-    case "line":
-      return [Math.min(mark.x0, mark.x1), Math.max(mark.x0, mark.x1)];
     case "image":
-      return [mark.x, mark.x + mark.width];
+    case "dots": {
+      if (mark.kind === "rect" && !mark.fill && !mark.stroke && !mark.ramp) return null;
+      const { x, y, width, height } = mark.kind === "dots" ? mark.area : mark;
+      return sidesOf([x, x + width], [y, y + height]);
+    }
+    case "line":
+      return sidesOf([mark.x0, mark.x1], [mark.y0, mark.y1]);
     case "curves":
-      return [Math.min(...mark.x0, ...mark.x1), Math.max(...mark.x0, ...mark.x1)];
-    case "dots":
-      return [mark.area.x, mark.area.x + mark.area.width];
+      return sidesOf([...mark.x0, ...mark.x1], [...mark.y0, ...mark.y1]);
     case "text": {
       const width = measureText(mark.text, fontOf(mark));
       const turn = ((mark.rotate ?? 0) * Math.PI) / 180;
-      const [before, after] = { start: [0, 1], middle: [0.5, 0.5], end: [1, 0] }[
-        mark.align ?? "start"
-      ] as [number, number];
-      const along = width * Math.cos(turn);
-      const across = Math.abs((mark.size / 2) * Math.sin(turn));
-      return [mark.x - before * along - across, mark.x + after * along + across];
+      const [cos, sin] = [Math.cos(turn), Math.sin(turn)];
+      const start = { start: 0, middle: -width / 2, end: -width }[mark.align ?? "start"];
+      const half = mark.size / 2;
+      const corners = [start, start + width].flatMap((along) =>
+        [-half, half].map((across) => [along * cos - across * sin, along * sin + across * cos]),
+      ) as [number, number][];
+      return sidesOf(
+        corners.map(([x]) => mark.x + x),
+        corners.map(([, y]) => mark.y + y),
+      );
     }
   }
 }
 
-function extentOf(marks: readonly Mark[]): [number, number] | null {
-  let [left, right] = [Number.POSITIVE_INFINITY, Number.NEGATIVE_INFINITY];
-  for (const mark of marks) {
-    const reach = extent(mark);
-    if (!reach) continue;
-    left = Math.min(left, reach[0]);
-    right = Math.max(right, reach[1]);
-  }
-  return left < right ? [left, right] : null;
+/** Where marks can be seen; null where none can. */
+export function extentOf(marks: readonly Mark[]): Sides | null {
+  const all = marks.map(extent).filter((each) => each !== null);
+  if (all.length === 0) return null;
+  return sidesOf(
+    all.flatMap(({ left, right }) => [left, right]),
+    all.flatMap(({ top, bottom }) => [top, bottom]),
+  );
 }
 
-/** A picture without what is blank at its left and right. */
-function trimmed(picture: FigureParts["picture"]): FigureParts["picture"] {
+/** A picture as on the screen, without what is blank at its left and right. */
+function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   const seen = extentOf([...picture.back, ...picture.front]);
   if (!seen) return picture;
-  const left = Math.max(0, Math.floor(seen[0]) - 1);
-  const right = Math.min(picture.width, Math.ceil(seen[1]) + 1);
-  if (left === 0 && right === picture.width) return picture;
+  const left = Math.max(0, Math.floor(seen.left) - 1);
+  const right = Math.min(picture.width, Math.ceil(seen.right) + 1);
+  return moved(picture, -left, 0, { width: right - left, height: picture.height });
+}
+
+/** A picture for print, without what is blank above and below: there is no pointer to leave room for. */
+function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
+  const seen = extentOf([...picture.back, ...picture.front]);
+  if (!seen) return picture;
+  const { top, bottom } = seen;
+  return moved(picture, 0, -top, { width: picture.width, height: bottom - top });
+}
+
+function moved(
+  picture: FigureParts["picture"],
+  dx: number,
+  dy: number,
+  size: { width: number; height: number },
+): FigureParts["picture"] {
+  const { back, front } = picture;
   return {
     ...picture,
-    width: right - left,
-    back: translate(picture.back, -left, 0),
-    front: translate(picture.front, -left, 0),
+    ...size,
+    back: translate(back, dx, dy),
+    front: translate(front, dx, dy),
   };
 }
 
-/** One size for all texts of a printed picture; the smallest that layouts use there. */
+/** One size for all texts of a printed picture; layouts leave room for it. */
 function inOneSize(marks: Mark[]): Mark[] {
-  return marks.map((mark) =>
-    mark.kind === "text" ? { ...mark, size: Math.min(mark.size, PRINT_TEXT) } : mark,
-  );
+  return marks.map((mark) => (mark.kind === "text" ? { ...mark, size: PRINT_TEXT } : mark));
 }
 
 /**
@@ -260,7 +300,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
   const space = printed ? IN_PRINT : ON_SCREEN;
   const { pad } = space;
   const { captions, scale } = parts;
-  const picture = printed ? parts.picture : trimmed(parts.picture);
+  const picture = printed ? withoutEnds(parts.picture) : withoutSides(parts.picture);
   const palette = parts.palette;
   const inner = request?.width
     ? request.width / unitOf(request) - 2 * pad
@@ -343,7 +383,7 @@ export function composeFigure(parts: FigureParts, request?: FigureRequest): Scen
     bottom = y;
     if (shownScale) {
       const scaleTop = beneath ? y + (words.length > 0 ? 4 : 0) : top - 6;
-      const left = printed && beneath ? pad : pad + inner - shownScale.width;
+      const left = beneath ? pad : pad + inner - shownScale.width;
       marks.push(...translate(shownScale.marks, left, scaleTop));
       bottom = Math.max(bottom, scaleTop + shownScale.height);
     }
@@ -378,7 +418,7 @@ function tooNarrow(request: FigureRequest | undefined, needed: number): FigureEr
   const points = fontSizeOf(request) * 0.75;
   const mm = Math.ceil((needed * unit * 25.4) / 96);
   const fitting = Math.floor(((points * (request?.width ?? 0)) / (needed * unit)) * 10) / 10;
-  const smaller = fitting >= 4 ? `, or font_size=${fitting}` : "";
+  const smaller = fitting >= 5 ? `, or font_size=${fitting}` : "";
   return new FigureError(
     `width is too small for this picture with text of ${Number(points.toPrecision(3))} points: ` +
       `give width="${mm}mm" or more${smaller}, or show fewer tokens, layers or heads`,

@@ -71,11 +71,12 @@ _PNG = (
   return (await read).split(',')[1];
 }"""
 )
+_SVG_NAMES = "{http://www.w3.org/2000/svg}"
 # One page as large as the figure. Without a font of its own a page has metrics of another.
 _PRINTED = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>{title}</title><style>
 @page {{ size: {width}px {height}px; margin: 0; }}
-html, body {{ margin: 0; padding: 0; }}
+html, body {{ margin: 0; padding: 0; background: {ground}; }}
 svg {{ display: block; width: {width}px; height: {height}px; }}
 </style></head><body>{svg}</body></html>"""
 
@@ -161,15 +162,23 @@ def _answer(said: Any) -> str:
 def _pdf(tab: Page, svg: str) -> bytes:
     """A figure as one page of its own size, printed by the browser that made it."""
     root = ET.fromstring(svg)  # noqa: S314 - our own
-    title = root.findtext("{http://www.w3.org/2000/svg}title") or ""
+    title = root.findtext(f"{_SVG_NAMES}title") or ""
     width, height = (float(root.attrib[side]) for side in ("width", "height"))
     browser = tab.context.browser
     if browser is None:
         raise RuntimeError("the browser has gone away while it drew")
     # Of its own, without scripts: what is printed holds tokens of any text.
     printed = browser.new_context(java_script_enabled=False).new_page()
+    # A page has a whole number of its own units: what is left at its edges has the same colour.
+    ground = root.find(f"{_SVG_NAMES}rect[@width='100%']")
     printed.set_content(
-        _PRINTED.format(title=html.escape(title), width=width, height=height, svg=svg)
+        _PRINTED.format(
+            title=html.escape(title),
+            width=width,
+            height=height,
+            ground="none" if ground is None else ground.attrib["fill"],
+            svg=svg,
+        )
     )
     return printed.pdf(prefer_css_page_size=True, print_background=True, page_ranges="1")
 

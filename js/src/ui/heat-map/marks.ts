@@ -436,6 +436,8 @@ function keyLabels(heatMap: HeatMap, focus: number | null, pinned: number | null
 const LONGEST_BELOW = 30;
 const LONGEST_BESIDE = 62;
 const BAR_NUMBER_SIZE = 10.5;
+/** From the middle of "<0.01" to the middle of the next. */
+const NUMBERS_APART = 34;
 
 /** A line's weights, pooled as the cells are. */
 function pooledLine(line: Line, axis: Axis, pooled: "mean" | "max"): number[] {
@@ -514,7 +516,7 @@ function barsBelowMarks(heatMap: HeatMap, line: Line): Mark[] {
     const x = middle(i) - thick / 2;
     marks.push({ kind: "rect", x, y, width: thick, height, fill: palette.neutral });
   });
-  for (const i of numbered(values, axis.cell, 28)) {
+  for (const i of numbered(values, axis.cell, NUMBERS_APART)) {
     const value = values[i] as number;
     const end = y + (value / most) * LONGEST_BELOW + 8;
     marks.push(number(formatWeight(value), middle(i), end, inkOf(value, palette), "middle"));

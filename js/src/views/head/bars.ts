@@ -334,7 +334,7 @@ function numberedBars(bars: Bar[], layout: Layout, apart: boolean): Set<Bar> {
   const taken = new Map<number, number[]>();
   const chosen = new Set<Bar>();
   const ordered = bars.filter((bar) => bar.value > 0).sort((a, b) => b.value - a.value);
-  const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : NUMBER_ROOM - 3;
+  const least = layout.orientation === "vertical" ? NUMBER_SIZE + 0.5 : NUMBER_ROOM + 4;
   for (const bar of ordered) {
     const lane = apart ? bar.column : 0;
     const places = taken.get(lane) ?? [];

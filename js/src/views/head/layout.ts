@@ -96,6 +96,7 @@ const MOST_STRETCH = 3;
 const CROSS = 230;
 const HORIZONTAL_BARS = { query: 58, key: 72 };
 const HORIZONTAL_MARGIN = 74;
+const PRINTED_MARGIN = 48;
 
 /** Tokens of scripts whose characters stand one above the other in a narrow column. */
 export function standsUpright(text: string): boolean {
@@ -224,8 +225,10 @@ function vertical(input: LayoutInput): Layout {
   const narrow = Math.min(84, Math.max(0, width - fixed - LEAST_LINES));
   const most = input.keepRoom ? 170 : 300;
   const room = both ? Math.min(300, spare / 2) : Math.min(most, Math.max(spare, narrow));
+  // Where two do not fit, a query's keys have them, which add up to one.
+  const crowded = !both && input.barSides.length > 1;
   const barRoom = {
-    query: both || input.barSides.includes("query") ? room : 0,
+    query: both || (input.barSides.includes("query") && !crowded) ? room : 0,
     key: both || input.barSides.includes("key") ? room : 0,
   };
   const lines = Math.max(LEAST_LINES, Math.min(520, width - fixed - barRoom.query - barRoom.key));
@@ -287,9 +290,10 @@ function horizontal(input: LayoutInput): Layout {
   const parted = { query: partedAt(input, "query"), key: partedAt(input, "key") };
   const apart = parted.query === null && parted.key === null ? 0 : PARTED;
   const rooms = stripRooms(input);
-  const left = HORIZONTAL_MARGIN + rooms.before;
+  const left = (input.printed ? PRINTED_MARGIN : HORIZONTAL_MARGIN) + rooms.before;
   const room = input.width - left - rooms.after - GAP - apart;
-  const step = Math.min(84, Math.max(14, room / Math.max(1, count)));
+  const least = input.printed ? PRINT_TEXT + 2 : 14;
+  const step = Math.min(84, Math.max(least, room / Math.max(1, count)));
   const size = input.printed ? PRINT_TEXT : Math.max(10, Math.min(14.5, step - 3.5));
   const limit = 120;
   const queryLabels = labelsOf(input, "query", { limit, size, step });

@@ -49,9 +49,9 @@ function fitting(room: number, columns: number, least: number): number {
 }
 
 /** A side that the matrix' cells part evenly, where that costs little. */
-function even(side: number, cells: number, least: number): number {
+function even(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
-  return snapped >= 0.8 * side && snapped >= least ? snapped : side;
+  return snapped >= 0.8 * side && snapped >= LEAST_CELL ? snapped : side;
 }
 
 /** Cells of a gallery in one row. */
@@ -91,7 +91,9 @@ export function layOut(options: {
   const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): Layout => {
     const wide = gallery ? GALLERY_CELL : fitting(room - left, columns, least);
-    const cell = even(size === "fit" ? wide : SIZES[size], longest, least);
+    const side = size === "fit" ? wide : SIZES[size];
+    // In print no cell ends at a whole pixel anyway.
+    const cell = printed ? side : even(side, longest);
     const across = gallery ? Math.floor((width - SCROLLBAR - left) / columns) : cell + gapOf(cell);
     const down = cell + gapOf(cell) + (gallery ? CAPTION_HEIGHT : 0);
     const whole = { width: left + columns * across, height: top + rows * down };

@@ -44,6 +44,8 @@ export interface TileLayout extends GridLayout {
 }
 
 const LEAST_CELL = 40;
+/** The figures below a plot are as wide. */
+const LEAST_PRINTED = 34;
 const SMALL_CELL = 78;
 const MOST_CELL = 220;
 /** A gallery's plots have this side: its rows are of any length. */
@@ -73,8 +75,12 @@ export function layOutTiles(options: {
   width: number;
   /** Of the box, where there is more than is shown at once. */
   mostHeight: number;
+  /** For a figure of a stated width, in which nothing scrolls. */
+  printed?: boolean;
 }): TileLayout {
-  const { columns, rows, named, width, mostHeight } = options;
+  const { columns, rows, named, width, mostHeight, printed } = options;
+  const least = printed ? LEAST_PRINTED : LEAST_CELL;
+  const whole = printed ? Number.POSITIVE_INFINITY : WHOLE_HEIGHT;
   const left = named ? 1 : labelWidth(width);
   const top = named ? 1 : 22;
   const at = (available: number): TileLayout => {
@@ -84,13 +90,13 @@ export function layOutTiles(options: {
     // Smaller than the width allows where all are then seen at once, unless they were too small.
     const high = Math.floor((WHOLE_HEIGHT - SCROLLBAR - top) / rows) - gap - below;
     const most = high >= SMALL_CELL && !named ? Math.min(MOST_CELL, high) : MOST_CELL;
-    const cell = Math.max(LEAST_CELL, Math.min(most, pitch - gap));
+    const cell = Math.max(least, Math.min(most, pitch - gap));
     const across = named ? Math.max(pitch, cell + gap) : cell + gap;
     const down = cell + gap + below;
-    const whole = { width: left + columns * across, height: top + rows * down };
-    const sideways = whole.width > available;
-    const needed = whole.height + (sideways ? SCROLLBAR : 0);
-    const boxHeight = needed <= WHOLE_HEIGHT ? needed : Math.min(needed, mostHeight);
+    const size = { width: left + columns * across, height: top + rows * down };
+    const sideways = size.width > available;
+    const needed = size.height + (sideways ? SCROLLBAR : 0);
+    const boxHeight = needed <= whole ? needed : Math.min(needed, mostHeight);
     const upright = needed > boxHeight;
     return {
       cell,
@@ -103,8 +109,8 @@ export function layOutTiles(options: {
       figures: cell >= 78 ? "words" : cell >= 57 ? "short" : "least",
       named,
       columns,
-      ...whole,
-      boxWidth: Math.min(whole.width + (upright ? SCROLLBAR : 0), width),
+      ...size,
+      boxWidth: Math.min(size.width + (upright ? SCROLLBAR : 0), width),
       boxHeight,
     };
   };

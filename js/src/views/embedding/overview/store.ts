@@ -1,6 +1,7 @@
 /** What the overview of all heads shows: which tile stands where, what is in sight, its colours. */
 
 import { computed, type ReadonlySignal, type Signal, signal } from "@preact/signals";
+import { isPrinted } from "../../../draw/figure-request";
 import type { ViewContext } from "../../../ui/define-view";
 import type { HeadGrid, HeadIndex } from "../../../ui/head-grid/grid";
 import { createHeadGrid, type HeadGridStore } from "../../../ui/head-grid/store";
@@ -60,6 +61,7 @@ export function createOverviewStore(
       named: now.columns === null,
       width: width.value,
       mostHeight: Math.max(480, Math.floor((globalThis.innerHeight || 900) * 0.85)),
+      printed: isPrinted(context.figure),
     });
   const layout = computed(() => grid.value && layoutOf(grid.value));
   const plots = computed(

@@ -1,0 +1,152 @@
+"""What a picture may be asked to be: lengths, fonts, colours, and the words of refusals."""
+
+from __future__ import annotations
+
+import io
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import attnviz as av
+from attnviz.pages import image
+from attnviz.pages.figure import figure_options
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def view() -> av.HeadView:
+    return av.HeadView(av.AttentionRecord.from_weights(np.ones((1, 1, 1, 1)), ["one"]))
+
+
+@pytest.mark.parametrize(
+    ("given", "inches"),
+    [
+        ("84mm", 84 / 25.4),
+        (" 3.3 in", 3.3),
+        ("240pt", 240 / 72),
+        ("12cm", 12 / 2.54),
+        ("20pc", 20 / 6),
+        ("480px", 5),
+        (480, 5),
+        (480.0, 5),
+        (np.float32(480), 5),
+    ],
+)
+def test_widths_have_units_and_bare_numbers_are_css_pixels(given: Any, inches: float) -> None:
+    width = figure_options({"width": given}).width
+    assert width is not None
+    # CSS has 96 pixels to the inch.
+    assert math.isclose(width, 96 * inches, rel_tol=1e-6)
+
+
+def test_sizes_of_text_are_points() -> None:
+    # 72 points and 96 pixels to the inch.
+    assert figure_options({"font_size": 9}).font_size == pytest.approx(12)
+    assert figure_options({"font_size": "9pt"}).font_size == pytest.approx(12)
+    assert figure_options({"font_size": "12px"}).font_size == pytest.approx(12)
+
+
+def test_nothing_given_is_as_on_the_screen() -> None:
+    assert figure_options({}).request() == {"caption": True, "legend": True}
+    none: dict[str, Any] = dict.fromkeys(
+        ["width", "font_size", "font", "dpi", "title", "theme", "background", "colors"]
+    )
+    assert figure_options(none) == figure_options({})
+
+
+def test_dots_per_inch_stand_in_for_the_scale() -> None:
+    assert figure_options({"dpi": 300, "scale": 7}).scale == pytest.approx(300 / 96)
+
+
+@pytest.mark.parametrize(
+    ("given", "error", "words"),
+    [
+        ({"width": "wide"}, ValueError, "84mm"),
+        ({"width": "84"}, ValueError, "84mm"),
+        ({"width": "84mm; x"}, ValueError, "84mm"),
+        ({"width": "1e3mm"}, ValueError, "84mm"),
+        ({"width": ""}, ValueError, "84mm"),
+        ({"width": 0}, ValueError, "between 20 and 3000 mm"),
+        ({"width": -320}, ValueError, "between 20 and 3000 mm"),
+        ({"width": math.nan}, ValueError, "between"),
+        ({"width": math.inf}, ValueError, "between"),
+        ({"width": "9" * 400 + "mm"}, ValueError, "between"),
+        ({"width": True}, TypeError, "84mm"),
+        ({"width": [84]}, TypeError, "84mm"),
+        ({"width": b"84mm"}, TypeError, "84mm"),
+        ({"font_size": 1}, ValueError, "between 3 and 72 pt"),
+        ({"font_size": "large"}, ValueError, "font_size='large'"),
+        ({"font": 8}, TypeError, "name of a font"),
+        ({"font": ""}, ValueError, "one name"),
+        ({"font": "a, b"}, ValueError, "one name"),
+        ({"font": 'x"; } </style><script>'}, ValueError, "one name"),
+        ({"font": ("Arial",)}, TypeError, "of two"),
+        ({"font": ("Arial", 3)}, TypeError, "3 must be the name"),
+        ({"scale": 0}, ValueError, "between 0.1 and 32"),
+        ({"scale": None}, TypeError, "scale=None"),
+        ({"scale": "2"}, TypeError, "scale='2' must be a number"),
+        ({"dpi": 1e9}, ValueError, "between 18 and 2400"),
+        ({"dpi": math.nan}, ValueError, "between"),
+        ({"title": 3}, TypeError, '"" leaves it out'),
+        ({"caption": 1}, TypeError, "True or False"),
+        ({"legend": "no"}, TypeError, "True or False"),
+        ({"theme": "blue"}, ValueError, '"light", "dark"'),
+        ({"background": "red"}, ValueError, "#ffffff"),
+        ({"background": "#000000"}, ValueError, 'theme="dark"'),
+        ({"background": "#ffffff", "theme": "dark"}, ValueError, 'theme="light"'),
+        ({"colors": "#123456"}, TypeError, "list of colours"),
+        ({"colors": []}, TypeError, "list of colours"),
+        ({"colors": ["red"]}, ValueError, "#1b6ab3"),
+        ({"colors": ["#ffff00"]}, ValueError, "contrast of 1.1"),
+        ({"colors": ["#000000"] * 9}, ValueError, "8 or fewer"),
+        ({"widht": "84mm"}, TypeError, "'widht'; it takes width"),
+    ],
+)
+def test_refusals_name_the_argument_and_what_would_work(
+    given: dict[str, Any], error: type[Exception], words: str
+) -> None:
+    with pytest.raises(error) as refused:
+        figure_options(given)
+    assert words in str(refused.value)
+    assert next(iter(given)) in str(refused.value)
+
+
+def test_a_dark_theme_takes_what_a_light_one_does_not() -> None:
+    assert figure_options({"background": "#000000"}, "dark").background == "#000000"
+    assert figure_options({"colors": ["#ffff00"], "theme": "dark"}).colors == ("#ffff00",)
+
+
+def test_a_page_takes_no_options_of_pictures(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"width= is of pictures.*\.pdf"):
+        view().save(tmp_path / "x.html", width="84mm")
+    with pytest.raises(TypeError, match="widht"):
+        view().save(tmp_path / "x.svg", widht="84mm")  # type: ignore[call-arg]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_missing_browser_is_told_before_the_page_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
+    made = view()
+    monkeypatch.setattr(type(made), "_page", lambda *_: pytest.fail("the page was made"))
+    for ending in ("pdf", "svg", "png"):
+        with pytest.raises(RuntimeError, match="apt-get install chromium"):
+            made.save(tmp_path / f"x.{ending}")
+    with pytest.raises(RuntimeError, match="ATTNVIZ_BROWSER"):
+        made.to_svg()
+
+
+@pytest.mark.parametrize("dpi", [72, 96, 300, 1200])
+def test_a_png_says_how_dense_it_is(dpi: int) -> None:
+    plain = io.BytesIO()
+    Image.new("RGB", (3, 2), "red").save(plain, "PNG")
+    png = image._with_density(plain.getvalue(), dpi)
+    with Image.open(io.BytesIO(png)) as picture:
+        # Checks the sums of all chunks.
+        picture.verify()
+        assert picture.info["dpi"] == pytest.approx((dpi, dpi), abs=0.02)
