@@ -10,13 +10,14 @@ import argparse
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import attnviz
 from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
     from attnviz.embedding.view import EmbeddingView
+    from attnviz.pages.figure import FigureArguments
     from attnviz.pages.limits import PagePrecision
     from attnviz.record.record import AttentionRecord
     from attnviz.views.record_view import RecordView
@@ -31,6 +32,7 @@ _EPILOG = """examples:
   attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
   attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
   attnviz head-view --model ./my-gpt2 --text "The cat sat." --max-mb 2 -o small.html
+  attnviz head-view --model ./my-bert --text "The cat sat." -o x.pdf --width 84mm --font-size 8
   attnviz embedding-view --model ./my-gpt2 --texts texts.txt --points 5000 -o points.html
 
 exit codes: 0 written, 1 it could not be done (the reason is on stderr), 2 wrong usage
@@ -207,7 +209,7 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="x.html, x.svg or x.png (default: the view's name, as in head_view.html)",
+        help="x.html, x.pdf, x.svg or x.png (default: the view's name, as in head_view.html)",
     )
     command.add_argument(
         "--max-mb",
@@ -218,6 +220,69 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
     command.add_argument(
         "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
     )
+    _add_figure(command)
+
+
+def _add_figure(command: argparse.ArgumentParser) -> None:
+    """How a picture looks; the same as the arguments of `View.save`."""
+    figure = command.add_argument_group("of a picture, -o x.pdf, x.svg or x.png")
+    lengths = "such as 84mm, 3.3in or 240pt; a bare number is of"
+    figure.add_argument("--width", metavar="LENGTH", help=f"of the picture, {lengths} CSS pixels")
+    figure.add_argument(
+        "--font-size", metavar="SIZE", help=f"of the smallest text, {lengths} points"
+    )
+    figure.add_argument(
+        "--font", metavar="NAME", help="of all texts: the name of an installed font"
+    )
+    figure.add_argument("--dpi", type=float, metavar="N", help="pixels of a PNG to the inch")
+    figure.add_argument("--scale", type=float, metavar="N", help="pixels of a PNG to a CSS pixel")
+    figure.add_argument("--title", metavar="TEXT", help='above the picture; "" for none')
+    figure.add_argument("--background", metavar="COLOR", help="transparent, or #ffffff")
+    figure.add_argument(
+        "--no-caption", dest="caption", action="store_const", const=False, help="no sentences below"
+    )
+    figure.add_argument(
+        "--no-legend", dest="legend", action="store_const", const=False, help="no legends, no scale"
+    )
+
+
+def _figure(options: argparse.Namespace) -> FigureArguments:
+    """The arguments of pictures that were given."""
+    from attnviz.pages.figure import FigureArguments
+
+    given = {
+        name: getattr(options, name)
+        for name in FigureArguments.__annotations__.keys() - {"theme", "colors"}
+        if getattr(options, name) is not None
+    }
+    for name in ("width", "font_size"):
+        if name in given and _is_number(given[name]):
+            given[name] = float(given[name])
+    return cast("FigureArguments", given)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_figure(kind: str, figure: FigureArguments, theme: str) -> None:
+    """Refuse what cannot be drawn, or a machine that cannot draw, before a model runs."""
+    from attnviz.pages.figure import figure_options
+
+    figure_options(figure, theme)
+    if kind != "html":
+        from attnviz.pages.image import check_browser
+
+        check_browser()
+    elif figure:
+        option = "--" + next(iter(figure)).replace("_", "-")
+        if option in ("--caption", "--legend"):
+            option = option.replace("--", "--no-")
+        raise ValueError(f"{option} is of pictures: write one, -o x.pdf, x.svg or x.png")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -240,6 +305,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # Checked before a model runs, not after: a spool folder is written once.
         kind = check_file_kind(output)
         check_options(precision, options.max_mb)
+        figure = _figure(options)
+        _check_figure(kind, figure, options.theme)
         if options.command == "embedding-view":
             if check_top_keys(options.top_keys) and kind != "html":
                 raise ValueError(
@@ -247,10 +314,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     "where a reader chooses a query; write a page, -o x.html"
                 )
             points = _embedding_view(options)
-            path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys)
+            path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys, **figure)
         else:
             view = _demo(options) if options.command == "demo" else _view(options)
-            path = view.save(output, precision=precision, max_mb=options.max_mb)
+            path = view.save(output, precision=precision, max_mb=options.max_mb, **figure)
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
         return 130

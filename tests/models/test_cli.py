@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pypdf
 import pytest
 
 from attnviz import demos, load
@@ -235,3 +236,41 @@ def test_what_cannot_be_done_is_1_with_its_reason(  # noqa: PLR0917 - fixtures
 def test_a_model_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["head-view", "--model", str(tmp_path / "none"), "--text", "x"]) == 1
     assert "none" in capsys.readouterr().err
+
+
+def test_a_figure_has_the_size_that_is_asked_for(tmp_path: Path) -> None:
+    wanted = ("--width", "84mm", "--font-size", "7", "--no-caption", "--title", "Streets")
+    answer = run("demo", "-o", "x.pdf", *wanted, folder=tmp_path)
+    assert answer.returncode == 0, answer.stderr
+    [page] = pypdf.PdfReader(tmp_path / "x.pdf").pages
+    # 72 points to the inch.
+    assert float(page.mediabox.width) == pytest.approx(84 / 25.4 * 72, abs=0.2)
+    assert "Streets" in page.extract_text()
+    assert "attends" not in page.extract_text()
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        (["-o", "x.pdf", "--width", "wide"], "width='wide' must be a length such as"),
+        (["-o", "x.html", "--no-legend"], "--no-legend is of pictures"),
+        (["-o", "x.html", "--font-size", "8"], "--font-size is of pictures"),
+    ],
+)
+def test_what_cannot_be_drawn_is_told_before_a_model_runs(
+    given: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", *given]) == 1
+    said = capsys.readouterr().err
+    assert reason in said
+    assert "running" not in said
+
+
+def test_a_missing_browser_is_told_before_a_model_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
+    assert main(["demo", "-o", str(tmp_path / "x.pdf")]) == 1
+    said = capsys.readouterr().err
+    assert "ATTNVIZ_BROWSER" in said
+    assert "running" not in said

@@ -153,10 +153,8 @@ def _length(
         if match is None:
             raise ValueError(refused)
         pixels = float(match[1]) * _PIXELS[match[2]]
-    elif isinstance(given, Real) and not isinstance(given, bool):
-        pixels = float(given) * _PIXELS[unit]
     else:
-        raise TypeError(refused)
+        pixels = _real(given, refused) * _PIXELS[unit]
     least, most = bounds
     if not least <= pixels <= most:
         shown = "mm" if name == "width" else "pt"
@@ -168,12 +166,17 @@ def _length(
 def _number(name: str, given: Any, bounds: tuple[float, float]) -> float | None:
     if given is None:
         return None
-    if isinstance(given, bool) or not isinstance(given, Real):
-        raise TypeError(f"{name}={given!r} must be a number")
-    number = float(given)
+    number = _real(given, f"{name}={given!r} must be a number")
     if not bounds[0] <= number <= bounds[1] or math.isnan(number):
         raise ValueError(f"{name}={given!r} must be between {bounds[0]:g} and {bounds[1]:g}")
     return number
+
+
+def _real(given: Any, refused: str) -> float:
+    """A number as it is; True is one to Python, and a flag to who wrote it."""
+    if isinstance(given, bool) or not isinstance(given, Real):
+        raise TypeError(refused)
+    return float(given)
 
 
 def _flag(name: str, given: Any) -> bool:
