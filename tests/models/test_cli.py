@@ -203,7 +203,7 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        (["--text", "x", "-o", "x.pdf"], ".html, .svg or .png"),
+        (["--text", "x", "-o", "x.gif"], ".html, .svg, .png or .pdf"),
         (["--text", ""], "inputs"),
         (["--text", "x", "--layer", "99"], "layer=99"),
         (["--text", "x", "--heads", "99"], "heads=[99]"),

@@ -288,7 +288,7 @@ def in_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (["--top-keys", "5", "-o", "x.svg"], "--top-keys 5: x.svg has no lines"),
         (["--color", "colour"], "color='colour' must be one of"),
         (["--points", "1"], "points=1"),
-        (["-o", "x.pdf"], "x.pdf"),
+        (["-o", "x.gif"], "x.gif"),
         (["--texts", "none.txt"], "none.txt"),
         (["--texts", "blank.txt"], "blank.txt contains no text; give one per line"),
         (["--texts", "latin.txt"], "latin.txt is not UTF-8"),

@@ -283,8 +283,8 @@ def test_a_page_is_written_as_a_file(tmp_path: Path) -> None:
     view = HeadView(given_record())
     path = view.save(tmp_path / "x.HTML")
     assert path.read_text(encoding="utf-8") == view.to_html()
-    with pytest.raises(ValueError, match=r"must end in \.html, \.svg or \.png"):
-        view.save(tmp_path / "x.pdf")
+    with pytest.raises(ValueError, match=r"must end in \.html, \.svg, \.png or \.pdf"):
+        view.save(tmp_path / "x.gif")
     with pytest.raises(TypeError, match="path must be the path of a file"):
         view.save(None)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="path='' is not the name of a file"):
