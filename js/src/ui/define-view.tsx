@@ -251,11 +251,13 @@ export function defineView<S extends RecordState>(
         const history = createHistory(state, ended);
         bindModel(model, state, ended, history.outside);
         const root = document.createElement("div");
+        el.classList.add("attnviz-host");
         el.append(root);
         open(definition, root, source, state, history, ended);
         return () => {
           end();
           root.remove();
+          el.classList.remove("attnviz-host");
         };
       },
     };

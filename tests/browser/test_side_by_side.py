@@ -1,0 +1,142 @@
+"""Several views in one row, column, grid or tab of a host: none collapses, each fits its place."""
+
+from __future__ import annotations
+
+import itertools
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser.hosts import FIRST_PICTURE, RECORD
+from browser.jupyter import LAB_VIEWPORT
+from browser.marimo_app import Cell, Marimo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Locator
+
+    from browser.jupyter import JupyterLab, Notebook
+
+WIDTHS = (1300, 900)
+# A view of nine tokens is some 700 pixels high, and 1,100 where it is as narrow as a phone.
+HIGHEST = 1200
+NARROWEST = 320
+
+VIEWS = "av.HeadView(record, layer=1), av.MatrixView(record, layer=1)"
+# Rows, columns, grids and tabs of ipywidgets, each with how many of its views are in sight.
+BOXES = {
+    f"widgets.HBox([{VIEWS}])": 2,
+    f"widgets.VBox([{VIEWS}])": 2,
+    f"widgets.HBox([widgets.VBox([each]) for each in ({VIEWS})])": 2,
+    f"widgets.GridBox([{VIEWS}], layout=widgets.Layout(grid_template_columns='50% 50%'))": 2,
+    f"widgets.GridBox([{VIEWS}], layout=widgets.Layout(grid_template_columns='auto auto'))": 2,
+    f"widgets.Tab([{VIEWS}])": 1,
+    f"widgets.Accordion([{VIEWS}], selected_index=0)": 1,
+    "widgets.HBox([widgets.Button(description='a'), av.HeadView(record, layer=1)])": 1,
+}
+STACKS = {
+    f"mo.hstack([{VIEWS}])": 2,
+    f"mo.hstack([{VIEWS}], widths='equal')": 2,
+    f"mo.hstack([{VIEWS}], widths=[1, 2], wrap=True)": 2,
+    f"mo.vstack([{VIEWS}], align='center')": 2,
+    f"mo.hstack([mo.ui.anywidget(each) for each in ({VIEWS})])": 2,
+    "mo.hstack([av.HeadView(record, layer=1), mo.md('beside it')])": 1,
+}
+
+# Where each view is, what its picture is wide, and what there is for all of them.
+BOXES_OF = """(roots) => roots.filter((root) => root.checkVisibility()).map((root) => {
+  const { left, top, width, height } = root.getBoundingClientRect();
+  const { paddingLeft, paddingRight } = getComputedStyle(root);
+  return {
+    left, top, width, height,
+    inner: width - parseFloat(paddingLeft) - parseFloat(paddingRight),
+    picture: root.querySelector(".av-back").getBoundingClientRect().width,
+  };
+})"""
+
+
+def settled(roots: Locator, count: int) -> list[dict[str, float]]:
+    """Where the views are, once each has drawn for the width that it has."""
+    page = roots.page
+    # The first is in sight; a tab that is not open draws when it is opened.
+    page.wait_for_function(
+        """([roots, count]) => {
+          const shown = roots.filter((root) => root.checkVisibility());
+          return shown.length === count && shown.every((root) => {
+            const style = getComputedStyle(root);
+            const inner = root.clientWidth - parseFloat(style.paddingLeft) * 2;
+            const picture = root.querySelector(".av-back");
+            return root.hasAttribute("data-attnviz-drawn") && picture &&
+              Math.abs(picture.getBoundingClientRect().width - inner) < 2;
+          });
+        }""",
+        arg=[roots.element_handles(), count],
+        timeout=FIRST_PICTURE,
+    )
+    places: list[dict[str, float]] = roots.evaluate_all(BOXES_OF)
+    return places
+
+
+def check(places: list[dict[str, float]], room: float, least: float) -> None:
+    """No view is narrow or high, and none lies on another."""
+    for place in places:
+        assert place["width"] >= least - 1, places
+        assert place["height"] <= HIGHEST, places
+    for one, other in itertools.pairwise(places):
+        beside = other["left"] >= one["left"] + one["width"] - 1
+        below = other["top"] >= one["top"] + one["height"] - 1
+        assert beside or below, places
+    right = max(place["left"] + place["width"] for place in places)
+    assert right - min(place["left"] for place in places) <= room + 1, places
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Iterator[Notebook]:
+    notebook = lab.open([f"{RECORD}\nimport ipywidgets as widgets", *BOXES])
+    notebook.run_all()
+    yield notebook
+    lab.page.set_viewport_size(LAB_VIEWPORT)
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+@pytest.mark.parametrize("box", BOXES)
+def test_no_view_collapses_in_a_box_of_ipywidgets(
+    notebook: Notebook, lab: JupyterLab, box: str, width: int
+) -> None:
+    lab.page.set_viewport_size({"width": width, "height": 1000})
+    cell = 1 + list(BOXES).index(box)
+    notebook.root.locator(".jp-Cell").nth(cell).scroll_into_view_if_needed()
+    output = notebook.output(cell)
+    output.locator(".attnviz").first.wait_for(timeout=FIRST_PICTURE)
+    places = settled(output.locator(".attnviz"), BOXES[box])
+    room = output.evaluate("(output) => output.clientWidth")
+    # A grid's columns are as wide as they were made.
+    least = 230 if "Grid" in box else NARROWEST
+    check(places, room, least)
+    if box.startswith("widgets.HBox([av."):
+        beside = places[0]["top"] == places[1]["top"]
+        assert beside == (width == WIDTHS[0])
+
+
+@pytest.fixture(scope="module")
+def marimo(chromium: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Marimo]:
+    cells = [
+        Cell(f"import marimo as mo\n{RECORD}", (), ("av", "mo", "record")),
+        *(Cell(stack, ("av", "mo", "record")) for stack in STACKS),
+    ]
+    marimo = Marimo.start(chromium, tmp_path_factory.mktemp("marimo"), cells)
+    yield marimo
+    marimo.close()
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_no_view_collapses_in_a_stack_of_marimo(marimo: Marimo, width: int) -> None:
+    marimo.page.set_viewport_size({"width": width, "height": 1000})
+    roots = marimo.page.locator(".attnviz")
+    roots.nth(sum(STACKS.values()) - 1).wait_for(timeout=FIRST_PICTURE)
+    places = settled(roots, sum(STACKS.values()))
+    room = marimo.page.locator(".output").nth(1).evaluate("(output) => output.clientWidth")
+    for count in STACKS.values():
+        check(places[:count], room, NARROWEST)
+        del places[:count]
