@@ -220,6 +220,14 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
     command.add_argument(
         "--theme", choices=["auto", "light", "dark"], default="auto", help="colours"
     )
+    command.add_argument(
+        "--controls",
+        choices=["auto", "full", "compact", "minimal", "none"],
+        default="auto",
+        help="which controls the page shows: all, layer and heads in a row with the rest behind a "
+        "button, that row alone, or none (default: all, and compact in a frame lower than 600 "
+        "pixels)",
+    )
     _add_figure(command)
 
 
@@ -340,7 +348,8 @@ def _demo(options: argparse.Namespace) -> RecordView:
     example = demos.example(options.model)
     record = record_of(model, example.pop("inputs"), **_read_by(options.model, reader), **example)
     shown = _view_class(options.view)
-    return shown(record, theme=options.theme, **_strongest_position(record, options.model))
+    look = {"theme": options.theme, "controls": options.controls}
+    return shown(record, **look, **_strongest_position(record, options.model))
 
 
 def _view_class(command: str) -> type[RecordView]:
@@ -397,7 +406,8 @@ def _view(options: argparse.Namespace) -> RecordView:
         for name in ("stack", "layer", "heads", "token")
         if getattr(options, name) is not None
     }
-    return _view_class(options.command)(record, theme=options.theme, **given)
+    given |= {"theme": options.theme, "controls": options.controls}
+    return _view_class(options.command)(record, **given)
 
 
 def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
@@ -408,7 +418,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     shown = {
         name: getattr(options, name)
-        for name in ("stack", "layer", "heads", "color", "method", "theme")
+        for name in ("stack", "layer", "heads", "color", "method", "theme", "controls")
         if getattr(options, name) is not None
     }
     # Small plots are by principal components alone.

@@ -112,7 +112,8 @@ def test_a_sandbox_without_downloads_offers_the_picture(
     expect(offer).to_contain_text("right-click")
     picture = offer.get_by_role("img")
     size = picture.evaluate(
-        "async (image) => { await image.decode(); return [image.naturalWidth, image.naturalHeight] }"
+        "async (image) => { await image.decode(); "
+        "return [image.naturalWidth, image.naturalHeight] }"
     )
     assert min(size) > 400
 

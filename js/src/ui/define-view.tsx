@@ -22,7 +22,7 @@ import { createHistory, followGestures, type History, historyKey } from "./histo
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
 import { type Palette, paletteOf, type ThemeName } from "./palette";
-import { createRecordStore, type RecordState, type RecordStore } from "./record";
+import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
   bindModel,
@@ -47,6 +47,8 @@ export interface ViewContext<S extends RecordState> {
   width: ReadonlySignal<number>;
   /** What the script that opened the page asks of its figure; undefined for a person's view. */
   figure?: FigureRequest | undefined;
+  /** Which controls are in sight. */
+  controls: ReadonlySignal<ControlsForm>;
   /** Whether the view stands among others in one frame, which has layers, heads and title. */
   embedded: boolean;
   /** Whether it shows the image itself where it is embedded: no other view there does. */
@@ -106,6 +108,8 @@ declare const BUNDLE_FOR: "widget" | "page" | undefined;
 
 /** Left and right of a view's content, as frame.css has it. */
 const PADDING = 48;
+/** A page in a lower frame takes compact controls by itself, so that its picture is in sight. */
+const LOW_FRAME = 600;
 
 /** Sets or takes away the sign of being drawn, which tests and benchmarks wait for. */
 export function markDrawn(root: HTMLElement, place: string | null): void {
@@ -133,6 +137,18 @@ function keepKeys(root: HTMLElement, ended: AbortSignal): void {
   window.addEventListener("keydown", listener, { capture: true, signal: ended });
 }
 
+/** Whether a page's frame is low; of a notebook's page a view takes as much as it needs. */
+function lowFrame(live: boolean, ended: AbortSignal): ReadonlySignal<boolean> {
+  const low = signal(false);
+  if (live) return low;
+  const look = (): void => {
+    low.value = window.innerHeight < LOW_FRAME;
+  };
+  look();
+  window.addEventListener("resize", look, { signal: ended });
+  return low;
+}
+
 function open<S extends RecordState>(
   definition: ViewDefinition<S>,
   root: AttnvizElement,
@@ -155,6 +171,13 @@ function open<S extends RecordState>(
     // A theme that was asked for against the host's cannot use the host's colours.
     root.toggleAttribute("data-own-colours", value !== host.peek());
   });
+  const low = lowFrame(source.carrier.live, ended);
+  const controls = computed<ControlsForm>(() => {
+    const wanted = state.controls.value;
+    if (wanted !== "auto") return wanted;
+    return low.value ? "compact" : "full";
+  });
+  const stopControls = controls.subscribe((form) => root.setAttribute("data-controls", form));
   // What is left within the root's padding, so that the first picture need not be drawn twice.
   const figure = figureRequest();
   const stated = pictureWidth(figure);
@@ -186,6 +209,7 @@ function open<S extends RecordState>(
     palette: computed(() => paletteOf(theme.value, figure)),
     width,
     figure,
+    controls,
     ended,
   };
   const View = definition.component;
@@ -198,6 +222,7 @@ function open<S extends RecordState>(
   );
   ended.addEventListener("abort", () => {
     stopTheme();
+    stopControls();
     stopStanding();
     observer.disconnect();
     render(null, root);

@@ -48,7 +48,12 @@ export interface RecordState {
   /** Scores that were given: by name, then by stack. */
   scores: Record<string, Record<string, Scores>>;
   theme: "auto" | ThemeName;
+  /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
+  controls: "auto" | ControlsForm;
 }
+
+/** All in rows; layer and heads in one row and the rest behind a button; that row alone; none. */
+export type ControlsForm = "full" | "compact" | "minimal" | "none";
 
 export const RECORD_DEFAULTS: RecordState = {
   stack: "",
@@ -63,6 +68,7 @@ export const RECORD_DEFAULTS: RecordState = {
   least_score: null,
   scores: {},
   theme: "auto",
+  controls: "auto",
 };
 
 /** What a page's URL keeps. */

@@ -23,7 +23,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
 from attnviz.views.position import PositionedView, with_layers
-from attnviz.views.trait_types import Index, LeftOut, Numbers
+from attnviz.views.trait_types import Index, LeftOut, Numbers, with_controls
 
 __all__ = ["COLORINGS", "EmbeddingView"]
 
@@ -167,6 +167,7 @@ class EmbeddingView(PositionedView):
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
+        controls: str | bool | None = None,
     ) -> str:
         """The view as one HTML page that works offline.
 
@@ -183,6 +184,8 @@ class EmbeddingView(PositionedView):
         top_keys : int, default 0
             How many keys are embedded for each query, the strongest, for its lines, which a page
             draws where a reader chooses a query; `page_size` says what that takes.
+        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+            Of the page; the view's own when left out.
 
         Returns
         -------
@@ -201,7 +204,8 @@ class EmbeddingView(PositionedView):
         --------
         >>> page = view.to_html(top_keys=5)              # doctest: +SKIP
         """
-        return self._embedding_page(self.state, precision, max_mb, top_keys, wait=True)
+        state = with_controls(self.state, controls)
+        return self._embedding_page(state, precision, max_mb, top_keys, wait=True)
 
     def save(
         self,
@@ -210,6 +214,7 @@ class EmbeddingView(PositionedView):
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
         top_keys: int = 0,
+        controls: str | bool | None = None,
         **figure: Unpack[FigureArguments],
     ) -> Path:
         """Write the view as a file; the ending says which kind.
@@ -222,6 +227,8 @@ class EmbeddingView(PositionedView):
         precision, max_mb, top_keys : optional
             Of the page, also where it is drawn as a picture; see `to_html`. A picture has lines
             where one head is enlarged and a query of it chosen: ``enlarged=True``, ``token=...``.
+        controls : optional
+            Of the page; see `to_html`. Pictures have none.
         **figure
             How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`; see `to_svg`.
@@ -254,7 +261,9 @@ class EmbeddingView(PositionedView):
             )
         return self._write(
             path,
-            lambda state: self._embedding_page(state, precision, max_mb, top_keys, wait=True),
+            lambda state: self._embedding_page(
+                with_controls(state, controls), precision, max_mb, top_keys, wait=True
+            ),
             figure,
         )
 
@@ -285,8 +294,11 @@ class EmbeddingView(PositionedView):
         --------
         >>> view.snapshot(max_mb=6)    # doctest: +SKIP
         """
+        controls = self._controls_in_a_frame()
         self._show_static(
-            lambda: self.to_html(precision=precision, max_mb=max_mb, top_keys=top_keys)
+            lambda: self.to_html(
+                precision=precision, max_mb=max_mb, top_keys=top_keys, controls=controls
+            )
         )
 
     def page_size(self, top_keys: int = 0) -> int:

@@ -78,6 +78,7 @@ _PAGE = """<!doctype html>
 html {{ background: {light}; color-scheme: {scheme}; }}
 {dark_rule}
 body {{ margin: 16px; }}
+@media (max-height: 599px) {{ body {{ margin: 0; }} }}
 </style>
 </head>
 <body>

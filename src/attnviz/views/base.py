@@ -17,6 +17,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.host import ipython_cell
+from attnviz.views.trait_types import Controls
 
 if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
@@ -31,6 +32,11 @@ class View(anywidget.AnyWidget):
     ----------
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
+    controls : {"auto", "full", "compact", "minimal", "none"}
+        ``"full"``: all controls, in rows; ``"compact"``: layer and heads in one row, the rest
+        behind a button; ``"minimal"``: that row and nothing else; ``"none"`` (or False): none,
+        while title, picture, legend and captions stay. ``"auto"`` (or True) is ``"full"``, and
+        ``"compact"`` in a page whose frame is lower than 600 pixels. Keys work in all of them.
     """
 
     name: ClassVar[str]
@@ -38,6 +44,7 @@ class View(anywidget.AnyWidget):
     shown_in_cell: int | None = None
 
     theme = traitlets.Enum(["auto", "light", "dark"], "auto").tag(sync=True)
+    controls = Controls("auto").tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:
         super().__init__(**traits)
@@ -168,6 +175,10 @@ class View(anywidget.AnyWidget):
     def state(self) -> dict[str, Any]:
         """Values of all traits that say what is shown."""
         return {name: getattr(self, name) for name in self.state_names()}
+
+    def _controls_in_a_frame(self) -> str:
+        """The controls of a page whose frame is as high as the page: a low one is not small."""
+        return "full" if self.controls == "auto" else str(self.controls)
 
     def _write(
         self,

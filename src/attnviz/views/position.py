@@ -63,6 +63,8 @@ class PositionedView(View):
         The pinned key, likewise.
     theme : {"auto", "light", "dark"}
         ``"auto"`` follows the notebook or the page.
+    controls : {"auto", "full", "compact", "minimal", "none"}
+        Which controls are in sight; see `attnviz.views.base.View`.
     """
 
     # What is shown while no heads were chosen; None once they were.

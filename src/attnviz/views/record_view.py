@@ -17,6 +17,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
 from attnviz.views.position import PositionedView, with_layers
+from attnviz.views.trait_types import with_controls
 
 __all__ = ["RecordView"]
 
@@ -35,7 +36,7 @@ class RecordView(PositionedView):
 
     Attributes
     ----------
-    stack, layer, heads, token, key, theme
+    stack, layer, heads, token, key, theme, controls
         See `attnviz.views.position.PositionedView`.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
         For a pair of texts: whose queries and whose keys are shown.
@@ -77,7 +78,13 @@ class RecordView(PositionedView):
         """The part of a record that this view can show; a ValueError where there is none."""
         return record
 
-    def to_html(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> str:
+    def to_html(
+        self,
+        *,
+        precision: PagePrecision = "auto",
+        max_mb: float | None = None,
+        controls: str | bool | None = None,
+    ) -> str:
         """The view as one HTML page that works offline.
 
         Parameters
@@ -93,6 +100,8 @@ class RecordView(PositionedView):
             Megabytes that the page may have; every weight is then embedded where they fit. By
             default 6, and for a long text 64 bytes for each query of each head (128 where queries
             look ahead) up to 40 MB (80 MB).
+        controls : {"auto", "full", "compact", "minimal", "none"} or bool, optional
+            Of the page; the view's own when left out.
 
         Returns
         -------
@@ -112,7 +121,7 @@ class RecordView(PositionedView):
         >>> page = view.to_html(max_mb=2)                # doctest: +SKIP
         >>> page = view.to_html(precision="exact")       # doctest: +SKIP
         """
-        return self._page(self.state, precision, max_mb)
+        return self._page(with_controls(self.state, controls), precision, max_mb)
 
     def save(
         self,
@@ -120,6 +129,7 @@ class RecordView(PositionedView):
         *,
         precision: PagePrecision = "auto",
         max_mb: float | None = None,
+        controls: str | bool | None = None,
         **figure: Unpack[FigureArguments],
     ) -> Path:
         """Write the view as a file; the ending says which kind.
@@ -131,6 +141,8 @@ class RecordView(PositionedView):
             ``"x.png"``: pixels. Pictures are drawn by an installed Chromium or Chrome.
         precision, max_mb : optional
             Of the page, also where it is drawn as a picture; see `to_html`.
+        controls : optional
+            Of the page; see `to_html`. Pictures have none.
         **figure
             How a picture looks: `width`, `font_size`, `font`, `scale`, `dpi`, `title`, `caption`,
             `legend`, `theme`, `background`, `colors`; see `to_svg`.
@@ -156,7 +168,11 @@ class RecordView(PositionedView):
         >>> view.save("attention.pdf", width="84mm", font_size=8)    # doctest: +SKIP
         >>> view.save("attention.html", max_mb=2)     # doctest: +SKIP
         """
-        return self._write(path, lambda state: self._page(state, precision, max_mb), figure)
+        return self._write(
+            path,
+            lambda state: self._page(with_controls(state, controls), precision, max_mb),
+            figure,
+        )
 
     def snapshot(self, *, precision: PagePrecision = "auto", max_mb: float | None = None) -> None:
         """Show static outputs that survive without a kernel.
@@ -182,7 +198,10 @@ class RecordView(PositionedView):
         >>> view.snapshot()            # doctest: +SKIP
         >>> view.snapshot(max_mb=1)    # doctest: +SKIP
         """
-        self._show_static(lambda: self.to_html(precision=precision, max_mb=max_mb))
+        controls = self._controls_in_a_frame()
+        self._show_static(
+            lambda: self.to_html(precision=precision, max_mb=max_mb, controls=controls)
+        )
 
     def _server(self) -> Server:
         return RecordServer(self._record, page=self._page_of)

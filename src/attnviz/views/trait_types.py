@@ -7,12 +7,13 @@ A place said by a text (``token="it"``) or from the end (``layer=-1``) is looked
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import traitlets
 
-__all__ = ["Finite", "Heads", "Index", "LeftOut", "Numbers", "Place"]
+__all__ = ["Controls", "Finite", "Heads", "Index", "LeftOut", "Numbers", "Place", "with_controls"]
 
 
 def _plain(number: Any) -> Any:
@@ -40,6 +41,37 @@ class Finite(traitlets.Float):  # type: ignore[type-arg]
             rest = "; None sets no limit" if self.allow_none else ""
             raise traitlets.TraitError(f"{self.name}={checked!r} must be a finite number{rest}")
         return checked
+
+
+class Controls(traitlets.Unicode):  # type: ignore[type-arg]
+    """Which controls of a view are in sight; True and False stand for "auto" and "none"."""
+
+    FORMS = ("auto", "full", "compact", "minimal", "none")
+
+    @classmethod
+    def read(cls, given: Any) -> str:
+        """What is meant; ValueError for anything else."""
+        if isinstance(given, (bool, np.bool_)):
+            return "auto" if given else "none"
+        if isinstance(given, str) and given in cls.FORMS:
+            return given
+        forms = ", ".join(f'"{form}"' for form in cls.FORMS)
+        raise ValueError(
+            f'controls={given!r} must be one of {forms}, or True for "auto" or False for "none"'
+        )
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Make it one of the words."""
+        del obj
+        try:
+            return self.read(value)
+        except ValueError as error:
+            raise traitlets.TraitError(str(error)) from None
+
+
+def with_controls(state: Mapping[str, Any], controls: str | bool | None) -> dict[str, Any]:  # noqa: FBT001 - what a user gives
+    """A view's state with other controls; None keeps its own."""
+    return {**state} if controls is None else {**state, "controls": Controls.read(controls)}
 
 
 class Numbers(traitlets.List):  # type: ignore[type-arg]

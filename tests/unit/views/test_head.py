@@ -38,6 +38,7 @@ STATE = {
     "least_score",
     "scores",
     "theme",
+    "controls",
 }
 
 
@@ -72,6 +73,7 @@ def test_what_is_shown_first() -> None:
         "least_score": None,
         "scores": {},
         "theme": "auto",
+        "controls": "auto",
     }
     assert HeadView(captured_record()).layer == 2
     assert HeadView(encoder_decoder_record(), stack="cross", layer=1).heads == []
@@ -109,6 +111,7 @@ def test_everything_can_be_said_at_once() -> None:
         "least_score": 0.5,
         "scores": {"mine": {"cross": [[0.25], [0.5] * 5]}},
         "theme": "dark",
+        "controls": "compact",
     }
     view = HeadView(encoder_decoder_record(), **chosen)
     assert view.state == chosen

@@ -25,7 +25,12 @@ export interface HeadStripProps {
   /** Double click: this head alone, and back. */
   onSolo: (head: number) => void;
   onHover: (head: number | null) => void;
+  /** Small maps in one row, which scrolls; what chooses all or none stands elsewhere. */
+  compact?: boolean;
 }
+
+/** The side of a map in a compact strip. */
+const COMPACT_SIZE = 26;
 
 /** The side of a map, so that a strip takes few lines. */
 export function mapSize(count: number, width: number): number {
@@ -91,12 +96,43 @@ export function toggleHead(chosen: readonly number[], head: number): number[] {
   return chosen.includes(head) ? chosen.filter((each) => each !== head) : [...chosen, head];
 }
 
+/** Chooses all heads, or none. */
+export function HeadTools(props: {
+  heads: readonly number[];
+  chosen: readonly number[];
+  onAll: () => void;
+  onNone: () => void;
+}) {
+  const { heads, chosen } = props;
+  return (
+    <div class="av-head-tools">
+      <button
+        type="button"
+        class="av-plain"
+        disabled={heads.every((head) => chosen.includes(head))}
+        onClick={props.onAll}
+      >
+        all
+      </button>
+      <button type="button" class="av-plain" disabled={chosen.length === 0} onClick={props.onNone}>
+        none
+      </button>
+    </div>
+  );
+}
+
 export function HeadStrip(props: HeadStripProps) {
   const { chosen, palette, order } = props;
   // A chosen head stays in sight, whatever its score.
   const heads = [...order.heads, ...chosen.filter((head) => !order.heads.includes(head))];
-  const size = mapSize(heads.length, props.width);
+  const size = props.compact ? COMPACT_SIZE : mapSize(heads.length, props.width);
   const strip = useRef<HTMLDivElement>(null);
+  useEffect(() => {
+    const [row, first] = [strip.current, strip.current?.querySelector('[aria-pressed="true"]')];
+    if (!props.compact || !row || !(first instanceof HTMLElement)) return;
+    // The strip alone, and not the page around it.
+    row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
+  }, [props.compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
     const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
     if (step === undefined) return;
@@ -110,29 +146,12 @@ export function HeadStrip(props: HeadStripProps) {
   };
   return (
     <fieldset class="av-row av-heads" aria-label="Heads">
-      <div class="av-label">
-        <div>Heads</div>
-        {!props.single && (
-          <div class="av-head-tools">
-            <button
-              type="button"
-              class="av-plain"
-              disabled={heads.every((head) => chosen.includes(head))}
-              onClick={props.onAll}
-            >
-              all
-            </button>
-            <button
-              type="button"
-              class="av-plain"
-              disabled={chosen.length === 0}
-              onClick={props.onNone}
-            >
-              none
-            </button>
-          </div>
-        )}
-      </div>
+      {!props.compact && (
+        <div class="av-label">
+          <div>Heads</div>
+          {!props.single && <HeadTools {...props} heads={heads} />}
+        </div>
+      )}
       {/* biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside. */}
       <div
         class="av-strip"

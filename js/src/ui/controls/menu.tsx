@@ -1,7 +1,7 @@
 /** A button that opens a short list of actions. */
 
-import { useSignal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import type { ComponentChildren } from "preact";
+import { useDropdown } from "./dropdown";
 
 export interface MenuEntry {
   label: string;
@@ -10,20 +10,7 @@ export interface MenuEntry {
 
 /** Opens by click, Enter or Space; arrows move, Esc closes. */
 export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }) {
-  const open = useSignal(false);
-  const box = useRef<HTMLDivElement>(null);
-  const button = useRef<HTMLButtonElement>(null);
-
-  useEffect(() => {
-    if (!open.value) return;
-    box.current?.querySelector<HTMLButtonElement>("[role=menuitem]")?.focus();
-    const outside = (event: Event): void => {
-      // In a shadow tree the event's target is its host; the path is not.
-      if (box.current && !event.composedPath().includes(box.current)) open.value = false;
-    };
-    document.addEventListener("pointerdown", outside);
-    return () => document.removeEventListener("pointerdown", outside);
-  }, [open.value]);
+  const { open, box, button, close } = useDropdown("[role=menuitem]");
 
   const onKeyDown = (event: KeyboardEvent): void => {
     if (!open.value) return;
@@ -32,10 +19,8 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
     );
     const root = box.current?.getRootNode() as Document | ShadowRoot | undefined;
     const at = items.indexOf(root?.activeElement as HTMLButtonElement);
-    if (event.key === "Escape") {
-      open.value = false;
-      button.current?.focus();
-    } else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
+    if (event.key === "Escape") close();
+    else if (event.key === "ArrowDown") items[(at + 1) % items.length]?.focus();
     else if (event.key === "ArrowUp") items[(at + items.length - 1) % items.length]?.focus();
     else return;
     event.preventDefault();
@@ -65,14 +50,53 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
               role="menuitem"
               key={entry.label}
               onClick={() => {
-                open.value = false;
-                button.current?.focus();
+                close();
                 entry.run();
               }}
             >
               {entry.label}
             </button>
           ))}
+        </div>
+      )}
+    </div>
+  );
+}
+
+/** A button that opens a box of controls: Esc, a click elsewhere, or the focus going away close it. */
+export function Panel({ label, children }: { label: string; children: ComponentChildren }) {
+  const { open, box, button, close } = useDropdown("select, input, button", ".av-panel");
+  return (
+    // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
+    <div
+      class="av-panel-place"
+      ref={box}
+      onKeyDown={(event) => {
+        if (!open.value || event.key !== "Escape") return;
+        close();
+        event.preventDefault();
+        event.stopPropagation();
+      }}
+      onFocusOut={(event) => {
+        const next = event.relatedTarget;
+        if (next instanceof Node && !event.currentTarget.contains(next)) open.value = false;
+      }}
+    >
+      <button
+        type="button"
+        class="av-plain"
+        ref={button}
+        aria-haspopup="dialog"
+        aria-expanded={open.value}
+        onClick={() => {
+          open.value = !open.value;
+        }}
+      >
+        {label} <span aria-hidden="true">▾</span>
+      </button>
+      {open.value && (
+        <div class="av-panel" role="dialog" aria-label={label}>
+          {children}
         </div>
       )}
     </div>

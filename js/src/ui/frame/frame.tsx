@@ -8,15 +8,15 @@ import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
 import { embeddedInWords, stackName } from "../captions";
 import { Choice } from "../controls/fields";
-import { HeadStrip, toggleHead } from "../controls/heads";
+import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
-import { Menu, type MenuEntry } from "../controls/menu";
+import { Menu, type MenuEntry, Panel } from "../controls/menu";
 import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import type { History } from "../history";
 import { hasPair, type Pair, pairChoices } from "../pairs";
-import { type Place, RECORD_DEFAULTS, type RecordState } from "../record";
+import { type ControlsForm, type Place, RECORD_DEFAULTS, type RecordState } from "../record";
 import { assign } from "../state";
 import { NoticePlace } from "./notice";
 
@@ -33,6 +33,8 @@ export interface ViewFrameProps<S extends RecordState> {
   keys: readonly (readonly [string, string])[];
   /** The view's own controls, in rows. */
   options?: ComponentChildren;
+  /** What runs and can be ended: in sight whatever the controls. */
+  work?: ComponentChildren;
   /** Whether several heads can be chosen, one, or none; "none" hides layers and heads. */
   choose?: "heads" | "head" | "none";
   /** What of the view's own state has to change with the stack. */
@@ -55,6 +57,8 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   useRevealed(context, props.onReveal);
   const copies = context.copying.value !== null;
   const onKey = (event: KeyboardEvent): boolean => copyByKey(context, event);
+  const form = context.controls.value;
+  const chooses = props.choose !== "none";
   const body = (
     <>
       <Summary text={props.summary} />
@@ -69,7 +73,9 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
         exports={[...props.exports, ...copyEntries(context)]}
         keys={withCommon(props.keys, copies, false)}
         onKey={onKey}
-        controls={place && <div class="av-controls">{props.options}</div>}
+        form={form}
+        controls={place && form === "full" && <div class="av-controls">{props.options}</div>}
+        more={place && form === "compact" && props.options}
         footer={props.footer}
       >
         {body}
@@ -88,14 +94,33 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       exports={[...props.exports, ...copyEntries(context)]}
       keys={withCommon(props.keys, copies, true)}
       onKey={onKey}
+      form={form}
       controls={
-        place && (
+        place &&
+        (form === "full" ? (
           <div class="av-controls">
             <StackChoice {...props} place={place} />
-            {props.choose !== "none" && <PlaceControls {...props} place={place} />}
+            {chooses && <PlaceControls {...props} place={place} />}
             {props.options}
+            {props.work}
             <GeneratedTokenCursor context={context} />
           </div>
+        ) : (
+          <>
+            {form !== "none" && chooses && <PlaceControls {...props} place={place} compact />}
+            {props.work}
+          </>
+        ))
+      }
+      more={
+        place &&
+        form === "compact" && (
+          <>
+            <StackChoice {...props} place={place} />
+            {chooses && props.choose !== "head" && <AllOrNone context={context} place={place} />}
+            {props.options}
+            <GeneratedTokenCursor context={context} />
+          </>
         )
       }
       footer={props.footer}
@@ -162,8 +187,27 @@ function StackChoice<S extends RecordState>(props: ViewFrameProps<S> & { place: 
   );
 }
 
-function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place: Place }) {
+/** Chooses all heads or none, where the strip of heads has no room for it. */
+function AllOrNone<S extends RecordState>(props: { context: ViewContext<S>; place: Place }) {
   const { context, place } = props;
+  const { heads } = context.record.order.value;
+  return (
+    <div class="av-row">
+      <span class="av-label">Heads</span>
+      <HeadTools
+        heads={heads}
+        chosen={place.chosen}
+        onAll={() => assign(context.common, { heads: [...heads] })}
+        onNone={() => assign(context.common, { heads: [] })}
+      />
+    </div>
+  );
+}
+
+function PlaceControls<S extends RecordState>(
+  props: ViewFrameProps<S> & { place: Place; compact?: boolean },
+) {
+  const { context, place, compact = false } = props;
   const { record } = context;
   const state = context.common;
   const beforeSolo = useRef<number[]>([]);
@@ -180,32 +224,47 @@ function PlaceControls<S extends RecordState>(props: ViewFrameProps<S> & { place
       assign(state, { heads: [head] });
     }
   };
-  return (
+  const strip = (
+    <HeadStrip
+      order={order}
+      chosen={single ? place.heads.slice(0, 1) : place.chosen}
+      single={single}
+      maps={record.maps.value}
+      numHeads={place.numHeads}
+      kept={place.kept}
+      palette={context.palette.value}
+      width={context.width.value}
+      // From the state and not from what was rendered: a double click is two clicks.
+      onToggle={(head) =>
+        assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
+      }
+      onAll={() => assign(state, { heads: [...order.heads] })}
+      onNone={() => assign(state, { heads: [] })}
+      onSolo={single ? () => {} : solo}
+      onHover={(head) => props.onHover?.(head)}
+      compact={compact}
+    />
+  );
+  const { layers } = place.stack;
+  return compact ? (
+    <div class="av-row av-compact-place">
+      <Choice
+        label="Layer"
+        value={String(place.layer)}
+        options={layers.map((layer) => [String(layer), String(layer)] as const)}
+        onChange={(layer) => assign(state, { layer: Number(layer) })}
+      />
+      {strip}
+    </div>
+  ) : (
     <>
       <Layers
-        layers={place.stack.layers}
+        layers={layers}
         layer={place.layer}
         width={context.width.value}
         onChange={(layer) => assign(state, { layer })}
       />
-      <HeadStrip
-        order={order}
-        chosen={single ? place.heads.slice(0, 1) : place.chosen}
-        single={single}
-        maps={record.maps.value}
-        numHeads={place.numHeads}
-        kept={place.kept}
-        palette={context.palette.value}
-        width={context.width.value}
-        // From the state and not from what was rendered: a double click is two clicks.
-        onToggle={(head) =>
-          assign(state, { heads: single ? [head] : toggleHead(state.heads.peek(), head) })
-        }
-        onAll={() => assign(state, { heads: [...order.heads] })}
-        onNone={() => assign(state, { heads: [] })}
-        onSolo={single ? () => {} : solo}
-        onHover={(head) => props.onHover?.(head)}
-      />
+      {strip}
     </>
   );
 }
@@ -300,7 +359,10 @@ interface FrameProps {
   keys: readonly (readonly [string, string])[];
   /** Does what a key asks for; false where it asks for nothing here. */
   onKey: (event: KeyboardEvent) => boolean;
+  form: ControlsForm;
   controls: ComponentChildren;
+  /** Controls behind a button. */
+  more: ComponentChildren;
   children: ComponentChildren;
   footer: ComponentChildren;
 }
@@ -380,12 +442,30 @@ function Undo({ history }: { history: History }) {
   );
 }
 
-/** Undo, the button for the keys, and the export menu. */
-function Actions(props: { helping: Signal<boolean>; exports: MenuEntry[]; history?: History }) {
-  const { helping, history } = props;
+/** Controls that are out of sight, undo, the button for the keys, and the export menu. */
+function Actions(
+  props: Pick<FrameProps, "exports" | "form" | "more"> & {
+    helping: Signal<boolean>;
+    history?: History;
+  },
+) {
+  const { helping, form, history } = props;
+  if (form === "minimal" || form === "none") return null;
   return (
     <div class="av-actions">
-      {history && <Undo history={history} />}
+      {props.more && (
+        <Panel label="Controls">
+          <div class="av-controls">
+            {props.more}
+            {history && (
+              <div class="av-row">
+                <Undo history={history} />
+              </div>
+            )}
+          </div>
+        </Panel>
+      )}
+      {history && !props.more && <Undo history={history} />}
       <button
         type="button"
         class="av-plain"
@@ -418,16 +498,21 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 
 /** A view that stands among others, in one frame with them. */
 function PaneFrame(
-  props: Pick<FrameProps, "exports" | "keys" | "onKey" | "controls" | "children" | "footer"> & {
-    name: string;
-  },
+  props: Pick<
+    FrameProps,
+    "exports" | "keys" | "onKey" | "form" | "controls" | "more" | "children" | "footer"
+  > & { name: string },
 ) {
   const helping = useSignal(false);
   return (
-    <section class="av-frame" aria-label={props.name} onKeyDown={keysOf(helping, props.onKey)}>
+    <section
+      class={`av-frame${isTight(props.form) ? " av-compact" : ""}`}
+      aria-label={props.name}
+      onKeyDown={keysOf(helping, props.onKey)}
+    >
       <header class="av-header">
         <h2 class="av-pane-title">{props.name}</h2>
-        <Actions helping={helping} exports={props.exports} />
+        <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
       {props.controls}
@@ -439,26 +524,36 @@ function PaneFrame(
 
 function Frame(props: FrameProps) {
   const helping = useSignal(false);
+  const tight = isTight(props.form);
+  // Where it has no room above the picture, it stands below.
+  const below = tight ? [props.subtitle] : [];
+  const notes = [...below, ...props.notes].map((note) => (
+    <p class={`av-note${note === below[0] ? " av-subtitle-below" : ""}`} key={note}>
+      {note}
+    </p>
+  ));
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
-    <div class="av-frame" onKeyDown={keysOf(helping, props.onKey)}>
+    <div class={`av-frame${tight ? " av-compact" : ""}`} onKeyDown={keysOf(helping, props.onKey)}>
       <header class="av-header">
-        <div class="av-headline">
+        <div class="av-headline" {...(tight ? { title: props.title } : {})}>
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
-        <Actions helping={helping} exports={props.exports} history={props.history} />
+        <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
-      {props.notes.map((note) => (
-        <p class="av-note" key={note}>
-          {note}
-        </p>
-      ))}
+      {!tight && notes}
       <Standing connection={props.connection} error={props.error} onRetry={props.onRetry} />
       {props.controls}
       {props.children}
       {props.footer}
+      {tight && notes}
     </div>
   );
+}
+
+/** Whether the picture is to begin as high up as it can. */
+function isTight(form: ControlsForm): boolean {
+  return form === "compact" || form === "minimal";
 }

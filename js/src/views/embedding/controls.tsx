@@ -75,7 +75,6 @@ export function EmbeddingControls({ context, store }: ControlProps) {
           <Embedded context={context} embedded={embedded} />
         </div>
       )}
-      <Work context={context} store={store} />
     </>
   );
 }
@@ -336,11 +335,13 @@ function Placing({ context, store }: ControlProps) {
 }
 
 /** How far work is that takes a while, and the way to end it. */
-function Work({ context, store }: ControlProps) {
+export function Work({ context, store }: ControlProps) {
+  const corpus = store.corpus.value;
   const progress = store.overviewProgress.value;
   const plotted = context.state.enlarged.value && context.state.shown.value === "plot";
   const plot = plotted ? store.projection.value : null;
   const work = plot?.work ?? null;
+  if (!corpus || corpus.count === 0) return null;
   if (!plotted && progress) {
     const [done, of] = progress;
     return (

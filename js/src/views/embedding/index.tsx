@@ -11,14 +11,14 @@ import { Footer, ViewFrame } from "../../ui/frame/frame";
 import headGridCss from "../../ui/head-grid/head-grid.css";
 import { coverageOf, problemOf, sentenceOf, subtitleOf, summaryOf } from "./captions";
 import { embeddingPageCarrier } from "./client/page";
-import { EmbeddingControls } from "./controls";
+import { EmbeddingControls, Work } from "./controls";
 import controlsCss from "./controls.css";
 import css from "./embedding.css";
 import { type DrawnScenes, embeddingExports } from "./figure";
 import { EmbeddingLegend } from "./legend";
 import { MeanPlot } from "./mean/plot";
 import { overviewScene } from "./overview/marks";
-import { EmbeddingOverview } from "./overview/overview";
+import { EmbeddingOverview, OverviewOrder } from "./overview/overview";
 import { createOverviewStore } from "./overview/store";
 import { EmbeddingPlot, type PlotProps, PlotTools } from "./plot/plot";
 import { createPlotStore } from "./plot/store";
@@ -124,7 +124,17 @@ export function EmbeddingView({ context }: { context: Context }) {
       choose="none"
       // Points of other tokens.
       onStack={() => ({ heads: [], text: null, selected: [] })}
-      options={<EmbeddingControls context={context} store={store} />}
+      options={
+        <>
+          <EmbeddingControls context={context} store={store} />
+          {!enlarged && context.controls.value === "compact" && (
+            <div class="av-row av-options">
+              <OverviewOrder overview={overview} />
+            </div>
+          )}
+        </>
+      }
+      work={<Work context={context} store={store} />}
       footer={<EmbeddingFooter context={context} store={store} busy={busy.value} />}
     >
       {enlarged ? (
@@ -168,7 +178,7 @@ function OneHead(props: { room: PlotProps; beside: boolean; width: number }) {
   return (
     <div class={`av-embedding-one${beside ? " av-embedding-beside" : ""}`}>
       <div class="av-embedding-main" style={{ width: `${width}px` }}>
-        <PlotTools {...room} />
+        {context.controls.value !== "none" && <PlotTools {...room} />}
         {aggregated ? (
           <MeanPlot context={context} store={store} width={width} />
         ) : (

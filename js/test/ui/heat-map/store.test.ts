@@ -113,6 +113,7 @@ beforeEach(() => {
     copying: signal(null),
     notice: signal(null),
     history: createHistory({}, controller.signal),
+    controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,

@@ -255,6 +255,7 @@ export function roomWith(changed: Partial<EmbeddingState> = {}, kernel = new Ker
     copying: signal(null),
     notice: signal(null),
     history: createHistory({}, controller.signal),
+    controls: signal("full"),
     embedded: false,
     setDrawn: () => undefined,
     ended: controller.signal,

@@ -43,14 +43,7 @@ export function EmbeddingOverview(props: OverviewProps) {
   return (
     <div class="av-embedding-overview">
       <div class="av-row av-embedding-order">
-        <Choice
-          label="Heads by"
-          value={overview.order.value}
-          options={ORDERS}
-          onChange={(order) => {
-            overview.order.value = order;
-          }}
-        />
+        {props.context.controls.value === "full" && <OverviewOrder overview={overview} />}
         <span class="av-muted av-embedding-key" title={TRUST_HELP}>
           {keyInWords(store.trust.value, overview.layout.value?.figures)}
         </span>
@@ -62,6 +55,20 @@ export function EmbeddingOverview(props: OverviewProps) {
       )}
       <Tiles {...props} />
     </div>
+  );
+}
+
+/** By what heads are ordered. */
+export function OverviewOrder({ overview }: Pick<OverviewProps, "overview">) {
+  return (
+    <Choice
+      label="Heads by"
+      value={overview.order.value}
+      options={ORDERS}
+      onChange={(order) => {
+        overview.order.value = order;
+      }}
+    />
   );
 }
 

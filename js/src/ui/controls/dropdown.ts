@@ -1,0 +1,32 @@
+/** What opens below a button, and closes again. */
+
+import { useSignal } from "@preact/signals";
+import { useEffect, useRef } from "preact/hooks";
+
+/**
+ * Whether it is open, and the elements that it belongs to.
+ *
+ * @param first what gets the focus when it opens.
+ * @param within where that is looked for; the whole box by default.
+ */
+export function useDropdown(first: string, within?: string) {
+  const open = useSignal(false);
+  const box = useRef<HTMLDivElement>(null);
+  const button = useRef<HTMLButtonElement>(null);
+  useEffect(() => {
+    if (!open.value) return;
+    const inside = within === undefined ? box.current : box.current?.querySelector(within);
+    inside?.querySelector<HTMLElement>(`:is(${first}):not(:disabled)`)?.focus();
+    const outside = (event: Event): void => {
+      // In a shadow tree the event's target is its host; the path is not.
+      if (box.current && !event.composedPath().includes(box.current)) open.value = false;
+    };
+    document.addEventListener("pointerdown", outside);
+    return () => document.removeEventListener("pointerdown", outside);
+  }, [open.value]);
+  const close = (): void => {
+    open.value = false;
+    button.current?.focus();
+  };
+  return { open, box, button, close };
+}

@@ -1,0 +1,183 @@
+"""Controls in small frames and where they are not wanted, on exported pages and live."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.accessibility import check
+from browser.vscode import THEMES, VSCode
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page, ViewportSize
+
+TOKENS = "[CLS] The quick brown fox jumps over the lazy dog because it is very fast [SEP]".split()
+# A tracker's panel, and how far down a picture may begin in it.
+PANEL: ViewportSize = {"width": 360, "height": 420}
+FROM_TOP = 120
+PICTURES = {
+    "HeadView": ".av-plot",
+    "MatrixView": ".av-plot",
+    "NeuronView": ".av-plot",
+    "ModelView": ".av-grid-box",
+    "Dashboard": ".av-panes",
+    "EmbeddingView": ".av-grid-box",
+}
+each_view = pytest.mark.parametrize("name", PICTURES)
+
+
+def made(name: str, **traits: Any) -> Any:
+    queries, keys = (
+        torch.randn(3, 12, len(TOKENS), 8, generator=torch.Generator().manual_seed(seed))
+        for seed in (0, 1)
+    )
+    record = av.AttentionRecord.from_qk(queries, keys, TOKENS, model="a-model-with-a-long-name")
+    shown = [record, record] if name == "EmbeddingView" else record
+    return getattr(av, name)(shown, layer=1, **traits)
+
+
+def opened(
+    page: Page, folder: Path, name: str, size: ViewportSize = PANEL, **traits: Any
+) -> Locator:
+    page.set_viewport_size(size)
+    page.goto(made(name, **traits).save(folder / "view.html").as_uri())
+    root = page.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", re.compile("."))
+    return root
+
+
+def top(root: Locator, name: str) -> float:
+    box = root.locator(PICTURES[name]).first.bounding_box()
+    assert box is not None
+    return box["y"]
+
+
+@each_view
+def test_in_a_low_frame_the_picture_is_in_sight(page: Page, tmp_path: Path, name: str) -> None:
+    root = opened(page, tmp_path, name)
+    expect(root).to_have_attribute("data-controls", "compact")
+    assert top(root, name) < FROM_TOP
+    # Nothing lies beyond the frame's right edge.
+    assert page.evaluate("() => document.documentElement.scrollWidth") == PANEL["width"]
+    # What had no room above the picture is said below it.
+    said = root.inner_text()
+    assert re.search(r"exact|\d+ (tokens|points)", said)
+    root.get_by_role("button", name="Controls").first.click()
+    panel = root.get_by_role("dialog", name="Controls")
+    expect(panel).to_be_visible()
+    box = panel.bounding_box()
+    assert box is not None
+    assert box["x"] >= 0
+    assert box["x"] + box["width"] <= PANEL["width"]
+    check(root)
+    # As soon as there is room, all are in sight.
+    page.set_viewport_size({"width": 360, "height": 900})
+    expect(root).to_have_attribute("data-controls", "full")
+    expect(panel).to_have_count(0)
+    assert root.get_by_role("button", name="Controls").count() == 0
+
+
+def test_compact_controls_work_by_keyboard(page: Page, tmp_path: Path) -> None:
+    root = opened(page, tmp_path, "HeadView")
+    button = root.get_by_role("button", name="Controls")
+    page.keyboard.press("Tab")
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    panel = root.get_by_role("dialog", name="Controls")
+    # The first control that can be used has the focus.
+    expect(panel.get_by_role("button", name="all", exact=True)).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(root.locator(".av-head[aria-pressed=true]")).to_have_count(12)
+    panel.get_by_role("combobox", name="Lines").focus()
+    page.keyboard.press("ArrowDown")
+    expect(root.locator(".av-words")).to_contain_text("Top key per query")
+    page.keyboard.press("Escape")
+    expect(panel).to_have_count(0)
+    expect(button).to_be_focused()
+    # Of layer and heads no panel is needed.
+    layer = root.get_by_role("combobox", name="Layer")
+    layer.focus()
+    page.keyboard.press("ArrowDown")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+    root.get_by_role("button", name="Head 0").focus()
+    page.keyboard.press("End")
+    for _ in range(11):
+        page.keyboard.press("ArrowRight")
+    last = root.get_by_role("button", name="Head 11")
+    expect(last).to_be_focused()
+    expect(last).to_be_in_viewport()
+    # Tab leads out of an open panel, which closes then.
+    button.click()
+    expect(panel).to_be_visible()
+    page.keyboard.press("Shift+Tab")
+    root.get_by_role("combobox", name="Layer").focus()
+    expect(panel).to_have_count(0)
+
+
+def test_a_click_beside_the_panel_closes_it(page: Page, tmp_path: Path) -> None:
+    root = opened(page, tmp_path, "HeadView")
+    root.get_by_role("button", name="Controls").click()
+    panel = root.get_by_role("dialog", name="Controls")
+    panel.get_by_label("Combine").select_option("max")
+    expect(panel).to_be_visible()
+    page.mouse.click(180, 410)
+    expect(panel).to_have_count(0)
+
+
+@each_view
+def test_without_controls_the_picture_and_its_words_stay(
+    page: Page, tmp_path: Path, name: str
+) -> None:
+    root = opened(page, tmp_path, name, {"width": 1000, "height": 900}, controls=False)
+    expect(root).to_have_attribute("data-controls", "none")
+    expect(root.locator(".av-title")).to_have_text("a-model-with-a-long-name")
+    expect(root.locator(".av-sentence").first).to_be_visible()
+    expect(root.locator(".av-legends").first).to_be_visible()
+    controls = root.locator("select, input, .av-step, .av-head, .av-actions button")
+    # The dashboard's model view has its thumbnails, which are its picture.
+    assert controls.count() == 0
+    check(root)
+
+
+def test_keys_work_where_there_are_no_controls(page: Page, tmp_path: Path) -> None:
+    root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900}, controls="none")
+    root.locator(".av-plot").focus()
+    page.keyboard.press("]")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+    page.keyboard.press("?")
+    expect(root.locator(".av-keys")).to_be_visible()
+
+
+def test_minimal_controls_are_layer_and_heads(page: Page, tmp_path: Path) -> None:
+    root = opened(page, tmp_path, "HeadView", {"width": 1000, "height": 900}, controls="minimal")
+    expect(root.locator("select")).to_have_count(1)
+    expect(root.locator(".av-head")).to_have_count(12)
+    expect(root.locator(".av-actions")).to_have_count(0)
+    layer = root.get_by_role("combobox", name="Layer").bounding_box()
+    head = root.get_by_role("button", name="Head 11").bounding_box()
+    assert layer is not None
+    assert head is not None
+    assert abs(layer["y"] + layer["height"] / 2 - head["y"] - head["height"] / 2) < 20
+    root.get_by_role("combobox", name="Layer").select_option("0")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    check(root)
+
+
+def test_a_live_view_is_never_compact_by_itself(page: Page, tmp_path: Path) -> None:
+    page.set_viewport_size(PANEL)
+    with VSCode(page, THEMES[1], tmp_path) as vscode:
+        view = vscode.show(lambda: made("HeadView"))
+        root = vscode.root
+        expect(root).to_have_attribute("data-controls", "full")
+        for form, buttons in (("compact", 1), ("none", 0)):
+            view.controls = form
+            vscode.deliver()
+            expect(root).to_have_attribute("data-controls", form)
+            expect(root.get_by_role("button", name="Controls")).to_have_count(buttons)

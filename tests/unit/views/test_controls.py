@@ -1,0 +1,80 @@
+"""Which controls of a view are in sight: as a trait, in pages, and refused where it is no form."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from traitlets import TraitError
+
+import attnviz as av
+
+FORMS = ("auto", "full", "compact", "minimal", "none")
+CLASSES = ("HeadView", "MatrixView", "ModelView", "NeuronView", "Dashboard", "EmbeddingView")
+
+
+def record() -> av.AttentionRecord:
+    queries, keys = (
+        torch.randn(2, 2, 4, 8, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    return av.AttentionRecord.from_qk(queries, keys, list("abcd"))
+
+
+def made(name: str, **traits: Any) -> Any:
+    shown = [record(), record()] if name == "EmbeddingView" else record()
+    return getattr(av, name)(shown, **traits)
+
+
+def controls_of(page: str) -> str:
+    found = re.search(r'id="attnviz-data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    form: str = json.loads(found[1])["state"]["controls"]
+    return form
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_every_view_has_controls_that_can_be_chosen(name: str) -> None:
+    assert made(name).controls == "auto"
+    view = made(name, controls=False)
+    assert view.controls == "none"
+    view.controls = "compact"
+    assert view.get_state("controls") == {"controls": "compact"}
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_a_page_has_the_views_controls_unless_others_are_asked_for(name: str) -> None:
+    view = made(name, controls="minimal")
+    assert controls_of(view.to_html()) == "minimal"
+    assert controls_of(view.to_html(controls=False)) == "none"
+    assert controls_of(view.to_html(controls=True)) == "auto"
+    assert view.controls == "minimal"
+
+
+def test_a_saved_page_may_have_others(tmp_path: Any) -> None:
+    path = made("HeadView").save(tmp_path / "x.html", controls="compact")
+    assert controls_of(path.read_text(encoding="utf-8")) == "compact"
+
+
+@pytest.mark.parametrize(
+    ("given", "form"),
+    [(True, "auto"), (False, "none"), (np.True_, "auto"), *((form, form) for form in FORMS)],
+)
+def test_what_may_be_given(given: Any, form: str) -> None:
+    assert made("HeadView", controls=given).controls == form
+
+
+@pytest.mark.parametrize("wrong", ["", "Compact", "no", None, 0, 1, 2.5, ["compact"], b"none", {}])
+def test_anything_else_is_refused_with_what_there_is(wrong: Any) -> None:
+    view = made("HeadView")
+    with pytest.raises(TraitError, match=re.escape(f"controls={wrong!r} must be one of")):
+        view.controls = wrong
+    with pytest.raises(TraitError, match='"auto", "full", "compact", "minimal", "none"'):
+        made("HeadView", controls=wrong)
+    assert view.controls == "auto"
+    if wrong is not None:
+        with pytest.raises(ValueError, match=re.escape(f"controls={wrong!r} must be one of")):
+            view.to_html(controls=wrong)
