@@ -8,7 +8,7 @@ import {
   subtitleOf,
   summaryOf,
 } from "../../../src/views/embedding/captions";
-import { colorings, EmbeddingControls } from "../../../src/views/embedding/controls";
+import { colorings, EmbeddingControls, Work } from "../../../src/views/embedding/controls";
 import { EmbeddingLegend, switched } from "../../../src/views/embedding/legend";
 import { MeanPlot } from "../../../src/views/embedding/mean/plot";
 import type { EmbeddingState } from "../../../src/views/embedding/state";
@@ -48,6 +48,7 @@ async function open(changed: Partial<EmbeddingState> = {}, live = true): Promise
   const View = () => (
     <>
       <EmbeddingControls context={context} store={store} />
+      <Work context={context} store={store} />
       {context.state.shown.value === "aggregate" && (
         <MeanPlot context={context} store={store} width={400} />
       )}
