@@ -80,7 +80,7 @@ def extract_corpus(
         Whether to show a progress bar, which counts points.
     **options
         Further ones of `attnviz.extract`: tokenizer, processor, name, layers, heads, dtype, device,
-        generate.
+        generate, and truncation, with which no text is too long.
 
     Returns
     -------

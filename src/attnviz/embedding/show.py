@@ -29,6 +29,7 @@ def show_embedding_view(
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
+    truncation: bool | int | None = None,
     tokenizer: Any = None,
     processor: Any = None,
     name: str | None = None,
@@ -67,6 +68,9 @@ def show_embedding_view(
         dataset.
     target : sequence of str, optional
         For each text what the model is made to produce.
+    truncation : bool or int, optional
+        Cut texts that are too long for the model, which are left out otherwise, or to so many
+        tokens.
     tokenizer, processor : object, optional
         Found beside the model by default.
     name : str, optional
@@ -117,6 +121,7 @@ def show_embedding_view(
         traits=traits,
         include_layers=include_layers,
         target=target,
+        truncation=truncation,
         tokenizer=tokenizer,
         processor=processor,
         name=name,

@@ -19,6 +19,7 @@ from attnviz.extraction.capture.stacks import select_layers, selection_notes
 from attnviz.extraction.inputs.batch import Batch, split_examples
 from attnviz.extraction.inputs.encode import Encoder, examples_of
 from attnviz.extraction.inputs.generate import generate_text, read_generation_settings
+from attnviz.extraction.inputs.truncate import read_truncation
 from attnviz.extraction.models import Loaded, load, name_of
 from attnviz.extraction.options import (
     CaptureOptions,
@@ -76,6 +77,7 @@ def extract(
     target: str | Sequence[str] | None = None,
     generate: int | Mapping[str, Any] | GenerationConfig | None = None,
     decoder_input_ids: Any = None,
+    truncation: bool | int = False,
     name: str | None = None,
     layers: Layers = None,
     heads: Heads = None,
@@ -111,6 +113,10 @@ def extract(
     decoder_input_ids : Tensor or sequence of int, optional
         Ids that the decoder of an encoder-decoder model is given, instead of `target`; with
         `generate`, those that it begins with.
+    truncation : bool or int, default False
+        Cut a text that is too long instead of refusing it: to as many tokens as the model takes, or
+        to so many. What was cut is said in the record's notes. Room is left for what `target` or
+        `generate` brings.
     name : str, optional
         Title of every picture; by default the last part of the model's hub id or folder.
     layers : int, iterable of int or "all", optional
@@ -171,7 +177,7 @@ def extract(
     (6, 6)
     """
     loaded = load(model, tokenizer, processor)
-    encoder = Encoder(loaded)
+    encoder = Encoder(loaded, truncation=read_truncation(truncation))
     examples, many = examples_of(inputs)
     options = read_capture_options(layers, heads, dtype, device)
     if spool is not None and options.device != torch.device("cpu"):
@@ -186,7 +192,10 @@ def extract(
     settings = None if generate is None else read_generation_settings(generate, loaded.model)
 
     def record_one(example: Any, one_target: Any, ids: Any) -> list[AttentionRecord]:
-        batch = encoder.encode(example, one_target, ids, generating=settings is not None)
+        to_come = 0 if settings is None else settings.max_new_tokens or 1
+        batch = encoder.encode(
+            example, one_target, ids, generating=settings is not None, to_come=to_come
+        )
         spool_folders = folders
         if spool is not None and not many:
             spool_folders = SpoolFolders(spool, several=batch.size > 1)

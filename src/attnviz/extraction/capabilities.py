@@ -105,8 +105,8 @@ def check_length(model: PreTrainedModel, length: int, argument: str, *, decoder:
     if bound is not None and length > bound:
         raise TooManyTokensError(
             f"{argument}: {length} tokens are too many, {type(model).__name__} has positions for "
-            f"{bound}. Shorten the text, or give the tokenizer's own output with truncation=True, "
-            f"max_length={bound}"
+            f"{bound}. Shorten the text, have it cut by truncation=True, or give the tokenizer's "
+            f"own output with truncation=True, max_length={bound}"
         )
 
 

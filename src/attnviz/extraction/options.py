@@ -33,6 +33,7 @@ class RecordOptions(TypedDict, total=False):
     tokenizer: Any
     processor: Any
     generate: int | Mapping[str, Any] | GenerationConfig | None
+    truncation: bool | int
     name: str | None
     layers: Layers
     heads: Heads

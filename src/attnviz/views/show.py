@@ -49,6 +49,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         processor: Any = None,
         target: str | None = None,
         generate: Any = None,
+        truncation: bool | int | None = None,
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
@@ -83,6 +84,8 @@ _DOCUMENTATION = """{summary}
     generate : int, mapping or GenerationConfig, optional
         Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
         See `attnviz.extract`.
+    truncation : bool or int, optional
+        Cut a text that is too long for the model, or to so many tokens; the picture says so.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
     name : str, optional

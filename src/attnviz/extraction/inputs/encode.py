@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -42,6 +42,7 @@ from attnviz.extraction.inputs.target import (
     shifted,
     target_texts,
 )
+from attnviz.extraction.inputs.truncate import Truncation
 from attnviz.extraction.models import Loaded, find_processor, find_tokenizer
 from attnviz.extraction.tokens.frames import length_note
 from attnviz.extraction.tokens.patches import grid_of
@@ -51,10 +52,14 @@ __all__ = ["Encoder", "examples_of"]
 
 
 class Encoder:
-    """Encodes examples for one model, with the tokenizer and processor that the caller gave."""
+    """Encodes examples for one model, with the tokenizer and processor that the caller gave.
 
-    def __init__(self, loaded: Loaded) -> None:
+    `truncation` cuts texts that are too long, as `read_truncation` gives it.
+    """
+
+    def __init__(self, loaded: Loaded, *, truncation: bool | int = False) -> None:
         self._loaded = loaded
+        self._truncation = Truncation(loaded.model, truncation)
         self._model: PreTrainedModel = loaded.model
         self._tokenizer: Any = loaded.tokenizer
         self._looked_in: set[str] = set()
@@ -68,16 +73,22 @@ class Encoder:
         decoder_input_ids: Any = None,
         *,
         generating: bool = False,
+        to_come: int = 0,
     ) -> Batch:
         """Encode one example as `examples_of` gives it, or one batch that is encoded already.
 
         `target` is a text that the model is made to produce, `decoder_input_ids` what its decoder
-        is given; with `generating` the model is to go on by itself. Errors name the argument, what
-        was given and what would work.
+        is given; with `generating` the model is to go on by itself, for `to_come` tokens at most.
+        Errors name the argument, what was given and what would work.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
         ends_open = generating or target is not None
-        batch = self._encode(example, ends_open=ends_open)
+        if self.encoder_decoder:
+            to_come = 0
+        elif self._truncation and isinstance(target, str):
+            tokenizer = self.tokenizer(needed=True)
+            to_come = len(tokenizer(target, add_special_tokens=False)["input_ids"])
+        batch = self._encode(example, ends_open=ends_open, to_come=to_come)
         if self.encoder_decoder:
             self._add_decoder(batch, target, decoder_input_ids)
         elif target is not None:
@@ -87,16 +98,22 @@ class Encoder:
             check_length(self._model, sequence.length, argument, decoder=name == "decoder")
         return batch
 
-    def _encode(self, example: Any, *, ends_open: bool) -> Batch:
+    def _encode(self, example: Any, *, ends_open: bool, to_come: int) -> Batch:
         """Encode one example by what it is."""
+        is_text = isinstance(example, str) or _kind(example) in ("pair", "chat")
+        if self._truncation and not (is_text or _is_message(example)):
+            raise TypeError(
+                f"truncation cuts texts, and inputs is {type(example).__name__}; leave it out, or "
+                "give the text (a tokenizer cuts by truncation=True, max_length=...)"
+            )
         processed = encode_media(self._model, example, self._processor, ends_open=ends_open)
         if processed is not None:
             return self._processed(processed)
         if isinstance(example, str | tuple):
-            return self._encode_text(example)
+            return self._encode_text(example, to_come=to_come)
         if _is_message(example) or (isinstance(example, list) and _kind(example) == "chat"):
             messages = example if isinstance(example, list) else [example]
-            return self._encode_chat(messages, ends_open=ends_open)
+            return self._encode_chat(messages, ends_open=ends_open, to_come=to_come)
         if isinstance(example, Mapping):
             return self._encode_mapping(example)
         return self._encode_ids(example)
@@ -139,7 +156,7 @@ class Encoder:
             )
         return self._tokenizer
 
-    def _encode_text(self, text: str | tuple[str, str]) -> Batch:
+    def _encode_text(self, text: str | tuple[str, str], *, to_come: int) -> Batch:
         parts = (text,) if isinstance(text, str) else text
         for part, which in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
@@ -148,9 +165,11 @@ class Encoder:
         if not capabilities.reads and (capabilities.sees or capabilities.hears):
             raise capabilities.refuse("a text")
         tokenizer = self.tokenizer(needed=True)
-        return self._tokenized(tokenizer(*parts, return_tensors="pt"))
+        return self._cut(
+            lambda **options: tokenizer(*parts, return_tensors="pt", **options), to_come=to_come
+        )
 
-    def _encode_chat(self, messages: list[Any], *, ends_open: bool) -> Batch:
+    def _encode_chat(self, messages: list[Any], *, ends_open: bool, to_come: int) -> Batch:
         if has_media(messages):
             processor = self._processor("of both")
             encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
@@ -163,14 +182,26 @@ class Encoder:
             )
         # As ids at once: the template's text may hold the first token already, and encoding it
         # again would add another one.
-        encoded = tokenizer.apply_chat_template(
-            messages,
-            add_generation_prompt=ends_open,
-            tokenize=True,
-            return_dict=True,
-            return_tensors="pt",
+        return self._cut(
+            lambda verbose=True, **options: tokenizer.apply_chat_template(
+                messages,
+                add_generation_prompt=ends_open,
+                tokenize=True,
+                return_dict=True,
+                return_tensors="pt",
+                tokenizer_kwargs={"verbose": verbose},
+                **options,
+            ),
+            to_come=to_come,
         )
-        return self._tokenized(encoded)
+
+    def _cut(self, encode: Callable[..., Any], *, to_come: int) -> Batch:
+        """Make a batch of a text, cut where it is to be and is too long."""
+        tokenizer = self.tokenizer(needed=True)
+        encoded, note = self._truncation.cut(encode, tokenizer, "inputs", to_come=to_come)
+        batch = self._tokenized(encoded)
+        batch.notes += [note] if note else []
+        return batch
 
     def _tokenized(self, encoded: Any) -> Batch:
         """Make a batch of a tokenizer's output, leaving out what this model doesn't take."""
@@ -303,12 +334,19 @@ class Encoder:
         elif target is not None:
             texts = target_texts(target, batch.size)
             tokenizer = self.tokenizer(needed=True)
-            encoded = tokenizer(
-                text_target=texts,
-                return_tensors="pt",
-                padding=len(texts) > 1,
-                padding_side="right",
+            encoded, note = self._truncation.cut(
+                lambda **options: tokenizer(
+                    text_target=texts,
+                    return_tensors="pt",
+                    padding=len(texts) > 1,
+                    padding_side="right",
+                    **options,
+                ),
+                tokenizer,
+                "target",
+                decoder=True,
             )
+            batch.notes += [note] if note else []
             check_ids(self._model, encoded["input_ids"], "target")
             batch.arguments["decoder_input_ids"] = shifted(self._model, encoded["input_ids"])
             # The decoder is given one token before each of the target's: as many are padding.

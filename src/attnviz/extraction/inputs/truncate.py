@@ -1,0 +1,95 @@
+"""Cutting a text to the tokens that a model takes, and saying what was cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from attnviz.extraction.capabilities import num_positions
+
+__all__ = ["Truncation", "read_truncation"]
+
+# Tokenizers without a limit say 10**30.
+_NO_LIMIT = 10**9
+
+
+def read_truncation(given: Any) -> bool | int:
+    """Read the argument `truncation`: False, True, or the most tokens; None is False."""
+    if given is None or isinstance(given, bool):
+        return bool(given)
+    if not hasattr(given, "__index__"):
+        raise TypeError(
+            f"truncation={given!r} must be True (as many tokens as the model takes), a number of "
+            "tokens, or False"
+        )
+    most = int(given.__index__())
+    if most < 1:
+        raise ValueError(f"truncation={most} must be at least 1 token, or True or False")
+    return most
+
+
+class Truncation:
+    """How many tokens of a text a model is to read; `given` is as `read_truncation` gives it."""
+
+    def __init__(self, model: PreTrainedModel, given: bool | int) -> None:  # noqa: FBT001 - a union
+        self._model = model
+        self._given = given
+
+    def __bool__(self) -> bool:
+        return self._given is not False
+
+    def cut(
+        self,
+        encode: Callable[..., Any],
+        tokenizer: Any,
+        argument: str,
+        *,
+        decoder: bool = False,
+        to_come: int = 0,
+    ) -> tuple[Any, str | None]:
+        """Encode a text, cut where it is too long, and give a note that says so.
+
+        `encode` is called with further arguments for the tokenizer, `to_come` is how many tokens
+        will follow. ValueError where nothing of the text would be left.
+        """
+        encoded = encode(verbose=False) if self else encode()
+        whole = len(encoded["input_ids"][0])
+        most = self._most(tokenizer, decoder=decoder, to_come=to_come)
+        if most is None or whole <= most:
+            return encoded, None
+        special = int(tokenizer.num_special_tokens_to_add(pair=False))
+        if most <= special:
+            raise ValueError(
+                f"{argument}: truncation leaves room for {max(0, most)} tokens"
+                + (f" before the {to_come} to come" if to_come else "")
+                + f", {special} of which are special; give a larger number, or less to come"
+            )
+        encoded = encode(verbose=False, truncation=True, max_length=most)
+        which = "last" if getattr(tokenizer, "truncation_side", "right") == "left" else "first"
+        left = len(encoded["input_ids"][0])
+        name = {"inputs": "text"}.get(argument, argument)
+        return encoded, (
+            f"The {name} was cut: these are the {which} {left:,} of its {whole:,} tokens, special "
+            "ones counted."
+        )
+
+    def _most(self, tokenizer: Any, *, decoder: bool, to_come: int) -> int | None:
+        """The most tokens there may be; None for any number."""
+        if not self:
+            return None
+        table = num_positions(self._model, decoder=decoder)
+        room = None if table is None else table - to_come
+        if self._given is not True and not decoder:
+            return self._given if room is None else min(self._given, room)
+        own = getattr(tokenizer, "model_max_length", None)
+        limits = [own - to_come] if own is not None and own < _NO_LIMIT else []
+        if room is not None:
+            limits.append(room)
+        elif not limits:
+            # Rotary positions have no table; this is what the model was trained with.
+            config: Any = self._model.config.get_text_config()
+            trained = getattr(config, "max_position_embeddings", None)
+            limits += [trained - to_come] if isinstance(trained, int) else []
+        return min(limits, default=None)

@@ -1,0 +1,159 @@
+"""Texts that are too long are cut where that is asked for, and the record says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+from attnviz import demos, extract
+
+pytestmark = pytest.mark.models
+
+LONG = "The animal did not cross the street because it was too tired . " * 100
+
+
+@pytest.fixture(scope="module")
+def bert(checkpoint_folder: Path) -> tuple[Any, Any]:
+    return (
+        transformers.AutoModel.from_pretrained(checkpoint_folder),
+        transformers.AutoTokenizer.from_pretrained(checkpoint_folder),
+    )
+
+
+def note_of(record: av.AttentionRecord) -> str:
+    (note,) = [note for note in record.notes if "was cut" in note]
+    return note
+
+
+def test_as_many_tokens_as_the_model_takes(bert: tuple[Any, Any]) -> None:
+    model, tokenizer = bert
+    with pytest.raises(ValueError, match=r"1302 tokens are too many, .* 512.*truncation=True"):
+        extract(model, LONG, tokenizer=tokenizer)
+    record = extract(model, LONG, tokenizer=tokenizer, truncation=True)
+    # Independent: the tokenizer's own truncation.
+    own = tokenizer(LONG, truncation=True, max_length=512)["input_ids"]
+    assert record.tokens.ids == tuple(own)
+    assert note_of(record) == (
+        "The text was cut: these are the first 512 of its 1,302 tokens, special ones counted."
+    )
+    assert record.tokens[-1] == "[SEP]"
+
+
+def test_to_a_number_of_tokens(bert: tuple[Any, Any]) -> None:
+    model, tokenizer = bert
+    record = extract(model, LONG, tokenizer=tokenizer, truncation=np.int64(12))
+    assert len(record.tokens) == 12
+    assert "the first 12 of its 1,302" in note_of(record)
+    # No more than the model takes.
+    assert len(extract(model, LONG, tokenizer=tokenizer, truncation=9_999).tokens) == 512
+    short = extract(model, "The cat sat.", tokenizer=tokenizer, truncation=True)
+    assert short.notes == extract(model, "The cat sat.", tokenizer=tokenizer).notes
+
+
+def test_pairs_and_lists(bert: tuple[Any, Any]) -> None:
+    model, tokenizer = bert
+    pair = extract(model, ("Who was tired?", LONG), tokenizer=tokenizer, truncation=64)
+    assert len(pair.tokens) == 64
+    assert {0, 1} <= set(pair.tokens.sequence)
+    records = extract(model, ["The cat.", LONG], tokenizer=tokenizer, truncation=True)
+    assert [len(record.tokens) for record in records] == [5, 512]
+    assert ["was cut" in " ".join(record.notes) for record in records] == [False, True]
+
+
+def test_the_side_that_the_tokenizer_cuts(bert: tuple[Any, Any]) -> None:
+    model, tokenizer = bert
+    tokenizer.truncation_side = "left"
+    try:
+        record = extract(model, LONG, tokenizer=tokenizer, truncation=8)
+    finally:
+        tokenizer.truncation_side = "right"
+    assert "these are the last 8 of" in note_of(record)
+    assert record.tokens[-2] == "."
+
+
+def test_room_is_left_for_what_comes() -> None:
+    model, tokenizer = demos.load("decoder")
+    text = demos.example("decoder")["inputs"]
+    bound = model.config.max_position_embeddings
+    long = " ".join([text] * 50)
+    record = extract(model, long, tokenizer=tokenizer, generate=5, truncation=True)
+    assert len(record.tokens) == bound
+    assert f"the first {bound - 5} of" in note_of(record)
+    assert len(record.tokens.predictions) == 5
+    record = extract(model, long, tokenizer=tokenizer, target="the street", truncation=True)
+    assert len(record.tokens) == bound
+    assert f"the first {bound - 2} of" in note_of(record)
+    with pytest.raises(ValueError, match=f"leaves room for 0 tokens before the {bound} to come"):
+        extract(model, long, tokenizer=tokenizer, generate=bound, truncation=True)
+
+
+def test_a_decoders_target_is_cut_too() -> None:
+    model, tokenizer = demos.load("encoder-decoder")
+    example = demos.example("encoder-decoder")
+    long = example["target"] * 100
+    with pytest.raises(ValueError, match=r"target: .* too many"):
+        extract(model, example["inputs"], tokenizer=tokenizer, target=long)
+    record = extract(model, example["inputs"], tokenizer=tokenizer, target=long, truncation=True)
+    assert "The target was cut: these are the first" in note_of(record)
+
+
+def test_a_model_without_a_table_of_positions(bert: tuple[Any, Any]) -> None:
+    _, tokenizer = bert
+    torch.manual_seed(0)
+    config = transformers.LlamaConfig(
+        vocab_size=tokenizer.vocab_size,
+        hidden_size=32,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=96,
+    )
+    model = transformers.LlamaModel(config).eval()
+    assert len(extract(model, LONG, tokenizer=tokenizer, truncation=100).tokens) == 100
+    # What the tokenizer says.
+    assert len(extract(model, LONG, tokenizer=tokenizer, truncation=True).tokens) == 512
+    without: Any = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer._tokenizer)
+    assert len(extract(model, LONG, tokenizer=without, truncation=True).tokens) == 96
+
+
+@pytest.mark.parametrize(
+    ("given", "kind", "message"),
+    [
+        (0, ValueError, "truncation=0 must be at least 1"),
+        (-3, ValueError, "truncation=-3 must be at least 1"),
+        ("yes", TypeError, "truncation='yes' must be True"),
+        (1.5, TypeError, r"truncation=1\.5 must be True"),
+        (2, ValueError, "truncation leaves room for 2 tokens, 2 of which are special"),
+    ],
+)
+def test_bad_values(bert: tuple[Any, Any], given: Any, kind: type[Exception], message: str) -> None:
+    model, tokenizer = bert
+    with pytest.raises(kind, match=message):
+        extract(model, LONG, tokenizer=tokenizer, truncation=given)
+
+
+def test_what_is_encoded_is_not_cut(bert: tuple[Any, Any]) -> None:
+    model, tokenizer = bert
+    with pytest.raises(TypeError, match="truncation cuts texts, and inputs is BatchEncoding"):
+        extract(model, tokenizer(LONG, return_tensors="pt"), tokenizer=tokenizer, truncation=True)
+
+
+def test_views_and_corpora_take_it(
+    bert: tuple[Any, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model, tokenizer = bert
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    view = av.show_head_view(model, LONG, tokenizer=tokenizer, truncation=16)
+    assert len(view.record.tokens) == 16
+    assert "was cut: these are the first 16 of its 1,302" in view.to_html()
+    corpus = av.extract_corpus(model, ["The cat sat.", LONG], tokenizer=tokenizer, truncation=20)
+    assert len(corpus) == 2
+    assert "the first 20 of its 1,302" in " ".join(corpus.notes)
+    with pytest.raises(TypeError, match=r"model is a record, .*; leave out truncation"):
+        av.show_head_view(view.record, truncation=True)
