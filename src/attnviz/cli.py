@@ -1,16 +1,17 @@
 """The command line: the same views, written as files.
 
 ``attnviz demo``, ``attnviz head-view`` and a command for each other view; results go to stdout,
-progress and errors to stderr.
+progress and errors to stderr. What can be known to be wrong is said before a model runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import attnviz
 from attnviz.utils.host import offer_file
@@ -29,7 +30,10 @@ _EPILOG = """examples:
   attnviz head-view --model ./my-bert --text "The cat sat." -o head_view.html
   attnviz model-view --model ./my-bart --text "Hello" --target "Bonjour" --layer 2 -o x.svg
   attnviz head-view --model ./my-llama --text "The cat" --generate 40 -o x.html
-  attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer 3 --heads 1 --words
+  attnviz neuron-view --model ./my-gpt2 --text "The cat sat." --layer -1 --heads 1 --token cat
+  attnviz matrix-view --model ./my-vit --image cat.png -o x.html
+  attnviz head-view --model ./my-bert --text-file report.txt --truncate --heads 0,3 -o x.html
+  attnviz head-view record.safetensors -o x.svg
   attnviz model-view --model ./my-llama --text "The cat sat." --layers 0,8-11 --dtype bfloat16
   attnviz head-view --model ./my-gpt2 --text "The cat sat." --max-mb 2 -o small.html
   attnviz head-view --model ./my-bert --text "The cat sat." -o x.pdf --width 84mm --font-size 8
@@ -64,7 +68,8 @@ def _parser() -> argparse.ArgumentParser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--version", action="version", version=f"attnviz {attnviz.__version__}")
-    commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    parser.set_defaults(parser=parser)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
 
     demo = commands.add_parser(
         "demo",
@@ -93,19 +98,41 @@ def _add_view(commands: Any, name: str, what: str) -> None:
     view = commands.add_parser(
         name,
         help=what,
-        description=f"Run a model on a text and write its {name.replace('-', ' ')}: {what}.",
+        description=f"Run a model on a text or an image, or take a saved record, and write its "
+        f"{name.replace('-', ' ')}: {what}.",
         epilog=f'example: attnviz {name} --model ./my-bert --text "The cat sat." -o x.html',
     )
-    view.add_argument("--model", required=True, metavar="ID", help="hub id or folder")
-    view.add_argument("--text", required=True, help="what the model reads")
+    view.set_defaults(parser=view)
+    view.add_argument(
+        "saved",
+        nargs="?",
+        metavar="RECORD",
+        help="a saved record in place of a model: a .safetensors file, or the folder of --spool",
+    )
+    view.add_argument("--record", metavar="RECORD", help="the same")
+    view.add_argument("--model", metavar="ID", help="hub id or folder")
+    texts = view.add_mutually_exclusive_group()
+    texts.add_argument("--text", help="what the model reads")
+    texts.add_argument(
+        "--text-file", metavar="FILE", help="a file with what the model reads, - for stdin"
+    )
     view.add_argument("--text-pair", metavar="TEXT", help="second text of a pair")
+    view.add_argument(
+        "--image",
+        type=Path,
+        metavar="FILE",
+        help="an image that the model sees, with --text or not",
+    )
     produced = view.add_mutually_exclusive_group()
     produced.add_argument("--target", metavar="TEXT", help="what the model is made to produce")
     produced.add_argument(
         "--generate", type=int, metavar="N", help="let the model produce up to N tokens"
     )
     _add_position(view)
-    view.add_argument("--token", type=int, metavar="N", help="number of the pinned query")
+    view.add_argument(
+        "--token", type=_place, metavar="TOKEN", help="the pinned query: its number or its text"
+    )
+    view.add_argument("--key", type=_place, metavar="TOKEN", help="the pinned key, likewise")
     _add_capture_options(view)
     view.add_argument("--words", action="store_true", help="merge subword tokens into words")
     _add_output(view)
@@ -161,8 +188,10 @@ def _add_embedding_view(commands: Any) -> None:
 
 def _add_position(view: argparse.ArgumentParser) -> None:
     view.add_argument("--stack", help="self, encoder, decoder, cross, ...")
-    view.add_argument("--layer", type=int, help="layer shown first")
-    view.add_argument("--heads", type=int, nargs="+", metavar="HEAD", help="chosen heads")
+    view.add_argument("--layer", type=int, help="layer shown first; -1 is the last")
+    view.add_argument(
+        "--heads", type=_heads, nargs="+", metavar="N,N", help="chosen heads, such as 0,3; or all"
+    )
 
 
 def _add_capture_options(view: argparse.ArgumentParser) -> None:
@@ -179,18 +208,35 @@ def _add_capture_options(view: argparse.ArgumentParser) -> None:
     view.add_argument(
         "--spool", metavar="FOLDER", help="write queries and keys there, not into memory"
     )
+    view.add_argument(
+        "--truncate",
+        type=int,
+        nargs="?",
+        const=True,
+        metavar="N",
+        help="cut a text that is too long for the model, or to N tokens",
+    )
 
 
 def _numbers(text: str) -> list[int]:
-    """Numbers and spans of them, as in 0,3-5."""
+    """Numbers and spans of them, as in 0,3-5; -1 is the last."""
     numbers: list[int] = []
-    try:
-        for part in text.split(","):
-            first, dash, last = part.partition("-")
-            numbers += range(int(first), int(last if dash else first) + 1)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,5 or 0-3") from None
+    for part in text.split(","):
+        found = re.fullmatch(r"\s*(-?\d+)(?:-(\d+))?\s*", part)
+        if found is None:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,5 or 0-3")
+        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
     return numbers
+
+
+def _heads(text: str) -> list[int] | None:
+    """Heads as numbers; None stands for all."""
+    return None if text == "all" else _numbers(text)
+
+
+def _place(text: str) -> int | str:
+    """The number of a token, or its text."""
+    return int(text) if re.fullmatch(r"-?\d+", text) else text
 
 
 def _add_output(command: argparse.ArgumentParser) -> None:
@@ -209,7 +255,8 @@ def _add_file(command: argparse.ArgumentParser, usual_size: str) -> None:
         "--output",
         type=Path,
         metavar="FILE",
-        help="x.html, x.pdf, x.svg or x.png (default: the view's name, as in head_view.html)",
+        help="x.html, x.pdf, x.svg or x.png (default: a page under the model's and the view's "
+        "name, as in my-bert-head-view.html)",
     )
     command.add_argument(
         "--max-mb",
@@ -302,29 +349,38 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0
     """
     options = _parser().parse_args(arguments)
+    if options.command is None:
+        # Asked for nothing: said what there is to ask for.
+        options.parser.print_help()
+        return 0
+    if options.command in _VIEWS:
+        _check_source(options)
     from traitlets import TraitError
 
     from attnviz.pages.limits import check_file_kind, check_options, check_top_keys
 
     precision: PagePrecision = "exact" if getattr(options, "exact", False) else "auto"
     try:
-        shown = options.view if options.command == "demo" else options.command
-        output = options.output or Path(f"{shown.replace('-', '_')}.html")
+        output: Path | None = options.output
         # Checked before a model runs, not after: a spool folder is written once.
-        kind = check_file_kind(output)
+        kind = "html" if output is None else check_file_kind(output)
         check_options(precision, options.max_mb)
+        if output is not None and not output.parent.is_dir():
+            raise FileNotFoundError(f"-o {output}: there is no folder {str(output.parent)!r}")
         figure = _figure(options)
         _check_figure(kind, figure, options.theme)
         if options.command == "embedding-view":
-            if check_top_keys(options.top_keys) and kind != "html":
+            if check_top_keys(options.top_keys) and output is not None and kind != "html":
                 raise ValueError(
                     f"--top-keys {options.top_keys}: {output.name} has no lines, which are drawn "
                     "where a reader chooses a query; write a page, -o x.html"
                 )
             points = _embedding_view(options)
+            output = output or Path(f"{points.file_name}.html")
             path = points.save(output, max_mb=options.max_mb, top_keys=options.top_keys, **figure)
         else:
             view = _demo(options) if options.command == "demo" else _view(options)
+            output = output or Path(f"{view.file_name}.html")
             path = view.save(output, precision=precision, max_mb=options.max_mb, **figure)
     except KeyboardInterrupt:
         print("attnviz: interrupted, nothing was written", file=sys.stderr)
@@ -378,16 +434,82 @@ def _read_by(model: str, reader: Any) -> dict[str, Any]:
     return {"processor" if model == "vision" else "tokenizer": reader}
 
 
+# Options that say what a model runs on, and how: a saved record has no use for them.
+_OF_MODELS = (
+    *("model", "text", "text_file", "text_pair", "image", "target", "generate", "truncate"),
+    *("keep_heads", "dtype", "spool"),
+)
+
+
+def _check_source(options: argparse.Namespace) -> None:
+    """End with a usage message where it is not one model with its input, or one record."""
+    wrong: Callable[[str], NoReturn] = options.parser.error
+    if options.saved is not None and options.record is not None:
+        wrong("give RECORD once, by itself or as --record")
+    options.saved = options.saved if options.record is None else options.record
+    if options.saved is not None:
+        given = [name for name in _OF_MODELS if getattr(options, name) is not None]
+        if given:
+            flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+            wrong(
+                f"{options.saved!r} stands for a saved record, which needs no model: leave out "
+                f"{flags}; a model's folder or hub id is given as --model"
+            )
+        return
+    if options.model is None:
+        wrong("give --model ID with --text TEXT, or a saved record")
+    if options.text is None and options.text_file is None and options.image is None:
+        wrong("give what the model reads: --text, --text-file or --image")
+    if options.image is not None and options.text_pair is not None:
+        wrong("--image goes with one text: leave out --text-pair")
+    if options.text_pair is not None and options.text is None and options.text_file is None:
+        wrong("--text-pair is the second text: give --text too")
+
+
 def _view(options: argparse.Namespace) -> RecordView:
+    record = _saved(options) if options.saved is not None else _extracted(options)
+    given = {
+        name: getattr(options, name)
+        for name in ("stack", "layer", "token", "key")
+        if getattr(options, name) is not None
+    } | _chosen_heads(options)
+    given |= {"theme": options.theme, "controls": options.controls}
+    return _view_class(options.command)(record, **given)
+
+
+def _chosen_heads(options: argparse.Namespace) -> dict[str, Any]:
+    parts = options.heads
+    if parts is None:
+        return {}
+    return {"heads": "all" if None in parts else [head for part in parts for head in part]}
+
+
+def _saved(options: argparse.Namespace) -> AttentionRecord:
+    """The record of a file or a folder, with the layers that are asked for."""
     from attnviz.views.show import record_of
 
+    place = Path(options.saved).expanduser()
+    if (place / "config.json").is_file():
+        raise ValueError(f"{options.saved!r} is a model: give it as --model, with --text")
+    print(f"attnviz: reading {options.saved}", file=sys.stderr)
+    record = attnviz.load(place)
+    if options.layers is not None:
+        record = record.only(options.layers)
+    return record_of(record, words=options.words)
+
+
+def _extracted(options: argparse.Namespace) -> AttentionRecord:
+    """The record of a model that runs now."""
+    from attnviz.views.show import record_of
+
+    inputs = _inputs(options)
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
-    text = options.text if options.text_pair is None else (options.text, options.text_pair)
     record = record_of(
         options.model,
-        text,
+        inputs,
         target=options.target,
         generate=options.generate,
+        truncation=options.truncate,
         words=options.words,
         layers=options.layers,
         keep_heads=options.keep_heads,
@@ -401,13 +523,44 @@ def _view(options: argparse.Namespace) -> RecordView:
             f"attnviz: the record is in {options.spool}, attnviz.load({options.spool!r}) reads it",
             file=sys.stderr,
         )
-    given = {
-        name: getattr(options, name)
-        for name in ("stack", "layer", "heads", "token")
-        if getattr(options, name) is not None
-    }
-    given |= {"theme": options.theme, "controls": options.controls}
-    return _view_class(options.command)(record, **given)
+    return record
+
+
+def _inputs(options: argparse.Namespace) -> Any:
+    """What the model reads and sees."""
+    text = options.text
+    if options.text_file is not None:
+        text = _text_of(options.text_file)
+    if options.image is not None:
+        image = _image(options.image)
+        return image if text is None else (image, text)
+    return text if options.text_pair is None else (text, options.text_pair)
+
+
+def _text_of(file: str) -> str:
+    """The text of a file, or of stdin, without the line's end that editors put behind it."""
+    try:
+        data = sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ValueError(f"--text-file {file} is not UTF-8: {error}") from None
+    text = text.replace("\r\n", "\n").removesuffix("\n")
+    if not text.strip():
+        raise ValueError(f"--text-file {file} contains no text")
+    return text
+
+
+def _image(file: Path) -> Any:
+    """An image, upright."""
+    try:
+        from PIL import Image, ImageOps, UnidentifiedImageError
+    except ImportError:
+        raise ImportError("--image needs Pillow: pip install 'attnviz[vision]'") from None
+    try:
+        with Image.open(file) as opened:
+            return ImageOps.exif_transpose(opened)
+    except UnidentifiedImageError:
+        raise ValueError(f"--image {file} is no image that Pillow can read") from None
 
 
 def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
@@ -418,9 +571,9 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
     print(f"attnviz: loading and running {options.model}", file=sys.stderr)
     shown = {
         name: getattr(options, name)
-        for name in ("stack", "layer", "heads", "color", "method", "theme", "controls")
+        for name in ("stack", "layer", "color", "method", "theme", "controls")
         if getattr(options, name) is not None
-    }
+    } | _chosen_heads(options)
     # Small plots are by principal components alone.
     shown["enlarged"] = options.enlarged or options.method != "pca"
     corpus = corpus_of(
@@ -429,6 +582,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
         points=options.points,
         seed=options.seed,
         traits=shown,
+        truncation=options.truncate,
         layers=options.layers,
         keep_heads=options.keep_heads,
         dtype=options.dtype,

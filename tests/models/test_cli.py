@@ -7,11 +7,12 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pypdf
 import pytest
 
-from attnviz import demos, load
+from attnviz import demos, extract, load
 from attnviz.cli import main
 
 
@@ -51,7 +52,10 @@ def test_each_view_has_a_command(
     monkeypatch.chdir(tmp_path)
     given = ["--model", str(checkpoint_folder), "--text", "The cat sat.", "--layer", "2"]
     assert main([command, *given]) == 0
-    page = (tmp_path / f"{command.replace('-', '_')}.html").read_text(encoding="utf-8")
+    # The model's name and the view's.
+    (file,) = tmp_path.iterdir()
+    assert file.name == f"{checkpoint_folder.name}-{command}.html"
+    page = file.read_text(encoding="utf-8")
     data = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
     assert data["view"] == command.removesuffix("-view")
     assert data["state"]["layer"] == 2
@@ -78,7 +82,7 @@ def test_the_demo_shows_any_view(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--view", view]) == 0
-    assert (tmp_path / f"{view.replace('-', '_')}.html").is_file()
+    assert (tmp_path / f"decoder-{view}.html").is_file()
 
 
 @pytest.mark.parametrize("model", ["decoder", "encoder-decoder", "vision"])
@@ -87,7 +91,7 @@ def test_the_demo_needs_nothing(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert main(["demo", "--model", model]) == 0
-    page = (tmp_path / "head_view.html").read_text(encoding="utf-8")
+    page = (tmp_path / f"{model}-head-view.html").read_text(encoding="utf-8")
     assert len(page) > 50_000
     # It opens on one head and one query: the place where the model shows what it has learned.
     state = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])["state"]
@@ -193,11 +197,168 @@ def test_help_has_an_example(capsys: pytest.CaptureFixture[str]) -> None:
         assert "example" in capsys.readouterr().out
 
 
-def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["--text", "no model"], "--model"),
+        (["--model", "x"], "--text, --text-file or --image"),
+        (["--model", "x", "--text", "y", "--text-file", "z"], "not allowed with"),
+        (["--model", "x", "--text-pair", "y", "--image", "z"], "leave out --text-pair"),
+        (["x.safetensors", "--text", "y"], "leave out --text; a model's folder or hub id is given"),
+        (["x.safetensors", "--model", "y", "--dtype", "z"], "leave out --model, --dtype"),
+        (["x.safetensors", "--record", "y.safetensors"], "give RECORD once"),
+        (["--model", "x", "--text", "y", "--heads", "0,x"], "'0,x' is not a list such as 0,5"),
+        (["--model", "x", "--text", "y", "--truncate", "z"], "invalid int"),
+    ],
+)
+def test_wrong_usage_is_2(
+    arguments: list[str], reason: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["head-view", "--text", "no model"])
+        main(["head-view", *arguments])
     assert ended.value.code == 2
-    assert "--model" in capsys.readouterr().err
+    assert reason in capsys.readouterr().err
+
+
+def test_alone_it_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr()
+    assert "head-view" in said.out
+    assert "examples:" in said.out
+    assert said.err == ""
+
+
+def data_of(file: Path) -> dict[str, Any]:
+    page = file.read_text(encoding="utf-8")
+    data: dict[str, Any] = json.loads(page.split('id="attnviz-data">')[1].split("</script>")[0])
+    return data
+
+
+@pytest.mark.parametrize(
+    ("arguments", "heads"),
+    [
+        (["0,3"], [0, 3]),
+        (["0", "3"], [0, 3]),
+        (["3,0-1", "7"], [3, 0, 1, 7]),
+        (["-1"], [11]),
+        (["all"], list(range(12))),
+    ],
+)
+def test_places_as_people_say_them(
+    arguments: list[str], heads: list[int], checkpoint_folder: Path, tmp_path: Path
+) -> None:
+    given = ["head-view", "--model", str(checkpoint_folder), "--text", "the cat saw it in 10"]
+    file = tmp_path / "x.html"
+    places = ["--layer", "-1", "--token", "it", "--key", "-2", "--heads", *arguments]
+    assert main([*given, *places, "-o", str(file)]) == 0
+    state = data_of(file)["state"]
+    assert (state["layer"], state["token"], state["key"]) == (5, 4, 6)
+    assert state["heads"] == heads
+    assert main([*given, "--token", "3", "-o", str(file)]) == 0
+    assert data_of(file)["state"]["token"] == 3
+
+
+def test_a_text_from_a_file_cut_to_what_the_model_takes(
+    checkpoint_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = tmp_path / "long.txt"
+    text.write_text("\ufeffthe cat sat on it\r\n" * 300, encoding="utf-8")
+    file = tmp_path / "x.html"
+    given = ["matrix-view", "--model", str(checkpoint_folder), "--text-file", str(text)]
+    given += ["--layers", "0", "--keep-heads", "0", "-o", str(file)]
+    assert main(given) == 1
+    assert "tokens are too many" in capsys.readouterr().err
+    assert main([*given, "--truncate", "30"]) == 0
+    description = data_of(file)["description"]
+    assert len(description["stacks"][0]["query_tokens"]["text"]) == 30
+    assert "the first 30 of its" in " ".join(description["notes"])
+    assert description["stacks"][0]["query_tokens"]["text"][1] == "the"
+    assert main([*given, "--truncate"]) == 0
+    assert len(data_of(file)["description"]["stacks"][0]["query_tokens"]["text"]) == 512
+    for content, reason in ((b" \n", "contains no text"), (b"\xff\xfe", "is not UTF-8")):
+        text.write_bytes(content)
+        assert main(given) == 1
+        assert reason in capsys.readouterr().err
+
+
+def test_a_text_from_another_command(checkpoint_folder: Path, tmp_path: Path) -> None:
+    model = ("head-view", "--model", str(checkpoint_folder), "--text-file", "-", "-o", "x.html")
+    subprocess.run(
+        [sys.executable, "-m", "attnviz", *model],
+        cwd=tmp_path,
+        input="The cat sat.\n",
+        text=True,
+        check=True,
+        capture_output=True,
+    )
+    tokens = data_of(tmp_path / "x.html")["description"]["stacks"][0]["query_tokens"]["text"]
+    assert tokens == ["[CLS]", "the", "cat", "sat", ".", "[SEP]"]
+
+
+def test_a_saved_record_needs_no_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    model, tokenizer = demos.load("decoder")
+    record = extract(model, "the cat sat", tokenizer=tokenizer, name="my/odd: model")
+    record.save("a.safetensors")
+    extract(model, "the cat sat", tokenizer=tokenizer, spool="spooled")
+    assert main(["matrix-view", "a.safetensors", "--token", "cat", "--layers", "-1"]) == 0
+    # Nothing in a model's name gets into a path.
+    data = data_of(tmp_path / "my-odd-model-matrix-view.html")
+    assert data["state"]["token"] == 1
+    assert data["description"]["stacks"][0]["layers"] == [record.stack().layers[-1]]
+    for given in (["--record", "spooled"], ["spooled"]):
+        assert main(["head-view", *given, "-o", "x.html"]) == 0
+        assert data_of(tmp_path / "x.html")["view"] == "head"
+    capsys.readouterr()
+    model.save_pretrained("model")
+    for given, reason in (
+        ("model", "'model' is a model: give it as --model"),
+        ("none.safetensors", "none.safetensors"),
+        (".", "load one of them"),
+    ):
+        assert main(["head-view", given]) == 1
+        assert reason in capsys.readouterr().err
+
+
+def test_an_image(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    image_module = pytest.importorskip("PIL.Image")
+    monkeypatch.chdir(tmp_path)
+    model, processor = demos.load("vision")
+    model.save_pretrained("vit")
+    processor.save_pretrained("vit")
+    side = processor.size["height"]
+    image_module.new("RGB", (side, side), "red").save("red.png")
+    given = ["head-view", "--model", "vit", "-o", "x.html"]
+    assert main([*given, "--image", "red.png"]) == 0
+    assert data_of(tmp_path / "x.html")["description"]["images"]
+    Path("no.png").write_text("no picture", encoding="utf-8")
+    capsys.readouterr()
+    assert main([*given, "--image", "no.png"]) == 1
+    assert "--image no.png is no image" in capsys.readouterr().err
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    assert main([*given, "--image", "red.png"]) == 1
+    said = capsys.readouterr().err
+    assert "--image needs Pillow: pip install" in said
+    assert "loading and running" not in said
+
+
+def test_a_missing_browser_is_told_before_the_model_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("ATTNVIZ_BROWSER", str(tmp_path / "none"))
+    assert main(["demo", "-o", str(tmp_path / "x.svg")]) == 1
+    said = capsys.readouterr().err
+    assert "no Chrome or Chromium was found" in said
+    assert "running" not in said
+    monkeypatch.setitem(sys.modules, "playwright", None)
+    assert main(["demo", "-o", str(tmp_path / "x.png")]) == 1
+    said = capsys.readouterr().err
+    assert "pip install 'attnviz[image]'" in said
+    assert "running" not in said
 
 
 @pytest.mark.parametrize(
@@ -213,7 +374,12 @@ def test_wrong_usage_is_2(capsys: pytest.CaptureFixture[str]) -> None:
         (["--text", "x", "--dtype", "int8"], "dtype='int8'"),
         (["--text", "x", "--device", "nowhere"], "device='nowhere'"),
         (["--text", "x", "--stack", "decoder"], "stack='decoder'"),
-        (["--text", "x", "-o", "no/such/folder/x.html"], "no/such/folder"),
+        (["--text", "x", "-o", "no/such/folder/x.html"], "no folder 'no/such/folder'"),
+        (["--text", "the cat", "--token", "dog"], "token='dog': no token has this text"),
+        (["--text", "the cat", "--layer", "-7"], "layer=-7"),
+        (["--text-file", "none.txt"], "none.txt"),
+        (["--image", "none.png"], "none.png"),
+        (["--text", "x", "--truncate", "0"], "truncation=0"),
     ],
 )
 def test_what_cannot_be_done_is_1_with_its_reason(  # noqa: PLR0917 - fixtures

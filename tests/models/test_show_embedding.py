@@ -248,7 +248,7 @@ def test_the_command_writes_a_page(
     options = ["--layer", "1", "--heads", "2", "--color", "position", "--enlarged"]
     options += ["--top-keys", "3", "--layers", "0-1", "--points", "60", "--theme", "dark"]
     assert main([*command(tmp_path, demo), *options]) == 0
-    data = data_of(tmp_path / "embedding_view.html")
+    data = data_of(tmp_path / "model-embedding-view.html")
     state, embedded = data["state"], data["embedding"]
     assert (state["layer"], state["heads"], state["enlarged"]) == (1, [2], True)
     assert (state["color"], state["theme"], embedded["top_keys"]) == ("position", "dark", 3)
@@ -265,7 +265,7 @@ def test_the_command_waits_for_a_method_that_takes_time(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("ATTNVIZ_CACHE", str(tmp_path / "cache"))
     assert main([*command(tmp_path, demo), "--method", "tsne", "--seed", "4"]) == 0
-    data = data_of(tmp_path / "embedding_view.html")
+    data = data_of(tmp_path / "model-embedding-view.html")
     [plot] = data["embedding"]["projections"]
     assert data["state"]["enlarged"] is True
     assert (plot["method"], plot["seed"], plot["header"]["work"]["state"]) == ("tsne", 4, "done")

@@ -105,7 +105,7 @@ def test_the_wheel_works_where_nothing_else_is(wheel: Path, no_path: str, tmp_pa
     python = home / "bin" / "python"
     constraints = ROOT / "constraints.txt"
     run(python, "-m", "pip", "install", "--constraint", constraints, wheel, PATH=no_path)
-    page = tmp_path / "head_view.html"
+    page = tmp_path / "decoder-head-view.html"
     told = run(
         *(home / "bin" / "attnviz", "demo", "-o", page),
         PATH=no_path,

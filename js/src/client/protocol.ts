@@ -231,6 +231,8 @@ export interface StackDescription {
 /** What a record holds. */
 export interface Description {
   model: string;
+  /** The model's name as a part of a file's name; left out where it has none. */
+  file?: string;
   notes: string[];
   /** Sizes of the pictures that the model saw; left out where there are none. */
   images?: ImageHeader[];

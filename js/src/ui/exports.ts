@@ -70,7 +70,7 @@ export function useExports<S extends RecordState>(
   }, []);
 
   const fileName = (ending: string): string => {
-    const name = (record.description.peek()?.model || "attention").replace(/[^\w.-]+/g, "-");
+    const name = record.description.peek()?.file ?? "attention";
     return `${name}-${exports.name}-layer-${record.place.peek()?.layer ?? 0}.${ending}`;
   };
   const entry = (label: string, make: () => Promise<[string, Blob]>): MenuEntry => ({

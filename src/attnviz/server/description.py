@@ -17,6 +17,7 @@ from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
+from attnviz.utils.filenames import file_stem
 
 __all__ = [
     "Description",
@@ -119,11 +120,14 @@ class Description(TypedDict):
 
     Attributes
     ----------
+    file : str
+        The model's name as a part of a file's name; left out where it has none.
     images : list of ImageHeader
         Sizes of the pictures that the model saw; left out where there are none.
     """
 
     model: str
+    file: NotRequired[str]
     notes: list[str]
     images: NotRequired[list[ImageHeader]]
     stacks: list[StackDescription]
@@ -135,9 +139,11 @@ _MOST_CHARACTERS = 100_000
 
 def describe(record: AttentionRecord) -> Description:
     """Say what a record holds, without any weights; fit for JSON."""
+    file = file_stem(record.model)
     sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
     description: dict[str, Any] = {
         "model": record.model,
+        **({"file": file} if file else {}),
         "notes": list(record.notes),
         **({"images": sizes} if sizes else {}),
         "stacks": [_describe_stack(stack) for stack in record.stacks.values()],

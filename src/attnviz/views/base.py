@@ -16,6 +16,7 @@ from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server
+from attnviz.utils.filenames import file_stem
 from attnviz.utils.host import ipython_cell
 from attnviz.views.trait_types import Controls
 
@@ -117,6 +118,12 @@ class View(anywidget.AnyWidget):
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel: a picture, and the page in a frame."""
         self._show_static(self.to_html)
+
+    @property
+    def file_name(self) -> str:
+        """A file's name without its ending: the model's name and the view's."""
+        view = self.name if self.name == "dashboard" else f"{self.name}-view"
+        return "-".join(filter(None, [file_stem(self.record.model), view]))
 
     def _server(self) -> Server:
         """What answers the browser."""
@@ -222,7 +229,7 @@ class View(anywidget.AnyWidget):
         """The name and the text of a page, of a state that the browser sent."""
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
-        return f"{self.name}-view.html", self._page(self.state | sent)
+        return f"{self.file_name}.html", self._page(self.state | sent)
 
     def _ipython_display_(self) -> None:
         """Stay silent as the last expression of the cell that shows this view already."""

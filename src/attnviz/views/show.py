@@ -201,7 +201,7 @@ def show(view: _View) -> _View:
         view.shown_in_cell = cell
         return view
     folder = Path(tempfile.mkdtemp(prefix="attnviz-"))
-    offer_file(view.save(folder / f"{view.name}_view.html"))
+    offer_file(view.save(folder / f"{view.file_name}.html"))
     return view
 
 

@@ -321,7 +321,7 @@ def test_a_page_that_the_browser_asks_for_has_the_browsers_state() -> None:
     view = HeadView(given_record(), token=1)
     state = view.state | {"token": 4, "unknown": "ignored"}
     reply = view._channel._server.reply("page", {"part": 0, "state": state})
-    assert reply.header["name"] == "head-view.html"
+    assert reply.header["name"] == "given-head-view.html"
     view.token = 4
     page = b"".join(
         view._channel._server.reply("page", {"part": part, "state": state}).data or b""

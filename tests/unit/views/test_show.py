@@ -122,7 +122,7 @@ def test_a_script_writes_the_page_and_prints_where(tmp_path: Path) -> None:
     [line] = answer.stdout.splitlines()
     path = Path(line)
     assert path.is_relative_to(folder)
-    assert path.name == "head_view.html"
+    assert path.name == "head-view.html"
     assert path.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert not trace.exists()
 
