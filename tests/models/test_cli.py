@@ -313,12 +313,12 @@ def test_a_saved_record_needs_no_model(
         assert data_of(tmp_path / "x.html")["view"] == "head"
     capsys.readouterr()
     model.save_pretrained("model")
-    for given, reason in (
+    for place, reason in (
         ("model", "'model' is a model: give it as --model"),
         ("none.safetensors", "none.safetensors"),
         (".", "load one of them"),
     ):
-        assert main(["head-view", given]) == 1
+        assert main(["head-view", place]) == 1
         assert reason in capsys.readouterr().err
 
 

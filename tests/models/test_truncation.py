@@ -47,7 +47,8 @@ def test_as_many_tokens_as_the_model_takes(bert: tuple[Any, Any]) -> None:
 
 def test_to_a_number_of_tokens(bert: tuple[Any, Any]) -> None:
     model, tokenizer = bert
-    record = extract(model, LONG, tokenizer=tokenizer, truncation=np.int64(12))
+    number: Any = np.int64(12)
+    record = extract(model, LONG, tokenizer=tokenizer, truncation=number)
     assert len(record.tokens) == 12
     assert "the first 12 of its 1,302" in note_of(record)
     # No more than the model takes.
