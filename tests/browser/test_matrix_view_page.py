@@ -103,9 +103,8 @@ def corner(page: Page, cells: int, cell: int = CELL) -> tuple[float, float]:
     # The picture's left edge lies at the figure's margin.
     left = float(frames[0].get("x", "")) + 0.5 - 24
     height = float(page.locator(".av-back").evaluate("one => one.getBoundingClientRect().height"))
-    # Below the cells there is only the same small rest, and bars where a token is pinned.
-    assert not page.locator(".av-summary").get_by_text("Query").count()
-    return box["x"] + left, box["y"] + height - 6 - width
+    # Below the cells there is the room for the bars of a pinned query, and a small rest.
+    return box["x"] + left, box["y"] + height - 62 - 6 - width
 
 
 def hover(page: Page, row: int, column: int, cells: int, cell: int = CELL) -> Locator:
@@ -264,6 +263,95 @@ def test_wheel_drag_and_double_click(page: Page, long: av.AttentionRecord, tmp_p
     # Of three clicks at one place the last two are a double click, which pins nothing for good.
     root.get_by_role("button", name="Fit").click()
     says(root, "Each cell is the mean of 2 × 2 weights.")
+
+
+def places(page: Page) -> list[tuple[float, ...]]:
+    """Where the plot and what stands below it are."""
+    found = page.evaluate(
+        """() => [".av-plot", ".av-footer", ".av-legends", ".av-words", ".attnviz"].map((one) => {
+            const { x, y, width, height } = document.querySelector(one).getBoundingClientRect();
+            return [x, y, width, height];
+        })"""
+    )
+    return [tuple(each) for each in found]
+
+
+def pointed_at(page: Page) -> tuple[range, range]:
+    """The queries and keys that the hint names."""
+    title = page.locator(".av-hint > div").first.inner_text()
+    sides = []
+    for side in title.split(" → "):
+        numbers = re.search(r"(\d+)(?:–(\d+)|\))$", side)
+        assert numbers, title
+        first = int(numbers[1])
+        sides.append(range(first, int(numbers[2] or first) + 1))
+    return sides[0], sides[1]
+
+
+@pytest.mark.parametrize("tokens", [48, 330, 700])
+@pytest.mark.parametrize(("right", "down"), [(0.31, 0.77), (0.97, 0.03)])
+def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
+    page: Page, tmp_path: Path, tokens: int, right: float, down: float
+) -> None:
+    record = record_of(softmax_weights(1, 1, tokens, tokens))
+    own = record.stack().weights(layer=0, head=0)
+    page.set_viewport_size({"width": 1000, "height": 1300})
+    root = opened(page, MatrixView(record), tmp_path)
+    before = places(page)
+    # The frame around the cells, which the figure draws as well: the reader's pointer is in it.
+    box = page.locator(".av-plot").bounding_box()
+    assert box is not None
+    height = page.locator(".av-back").evaluate("one => one.getBoundingClientRect().height")
+    frame = next(
+        mark
+        for mark in svg_of(page).iter(f"{SVG}rect")
+        if mark.get("fill") == "none" and float(mark.get("width", "0")) > 400
+    )
+    side = float(frame.get("width", "")) - 1
+    left = box["x"] + float(frame.get("x", "")) + 0.5 - 24
+    page.mouse.move(left + right * side, box["y"] + height - 62 - 6 - (1 - down) * 640)
+    under = pointed_at(page)
+    page.keyboard.down("Control")
+    zoom = root.get_by_role("button", name="Zoom in")
+    first = root.get_by_label("Queries: first in sight")
+    last = root.get_by_label("Queries: last in sight")
+    steps = 0
+    while zoom.is_enabled():
+        size = int(last.input_value()) - int(first.input_value())
+        page.mouse.wheel(0, -120)
+        page.wait_for_function(
+            """(size) => {
+                const value = (side) =>
+                    document.querySelector(`[aria-label="Queries: ${side} in sight"]`).value;
+                const drawn = document.querySelector("[data-attnviz-drawn]");
+                return drawn && value("last") - value("first") < size;
+            }""",
+            arg=size,
+        )
+        steps += 1
+        now = pointed_at(page)
+        # Of a cell of several one of those that it was made from.
+        assert now[0].start in under[0]
+        assert now[1].start in under[1]
+        if len(now[0]) == len(now[1]) == 1:
+            weight = own[now[0].start, now[1].start]
+            said = page.locator(".av-hint").inner_text()
+            found = re.search(r"weight\s+([\d.]+)", said)
+            if found:
+                assert float(found[1]) == pytest.approx(weight, abs=0.005)
+        assert places(page) == before
+        under = now
+    page.keyboard.up("Control")
+    assert steps > 0
+
+
+def test_a_pin_moves_nothing(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
+    root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
+    before = places(page)
+    left, top = corner(page, 16)
+    page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
+    says(root, "Pinned: query “it”, key “animal”")
+    assert places(page)[:3] == before[:3]
 
 
 def test_windows_can_be_typed(page: Page, long: av.AttentionRecord, tmp_path: Path) -> None:

@@ -84,9 +84,38 @@ export function canvasOf(mark: ImageMark): HTMLCanvasElement | null {
 function paintImage(context: CanvasRenderingContext2D, mark: ImageMark): void {
   const canvas = canvasOf(mark);
   if (!canvas) return;
-  context.imageSmoothingEnabled = mark.smooth ?? false;
+  const even = mark.averaged ? evenly(context, mark, canvas) : null;
+  context.imageSmoothingEnabled = mark.smooth ?? even !== null;
   context.imageSmoothingQuality = "high";
-  context.drawImage(canvas, mark.x, mark.y, mark.width, mark.height);
+  context.drawImage(even ?? canvas, mark.x, mark.y, mark.width, mark.height);
+}
+
+/** Cells this large may differ by a pixel. */
+const LARGE_CELL = 8;
+
+/**
+ * The same cells so large that pixels of the screen become means of them; null where that changes
+ * nothing, as where cells are whole pixels.
+ */
+function evenly(
+  context: CanvasRenderingContext2D,
+  mark: ImageMark,
+  canvas: HTMLCanvasElement,
+): HTMLCanvasElement | null {
+  const { a: scale } = context.getTransform();
+  const cells = [(mark.width / mark.columns) * scale, (mark.height / mark.rows) * scale];
+  const unequal = (cell: number): boolean =>
+    cell < LARGE_CELL && Math.abs(cell - Math.round(cell)) > 1e-3;
+  if (!cells.some(unequal)) return null;
+  const [wide = 1, high = 1] = cells.map((cell) => 2 * Math.ceil(cell));
+  const larger = document.createElement("canvas");
+  larger.width = wide * mark.columns;
+  larger.height = high * mark.rows;
+  const into = larger.getContext("2d");
+  if (!into) return null;
+  into.imageSmoothingEnabled = false;
+  into.drawImage(canvas, 0, 0, larger.width, larger.height);
+  return larger;
 }
 
 function gradientOf(

@@ -66,6 +66,8 @@ export interface ImageMark {
   columns: number;
   rows: number;
   smooth?: boolean;
+  /** Where small cells are not whole pixels of the screen, a pixel is the mean of those under it. */
+  averaged?: boolean;
   opacity?: number;
   /** Of something, so that it is written as pixels, also where few cells would be shapes. */
   picture?: boolean;

@@ -330,11 +330,12 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
 export function Footer(props: {
   sentence: string;
   coverage: string;
+  class?: string;
   /** Legends and scales. */
   children?: ComponentChildren;
 }) {
   return (
-    <footer class="av-footer">
+    <footer class={`av-footer ${props.class ?? ""}`}>
       <div class="av-words">
         <p class="av-sentence">{props.sentence}</p>
         <p class="av-muted">{props.coverage}</p>
@@ -381,10 +382,14 @@ function Standing({
         : connection === "waiting"
           ? "Waiting for the kernel …"
           : null;
+  // It comes and goes by itself: what stands below must not move for it.
+  const passing = error === null && connection === "waiting";
   return (
     <div role="status" class="av-standing-place">
       {text !== null && (
-        <div class={`av-standing${error !== null ? " av-error" : ""}`}>
+        <div
+          class={`av-standing${error !== null ? " av-error" : ""}${passing ? " av-passing" : ""}`}
+        >
           <span>{text}</span>
           {(error !== null || connection === "unanswered") && (
             <button type="button" onClick={onRetry}>

@@ -6,7 +6,15 @@ import { fontOf } from "../../draw/marks";
 import type { PatchShape } from "../../draw/patches";
 import { fitLabel, type Label, type Measure } from "../labels";
 import type { Place } from "../record";
-import { type Room, type Viewport, type ViewportState, viewportOf } from "./viewport";
+import {
+  LARGEST_CELL,
+  type Room,
+  roomOf,
+  stageOf,
+  type Viewport,
+  type ViewportState,
+  viewportOf,
+} from "./viewport";
 
 /** How labels of keys stand above their columns. */
 type Slope = "level" | "slanted" | "upright";
@@ -33,9 +41,11 @@ export interface Layout {
   cellsHeight: number;
   queryLabels: Labels;
   keyLabels: Labels & { slope: Slope };
-  /** Pixels that bars may take below and on the right; none where there is no bar. */
+  /** Pixels that bars take below and on the right; none where there is no bar. */
   barsBelow: number;
   barsBeside: number;
+  /** Pixels that labels take above the cells, of those kept for the largest there can be. */
+  above: number;
   /** What cells had room for. */
   room: Room;
 }
@@ -76,8 +86,13 @@ const TITLE = 20;
 const LEAST_CELLS = 120;
 const LEAST_LEFT = 48;
 const MOST_LEAN = 60;
-const ROUNDS = 3;
 const LARGEST_PATCH = 32;
+/** Of a text with no room for labels as a whole less is kept for those of its parts. */
+const PART_LABEL = 64;
+const BELOW = 6;
+
+/** The steps at which labels are highest, of their slope: those between are between. */
+const LABEL_STEPS = [LEAST_LABEL_STEP, SLANTED_STEP - 0.01, SLANTED_STEP, LARGEST_CELL];
 
 function sizeOf(step: number): number {
   return Math.max(SMALLEST_LABEL, Math.min(LARGEST_LABEL, step - 1.5));
@@ -122,91 +137,129 @@ export function labelOf(text: string, labels: Labels, measure: Measure, bold = f
   return fitLabel(text, labels.limit, fontOf({ size: labels.size, font: "token", bold }), measure);
 }
 
-/** Places everything. */
+/** The steps of a token at which it has a label, and its size there. */
+function labelSizeAt(step: number): number | null {
+  return step >= LEAST_LABEL_STEP ? sizeOf(step) : null;
+}
+
+/**
+ * Places everything.
+ *
+ * Where the cells begin, and how much the whole takes, depends on the place and the width alone:
+ * neither zooming nor a pin moves what the pointer is on, or what stands below.
+ */
 export function layOut(input: LayoutInput): Layout {
   const { place, state, width, measure, ratio, shapes } = input;
   const narrow = width < 560;
   const limit = narrow ? 64 : 110;
   const barRoom = width >= WITH_BARS_BESIDE ? BARS_WIDTH : 0;
   const beside = input.beside && barRoom > 0;
-  // Whether labels fit depends on the cells, and the cells' room on the labels.
-  let labelled = { rows: true, columns: true };
-  const first = input.printed ? PRINT_TEXT : LARGEST_LABEL;
-  const leastStep = input.printed ? PRINT_TEXT + 1 : LEAST_LABEL_STEP;
-  let sizes = { rows: first, columns: first };
-  let layout: Layout | null = null;
-  for (let round = 0; round < ROUNDS; round++) {
-    const queryWidth = widest(place.queries, sizes.rows, limit, measure, shapes?.query);
-    const keyWidth = widest(place.keys, sizes.columns, limit, measure, shapes?.key);
-    const left = (labelled.rows ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT) + GAP;
-    const lean = !narrow && labelled.columns ? keyWidth * SLANT : 0;
-    // Kept also where there are no bars yet: a pin must not move the cells.
+  const { printed = false } = input;
+  const largest = printed ? PRINT_TEXT : LARGEST_LABEL;
+  const labelSize = (step: number): number | null =>
+    printed ? (step > PRINT_TEXT ? PRINT_TEXT : null) : labelSizeAt(step);
+  const keyWidth = widest(place.keys, largest, limit, measure, shapes?.key);
+  /** The sizes of everything with room for labels, or without. */
+  const sized = (labelled: boolean) => {
+    const queryWidth = widest(place.queries, largest, limit, measure, shapes?.query);
+    const left = GAP + Math.ceil(labelled ? Math.max(LEAST_LEFT, queryWidth) : NUMBERS_LEFT);
+    const lean = narrow || !labelled ? 0 : keyWidth * SLANT;
     const right = Math.max(barRoom, Math.min(lean, MOST_LEAN), GAP);
-    const room = {
+    const most = {
       width: Math.max(LEAST_CELLS, Math.floor(width - left - right)),
       height: Math.max(LEAST_CELLS, input.mostHeight),
     };
+    const room = roomOf(place, state, most, ratio);
     const viewport = viewportOf(place, state, room, ratio);
-    const step = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
-    const fits = {
-      rows: step.rows >= leastStep,
-      columns: step.columns >= leastStep,
+    const steps = { rows: tokenStep(viewport, "rows"), columns: tokenStep(viewport, "columns") };
+    const sizes = labelled
+      ? { rows: labelSize(steps.rows), columns: labelSize(steps.columns) }
+      : { rows: null, columns: null };
+    return { left, right, room, viewport, steps, sizes };
+  };
+  const roomy = sized(true);
+  // A figure has no other parts to keep room for.
+  const without = printed && roomy.sizes.rows === null && roomy.sizes.columns === null;
+  const { left, right, room, viewport, steps, sizes } = without ? sized(false) : roomy;
+  const whole = viewportOf(place, { ...state, query_window: null, key_window: null }, room, ratio);
+  const stage = stageOf(whole, room);
+  const wholeWidth = Math.max(stage.width, whole.columns.cells * whole.columns.cell);
+  const wholeHeight = Math.max(stage.height, whole.rows.cells * whole.rows.cell);
+  const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>
+    shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PATCH, each - 2)) : 0;
+  const wholeStep = tokenStep(whole, "columns");
+  const keyLimit = !printed && labelSize(wholeStep) === null ? Math.min(limit, PART_LABEL) : limit;
+  // Leaning over a patch's picture a text would hide it.
+  const leans = !narrow && !shapes?.key;
+  // Upright ones are cut to what leaning ones take.
+  const mostText = leans && !printed ? keyLimit * SLANT : keyLimit;
+  const aboveFor = (step: number): { slope: Slope; limit: number; above: number } => {
+    const size = without ? null : labelSize(step);
+    const patch = shapes?.key ? patchSizeFor(shapes.key, step) + GAP + 4 : 0;
+    if (size === null) return { slope: "upright", limit: keyLimit, above: NUMBERS_TOP };
+    const text = widest(place.keys, size, keyLimit, measure, shapes?.key);
+    const slope =
+      text <= step - 4 ? "level" : step >= SLANTED_STEP && leans ? "slanted" : "upright";
+    const along = slope === "upright" ? Math.min(mostText, text) : text;
+    const high = slope === "level" ? size + 6 : along * (slope === "slanted" ? SLANT : 1) + 10;
+    return {
+      slope,
+      limit: slope === "upright" ? Math.min(keyLimit, mostText) : keyLimit,
+      above: Math.max(high, patch),
     };
-    const next = input.printed
-      ? { rows: PRINT_TEXT, columns: PRINT_TEXT }
-      : { rows: sizeOf(step.rows), columns: sizeOf(step.columns) };
-    const cellsWidth = viewport.columns.cells * viewport.columns.cell;
-    const cellsHeight = viewport.rows.cells * viewport.rows.cell;
-    const patchSizeFor = (shapeOf: PatchShape | null | undefined, each: number): number =>
-      shapeOf ? Math.max(SMALLEST_LABEL, Math.min(LARGEST_PATCH, each - 2)) : 0;
-    const queryPatchSize = patchSizeFor(shapes?.query, step.rows);
-    const queryLabels = { tokens: fits.rows, size: next.rows, limit, patchSize: queryPatchSize };
-    const widestKey = widest(place.keys, next.columns, limit, measure, shapes?.key);
-    const slope: Slope =
-      widestKey <= step.columns - 4
-        ? "level"
-        : // Leaning over a patch's picture a text would hide it.
-          step.columns >= SLANTED_STEP && !narrow && !shapes?.key
-          ? "slanted"
-          : "upright";
-    const patchSize = patchSizeFor(shapes?.key, step.columns);
-    const keyLabels = { tokens: fits.columns, size: next.columns, limit, patchSize, slope };
-    const text = !fits.columns
-      ? NUMBERS_TOP
-      : slope === "level"
-        ? next.columns + 6
-        : widestKey * (slope === "slanted" ? SLANT : 1) + 10;
-    const above = fits.columns ? Math.max(text, patchSize + GAP + 4) : text;
-    const top = Math.ceil(AXIS_NAME + above);
-    const below = input.below ? BARS : beside ? TITLE : 0;
-    // In the middle, unless that leaves too little for the bars on the right.
-    const spare = width - left - cellsWidth;
-    const before = Math.max(0, Math.min(spare / 2, spare - right));
-    layout = {
-      viewport,
-      width,
-      height: Math.ceil(top + cellsHeight + below + 6),
-      left: Math.round(left + before),
-      top,
-      cellsWidth,
-      cellsHeight,
-      queryLabels,
-      keyLabels,
-      barsBelow: input.below ? BARS : 0,
-      barsBeside: beside ? barRoom : 0,
-      room,
-    };
-    const settled =
-      fits.rows === labelled.rows &&
-      fits.columns === labelled.columns &&
-      next.rows === sizes.rows &&
-      next.columns === sizes.columns;
-    if (settled) break;
-    // Once without labels stays without: their room would take them away again.
-    labelled = { rows: labelled.rows && fits.rows, columns: labelled.columns && fits.columns };
-    sizes = next;
-  }
-  return layout as Layout;
+  };
+  const { slope, limit: textLimit, above } = aboveFor(steps.columns);
+  // Where its tokens can be zoomed to, the room that their labels take at any step of it.
+  const zooms = Math.max(whole.rows.cell, whole.columns.cell) < LARGEST_CELL;
+  const mostAbove = zooms
+    ? Math.max(
+        ...[wholeStep, ...LABEL_STEPS]
+          .filter((step) => step >= wholeStep)
+          .map((step) => aboveFor(step).above),
+      )
+    : aboveFor(wholeStep).above;
+  const top = Math.ceil(AXIS_NAME + Math.max(mostAbove, above));
+  const [cellsWidth, cellsHeight] = [viewport.columns, viewport.rows].map(
+    ({ cells, cell }) => cells * cell,
+  ) as [number, number];
+  // In the middle, unless that leaves too little for the bars on the right.
+  const spare = width - left - Math.max(wholeWidth, cellsWidth);
+  const before = Math.max(0, Math.min(spare / 2, spare - right));
+  const layout: Layout = {
+    viewport,
+    width,
+    height: Math.ceil(top + Math.max(wholeHeight, cellsHeight) + BARS + BELOW),
+    left: Math.round(left + before),
+    top,
+    cellsWidth,
+    cellsHeight,
+    queryLabels: {
+      tokens: sizes.rows !== null,
+      size: printed ? PRINT_TEXT : sizeOf(steps.rows),
+      limit,
+      patchSize: patchSizeFor(shapes?.query, steps.rows),
+    },
+    keyLabels: {
+      tokens: sizes.columns !== null,
+      size: printed ? PRINT_TEXT : sizeOf(steps.columns),
+      limit: textLimit,
+      patchSize: patchSizeFor(shapes?.key, steps.columns),
+      slope,
+    },
+    barsBelow: input.below ? BARS : 0,
+    barsBeside: beside ? barRoom : 0,
+    above: Math.ceil(above),
+    room,
+  };
+  return printed ? withoutSpareRoom(layout) : layout;
+}
+
+/** The same without the room that is kept for what is not there: for print. */
+export function withoutSpareRoom(layout: Layout): Layout {
+  const { cellsHeight, barsBelow, barsBeside } = layout;
+  const top = AXIS_NAME + layout.above;
+  const below = barsBelow > 0 ? barsBelow : barsBeside > 0 ? TITLE : 0;
+  return { ...layout, top, height: Math.ceil(top + cellsHeight + below + BELOW) };
 }
 
 /** Pixels of a token along a side. */
@@ -246,7 +299,7 @@ export function cellAt(
   if (row !== null && x < left && x > left - GAP - layout.queryLabels.limit) {
     return { row, column: null };
   }
-  if (column !== null && y < top && y > AXIS_NAME - 4) return { row: null, column };
+  if (column !== null && y < top && y > top - layout.above - 4) return { row: null, column };
   // Bars belong to the column or the row that they stand in.
   if (column !== null && layout.barsBelow > 0 && y >= top + cellsHeight)
     return { row: null, column };

@@ -82,7 +82,7 @@ export function backMarks(heatMap: HeatMap): Mark[] {
   const place = { x: left, y: top, width: cellsWidth, height: cellsHeight };
   const pixels = pixelsOf(grid.values, theme, end, scale, palette.rule);
   return [
-    { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows },
+    { kind: "image", ...place, pixels, columns: grid.columns, rows: grid.rows, averaged: true },
     ...numberMarks(heatMap),
     ...borderMarks(heatMap),
     {
@@ -183,9 +183,10 @@ function answerNames({ layout, palette, queries, keys }: HeatMap): Mark[] {
 /** The row and the column that stand out: under the pointer, or where the keyboard is. */
 export function focusOf(heatMap: HeatMap): CellAt | null {
   const { hovered, cursor, layout } = heatMap;
-  if (hovered) return hovered;
-  if (!cursor) return null;
   const { rows, columns } = layout.viewport;
+  const gone = (hovered?.row ?? 0) >= rows.cells || (hovered?.column ?? 0) >= columns.cells;
+  if (hovered && !gone) return hovered;
+  if (!cursor) return null;
   return { row: cellOf(rows, cursor.query), column: cellOf(columns, cursor.key) };
 }
 
@@ -235,7 +236,7 @@ function axisNames({ layout, palette }: HeatMap): Mark[] {
   });
   return [
     name("query ↓", layout.left - GAP, layout.top - 13, "end"),
-    name("key →", layout.left, AXIS_NAME / 2 - 2, "start"),
+    name("key →", layout.left, layout.top - layout.above - AXIS_NAME / 2 - 2, "start"),
   ];
 }
 

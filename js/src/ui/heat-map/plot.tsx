@@ -22,7 +22,7 @@ import { cellAt } from "./layout";
 import type { CellAt, HeatMap } from "./marks";
 import type { HeatMapState } from "./state";
 import type { Exact, HeatMapStore } from "./store";
-import { cellOf, movedBy, tokensOf, type Viewport } from "./viewport";
+import { cellOf, movedBy, pixelOf, tokensOf, type Viewport } from "./viewport";
 
 interface PlotProps {
   context: ViewContext<HeatMapState>;
@@ -213,16 +213,26 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   const zoomAt = (event: MouseEvent, nearer: boolean): void => {
     const layout = store.heatMap.peek()?.layout;
     if (!layout) return;
-    const { x, y } = pointIn(plot.current, event);
-    const { viewport, left, top, cellsWidth, cellsHeight } = layout;
-    const share = (value: number): number => Math.max(0, Math.min(1, value));
-    const along = (window: readonly [number, number], way: number): number =>
-      window[0] + share(way) * (window[1] - window[0]);
-    store.zoom(nearer, {
-      query: along(viewport.rows.window, (y - top) / cellsHeight),
-      key: along(viewport.columns.window, (x - left) / cellsWidth),
-    });
+    // A wheel's place is rounded to whole pixels; the cell under the pointer is not.
+    const place = pointIn(plot.current, event);
+    const rest = pointer.peek();
+    const scrolled = plot.current?.scrollLeft ?? 0;
+    const near = rest && Math.hypot(rest.x + scrolled - place.x, rest.y - place.y) < 1.5;
+    const { x, y } = near ? { x: rest.x + scrolled, y: rest.y } : place;
+    // Cells begin where they did also in what is asked for and not yet drawn.
+    store.zoom(nearer, { right: x - layout.left, down: y - layout.top });
   };
+
+  // What is under a pointer at rest changes with what is in sight.
+  useSignalEffect(() => {
+    const layout = store.base.value?.layout;
+    const where = pointer.peek();
+    if (!layout || !where || drag.current?.moved) return;
+    const cell = cellAt(layout, where.x + (plot.current?.scrollLeft ?? 0), where.y);
+    if (same(store.hovered.peek(), cell)) return;
+    store.hovered.value = cell;
+    if (!cell) pointer.value = null;
+  });
 
   // Not passive: a pinch would otherwise zoom the whole page. A plain wheel scrolls the notebook.
   useEffect(() => {
@@ -359,7 +369,10 @@ export function HeatMapPlot({ context, store }: PlotProps) {
     const far = shift ? 10 : 1;
     const anchor =
       cursor?.query != null && cursor.key != null
-        ? { query: cursor.query + 0.5, key: cursor.key + 0.5 }
+        ? {
+            right: pixelOf(viewport.columns, cursor.key + 0.5),
+            down: pixelOf(viewport.rows, cursor.query + 0.5),
+          }
         : undefined;
     const layer = layerForKey(key, viewport);
     if (layer !== null) {
@@ -414,11 +427,11 @@ export function HeatMapPlot({ context, store }: PlotProps) {
   };
 
   const hint = useComputed<Hint | null>(() => {
-    const [cell, where, heatMap] = [store.hovered.value, pointer.value, store.heatMap.value];
-    if (!cell || !where || !heatMap) return null;
-    // The grid may have become smaller under a pointer at rest.
-    const { rows, columns } = heatMap.grid;
-    if ((cell.row ?? 0) >= rows || (cell.column ?? 0) >= columns) return null;
+    const [where, heatMap] = [pointer.value, store.heatMap.value];
+    // Not of what was hovered: the cells may have changed under a pointer at rest.
+    const across = (where?.x ?? 0) + (plot.current?.scrollLeft ?? 0);
+    const cell = where && heatMap && cellAt(heatMap.layout, across, where.y);
+    if (!cell) return null;
     const weight = exact.value?.at === nameOf(cell) ? exact.value : null;
     return { ...hintOf(heatMap, cell, weight), ...where };
   });

@@ -41,6 +41,7 @@ import {
   isPooled,
   isWhole,
   movedBy,
+  type Point,
   tokensOf,
   type Viewport,
   zoomed,
@@ -70,8 +71,8 @@ export interface HeatMapStore {
   scaling: Signal<Scaling>;
   /** Ends the scale at the largest weight in sight, or at the largest there can be. */
   toggleScale: () => void;
-  /** A step nearer or farther; around a token of each side, or the middle of what is in sight. */
-  zoom: (nearer: boolean, anchor?: { query: number; key: number }) => void;
+  /** A step nearer or farther; around a point, which stays where it is, or else the middle. */
+  zoom: (nearer: boolean, around?: Point) => void;
   /** Whether nothing is to be seen from nearer. */
   nearest: ReadonlySignal<boolean>;
   /** Everything in sight. */
@@ -379,19 +380,16 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
       const now = base.peek();
       if (now) scaling.value = now.end < now.grid.maximum ? "whole" : "largest";
     },
-    zoom: (nearer, anchor) => {
+    zoom: (nearer, around) => {
       const now = layout.peek();
       if (!now) return;
-      const around = anchor ?? {
-        query: middle(now.viewport.rows.window),
-        key: middle(now.viewport.columns.window),
-      };
-      const windows = zoomed(now.viewport, now.room, nearer, around);
+      const point = around ?? { right: now.cellsWidth / 2, down: now.cellsHeight / 2 };
+      const windows = zoomed(now.viewport, now.room, nearer, point);
       if (windows) assign(state, windows);
     },
     nearest: computed(() => {
       const now = layout.value;
-      return !now || zoomed(now.viewport, now.room, true, { query: 0, key: 0 }) === null;
+      return !now || zoomed(now.viewport, now.room, true, { right: 0, down: 0 }) === null;
     }),
     fit: () => assign(state, { query_window: null, key_window: null }),
     pan: (queries, keys) => {

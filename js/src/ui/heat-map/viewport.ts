@@ -20,7 +20,7 @@ export interface Axis {
   /** A cell stands for 2^level tokens. */
   level: number;
   cells: number;
-  /** Pixels of a cell. */
+  /** Pixels of a cell; where they are not whole, a pixel shows the mean of the cells under it. */
   cell: number;
 }
 
@@ -30,6 +30,10 @@ export interface Viewport extends Place {
   rows: Axis;
   columns: Axis;
   pooled: Pooled;
+  /** Pixels of the screen to one of the page. */
+  ratio: number;
+  /** Whether cells of the whole stand for several weights each. */
+  poolsWhole: boolean;
 }
 
 /** A cell is never larger than this. */
@@ -54,6 +58,16 @@ function levelOf(tokenPixels: number): number {
   return tokenPixels >= 1 ? 0 : Math.ceil(-Math.log2(tokenPixels) - 1e-9);
 }
 
+/** Cells this small are whole pixels where that takes little from the picture. */
+const SMALL_CELL = 4;
+const LITTLE = 0.95;
+
+/** Pixels of a cell: a picture of cells of nearly a pixel each would beat with the screen's. */
+function sharp(pixels: number, ratio: number): number {
+  const whole = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
+  return pixels < SMALL_CELL && whole >= LITTLE * pixels ? whole : Math.max(1, pixels);
+}
+
 function axisOf(
   count: number,
   extent: Range,
@@ -69,9 +83,8 @@ function axisOf(
     const cells = Math.ceil(asked[1] / each) - first;
     // Whole cells may be one more than what was asked for had room for.
     if (cells <= room || cells === 1) {
-      // Whole pixels of the screen: cells of unequal size would look like a pattern.
-      const pixels = Math.min(tokenPixels * each, room / cells);
-      const cell = Math.max(1, Math.floor(pixels * ratio + 1e-6) / ratio);
+      const pixels = Math.min(room, tokenPixels * (asked[1] - asked[0]));
+      const cell = sharp(pixels / cells, ratio);
       // What its cells stand for, which at the border of two texts may be tokens of both.
       const window: Range = [first * each, Math.min(count, (first + cells) * each)];
       return { extent, window, level, cells, cell };
@@ -94,18 +107,49 @@ export function viewportOf(place: Place, state: ViewportState, room: Room, ratio
   const keys = pairRange(place.keys, pair, "key");
   const [rows, columns] = [within(state.query_window, queries), within(state.key_window, keys)];
   const [numQueries, numKeys] = [place.queries.text.length, place.keys.text.length];
-  const [numRows, numColumns] = [rows[1] - rows[0], columns[1] - columns[0]];
-  const square = Math.min(room.width / numColumns, room.height / numRows, LARGEST_CELL);
-  // Twenty queries to a thousand keys would be a thread: there cells are not square.
-  const thick = (count: number, most: number): number =>
-    Math.max(square, Math.min(LEAST_THICK / count, LARGEST_THIN_CELL, most / count));
+  const [high, wide] = tokenPixels(sizeOf(rows), sizeOf(columns), room);
+  const least = Math.min(...tokenPixels(sizeOf(queries), sizeOf(keys), room));
   return {
     ...place,
     pair,
     pooled: state.pooled,
-    rows: axisOf(numQueries, queries, rows, thick(numRows, room.height), room.height, ratio),
-    columns: axisOf(numKeys, keys, columns, thick(numColumns, room.width), room.width, ratio),
+    ratio,
+    poolsWhole: levelOf(least) > 0,
+    rows: axisOf(numQueries, queries, rows, high, room.height, ratio),
+    columns: axisOf(numKeys, keys, columns, wide, room.width, ratio),
   };
+}
+
+/** Pixels that a query and a key may take. */
+function tokenPixels(numRows: number, numColumns: number, room: Room): [number, number] {
+  const square = Math.min(room.width / numColumns, room.height / numRows, LARGEST_CELL);
+  // Twenty queries to a thousand keys would be a thread: there cells are not square.
+  const thick = (count: number, most: number): number =>
+    Math.max(square, Math.min(LEAST_THICK / count, LARGEST_THIN_CELL, most / count));
+  return [thick(numRows, room.height), thick(numColumns, room.width)];
+}
+
+/** Pixels that everything takes, and any part of it that is zoomed to: the picture does not grow. */
+export function stageOf({ rows, columns }: Pick<Viewport, "rows" | "columns">, room: Room): Room {
+  const [numRows, numColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
+  const [high, wide] = tokenPixels(numRows, numColumns, room);
+  return { width: wide * numColumns, height: high * numRows };
+}
+
+/** The room for a place and its parts: what the whole fills, in cells that may be whole pixels. */
+export function roomOf(place: Place, state: ViewportState, most: Room, ratio = 1): Room {
+  const everything = { ...state, query_window: null, key_window: null };
+  const { rows, columns } = viewportOf(place, everything, most, ratio);
+  const high = most.height / sizeOf(rows.extent) <= most.width / sizeOf(columns.extent);
+  const filled = ({ cells, cell }: Axis, side: number): number =>
+    cell < SMALL_CELL ? Math.min(side, cells * cell) : side;
+  return high
+    ? { ...most, height: filled(rows, most.height) }
+    : { ...most, width: filled(columns, most.width) };
+}
+
+function sizeOf([start, stop]: Range): number {
+  return stop - start;
 }
 
 /** Whether a cell stands for more than one weight. */
@@ -133,14 +177,31 @@ export function cellOf(axis: Axis, token: number | null): number | null {
   return Math.floor((token - axis.window[0]) / 2 ** axis.level);
 }
 
-/** `count` tokens of an extent, with `anchor` at the same share of the way as before. */
-export function aroundAnchor(axis: Axis, count: number, anchor: number): Range {
-  const { extent, window } = axis;
-  const size = Math.max(1, Math.min(count, extent[1] - extent[0]));
-  const share = (anchor - window[0]) / (window[1] - window[0]);
-  const start = Math.round(anchor - share * size);
-  const first = Math.max(extent[0], Math.min(extent[1] - size, start));
-  return [first, first + size];
+/** Where tokens, which may lie between two, are from the corner of the cells. */
+export function pixelOf(axis: Axis, token: number): number {
+  return ((token - axis.window[0]) / 2 ** axis.level) * axis.cell;
+}
+
+/**
+ * A window of the size of `next`, in which the same token lies under a pixel as in `now`.
+ *
+ * @param next an axis of the size and the level that the window is to have, wherever it begins.
+ */
+export function keptInPlace(now: Axis, next: Axis, pixel: number): Range {
+  const { extent } = now;
+  const each = 2 ** next.level;
+  const size = Math.min(Math.ceil(sizeOf(next.window) / each) * each, sizeOf(extent));
+  // By whole cells, as the pointer finds them: between two cells nothing is rounded twice.
+  const under = (axis: Axis, cells: number): number =>
+    Math.max(0, Math.min(cells - 1, Math.floor(pixel / axis.cell)));
+  const [cell, nextCell] = [under(now, now.cells), under(next, Math.ceil(size / each))];
+  const inCell = Math.max(0, Math.min(0.999, pixel / now.cell - cell));
+  const token = now.window[0] + cell * 2 ** now.level + Math.floor(inCell * 2 ** now.level);
+  const start = (Math.floor(token / each) - nextCell) * each;
+  // Whole cells, also at the end of a text, where the last may stand for fewer tokens.
+  const last = Math.ceil((extent[1] - size) / each) * each;
+  const first = Math.max(extent[0], Math.min(last, start));
+  return [first, Math.min(extent[1], first + size)];
 }
 
 /** A window moved by whole tokens, inside its extent. */
@@ -150,44 +211,74 @@ export function movedBy(axis: Pick<Axis, "extent">, window: Range, by: number): 
   return [start, start + size];
 }
 
-/** Windows one step nearer or farther, around a token of each side; null where there is none. */
+/** A point in pixels from the corner of the cells. */
+export interface Point {
+  right: number;
+  down: number;
+}
+
+/** Windows one step nearer or farther, around a point; null where there is none. */
 export function zoomed(
   viewport: Viewport,
   room: Room,
   nearer: boolean,
-  anchor: { query: number; key: number },
+  around: Point,
 ): Pick<HeatMapState, "query_window" | "key_window"> | null {
-  const { rows, columns } = viewport;
-  const size = ([start, stop]: Range): number => stop - start;
-  const [numRows, numColumns] = [size(rows.window), size(columns.window)];
-  const longest = Math.max(size(rows.extent), size(columns.extent));
+  const { rows, columns, pair, pooled, ratio } = viewport;
+  const stage = stageOf(viewport, room);
+  const [numRows, numColumns] = [sizeOf(rows.window), sizeOf(columns.window)];
+  const [allRows, allColumns] = [sizeOf(rows.extent), sizeOf(columns.extent)];
   const steps = [...STEPS];
-  for (let step = 0.5; step * longest >= Math.min(room.width, room.height) / 2; step /= 2)
+  const longest = Math.max(allRows, allColumns);
+  for (let step = 0.5; step * longest >= Math.min(stage.width, stage.height) / 2; step /= 2)
     steps.unshift(step);
   if (!nearer) steps.reverse();
   const slack = (axis: Axis): number => (axis.level === 0 ? 0 : 2 * 2 ** axis.level);
-  // A square part of a square matrix: the diagonal stays in sight, and the picture its shape.
-  const square = size(rows.extent) === size(columns.extent);
-  const least = Math.min(room.width, room.height);
   for (const step of steps) {
-    // Where cells are pooled a window may cut the first and the last of them.
-    const fits = (side: number): number => {
-      const most = square ? least : side;
-      return Math.max(1, Math.floor((step < 1 ? Math.floor(most) - 1 : most) / step));
-    };
-    const nextRows = Math.min(size(rows.extent), fits(room.height));
-    const nextColumns = Math.min(size(columns.extent), fits(room.width));
-    // What is in sight may be larger than what was asked for, by cells that a window cuts.
+    const [nextRows, nextColumns] = counts(stage, room, step, allRows, allColumns);
     const [byRows, byColumns] = [numRows - nextRows, numColumns - nextColumns];
     const changes = nearer
       ? (byRows > slack(rows) || byColumns > slack(columns)) && byRows >= 0 && byColumns >= 0
       : (-byRows > slack(rows) || -byColumns > slack(columns)) && byRows <= 0 && byColumns <= 0;
     if (!changes) continue;
-    if (nextRows === size(rows.extent) && nextColumns === size(columns.extent)) break;
+    if (nextRows === allRows && nextColumns === allColumns) break;
+    // How large cells are depends on the counts alone; then where they begin is settled.
+    const each = Math.max(1, Math.round(1 / step));
+    const some = ({ extent }: Axis, count: number): Range => {
+      const start = Math.floor(extent[0] / each) * each;
+      return [Math.max(extent[0], start), start + count];
+    };
+    const windows = { query_window: some(rows, nextRows), key_window: some(columns, nextColumns) };
+    const next = viewportOf(viewport, { ...windows, pair, pooled }, room, ratio);
     return {
-      query_window: aroundAnchor(rows, nextRows, anchor.query),
-      key_window: aroundAnchor(columns, nextColumns, anchor.key),
+      query_window: keptInPlace(rows, next.rows, around.down),
+      key_window: keptInPlace(columns, next.columns, around.right),
     };
   }
   return nearer || isWhole(viewport) ? null : { query_window: null, key_window: null };
+}
+
+/** Queries and keys that fill a stage, at so many pixels a token. */
+function counts(
+  stage: Room,
+  room: Room,
+  step: number,
+  allRows: number,
+  allColumns: number,
+): [number, number] {
+  const fits = (side: number, pixels: number): number => {
+    // Of the largest cells one more, rather than a rest without any.
+    const count =
+      pixels < LARGEST_CELL ? Math.floor(side / pixels + 1e-6) : Math.ceil(side / pixels - 1e-6);
+    // Whole cells of as many tokens as share a pixel.
+    return pixels < 1 ? Math.floor(side) * Math.round(1 / pixels) : Math.max(1, count);
+  };
+  // Along the side that fills its room the cells do; along the other there are as many as fit.
+  const high = room.height / allRows <= room.width / allColumns;
+  const [side, other] = high ? [stage.height, stage.width] : [stage.width, stage.height];
+  const along = fits(side, step);
+  const across = fits(other, step < 1 ? step : Math.max(step, side / along));
+  return high
+    ? [Math.min(allRows, along), Math.min(allColumns, across)]
+    : [Math.min(allRows, across), Math.min(allColumns, along)];
 }

@@ -31,7 +31,7 @@ export function MatrixControls({ context, store, viewport }: ControlProps) {
           ]}
           onChange={(color_scale) => assign(state, { color_scale })}
         />
-        {isPooled(viewport) && (
+        {(viewport.poolsWhole || isPooled(viewport)) && (
           <Choice
             label="Cells show"
             value={state.pooled.value}

@@ -4,6 +4,7 @@ import { type Captions, composeFigure, type FigureParts } from "../../draw/figur
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
 import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
 import { tokensOf } from "../../ui/heat-map/viewport";
@@ -16,8 +17,9 @@ export function figure(
   beside: (drawn: FigureParts["picture"]) => FigureParts["picture"] = (drawn) => drawn,
   request?: FigureRequest,
 ): Scene {
-  const still = { ...heatMap, hovered: null, cursor: null, isFound: null };
-  const { layout, palette } = heatMap;
+  const layout = withoutSpareRoom(heatMap.layout);
+  const still = { ...heatMap, layout, hovered: null, cursor: null, isFound: null };
+  const { palette } = heatMap;
   const parts: FigureParts = {
     palette,
     captions,

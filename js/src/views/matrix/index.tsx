@@ -117,7 +117,11 @@ function MatrixFooter(props: {
   if (!captionInput || !heatMap) return null;
   const text = coverage(captionInput, { scale: heatMap.scale, end: heatMap.end, live: true });
   return (
-    <Footer sentence={sentence(captionInput)} coverage={props.busy ?? text}>
+    <Footer
+      class="av-matrix-footer"
+      sentence={sentence(captionInput)}
+      coverage={props.busy ?? text}
+    >
       {captionInput.grid.estimate && (
         <Progress store={store} done={captionInput.grid.estimate.progress} />
       )}

@@ -3,15 +3,15 @@ import { describe, expect, it } from "vitest";
 import { TILE } from "../../../src/client/page/tiles";
 import type { TileRequest } from "../../../src/client/protocol";
 import { Source } from "../../../src/client/source";
-import { cellAt, layOut, ticks } from "../../../src/ui/heat-map/layout";
+import { cellAt, layOut, ticks, withoutSpareRoom } from "../../../src/ui/heat-map/layout";
 import { borders } from "../../../src/ui/heat-map/marks";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
 import { composeGrid, Tiles, tileLevel, tilesOf } from "../../../src/ui/heat-map/tiles";
 import {
-  aroundAnchor,
   cellOf,
   LARGEST_CELL,
   movedBy,
+  pixelOf,
   tokensOf,
   type Viewport,
   within,
@@ -108,7 +108,11 @@ describe("zooming", () => {
     const out = [viewport(numQueries, numKeys)];
     for (let i = 0; i < 40; i++) {
       const now = out.at(-1) as Viewport;
-      const next = zoomed(now, ROOM, true, { query: numQueries * 0.7, key: numKeys * 0.3 });
+      const { rows, columns } = now;
+      const next = zoomed(now, ROOM, true, {
+        right: pixelOf(columns, numKeys * 0.3),
+        down: pixelOf(rows, numQueries * 0.7),
+      });
       if (!next) return out;
       out.push(viewport(numQueries, numKeys, next));
     }
@@ -139,7 +143,7 @@ describe("zooming", () => {
     }
     let now = nearest;
     for (let i = 0; i < 60; i++) {
-      const next = zoomed(now, ROOM, false, { query: 0, key: 0 });
+      const next = zoomed(now, ROOM, false, { right: 0, down: 0 });
       if (!next) break;
       now = viewport(numQueries, numKeys, next);
     }
@@ -155,11 +159,8 @@ describe("zooming", () => {
     }
   });
 
-  it("keeps the anchor where it is, and windows inside the matrix", () => {
+  it("keeps windows inside the matrix", () => {
     const axis = viewport(1000).rows;
-    expect(aroundAnchor(axis, 100, 500)).toEqual([450, 550]);
-    expect(aroundAnchor(axis, 100, 0)).toEqual([0, 100]);
-    expect(aroundAnchor(axis, 100, 999)).toEqual([899, 999]);
     expect(movedBy(axis, [10, 30], -50)).toEqual([0, 20]);
     expect(movedBy(axis, [10, 30], 5000)).toEqual([980, 1000]);
   });
@@ -341,12 +342,77 @@ describe("the layout", () => {
       beside: true,
       measure,
     });
-    expect([both.left, both.top, both.cellsWidth]).toEqual([
+    expect([both.left, both.top, both.cellsWidth, both.height]).toEqual([
       without.left,
       without.top,
       without.cellsWidth,
+      without.height,
     ]);
     expect(both.barsBeside).toBeGreaterThan(0);
+  });
+
+  // From less than a screen's pixels to many times as many, and all that lies between.
+  it.each([18, 24, 37, 48, 70, 71, 130, 214, 330, 643, 700, 1000, 5003, 20_000])(
+    "of %i tokens keeps what is under the pointer there at every step of zoom, and moves nothing",
+    (count) => {
+      for (const width of [312, 752, 1000]) {
+        const whole = laid(count, count, width);
+        for (const [right, down] of [
+          [0.002, 0.002],
+          [0.3, 0.71],
+          [0.5, 0.5],
+          [0.985, 0.05],
+          [0.985, 0.985],
+        ] as const) {
+          const x = whole.left + right * whole.cellsWidth;
+          const y = whole.top + down * whole.cellsHeight;
+          const under = (layout: typeof whole) => {
+            const { row, column } = cellAt(layout, x, y) ?? { row: null, column: null };
+            expect([row, column]).not.toContain(null);
+            const { rows, columns } = layout.viewport;
+            return [tokensOf(rows, row as number), tokensOf(columns, column as number)] as const;
+          };
+          let now = whole;
+          for (let steps = 0; ; steps++) {
+            const { viewport, left, top, room } = now;
+            const windows = zoomed(viewport, room, true, { right: x - left, down: y - top });
+            if (!windows) {
+              expect(steps).toBeGreaterThan(0);
+              break;
+            }
+            const before = under(now);
+            now = laid(count, count, width, windows);
+            expect([now.left, now.top, now.height]).toEqual([whole.left, whole.top, whole.height]);
+            expect(now.cellsHeight).toBeGreaterThan(0.9 * whole.cellsHeight);
+            under(now).forEach(([start, stop], side) => {
+              const [first, last] = before[side as 0 | 1] as [number, number];
+              // A cell of several becomes one of those that it was made from.
+              expect(start).toBeGreaterThanOrEqual(first);
+              expect(stop).toBeLessThanOrEqual(last);
+            });
+          }
+        }
+      }
+    },
+  );
+
+  it("does not let a part of few queries and many keys grow over what stands below", () => {
+    let now = laid(20, 30, 752);
+    const { height } = now;
+    for (let steps = 0; steps < 9; steps++) {
+      const windows = zoomed(now.viewport, now.room, true, { right: 200, down: 130 });
+      if (!windows) break;
+      now = laid(20, 30, 752, windows);
+      expect(now.height).toBe(height);
+    }
+    expect(now.viewport.columns.cell).toBeGreaterThanOrEqual(28);
+  });
+
+  it("keeps no room in print for what is not there", () => {
+    const { above, cellsHeight, ...layout } = laid(256);
+    const still = withoutSpareRoom({ above, cellsHeight, ...layout });
+    expect(still.height).toBeLessThan(layout.height - 62);
+    expect(still.top).toBeLessThan(layout.top);
   });
 
   it("finds the cell under a point, or the label beside it", () => {
