@@ -9,7 +9,7 @@ import type { Encoding, PieceHeader } from "./protocol";
 
 /** The number of bytes that one value takes. */
 export function bytesPerValue(encoding: Encoding): number {
-  return encoding === "float32" ? 4 : 1;
+  return encoding === "uint8-sqrt" ? 1 : 4;
 }
 
 /** The 256 values that the codes of "uint8-sqrt" stand for: maximum * (code / 255)^2. */
@@ -24,6 +24,26 @@ export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer
     ? new Uint8Array(data)
     : new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+}
+
+/** The same numbers whose bytes stand together, from those of which the first bytes do, and so on. */
+function fromPlanes(planes: Uint8Array): Uint8Array {
+  const count = planes.length / 4;
+  const out = new Uint8Array(planes.length);
+  for (let byte = 0; byte < 4; byte++) {
+    for (let i = 0; i < count; i++) out[4 * i + byte] = planes[byte * count + i] as number;
+  }
+  return out;
+}
+
+/** Decodes a buffer, also one that was deflated. */
+export async function decodeReply(
+  header: PieceHeader,
+  data: ArrayBufferView | ArrayBuffer,
+): Promise<Float32Array> {
+  if (header.encoding !== "float32-deflated") return decode(header, data);
+  const planes = await inflate(asBytes(data) as Uint8Array<ArrayBuffer>);
+  return decode({ ...header, encoding: "float32" }, fromPlanes(planes));
 }
 
 /**

@@ -257,7 +257,7 @@ export interface BlockRequest {
   precision: Precision;
 }
 
-export type Encoding = "uint8-sqrt" | "float32";
+export type Encoding = "uint8-sqrt" | "float32" | "float32-deflated";
 
 /** What a reply says about the numbers in its buffer. */
 export interface PieceHeader {
@@ -288,6 +288,8 @@ export interface MapsHeader {
   maximum: number;
   error: number;
   pooled: string;
+  /** Of each map the cell with the largest weight, counted row by row, and that weight, exact. */
+  largest?: [number, number][];
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: number;
 }

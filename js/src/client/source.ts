@@ -6,7 +6,7 @@
  */
 
 import { type Carrier, dataOf, joined, LARGEST_REPLY, type Reply, type Requests } from "./carrier";
-import { bytesPerValue, decode, inflate } from "./codec";
+import { bytesPerValue, decodeReply, inflate } from "./codec";
 import type {
   BlockRequest,
   Description,
@@ -46,6 +46,8 @@ export interface Piece {
   error: number;
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: number;
+  /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
+  largest?: [number, number][];
   /** Only of a tile of a large matrix. */
   work?: TileWork;
 }
@@ -89,15 +91,16 @@ export function splitRequest(request: BlockRequest, largest = LARGEST_REPLY): Bl
   return parts;
 }
 
-function readPiece(reply: Reply): Piece {
+async function readPiece(reply: Reply): Promise<Piece> {
   const header = reply.header as PieceHeader & Partial<MapsHeader>;
-  const values = decode(header, dataOf(reply));
+  const values = await decodeReply(header, dataOf(reply));
   const [count, rows, columns] = header.shape;
   const matrices = Array.from({ length: count }, (_, i) =>
     values.subarray(i * rows * columns, (i + 1) * rows * columns),
   );
-  const { maximum, error, sampled } = header;
-  return { matrices, rows, columns, maximum, error, ...(sampled !== undefined && { sampled }) };
+  const { maximum, error, sampled, largest } = header;
+  const more = { ...(sampled !== undefined && { sampled }), ...(largest && { largest }) };
+  return { matrices, rows, columns, maximum, error, ...more };
 }
 
 function bytesOfPiece({ matrices, rows, columns }: Piece): number {
@@ -145,7 +148,7 @@ export class Source {
         parts.map(async (part) => {
           const reply = await this.carrier.ask("block", part, signal);
           const header = reply.header as PieceHeader;
-          const values = decode(header, dataOf(reply));
+          const values = await decodeReply(header, dataOf(reply));
           const size = (part.rows[1] - part.rows[0]) * columns;
           part.heads.forEach((head, i) => {
             let kept = fresh.get(head);
@@ -185,7 +188,7 @@ export class Source {
     const known = this.#answers.get(key) as Piece | undefined;
     if (known) return known;
     const reply = await this.carrier.ask("tile", request, signal);
-    const piece = readPiece(reply);
+    const piece = await readPiece(reply);
     const work = reply.header as Partial<TileWork>;
     if (work.progress !== undefined) piece.work = work as TileWork;
     if (!piece.work || piece.work.progress === 1) {

@@ -2,7 +2,7 @@
 import { existsSync, readFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
-import { decode, fromBase64, inflate } from "../../src/client/codec";
+import { decode, decodeReply, fromBase64, inflate } from "../../src/client/codec";
 import type { PieceHeader } from "../../src/client/protocol";
 
 interface Case {
@@ -50,6 +50,24 @@ describe("the codec", () => {
     new DataView(message.buffer).setFloat32(7, -1.5, true);
     const header: PieceHeader = { shape: [1, 2, 1], encoding: "float32", maximum: 1, error: 0 };
     expect([...decode(header, new DataView(message.buffer, 3, 8))]).toEqual([0.25, -1.5]);
+  });
+
+  it("reads exact weights whose bytes stand apart and are deflated", async () => {
+    const weights = Float32Array.from([0, 0.1, 1, 0, 1e-20, 0.75]);
+    const bytes = new Uint8Array(weights.buffer);
+    const planes = Uint8Array.from(bytes, (_, i) => bytes[4 * (i % 6) + Math.floor(i / 6)] ?? 0);
+    const header: PieceHeader = {
+      shape: [1, 2, 3],
+      encoding: "float32-deflated",
+      maximum: 1,
+      error: 0,
+    };
+    const found = await decodeReply(header, new Uint8Array(deflateSync(planes)));
+    expect([...found]).toEqual([...weights]);
+    const other = { ...header, encoding: "float32" as const };
+    expect([...(await decodeReply(other, weights.slice().buffer))]).toEqual([...weights]);
+    const short = new Uint8Array(deflateSync(planes.subarray(0, 20)));
+    await expect(decodeReply(header, short)).rejects.toThrow(/20 bytes/);
   });
 
   it("refuses a buffer that does not fit its shape", () => {

@@ -234,7 +234,7 @@ def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     maps = []
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     for stack, layer in Bar(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
-        small, sampled = encoded_maps(stack, layer, MAP_SIZE)
+        small, sampled, _ = encoded_maps(stack, layer, MAP_SIZE)
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
         maps.append(place | said | {"data": packed(small.data)})

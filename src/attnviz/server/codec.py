@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import zlib
 from dataclasses import dataclass
 from typing import Literal, TypedDict
 
@@ -25,7 +26,7 @@ __all__ = [
 ]
 
 Precision = Literal["uint8", "float32"]
-Encoding = Literal["uint8-sqrt", "float32"]
+Encoding = Literal["uint8-sqrt", "float32", "float32-deflated"]
 
 #: The code of the largest weight that can occur.
 TOP_CODE = 255
@@ -33,6 +34,11 @@ TOP_CODE = 255
 _ROUNDING = 1.005
 # The square root spends the codes where most weights are: near zero. A weight is off by most
 # between the two highest codes, (255^2 - 254.5^2) / 255^2 of the largest weight.
+# Exact weights of which so many are 0, as of a causal mask, are sent deflated. Others would stay as
+# long, and so few bytes cross at once.
+_DEFLATED_ZEROS = 0.25
+_DEFLATED_FROM = 4096
+
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
 
 
@@ -63,9 +69,10 @@ class Encoded:
     ----------
     shape : tuple of int
         (heads, rows, columns).
-    encoding : {"uint8-sqrt", "float32"}
+    encoding : {"uint8-sqrt", "float32", "float32-deflated"}
         ``"uint8-sqrt"``: one byte a weight, ``round(255 sqrt(weight / maximum))``.
-        ``"float32"``: four bytes a weight, little endian.
+        ``"float32"``: four bytes a weight, little endian. ``"float32-deflated"``: the same, the
+        first bytes of all weights, then the second and so on, deflated by zlib.
     maximum : float
         The weight of the highest code; 1 for normalised weights.
     error : float
@@ -158,8 +165,13 @@ def encode(
     shape = weights.shape
     check_weights(weights, maximum, of=of)
     if precision == "float32":
-        data = np.ascontiguousarray(weights, dtype="<f4").tobytes()
-        return Encoded(shape, "float32", maximum, 0.0, data)
+        exact = np.ascontiguousarray(weights, dtype="<f4")
+        zeros = exact.size - np.count_nonzero(exact)
+        if exact.nbytes >= _DEFLATED_FROM and zeros >= _DEFLATED_ZEROS * exact.size:
+            planes = np.ascontiguousarray(exact.reshape(-1, 1).view(np.uint8).T)
+            data = zlib.compress(planes.tobytes(), 1)
+            return Encoded(shape, "float32-deflated", maximum, 0.0, data)
+        return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
     if precision == "uint8":
         shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
         codes = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
@@ -177,6 +189,9 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     """
     if encoded.encoding == "float32":
         values = np.frombuffer(encoded.data, "<f4").astype(np.float32)
+    elif encoded.encoding == "float32-deflated":
+        planes = np.frombuffer(zlib.decompress(encoded.data), np.uint8).reshape(4, -1)
+        values = np.ascontiguousarray(planes.T).view("<f4").ravel().astype(np.float32)
     elif encoded.encoding == "uint8-sqrt":
         codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
         values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)

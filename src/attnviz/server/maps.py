@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,7 +17,25 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, encode, pool_max
 from attnviz.server.protocol import MAX_REPLY_BYTES
 
-__all__ = ["encoded_maps", "pooled_where_it_lies"]
+__all__ = ["Maps", "encoded_maps", "pooled_where_it_lies"]
+
+
+class Maps(NamedTuple):
+    """Heads' maps, and what of them is exact.
+
+    Attributes
+    ----------
+    encoded : Encoded
+        One byte a cell.
+    sampled : int or None
+        How many queries stand for all; None where all were gone through.
+    largest : list of tuple
+        Of each map the cell with the largest weight, counted row by row, and that weight.
+    """
+
+    encoded: Encoded
+    sampled: int | None
+    largest: list[tuple[int, float]]
 
 
 def encoded_maps(
@@ -27,13 +46,11 @@ def encoded_maps(
     heads: Sequence[int] | None = None,
     rows: slice | None = None,
     columns: slice | None = None,
-) -> tuple[Encoded, int | None]:
+) -> Maps:
     """Heads' maps, pooled by the maximum.
 
     Of a part whose every weight would take too long (see `affords_maps`) each row of a map
     is one query, taken from its share of the text.
-
-    The second value is how many queries stand for all; None where all were gone through.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
@@ -67,7 +84,8 @@ def encoded_maps(
         maps.append(pool_max(weights[None], size))
     of = f"stack {stack.name!r}, layer {layer}"
     encoded = encode(np.concatenate(maps), "uint8", stack.maximum, of=of)
-    return encoded, None if queries is None else len(queries)
+    largest = [(int(each.argmax()), float(each.max())) for each in maps]
+    return Maps(encoded, None if queries is None else len(queries), largest)
 
 
 def pooled_where_it_lies(

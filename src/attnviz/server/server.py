@@ -137,11 +137,14 @@ class MapsHeader(PieceHeader):
 
     Attributes
     ----------
+    largest : list
+        Of each map the cell with the largest weight, counted row by row, and that weight, exact.
     sampled : int
         Queries that stand for all, one a row; left out where all were gone through.
     """
 
     pooled: str
+    largest: NotRequired[list[tuple[int, float]]]
     sampled: NotRequired[int]
 
 
@@ -167,7 +170,7 @@ class MapsRequest:
         """Pool the maps."""
         stack = server.record.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        maps, sampled = encoded_maps(
+        maps, sampled, largest = encoded_maps(
             stack,
             self.layer,
             self.size,
@@ -175,7 +178,7 @@ class MapsRequest:
             rows=span("rows", self.rows or (0, num_queries), num_queries),
             columns=span("columns", self.columns or (0, num_keys), num_keys),
         )
-        header = {**maps.header(), "pooled": "max"}
+        header = {**maps.header(), "pooled": "max", "largest": largest}
         return Reply(header if sampled is None else {**header, "sampled": sampled}, maps.data)
 
 

@@ -78,7 +78,7 @@ def encoded_tile(
     pooled : {"mean", "max"}
         What a cell shows of its weights.
     precision : {"uint8", "float32"}
-        How the cells are written.
+        How the cells are written; those of an estimate in one byte each, whatever was asked for.
     """
     rows, columns = _checked(stack, heads, level, place, pooled)
     cell = 2**level
@@ -153,7 +153,9 @@ def answered_tile(
         exact=exact,
         budget=budget,
     )
-    tile = encode(found.cells[None], precision, float(found.cells.max()))
+    # An estimate is asked for again and again, and has no digits to lose.
+    rough = found.progress < 1 and precision == "float32"
+    tile = encode(found.cells[None], "uint8" if rough else precision, float(found.cells.max()))
     work: TileWork = {
         "progress": found.progress,
         "queries": found.queries,

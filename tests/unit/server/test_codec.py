@@ -93,6 +93,22 @@ def test_exact_rows_are_exact(weights: np.ndarray[Any, np.dtype[np.float32]]) ->
     assert encode(turned, "uint8").data == encode(weights, "uint8").data
 
 
+@pytest.mark.parametrize("tokens", [8, 64, 65])
+@pytest.mark.parametrize("causal", [False, True])
+def test_exact_weights_with_many_zeros_are_sent_deflated_and_stay_what_they_are(
+    tokens: int, causal: bool
+) -> None:
+    weights = np.random.default_rng(0).random((3, tokens, tokens), np.float32)
+    weights = np.tril(weights) if causal else weights
+    encoded = encode(weights, "float32")
+    # Noise and a few bytes are not worth it.
+    deflated = causal and tokens > 8
+    assert encoded.encoding == ("float32-deflated" if deflated else "float32")
+    assert (len(encoded.data) < 0.6 * weights.nbytes) == deflated
+    assert (encoded.error, encoded.shape) == (0.0, weights.shape)
+    assert_array_equal(decode(encoded), weights)
+
+
 def test_the_largest_error_is_reached_between_the_highest_codes() -> None:
     weights = np.linspace(0, 1, 1_000_001, dtype=np.float32)[None, None]
     encoded = encode(weights, "uint8")

@@ -27,7 +27,7 @@ export function pooledMean(
 ): Float32Array {
   const numRows = starts.rows.length - 1;
   const numColumns = starts.columns.length - 1;
-  const out = new Float32Array(numRows * numColumns);
+  const out = new Float64Array(numRows * numColumns);
   const left = starts.columns[0] as number;
   const line = new Float32Array((starts.columns[numColumns] as number) - left);
   for (let r = 0; r < numRows; r++) {
@@ -53,7 +53,7 @@ export function pooledMean(
       out[r * numColumns + c] = (out[r * numColumns + c] as number) / (cells * heads.length);
     }
   }
-  return out;
+  return Float32Array.from(out);
 }
 
 /** Where runs of `each` begin within a range, and its end. */

@@ -73,10 +73,13 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
   const title = `${tokensInWords(viewport, "query", at.row)} → ${tokensInWords(viewport, "key", at.column)}`;
   const value = heatMap.grid.values[at.row * heatMap.grid.columns + at.column] as number;
   const what = pooledInWords(viewport, at.row, at.column);
+  const { error, estimate } = heatMap.grid;
+  const known = what === "" ? exact : null;
+  const own = known ?? (error === 0 && !estimate ? { weight: value, error } : null);
   const weight = Number.isNaN(value)
     ? "on its way"
-    : what === "" && exact
-      ? `weight  ${formatExact(exact)}${exact.error === 0 ? ", exact" : ""}`
+    : own
+      ? `weight  ${formatExact(own)}${own.error === 0 ? ", exact" : ""}`
       : value === 0
         ? `weight  ${nothingInWords(heatMap.grid)}`
         : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(heatMap.grid.error)}${heatMap.grid.estimate ? ", estimate" : ""}`;

@@ -108,13 +108,12 @@ const WHOLE_LINE_VALUES = 50_000;
 
 /** The mean over heads of a piece. */
 function meanOf(matrices: readonly Float32Array[]): Float32Array {
-  const out = new Float32Array(matrices[0]?.length ?? 0);
+  // As the kernel does, so that it is the same number.
+  const sums = new Float64Array(matrices[0]?.length ?? 0);
   for (const matrix of matrices) {
-    for (let i = 0; i < out.length; i++) {
-      out[i] = (out[i] as number) + (matrix[i] as number) / matrices.length;
-    }
+    for (let i = 0; i < sums.length; i++) sums[i] = (sums[i] as number) + (matrix[i] as number);
   }
-  return out;
+  return Float32Array.from(sums, (sum) => sum / matrices.length);
 }
 
 /** The share of the cells with weight that a scale of means reaches. */

@@ -21,7 +21,7 @@ type TileSet = Pick<TileRequest, "stack" | "layer" | "heads" | "pooled" | "preci
 
 export function tileSetOf(viewport: Viewport): TileSet {
   const { stack, layer, heads, pooled } = viewport;
-  return { stack: stack.name, layer, heads, pooled, precision: "uint8" };
+  return { stack: stack.name, layer, heads, pooled, precision: "float32" };
 }
 
 /** The tiles that are in sight at a level. */

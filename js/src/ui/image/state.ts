@@ -134,8 +134,7 @@ export async function loadHeat(
       heads,
       rows: side === "query" ? one : [0, numQueries],
       columns: side === "key" ? one : [0, numKeys],
-      // A mean over many needs no more than a byte each.
-      precision: side === null ? "uint8" : "float32",
+      precision: "float32",
     },
     ended,
   );

@@ -332,9 +332,7 @@ export function captionOf(
   ): void => {
     if (index === null) return;
     const away = index < window[0] || index >= window[1];
-    pinned.push(
-      `${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : linePlot.exact ? ", exact" : ""}`,
-    );
+    pinned.push(`${side} ${quoted(texts[index] ?? "")}${away ? ", outside the window" : ""}`);
   };
   pin(plan.token, plan.queries.text, plan.queryWindow, "query");
   pin(plan.key, plan.keys.text, plan.keyWindow, "key");

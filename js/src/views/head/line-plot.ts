@@ -45,8 +45,6 @@ export interface LinePlot {
   hoveredHeads: readonly number[];
   /** Where the keyboard is. */
   cursor: TokenAt | null;
-  /** Whether the weights of what is pinned are the record's own. */
-  exact: boolean;
   /** Whether what is not left out is divided by its sum. */
   renormalized: boolean;
   leftOut: Uint8Array;

@@ -99,7 +99,7 @@ const AWAY_OF_ALL = 3;
 export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): Float32Array {
   const first = matrices[0];
   if (!first) return new Float32Array(0);
-  const out = first.slice();
+  const out = how === "mean" ? Float64Array.from(first) : first.slice();
   for (const matrix of matrices.slice(1)) {
     for (let i = 0; i < out.length; i++) {
       const value = matrix[i] as number;
@@ -107,9 +107,8 @@ export function combineMatrices(matrices: Float32Array[], how: "mean" | "max"): 
       else if (value > (out[i] as number)) out[i] = value;
     }
   }
-  if (how === "mean")
-    for (let i = 0; i < out.length; i++) out[i] = (out[i] as number) / matrices.length;
-  return out;
+  if (out instanceof Float32Array) return out;
+  return Float32Array.from(out, (sum) => sum / matrices.length);
 }
 
 /** The name of what is drawn for several heads together: "mean of 12 heads". */

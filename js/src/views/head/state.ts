@@ -201,54 +201,8 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
   // Where all heads fit into one reply they come at once, so that choosing another is instant.
   const all = !plan.long && plan.kept.length * values <= SMALL;
   const heads = all ? plan.kept : plan.heads;
-  // Of long rows only a few cells are in sight: they may as well be exact.
-  const precision = plan.long ? "float32" : "uint8";
-  const piece = await source.block({ ...request, heads, precision }, signal);
+  // Numbers are read from what is drawn: in the bars, in hints, captions and tables.
+  const piece = await source.block({ ...request, heads, precision: "float32" }, signal);
   const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)]);
   return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
-}
-
-/**
- * The same weights with the pinned row and column as the record has them.
- *
- * Gives null where nothing is pinned in what is loaded, or the carrier knows no better.
- */
-export async function loadExact(
-  source: Source,
-  loaded: Loaded,
-  token: number | null,
-  key: number | null,
-  signal: AbortSignal,
-): Promise<Loaded | null> {
-  const { plan, weights } = loaded;
-  const { rows, columns } = weights;
-  const request = {
-    stack: plan.stack.name,
-    layer: plan.layer,
-    heads: plan.heads,
-    precision: "float32" as const,
-  };
-  const row = token !== null && token >= rows[0] && token < rows[1] ? token : null;
-  const column = key !== null && key >= columns[0] && key < columns[1] ? key : null;
-  if (weights.error === 0 || (row === null && column === null)) return null;
-  const width = columns[1] - columns[0];
-  const [ofRow, ofColumn] = await Promise.all([
-    row === null ? null : source.block({ ...request, rows: [row, row + 1], columns }, signal),
-    column === null
-      ? null
-      : source.block({ ...request, rows, columns: [column, column + 1] }, signal),
-  ]);
-  if ((ofRow?.error ?? 0) > 0 || (ofColumn?.error ?? 0) > 0) return null;
-  const matrices = weights.matrices.map((matrix, i) => {
-    const exact = matrix.slice();
-    if (ofRow && row !== null)
-      exact.set(ofRow.matrices[i] as Float32Array, (row - rows[0]) * width);
-    if (ofColumn && column !== null) {
-      (ofColumn.matrices[i] as Float32Array).forEach((value, place) => {
-        exact[place * width + column - columns[0]] = value;
-      });
-    }
-    return exact;
-  });
-  return { plan, weights: { ...weights, matrices } };
 }

@@ -33,7 +33,6 @@ import {
   isTogether,
   type Loaded,
   load,
-  loadExact,
   type Plan,
   partOf,
   planOf,
@@ -84,7 +83,6 @@ export function pinsOf({ token, key, asQuery }: Plan): Pick<Plan, "token" | "key
 
 export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const { source, state, record } = context;
-  const exact = signal<Loaded | null>(null);
   const hovered = signal<TokenAt | null>(null);
   const hoveredLine = signal<LineAt | null>(null);
   const hoveredHeads = signal<readonly number[]>([]);
@@ -153,20 +151,6 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
     return () => controller.abort();
   });
 
-  record.live(() => {
-    const now = loaded.value;
-    const [token, key] = [plan.value?.token ?? null, plan.value?.key ?? null];
-    exact.value = null;
-    if (!now || (token === null && key === null)) return undefined;
-    const controller = new AbortController();
-    loadExact(source, now, token, key, controller.signal)
-      .then((value) => {
-        if (loaded.peek() === now) exact.value = value;
-      })
-      .catch(record.fail);
-    return () => controller.abort();
-  });
-
   const options = computed(() => {
     const drawn = loaded.value?.plan;
     if (!drawn || !meant.value) return null;
@@ -182,7 +166,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   });
 
   const shown = computed(() => {
-    const now = exact.value ?? loaded.value;
+    const now = loaded.value;
     return now && shownMatrices(now.weights, state.combine.value, isTogether(now.plan), now.plan);
   });
 
@@ -194,7 +178,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   });
 
   const lines = computed<Lines | null>(() => {
-    const now = exact.value ?? loaded.value;
+    const now = loaded.value;
     if (!now || !options.value || !shown.value) return null;
     return computeLines(now.weights, options.value, shown.value, far.value);
   });
@@ -256,7 +240,7 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
   const layout = computed(() => layoutOf([barSide.value], true));
 
   const ground = computed<LinePlot | null>(() => {
-    const now = exact.value ?? loaded.value;
+    const now = loaded.value;
     if (!now || !lines.value || !layout.value || !options.value) return null;
     return {
       layout: layout.value,
@@ -273,7 +257,6 @@ export function createHeadStore(context: ViewContext<HeadState>): HeadStore {
       hoveredLine: null,
       hoveredHeads: [],
       cursor: null,
-      exact: exact.value !== null,
       renormalized: options.value.renormalize,
       leftOut: options.value.leftOut,
       pairQueries: options.value.pairQueries,

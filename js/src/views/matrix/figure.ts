@@ -56,8 +56,11 @@ export function cellsCsv(heatMap: HeatMap): string {
   const heads = viewport.heads.join(" ");
   // The error of an estimate is unknown. Weights of a long text are all small.
   const error = grid.estimate ? null : roundedUp(grid.error);
+  const exact = grid.error === 0 && !grid.estimate;
   const rounded = (weight: number): number =>
-    grid.largest === undefined ? roundedTo(weight, grid.error) : Number(weight.toPrecision(4));
+    exact || grid.largest === undefined
+      ? roundedTo(weight, grid.error)
+      : Number(weight.toPrecision(4));
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
     const [query, queryStop] = tokensOf(viewport.rows, row);

@@ -205,17 +205,20 @@ async function findStrongest(
   const rows = covered(best.row, map.rows, part.rows);
   const columns = covered(best.column, map.columns, part.columns);
   const only = rows[1] - rows[0] === 1 && columns[1] - columns[0] === 1;
-  if (only) return { query: rows[0], key: columns[0], weight: best.weight, error: map.error };
+  if (only) {
+    const error = map.largest ? 0 : map.error;
+    return { query: rows[0], key: columns[0], weight: best.weight, error };
+  }
   const block = await source.block({
     stack: place.stack.name,
     layer: cell.layer,
     heads: [cell.head],
     rows,
     columns,
-    precision: "uint8",
+    precision: "float32",
   });
   const values = block.matrices[0] as Float32Array;
-  const exact = strongest({ ...block, values });
+  const exact = strongest({ ...block, values, largest: undefined });
   if (!exact) return null;
   return {
     query: rows[0] + exact.row,
@@ -235,6 +238,11 @@ function named(grid: HeadGrid, columns: readonly string[]): string[] {
 function nameOf(grid: HeadGrid, cell: ScoredHead): (string | number | null)[] {
   const score = grid.score === null ? [] : [cell.score];
   return [grid.stack, cell.layer, cell.head, ...score];
+}
+
+/** The error of a map of which no strongest weight is known. */
+function errorOf(map: Thumb | undefined): number {
+  return !map || isStrip(map) || map.largest ? 0 : map.error;
 }
 
 /** Every head that is shown with its strongest weight, one a row. */
@@ -267,7 +275,7 @@ export async function headsCsv(
       best?.key ?? null,
       best ? (place.keys.text[best.key] ?? "") : null,
       // A weight that is too small for its code is drawn as none, and may be there.
-      roundedUp(best?.error ?? (map(cell) as HeadMap | undefined)?.error ?? 0),
+      roundedUp(best?.error ?? errorOf(map(cell))),
     ];
   });
   return csvText(named(grid, COLUMNS), rows);

@@ -18,6 +18,8 @@ export interface HeadMap {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
+  /** The cell with the largest weight, counted row by row, and that weight, where it is exact. */
+  largest?: [number, number] | undefined;
 }
 
 /** The queries and keys that maps are of; null for all. */
@@ -47,7 +49,7 @@ export interface Wanted extends MapSet {
 }
 
 /** What is the same in all maps of a set. */
-export interface Sample extends Omit<HeadMap, "values"> {
+export interface Sample extends Omit<HeadMap, "values" | "largest"> {
   stack: string;
 }
 
@@ -179,11 +181,11 @@ export class HeadMaps {
     // All that were kept are asked for by no list.
     const every = found && heads.length === keptHeads(found, layer).length;
     const request = { stack, layer, size, ...(every ? {} : { heads }), ...part };
-    const { matrices, ...piece } = await this.#source.maps(request, ended);
+    const { matrices, largest, ...piece } = await this.#source.maps(request, ended);
     const { rows, columns, maximum, error } = piece;
     heads.forEach((head, i) => {
       const values = matrices[i] as Float32Array;
-      const map = { values, rows, columns, maximum, error };
+      const map = { values, rows, columns, maximum, error, largest: largest?.[i] };
       this.#cache.set(keyOf(wanted, layer, head), map, values.byteLength);
     });
     const sample = { stack, rows, columns, maximum, error };
@@ -217,9 +219,9 @@ export class HeadMaps {
 
 /** The strongest weight of a map: its cell, row by row, and its value; null where all are 0. */
 export function strongest(map: HeadMap): { row: number; column: number; weight: number } | null {
-  let best = -1;
-  let weight = 0;
-  for (let i = 0; i < map.values.length; i++) {
+  let [best, weight] = map.largest ?? [-1, 0];
+  if (weight === 0) best = -1;
+  for (let i = 0; i < map.values.length && !map.largest; i++) {
     const value = map.values[i] as number;
     if (value > weight) {
       best = i;

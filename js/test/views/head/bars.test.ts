@@ -87,7 +87,6 @@ function plotOf(asked: Asked): LinePlot {
     hoveredLine: null,
     hoveredHeads: asked.hoveredHeads ?? [],
     cursor: null,
-    exact: true,
     renormalized: asked.renormalize ?? false,
     leftOut,
     pairQueries: all,
