@@ -1,4 +1,4 @@
-"""Numbers of live views in a real JupyterLab: every one is the record's own weight, rounded once."""
+"""Numbers of live views in a real JupyterLab: each is the record's own weight, rounded once."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def in_table(weight: Any) -> float:
 
 
 def mean_of(own: NDArray[np.float32]) -> NDArray[np.float32]:
-    return own.mean(axis=0, dtype=np.float64).astype(np.float32)
+    return np.asarray(np.mean(own, axis=0, dtype=np.float64), np.float32)
 
 
 def test_cells_bars_captions_and_table_of_the_matrix_are_one_number(

@@ -292,7 +292,7 @@ def test_zeros_are_counted_under_the_models_numbers() -> None:
 def test_replies_hold_the_heads_that_were_kept() -> None:
     record = some_of_twelve()
     server, stack = RecordServer(record), record.stack()
-    maps, _ = encoded_maps(stack, 0, 6)
+    maps = encoded_maps(stack, 0, 6).encoded
     assert maps.shape == (2, 6, 6)
     assert_allclose(decode(maps), stack.weights(layer=0), atol=0.005)
     place = {"stack": "self", "layer": 0}
