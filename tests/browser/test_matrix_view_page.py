@@ -90,26 +90,29 @@ def rows_of(page: Page) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(table)))
 
 
-def corner(page: Page, cells: int, cell: int = CELL) -> tuple[float, float]:
-    """Where the cells begin: the figure is the same picture, moved by its margin and title."""
+def corner(page: Page) -> tuple[float, float]:
+    """Where the cells begin: the frame around them is the first of what stands still."""
     box = page.locator(".av-plot").bounding_box()
     assert box is not None
-    width = cells * cell
-    frames = [
-        mark
-        for mark in svg_of(page).iter(f"{SVG}rect")
-        if mark.get("fill") == "none" and mark.get("width") == str(width + 1)
-    ]
-    # The picture's left edge lies at the figure's margin.
-    left = float(frames[0].get("x", "")) + 0.5 - 24
-    height = float(page.locator(".av-back").evaluate("one => one.getBoundingClientRect().height"))
-    # Below the cells there is the room for the bars of a pinned query, and a small rest.
-    return box["x"] + left, box["y"] + height - 62 - 6 - width
+    left, top = page.locator(".av-back").evaluate(
+        """(canvas) => {
+            const { width, height } = canvas;
+            const { data } = canvas.getContext("2d").getImageData(0, 0, width, height);
+            let [left, top] = [width, height];
+            for (let i = 0; i < width * height; i++) {
+                if (data[4 * i + 3] === 0) continue;
+                left = Math.min(left, i % width);
+                top = Math.min(top, Math.floor(i / width));
+            }
+            return [left + 1, top + 1];
+        }"""
+    )
+    return box["x"] + left, box["y"] + top
 
 
-def hover(page: Page, row: int, column: int, cells: int, cell: int = CELL) -> Locator:
-    left, top = corner(page, cells, cell)
-    page.mouse.move(left + (column + 0.5) * cell, top + (row + 0.5) * cell)
+def hover(page: Page, row: int, column: int) -> Locator:
+    left, top = corner(page)
+    page.mouse.move(left + (column + 0.5) * CELL, top + (row + 0.5) * CELL)
     return page.locator(".av-hint")
 
 
@@ -144,7 +147,7 @@ def test_every_cell_is_the_model_s_own_weight(
 ) -> None:
     root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
     own = minilm.stack().weights(layer=3, head=1)
-    hint = hover(page, 10, 2, 16)
+    hint = hover(page, 10, 2)
     expect(hint).to_contain_text("“it” (10) → “animal” (2)")
     said = re.search(r"weight +([\d.]+)", hint.inner_text())
     assert said is not None
@@ -160,8 +163,8 @@ def test_every_cell_is_the_model_s_own_weight(
 
 def test_hover_click_and_escape(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
     root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
-    hover(page, 10, 2, 16)
-    left, top = corner(page, 16)
+    hover(page, 10, 2)
+    left, top = corner(page)
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     says(root, "“it” attends to “animal”: 0.68.")
     says(root, "Pinned: query “it”, key “animal”")
@@ -298,18 +301,8 @@ def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
     page.set_viewport_size({"width": 1000, "height": 1300})
     root = opened(page, MatrixView(record), tmp_path)
     before = places(page)
-    # The frame around the cells, which the figure draws as well: the reader's pointer is in it.
-    box = page.locator(".av-plot").bounding_box()
-    assert box is not None
-    height = page.locator(".av-back").evaluate("one => one.getBoundingClientRect().height")
-    frame = next(
-        mark
-        for mark in svg_of(page).iter(f"{SVG}rect")
-        if mark.get("fill") == "none" and float(mark.get("width", "0")) > 400
-    )
-    side = float(frame.get("width", "")) - 1
-    left = box["x"] + float(frame.get("x", "")) + 0.5 - 24
-    page.mouse.move(left + right * side, box["y"] + height - 62 - 6 - (1 - down) * 640)
+    left, top = corner(page)
+    page.mouse.move(left + right * 640, top + down * 640)
     under = pointed_at(page)
     page.keyboard.down("Control")
     zoom = root.get_by_role("button", name="Zoom in")
@@ -348,7 +341,7 @@ def test_zoom_keeps_the_cell_under_the_pointer_and_all_else_in_its_place(
 def test_a_pin_moves_nothing(page: Page, minilm: av.AttentionRecord, tmp_path: Path) -> None:
     root = opened(page, MatrixView(minilm, layer=3, heads=[1]), tmp_path)
     before = places(page)
-    left, top = corner(page, 16)
+    left, top = corner(page)
     page.mouse.click(left + 2.5 * CELL, top + 10.5 * CELL)
     says(root, "Pinned: query “it”, key “animal”")
     assert places(page)[:3] == before[:3]
