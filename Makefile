@@ -47,7 +47,13 @@ demo: environment
 test: checks
 	$(VENV_PYTHON) scripts/run_tests.py
 
-test-all: checks
+# Programs that show exported pages, in an environment of their own.
+.hosts/installed: constraints-hosts.txt
+	@$(VENV_PYTHON) -m venv .hosts
+	@.hosts/bin/python -m pip install --quiet -r constraints-hosts.txt
+	@touch .hosts/installed
+
+test-all: checks .hosts/installed
 	$(VENV_PYTHON) scripts/mutants.py --check
 	$(VENV_PYTHON) scripts/run_tests.py --all
 
@@ -117,5 +123,5 @@ package: test-environment
 	$(VENV_PYTHON) -m pytest tests/package --junitxml=test-results/package.xml
 
 clean:
-	rm -rf .venv .oldest .bench js/node_modules src/attnviz/static dist build test-results head_view.html
+	rm -rf .venv .oldest .bench .hosts js/node_modules src/attnviz/static dist build test-results head_view.html
 	rm -rf .pytest_cache .mypy_cache .ruff_cache .hypothesis

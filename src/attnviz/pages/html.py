@@ -49,7 +49,16 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 
 # The bundle lies in the page deflated, as inert text: one file serves widget and page. The loader
 # is the only script that may run by itself, known to the browser by its hash.
+# A page around it may ask how high it is, and hears of every change (`attnviz.pages.iframe`).
 _LOADER = """
+addEventListener("message", ({ source, data }) => {
+  if (source !== parent || source === window || data !== "attnviz: height?") return;
+  const tell = () => {
+    const { height } = document.documentElement.getBoundingClientRect();
+    parent.postMessage({ attnviz: "height", height: Math.ceil(height) }, "*");
+  };
+  new ResizeObserver(tell).observe(document.documentElement);
+});
 const text = (id) => document.getElementById(id).textContent;
 const packed = Uint8Array.from(atob(text("attnviz-bundle")), (each) => each.charCodeAt(0));
 const code = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import anywidget
 import traitlets
@@ -114,6 +114,42 @@ class View(anywidget.AnyWidget):
     def save(self, path: str | os.PathLike[str], **figure: Unpack[FigureArguments]) -> Path:
         """Write the view as a file; the ending says which kind. For `figure` see `to_svg`."""
         return self._write(path, self._whole_page, figure)
+
+    def to_iframe(self, *, height: float | Literal["auto"] = "auto", **page: Any) -> str:
+        """The view as an HTML frame, for the pages of other programs.
+
+        Parameters
+        ----------
+        height : "auto" or float, default "auto"
+            Of the frame, in pixels. ``"auto"``: the frame follows its content where the page
+            around it lets the frame's own `onload` run; elsewhere it keeps an estimate.
+        **page : optional
+            Of the page in the frame: the arguments of `to_html`, such as `controls` and `max_mb`.
+
+        Returns
+        -------
+        str
+            An ``<iframe srcdoc=... sandbox="allow-scripts allow-downloads">``: the page of
+            `to_html`, which fetches nothing and cannot reach the page around it.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If `height` is neither, or an argument of the page has another value.
+
+        Examples
+        --------
+        >>> text = view.to_iframe()                                   # doctest: +SKIP
+        >>> text = view.to_iframe(height=420, controls="compact")     # doctest: +SKIP
+        """
+        from attnviz.pages.iframe import check_height, estimated_height, iframe
+
+        wanted = check_height(height)
+        if wanted == "auto" and page.get("controls") in (None, True, "auto"):
+            given = page.get("controls")
+            page["controls"] = "full" if given is not None else self._controls_in_a_frame()
+        make: Callable[..., str] = self.to_html
+        return iframe(make(**page), wanted, estimated_height(self.name, self.record, self.state))
 
     def snapshot(self) -> None:
         """Show static outputs that survive without a kernel: a picture, and the page in a frame."""

@@ -1,0 +1,279 @@
+"""`view.to_iframe()` in the pages of other programs: Streamlit, Gradio, Panel, a static site.
+
+Each program runs in an environment of its own (`make .hosts/installed`): what they need does not
+fit what other tests need. It gets the frame as a text.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import time
+import urllib.error
+import urllib.request
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.chromium import TIMEOUT
+from browser.jupyter import free_port
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from playwright.sync_api import Browser, Frame, Page
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".hosts" / "bin" / "python"
+START_SECONDS = 120
+TOKENS = "The cat sat on the mat . The cat".split()
+
+# The apps of docs/web-pages.md, which get the text that `to_iframe` made.
+READ = "from pathlib import Path\nframe = Path('frame.html').read_text(encoding='utf-8')\n"
+STREAMLIT = "import streamlit as st\nst.title('An app')\nst.iframe(frame)\n"
+GRADIO = """
+import gradio as gr, os
+with gr.Blocks() as app:
+    gr.Markdown("# An app")
+    gr.HTML(frame)
+app.launch(server_port=int(os.environ["PORT"]), quiet=True)
+"""
+PANEL = """
+import panel as pn
+pn.extension()
+page = pn.pane.HTML(frame, sizing_mode="stretch_width")
+pn.Column("# An app", page, sizing_mode="stretch_width").servable()
+"""
+COMMANDS = {
+    "streamlit": (
+        STREAMLIT,
+        *("streamlit", "run", "app.py", "--server.headless=true", "--server.port={port}"),
+        *("--server.address=127.0.0.1", "--browser.gatherUsageStats=false"),
+    ),
+    "gradio": (GRADIO, "app"),
+    "panel": (PANEL, "panel", "serve", "app.py", "--port={port}", "--address=127.0.0.1"),
+}
+PATHS = {"streamlit": "/", "gradio": "/", "panel": "/app"}
+
+
+def view() -> Any:
+    queries, keys = (
+        torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed)) for seed in (0, 1)
+    )
+    return av.HeadView(av.AttentionRecord.from_qk(queries, keys, TOKENS, causal=True), layer=0)
+
+
+@contextmanager
+def served(host: str, folder: Path, text: str) -> Iterator[str]:
+    """The address of an app that shows a text, while it runs."""
+    if not PYTHON.exists():
+        pytest.fail(f"{host} is not installed: run `make .hosts/installed`", pytrace=False)
+    app, *module = COMMANDS[host]
+    (folder / "frame.html").write_text(text, encoding="utf-8")
+    (folder / "app.py").write_text(READ + app, encoding="utf-8")
+    port = free_port()
+    environment = {**os.environ, "HOME": str(folder), "PORT": str(port)}
+    environment |= {"GRADIO_ANALYTICS_ENABLED": "False", "HF_HUB_OFFLINE": "1", "no_proxy": "*"}
+    environment.pop("PYTHONPATH", None)
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [str(PYTHON), "-m", *(part.format(port=port) for part in module)],
+            cwd=folder,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    url = f"http://127.0.0.1:{port}{PATHS[host]}"
+    try:
+        end = time.monotonic() + START_SECONDS
+        while not answers(url):
+            if process.poll() is not None or time.monotonic() > end:
+                pytest.fail(f"{host} did not start:\n{log.read_text()[-3000:]}", pytrace=False)
+            time.sleep(0.2)
+        yield url
+    finally:
+        process.terminate()
+        try:
+            process.wait(20)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def answers(url: str) -> bool:
+    try:
+        with urllib.request.urlopen(url, timeout=5):
+            return True
+    except (urllib.error.URLError, OSError):
+        return False
+
+
+@pytest.fixture
+def tab(chromium: Browser) -> Iterator[Page]:
+    """A page that reaches this machine alone."""
+    context = chromium.new_context(viewport={"width": 1100, "height": 900})
+    context.set_default_timeout(TIMEOUT)
+    local = re.compile(r"^(?!(http|ws)://127\.0\.0\.1|about:|blob:|data:|file:)")
+    context.route(local, lambda route: route.abort())
+    yield context.new_page()
+    context.close()
+
+
+def frame_of(page: Page) -> Frame:
+    """The frame that a view is drawn in, once it is drawn."""
+    for _ in range(300):
+        for frame in page.frames:
+            if frame.locator(".attnviz[data-attnviz-drawn]").count():
+                return frame
+        page.wait_for_timeout(200)
+    raise AssertionError([frame.url for frame in page.frames])
+
+
+SIZES = """() => [
+  innerHeight,
+  Math.ceil(document.documentElement.getBoundingClientRect().height),
+  document.documentElement.scrollWidth - innerWidth,
+]"""
+
+
+def follows_its_content(frame: Frame) -> None:
+    """The frame is as high as what it shows, and stays so."""
+    frame.wait_for_function(
+        "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height) < 2"
+    )
+    before, content, beyond = frame.evaluate(SIZES)
+    assert abs(before - content) <= 1
+    assert beyond <= 0
+    # The list of keys takes room, and gives it back.
+    root = frame.locator(".attnviz")
+    root.get_by_role("button", name="Keys").click()
+    frame.wait_for_function("(before) => innerHeight > before + 40", arg=before)
+    root.get_by_role("button", name="Keys").click()
+    frame.wait_for_function("(before) => Math.abs(innerHeight - before) < 2", arg=before)
+
+
+def works(frame: Frame) -> None:
+    root = frame.locator(".attnviz")
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:0")
+    root.get_by_role("button", name="Layer 2").click()
+    expect(root).to_have_attribute("data-attnviz-drawn", "head:self:2")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("host", COMMANDS)
+def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
+    with served(host, tmp_path, view().to_iframe()) as url:
+        tab.goto(url)
+        frame = frame_of(tab)
+        works(frame)
+        follows_its_content(frame)
+        width = frame.evaluate("() => innerWidth")
+        assert width > 500
+        element = frame.frame_element()
+        # Also what the program itself puts around it shows all of the frame.
+        shown = element.evaluate(
+            "(frame) => { const inner = document.documentElement;"
+            " return [frame.getBoundingClientRect().bottom, inner.scrollHeight]; }"
+        )
+        assert shown[0] <= shown[1] + 1
+        if host == "streamlit":
+            outer = frame.parent_frame
+            assert outer is not None
+            outer.wait_for_function(
+                "() => innerHeight + 2 >= document.documentElement.scrollHeight"
+            )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        STREAMLIT.splitlines()[-1],
+        "gr.HTML(frame)",
+        'pn.pane.HTML(frame, sizing_mode="stretch_width")',
+    ],
+)
+def test_the_documentation_shows_what_is_tested(line: str) -> None:
+    text = (ROOT / "docs" / "web-pages.md").read_text(encoding="utf-8")
+    assert line.replace("frame", "view.to_iframe()") in text
+
+
+def static_page(folder: Path, text: str) -> str:
+    path = folder / "index.html"
+    path.write_text(
+        f"<!doctype html><meta charset='utf-8'><h1>A page</h1>{text}<p>below</p>", encoding="utf-8"
+    )
+    return path.as_uri()
+
+
+def test_a_view_in_a_static_page(page: Page, tmp_path: Path) -> None:
+    page.goto(static_page(tmp_path, view().to_iframe()))
+    frame = frame_of(page)
+    works(frame)
+    follows_its_content(frame)
+    # A narrower page is a higher one.
+    before = frame.evaluate("() => innerHeight")
+    page.set_viewport_size({"width": 400, "height": 800})
+    frame.wait_for_function("(before) => innerHeight > before + 40", arg=before)
+    frame.wait_for_function(
+        "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height) < 2"
+    )
+    expect(frame.locator(".attnviz")).to_have_attribute("data-controls", "full")
+    page.set_viewport_size({"width": 1000, "height": 800})
+
+
+def test_two_frames_in_one_page_keep_their_own_heights(page: Page, tmp_path: Path) -> None:
+    other = av.ModelView(view().record)
+    page.goto(static_page(tmp_path, view().to_iframe() + other.to_iframe()))
+    heads, model = (page.frame_locator("iframe").nth(at) for at in (0, 1))
+    for each in (heads, model):
+        expect(each.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", re.compile("."))
+    for frame in page.frames[1:]:
+        frame.wait_for_function(
+            "() => Math.abs(innerHeight - document.documentElement.getBoundingClientRect().height)"
+            " < 2"
+        )
+    heights = [frame.evaluate("() => innerHeight") for frame in page.frames[1:]]
+    assert abs(heights[0] - heights[1]) > 50
+
+
+def test_a_stated_height_stays_and_a_low_frame_is_compact(page: Page, tmp_path: Path) -> None:
+    page.goto(static_page(tmp_path, view().to_iframe(height=420)))
+    frame = frame_of(page)
+    expect(frame.locator(".attnviz")).to_have_attribute("data-controls", "compact")
+    works_compact = frame.get_by_role("combobox", name="Layer")
+    works_compact.select_option("1")
+    expect(frame.locator(".attnviz")).to_have_attribute("data-attnviz-drawn", "head:self:1")
+    assert frame.evaluate("() => innerHeight") == 420
+
+
+def test_a_page_tells_its_height_to_nobody_who_did_not_ask(page: Page, tmp_path: Path) -> None:
+    silent = re.sub(r' onload="[^"]*"', "", view().to_iframe())
+    heard = "<script>heard = []; onmessage = (event) => heard.push(event.data)</script>"
+    page.goto(static_page(tmp_path, heard + silent))
+    works(frame_of(page))
+    assert page.evaluate("() => heard") == []
+
+
+def test_hostile_messages_do_nothing(page: Page, tmp_path: Path) -> None:
+    page.goto(static_page(tmp_path, view().to_iframe()))
+    frame = frame_of(page)
+    follows_its_content(frame)
+    before = frame.evaluate("() => innerHeight")
+    # Of another window than the frame, and numbers that are none.
+    page.evaluate("() => postMessage({ attnviz: 'height', height: 5 }, '*')")
+    for height in ("'1px;position:fixed'", "null", "-1", "NaN", "{}"):
+        frame.evaluate(f"() => parent.postMessage({{ attnviz: 'height', height: {height} }}, '*')")
+    page.evaluate("() => new Promise((done) => setTimeout(done))")
+    style = page.locator("iframe").get_attribute("style") or ""
+    assert "fixed" not in style
+    found = re.search(r"height: ([\d.]+)px", style)
+    assert found is not None
+    assert 60 <= float(found[1]) <= before + 1

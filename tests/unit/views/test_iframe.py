@@ -1,0 +1,107 @@
+"""`to_iframe`: one element with the whole page in it, of a height that was asked for."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+import attnviz as av
+from unit.records import HOSTILE, shares
+
+CLASSES = ("HeadView", "MatrixView", "ModelView", "Dashboard")
+
+
+def record(tokens: list[str] | None = None, layers: int = 2) -> av.AttentionRecord:
+    tokens = tokens or list("abcd")
+    return av.AttentionRecord.from_weights(
+        [shares(1, 2, len(tokens), len(tokens), seed=seed) for seed in range(layers)], tokens
+    )
+
+
+class Elements(HTMLParser):
+    """All elements of a text, with their attributes as a browser reads them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.found: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.found.append((tag, dict(attrs)))
+
+
+def frame_of(text: str) -> dict[str, Any]:
+    [(tag, attributes)] = Elements(text).found
+    assert tag == "iframe"
+    return attributes
+
+
+def controls_of(text: str) -> str:
+    data = re.search(r'id="attnviz-data">(.*?)</script>', frame_of(text)["srcdoc"], re.DOTALL)
+    assert data is not None
+    controls: str = json.loads(data[1])["state"]["controls"]
+    return controls
+
+
+@pytest.mark.parametrize("name", CLASSES)
+def test_the_frame_contains_the_page_and_shuts_it_in(name: str) -> None:
+    view = getattr(av, name)(record(list(HOSTILE)))
+    frame = frame_of(view.to_iframe(controls="compact"))
+    assert frame["srcdoc"] == view.to_html(controls="compact")
+    assert frame["sandbox"] == "allow-scripts allow-downloads"
+    assert frame["title"]
+
+
+def test_auto_has_a_height_before_it_is_known() -> None:
+    heights = []
+    for tokens in (4, 16, 64):
+        frame = frame_of(av.HeadView(record(["a"] * tokens)).to_iframe())
+        assert "onload" in frame
+        found = re.search(r"height: (\d+)px", frame["style"])
+        assert found is not None
+        heights.append(int(found[1]))
+    assert heights == sorted(set(heights))
+    assert heights[0] > 300
+
+
+@pytest.mark.parametrize("height", [420, 420.5])
+def test_a_stated_height_is_kept(height: float) -> None:
+    frame = frame_of(av.HeadView(record()).to_iframe(height=height))
+    assert f"height: {height}px" in frame["style"]
+    assert "onload" not in frame
+
+
+def test_a_frame_as_high_as_its_content_is_not_compact_by_itself() -> None:
+    view = av.HeadView(record())
+    assert controls_of(view.to_iframe()) == "full"
+    assert controls_of(view.to_iframe(controls=True)) == "full"
+    assert controls_of(view.to_iframe(height=400)) == "auto"
+    assert controls_of(view.to_iframe(controls=False)) == "none"
+    view.controls = "minimal"
+    assert controls_of(view.to_iframe()) == "minimal"
+
+
+@pytest.mark.parametrize("wrong", ["800px", "", None, True, [600], b"auto", "Auto"])
+def test_a_height_of_another_kind_is_refused(wrong: Any) -> None:
+    with pytest.raises(TypeError, match=re.escape(f"height={wrong!r} must be")):
+        av.HeadView(record()).to_iframe(height=wrong)
+
+
+@pytest.mark.parametrize("wrong", [0, -5, math.nan, math.inf])
+def test_a_height_that_is_none_is_refused(wrong: float) -> None:
+    with pytest.raises(ValueError, match="such as 600"):
+        av.HeadView(record()).to_iframe(height=wrong)
+
+
+def test_arguments_of_the_page_are_checked() -> None:
+    with pytest.raises(ValueError, match="controls='big' must be one of"):
+        av.HeadView(record()).to_iframe(controls="big")
+    with pytest.raises(TypeError, match="colour"):
+        av.HeadView(record()).to_iframe(colour="red")
+    with pytest.raises(ValueError, match="max_mb"):
+        av.HeadView(record()).to_iframe(max_mb=-1)
