@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeVar, cast
 
+from attnviz.record.given.weights import NOT_RETURNED
 from attnviz.record.record import AttentionRecord
 from attnviz.record.tokens import Tokens
 from attnviz.utils.host import in_marimo, ipython_cell, offer_file
@@ -241,12 +242,23 @@ def _record(
         raise TypeError(
             f"model is a list of {len(model)} records, and a view shows one: give records[i]"
         )
+    if model is None:
+        raise TypeError(
+            "model is None; give a model, a record, or a model's outputs.attentions. If those are "
+            f"None, {NOT_RETURNED}"
+        )
     if isinstance(model, Mapping):
         kinds = [name for name in model if str(name).endswith("attentions")]
-        if kinds:
+        returned = [name for name in kinds if model[name] is not None and len(model[name])]
+        if returned:
             raise TypeError(
                 f"model is a {type(model).__name__}, what a model gave; give its weights, "
-                f"outputs.{kinds[0]}, with tokens="
+                f"outputs.{returned[0]}, with tokens="
+            )
+        if kinds or "last_hidden_state" in model or "logits" in model:
+            raise TypeError(
+                f"model is a {type(model).__name__}, what a model gave, without weights: "
+                f"{NOT_RETURNED}"
             )
     if _is_weights(model):
         return _record_of_weights(model, for_weights, for_models)
@@ -284,6 +296,8 @@ def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
 def _record_of_weights(
     weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
 ) -> AttentionRecord:
+    if isinstance(weights, list | tuple) and all(each is None for each in weights):
+        raise ValueError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
     title = for_models.pop("name", "")
     _leave_out(for_models, "model is weights, which are drawn as they are")
     if "tokens" not in for_weights:

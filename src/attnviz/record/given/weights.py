@@ -23,7 +23,15 @@ from attnviz.record.given.tokens import key_tokens_of, tokens_of
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 
-__all__ = ["checked_layers", "stacks_of_weights"]
+__all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
+
+#: What an error says where a model's output has no weights in it.
+NOT_RETURNED = (
+    "the model ran without returning weights, as all attention but eager does (sdpa, flash, flex). "
+    "Give the model itself, attnviz.show_head_view(model, text) or attnviz.extract(model, text): "
+    "its weights are captured as it runs. Otherwise load it with "
+    'attn_implementation="eager" and call it with output_attentions=True'
+)
 
 _AXES = ("heads", "queries", "keys")
 # Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
@@ -67,7 +75,8 @@ def stacks_of_weights(
     if not given:
         raise TypeError(
             "attentions is missing; give a model's outputs.attentions, or "
-            "encoder_attentions=, decoder_attentions= or cross_attentions="
+            "encoder_attentions=, decoder_attentions= or cross_attentions=. If that is None, "
+            + NOT_RETURNED
         )
     if "self" in given and len(given) > 1:
         raise TypeError(
@@ -114,6 +123,11 @@ def checked_layers(
 
     As in `AttentionRecord.from_weights`; `argument` is its name, for errors.
     """
+    if isinstance(attentions, list | tuple) and not attentions:
+        raise ValueError(
+            f"{argument} is empty, and should have one array (heads, queries, keys) a layer: "
+            f"{NOT_RETURNED}"
+        )
     given = split_layers(attentions, argument, _AXES, _explain_whole(argument))
     checked = {}
     for position, (number, layer) in enumerate(
@@ -121,10 +135,7 @@ def checked_layers(
     ):
         name = f"{argument}[{position}]"
         if layer is None:
-            raise ValueError(
-                f"{name} is None: the model ran without returning weights. Load it with "
-                'attn_implementation="eager", or let attnviz.extract(model, inputs) capture them'
-            )
+            raise ValueError(f"{name} is None: {NOT_RETURNED}")
         tensor = array_tensor(layer, name).cpu()
         weights = one_example(tensor, name, _AXES, _explain_layer(argument))
         for head, values in enumerate(weights):

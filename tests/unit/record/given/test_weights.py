@@ -172,8 +172,9 @@ PLACE = r"attentions\[1\], head 1"
             rf"{PLACE}: the weights of query 2 sum to 7\.\d+, not to 1; .* normalized=False",
         ),
         ([LAYERS[0], None], r"attentions\[1\] is None: .*attn_implementation=\"eager\""),
-        ([], "attentions is empty; give one array"),
-        ((), "attentions is empty"),
+        ([], r"attentions is empty, .* Give the model itself, attnviz.show_head_view\(model"),
+        ((), r"attentions is empty, .* attn_implementation=\"eager\""),
+        ((None, None), r"attentions\[0\] is None: .* Give the model itself, attnviz.show_head_v"),
         (np.zeros((0, 2, 4, 4)), "attentions is empty"),
         (
             [np.stack([LAYERS[0]] * 3)],
@@ -223,7 +224,10 @@ def test_a_slip_of_a_hundredth_is_no_rounding() -> None:
             r"attentions\[0\] is not an array of numbers \(.*complex",
         ),
         ({0: LAYERS[0]}, "attentions must be a sequence with one array a layer; got dict"),
-        (None, r"attentions is missing; give a model's outputs.attentions"),
+        (
+            None,
+            r"attentions is missing; give a model's outputs.attentions, .* If that is None, the",
+        ),
     ],
 )
 def test_what_is_no_array_is_refused(attentions: Any, message: str) -> None:

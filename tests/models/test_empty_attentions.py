@@ -1,0 +1,81 @@
+"""What a model returned without weights, as sdpa does: the error says what to give instead."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import transformers
+
+import attnviz as av
+
+pytestmark = pytest.mark.models
+
+TOKENS = ["a", "b", "c"]
+SIZE = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+WAY_OUT = (
+    r"Give the model itself, attnviz\.show_head_view\(model, text\).*attn_implementation=\"eager"
+)
+
+
+@pytest.fixture(scope="module")
+def model() -> Any:
+    config = transformers.BertConfig(**SIZE, intermediate_size=32, vocab_size=50)
+    made: Any = transformers.BertModel(config).eval()
+    made.set_attn_implementation("sdpa")
+    return made
+
+
+@pytest.fixture(scope="module")
+def outputs(model: Any) -> Any:
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        returned = model(torch.tensor([[1, 2, 3]]), output_attentions=True)
+    # The premise: there is nothing in them.
+    assert not any(each is not None for each in returned.attentions or ())
+    return returned
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda outputs: av.show_head_view(outputs.attentions, tokens=TOKENS),
+        lambda outputs: av.show_matrix_view(outputs.attentions),
+        lambda outputs: av.show_head_view(outputs, tokens=TOKENS),
+        lambda outputs: av.AttentionRecord.from_weights(outputs.attentions, TOKENS),
+        lambda _: av.show_head_view(None, tokens=TOKENS),
+        lambda _: av.show_head_view((None, None), tokens=TOKENS),
+        lambda _: av.AttentionRecord.from_weights(None, TOKENS),
+        lambda _: av.AttentionRecord.from_weights((None, None), TOKENS),
+        lambda _: av.AttentionRecord.from_weights(encoder_attentions=(), encoder_tokens=TOKENS),
+    ],
+)
+def test_the_model_itself_is_asked_for(use: Callable[[Any], Any], outputs: Any) -> None:
+    with pytest.raises((TypeError, ValueError), match=WAY_OUT):
+        use(outputs)
+
+
+def test_an_output_that_was_not_asked_for_weights(model: Any) -> None:
+    with torch.no_grad():
+        outputs = model(torch.tensor([[1, 2, 3]]))
+    with pytest.raises(TypeError, match=f"what a model gave, without weights: .*{WAY_OUT}"):
+        av.show_head_view(outputs, tokens=TOKENS)
+
+
+def test_the_ways_out_work(model: Any) -> None:
+    ids = torch.tensor([[1, 2, 3]])
+    captured = av.extract(model, ids).to_numpy()
+    model.set_attn_implementation("eager")
+    try:
+        with torch.no_grad():
+            returned = model(ids, output_attentions=True)
+    finally:
+        model.set_attn_implementation("sdpa")
+    own = av.AttentionRecord.from_weights(returned.attentions, TOKENS).to_numpy()
+    for one, other in zip(captured, own, strict=True):
+        assert one == pytest.approx(other, abs=1e-5)
+    with pytest.raises(TypeError, match=r"give its weights, outputs\.attentions, with tokens="):
+        av.show_head_view(returned, tokens=TOKENS)
