@@ -297,7 +297,7 @@ def _record_of_weights(
     weights: Any, for_weights: dict[str, Any], for_models: dict[str, Any]
 ) -> AttentionRecord:
     if isinstance(weights, list | tuple) and all(each is None for each in weights):
-        raise ValueError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
+        raise TypeError(f"model is {weights!r}, which has no weights in it: {NOT_RETURNED}")
     title = for_models.pop("name", "")
     _leave_out(for_models, "model is weights, which are drawn as they are")
     if "tokens" not in for_weights:

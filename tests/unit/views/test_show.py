@@ -61,7 +61,7 @@ def test_some_layers_are_shown(opened: list[str]) -> None:
         ([WEIGHTS], {}, "tokens is missing: weights alone do not say"),
         ([WEIGHTS, "the cat"], {}, "leave out inputs"),
         ([WEIGHTS], {"tokens": words(3), "target": "x"}, "model is weights.*leave out target"),
-        ([[]], {}, "tokens is missing"),
+        ([[]], {}, "which has no weights in it: the model ran without"),
         ([{"attentions": WEIGHTS}], {"tokens": words(3)}, "a dict, .* give .* outputs.attentions"),
         ([lambda: [given_record()] * 2], {}, r"a list of 2 records, .*: give records\[i\]"),
         ([given_record, "the cat"], {}, "model is a record.*leave out inputs"),
