@@ -19,6 +19,7 @@ import { scoresOf } from "../client/requests/strips";
 import { keptHeads, type Piece, type Scores, type Source } from "../client/source";
 import { withPatchNames } from "../draw/patches";
 import { type Cursor, settled } from "./generated-token/state";
+import type { Opening } from "./opening";
 import type { Pair } from "./pairs";
 import type { ThemeName } from "./palette";
 import { assign, type HashFields, readIndex, readIndices, type Signals } from "./state";
@@ -50,6 +51,8 @@ export interface RecordState {
   theme: "auto" | ThemeName;
   /** Which controls are in sight; "auto" is "full", and "compact" in a low frame. */
   controls: "auto" | ControlsForm;
+  /** Where the view opened, and why there; null where that was given. Never set here. */
+  opening: Opening | null;
 }
 
 /** All in rows; layer and heads in one row and the rest behind a button; that row alone; none. */
@@ -69,6 +72,7 @@ export const RECORD_DEFAULTS: RecordState = {
   scores: {},
   theme: "auto",
   controls: "auto",
+  opening: null,
 };
 
 /** What a page's URL keeps. */

@@ -5,6 +5,8 @@
 
 from . import heads as heads
 from . import patterns as patterns
+from .distinct import DistinctHead as DistinctHead
+from .distinct import distinct_head as distinct_head
 from .embedding import Placed as Placed
 from .embedding import Placing as Placing
 from .embedding import Plots as Plots

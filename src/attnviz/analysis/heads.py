@@ -64,10 +64,10 @@ def patterns_of(stack: AttentionStack | AttentionRecord) -> tuple[str, ...]:
     >>> patterns_of(record.stacks["self"])
     ('previous token', 'next token', 'self', 'first token')
     """
-    stack = _stack_of(stack)
-    if not _one_text(stack):
+    stack = stack_of(stack)
+    if not one_text(stack):
         return _FOR_ANY_STACK
-    codes = _codes(stack)
+    codes = token_codes(stack)
     return tuple(
         pattern
         for pattern in PATTERNS
@@ -127,7 +127,7 @@ def head_scores(
     >>> [layer.round(6).tolist() for layer in scores]
     [[0.4]]
     """
-    stack = _stack_of(stack)
+    stack = stack_of(stack)
     _check_pattern(stack, pattern)
     return _measured(stack, [pattern], queries)[pattern]
 
@@ -162,7 +162,7 @@ def all_head_scores(
     >>> {pattern: float(layers[0][0]) for pattern, layers in scores.items()}
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
-    stack = _stack_of(stack)
+    stack = stack_of(stack)
     return _measured(stack, patterns_of(stack), queries)
 
 
@@ -203,13 +203,13 @@ def head_entropy(
     >>> [layer.round(4).tolist() for layer in head_entropy(record.stacks["self"])]
     [[0.3466]]
     """
-    stack = _stack_of(stack)
+    stack = stack_of(stack)
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         entropies = np.full(num_heads, np.nan)
         for head in stack.kept_heads(layer):
             total, count = 0.0, 0
-            for rows in _row_blocks(stack, queries):
+            for rows in row_blocks(stack, queries):
                 weights = _weights(stack, layer, head, rows)[0].astype(np.float64)
                 sums = weights.sum(axis=1)
                 weights = weights[sums > 0] / sums[sums > 0, None]
@@ -259,17 +259,17 @@ def uniform_scores(
     >>> [layer.tolist() for layer in uniform_scores(record, "previous token")]
     [[0.5]]
     """
-    stack = _stack_of(stack)
+    stack = stack_of(stack)
     entropy = pattern == "entropy"
     if not entropy:
         _check_pattern(stack, pattern)
-    codes = _codes(stack) if pattern in _WITH_REPETITIONS else None
+    codes = token_codes(stack) if pattern in _WITH_REPETITIONS else None
     measured = []
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         scores = np.full(num_heads, np.nan)
         for head in stack.kept_heads(layer):
             total, count = 0.0, 0
-            for rows in _row_blocks(stack, queries):
+            for rows in row_blocks(stack, queries):
                 allowed = _weights(stack, layer, head, rows)[1]
                 keys = allowed.sum(axis=1)
                 if entropy:
@@ -300,10 +300,10 @@ def scores_of_heads(
     """
     for pattern in patterns:
         _check_pattern(stack, pattern)
-    codes = _codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
+    codes = token_codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
-    for rows in _row_blocks(stack, queries):
+    for rows in row_blocks(stack, queries):
         blocks = [pairs_of(name, rows, len(stack.key_tokens), codes) for name in patterns]
         if queries is not None:
             found, counted = _sampled(stack.attention(layer), heads, rows, blocks)
@@ -340,7 +340,7 @@ def _sampled(
     return mass, counts
 
 
-def _stack_of(given: object) -> AttentionStack:
+def stack_of(given: object) -> AttentionStack:
     """A stack, or the first of a record; TypeError for anything else, with what to give."""
     # torch comes with a record, and not with measures of arrays.
     from attnviz.record.record import AttentionRecord, AttentionStack
@@ -362,7 +362,7 @@ def _stack_of(given: object) -> AttentionStack:
 
 
 def _check_pattern(stack: AttentionStack, pattern: str) -> None:
-    possible = PATTERNS if _one_text(stack) else _FOR_ANY_STACK
+    possible = PATTERNS if one_text(stack) else _FOR_ANY_STACK
     if pattern not in PATTERNS:
         raise ValueError(
             f"pattern={pattern!r}: there is no such pattern; stack {stack.name!r} has "
@@ -396,7 +396,8 @@ def _weights(
     return stack.attention(layer).weights_of_rows(head, rows)
 
 
-def _row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
+def row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[np.int64]]:
+    """Go through so many queries, or all, in blocks whose weights are held at once."""
     from attnviz.record.rows import sampled_queries
 
     num_queries = len(stack.query_tokens)
@@ -406,11 +407,13 @@ def _row_blocks(stack: AttentionStack, queries: int | None) -> Iterator[NDArray[
         yield rows[start : start + step]
 
 
-def _one_text(stack: AttentionStack) -> bool:
+def one_text(stack: AttentionStack) -> bool:
+    """Whether queries and keys are the same tokens."""
     # By identity: what is copied in cross attention would be equal, and is another text.
     return stack.key_tokens is stack.query_tokens
 
 
-def _codes(stack: AttentionStack) -> NDArray[np.int64]:
+def token_codes(stack: AttentionStack) -> NDArray[np.int64]:
+    """Number the distinct tokens, by their ids, or by their texts where ids are not known."""
     tokens = stack.key_tokens
     return codes_of(tokens.text if tokens.ids is None else tokens.ids, len(tokens))

@@ -180,13 +180,14 @@ class View(anywidget.AnyWidget):
         Returns
         -------
         list of str
-            Those that this project defines and the browser shares.
+            Those that this project defines and the browser shares, and that can be set.
         """
         synced = cls.class_traits(sync=True)
         return [
             name
             for name, trait in synced.items()
             if not name.startswith("_")
+            and not trait.read_only
             and trait.this_class is not None
             and issubclass(trait.this_class, View)
         ]

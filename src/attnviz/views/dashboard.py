@@ -38,6 +38,7 @@ class Dashboard(HeadView, ModelView, MatrixView):
     """
 
     name: ClassVar[str] = "dashboard"
+    opens_at_pattern: ClassVar[bool] = True
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """What the three show by default; where they differ, the head view's default."""

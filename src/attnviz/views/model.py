@@ -91,6 +91,8 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     """
 
     name: ClassVar[str] = "model"
+    # The grid has all heads in sight; a detail that opened by itself would move it.
+    opens_at_pattern: ClassVar[bool] = False
 
     thumbnails = traitlets.Enum(["heat-map", "lines"], "heat-map").tag(sync=True)
     include_heads = _IncludeHeads().tag(sync=True)

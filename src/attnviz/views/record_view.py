@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar, Unpack
 
@@ -20,6 +21,11 @@ from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import with_controls
 
 __all__ = ["RecordView"]
+
+# Whoever gives one of these has chosen what to see.
+_POSITION = frozenset(
+    {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
+)
 
 
 class RecordView(PositionedView):
@@ -40,6 +46,11 @@ class RecordView(PositionedView):
         See `attnviz.views.position.PositionedView`.
     pair : {"all", "a-a", "a-b", "b-a", "b-b"}
         For a pair of texts: whose queries and whose keys are shown.
+    opening : dict or None
+        Read only: stack, layer, head, pattern, score, even and queries where the view opened at the
+        head with the most distinct pattern (`attnviz.analysis.distinct_head`). It does so where
+        neither a layer, heads, a token, a key nor an order of heads were given, and where that head
+        is told quickly.
 
     Raises
     ------
@@ -53,8 +64,12 @@ class RecordView(PositionedView):
     #: What an exported page has to contain beside the description and the small maps.
     embeds: ClassVar[frozenset[Embedded]] = frozenset({"weights"})
 
+    #: Whether the view opens at the head with the most distinct pattern.
+    opens_at_pattern: ClassVar[bool] = True
+
     _record: AttentionRecord
 
+    opening = traitlets.Dict(default_value=None, allow_none=True, read_only=True).tag(sync=True)
     pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
     def __init__(
@@ -67,7 +82,39 @@ class RecordView(PositionedView):
         self.check_names(traits)
         _check_record(record)
         self._record = self._checked(with_layers(record, include_layers))
-        super().__init__(**traits)
+        opening = self._opening(traits)
+        if opening is None:
+            super().__init__(**traits)
+            return
+        at = {"layer": opening["layer"], "heads": [opening["head"]]}
+        super().__init__(**(traits | at))
+        self.set_trait("opening", opening)
+
+    def _opening(self, given: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Where to open: at the head with the most distinct pattern, if no position was given."""
+        named = {name for name, value in given.items() if value is not None}
+        if not self.opens_at_pattern or named & _POSITION:
+            return None
+        stack = self._stack_named(given.get("stack") or self._record.stack().name)
+        if sum(len(stack.kept_heads(layer)) for layer in stack.layers) < 2:
+            return None
+        from attnviz.analysis import distinct_head
+
+        try:
+            found = distinct_head(stack)
+        except (OSError, RuntimeError, ValueError):
+            # The view says what is wrong with the weights where it asks for them.
+            return None
+        return None if found is None else {"stack": stack.name, **asdict(found)}
+
+    def _clip_heads(self) -> None:
+        opened = self.opening
+        if opened is not None and self.heads == [opened["head"]]:
+            stack = self._stack_named(self.stack)
+            if opened["head"] not in stack.kept_heads(self.layer):
+                # Nobody chose it: what the view shows by default takes its place, with no warning.
+                self._default_heads = list(self.heads)
+        super()._clip_heads()
 
     @property
     def record(self) -> AttentionRecord:
@@ -215,7 +262,7 @@ class RecordView(PositionedView):
         return make_page(
             self._record,
             self.name,
-            state,
+            {**state, **({"opening": self.opening} if self.opening else {})},
             embeds=self.embeds,
             precision=precision,
             max_mb=max_mb,

@@ -102,7 +102,7 @@ _DOCUMENTATION = """{summary}
     **traits
         What is shown first: layer, heads, stack, token, key, theme and all others that
         `{view}` lists. Places may be given as you would say them: ``layer=-1``,
-        ``heads=1``, ``heads="all"``, ``token="it"`` where that text stands there once.
+        ``heads=1``, ``heads="all"``, ``token="it"`` where that text stands there once.{opens}
 
     Returns
     -------
@@ -125,6 +125,13 @@ _DOCUMENTATION = """{summary}
     >>> model, tokenizer = av.demos.load("decoder")    # doctest: +SKIP
     >>> av.{name}(model, "the cat sat", tokenizer=tokenizer)    # doctest: +SKIP
     """
+
+
+_OPENS = """
+        Without layer, heads, token, key and an order of heads, the view opens at the head with the
+        most distinct pattern, such as "previous token", and its caption says so
+        (`attnviz.analysis.distinct_head`); at the first layer where no pattern is distinct, or the
+        text is too long to tell quickly."""
 
 
 def _show_function(
@@ -153,7 +160,11 @@ def _show_function(
 
     function.__name__ = function.__qualname__ = name
     function.__doc__ = _DOCUMENTATION.format(
-        summary=summary, needs=needs, view=view.__name__, name=name
+        summary=summary,
+        needs=needs,
+        view=view.__name__,
+        name=name,
+        opens=_OPENS if view.opens_at_pattern else "",
     )
     # What `?` and tab completion read.
     changed = signature.replace(parameters=parameters, return_annotation=view.__name__)

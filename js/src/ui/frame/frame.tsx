@@ -15,6 +15,7 @@ import { copyByKey, copyEntries } from "../copying";
 import type { ViewContext } from "../define-view";
 import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import type { History } from "../history";
+import { openingInWords } from "../opening";
 import { hasPair, type Pair, pairChoices } from "../pairs";
 import { type ControlsForm, type Place, RECORD_DEFAULTS, type RecordState } from "../record";
 import { assign } from "../state";
@@ -54,6 +55,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const share = description?.stacks[0]?.embedded;
   const embedded = share ? embeddedInWords(share) : null;
   const place = record.place.value;
+  const opening = place ? openingInWords(context.common.opening.value, place) : "";
   useRevealed(context, props.onReveal);
   const copies = context.copying.value !== null;
   const onKey = (event: KeyboardEvent): boolean => copyByKey(context, event);
@@ -123,7 +125,12 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
           </>
         )
       }
-      footer={props.footer}
+      footer={
+        <>
+          {props.footer}
+          {opening !== "" && <p class="av-muted av-opening">{opening}</p>}
+        </>
+      }
     >
       {body}
     </Frame>

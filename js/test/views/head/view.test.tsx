@@ -245,6 +245,20 @@ describe("the head view on an exported page", () => {
     expect(words()).toContain("Pinned: query “four”");
   });
 
+  it("says why it opened where it is, as long as it is there", async () => {
+    const opening = {
+      ...{ stack: "self", layer: 2, head: 1, pattern: "previous token" },
+      ...{ score: 0.9, even: 0.25, queries: null },
+    };
+    await open({ heads: [1], opening });
+    const said = (): string => root.querySelector(".av-opening")?.textContent ?? "";
+    expect(said()).toContain("Opened at layer 2, head 1,");
+    expect(await root.attnviz?.svg()).not.toContain("Opened at");
+    button("Layer 5").click();
+    await drawn("head:self:5");
+    expect(said()).toBe("");
+  });
+
   it("says what the page does not contain, in the view, and keeps what is drawn", async () => {
     const data = pageData();
     data.blocks = data.blocks.slice(0, 1);

@@ -1,0 +1,194 @@
+"""The head of a stack whose pattern stands out most from even attention."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.analysis.heads import (
+    one_text,
+    patterns_of,
+    row_blocks,
+    scores_of_heads,
+    stack_of,
+    token_codes,
+)
+from attnviz.analysis.patterns import pairs_of
+
+if TYPE_CHECKING:
+    from attnviz.record.record import AttentionRecord
+    from attnviz.record.stack import AttentionStack
+
+__all__ = ["DistinctHead", "distinct_head"]
+
+# Weights that are looked at in a few tenths of a second: of 64 queries of 144 heads, 1,800 keys.
+_MOST_WEIGHTS = 1 << 24
+# Queries that the heads are compared by.
+_QUERIES = 64
+# Many heads of any model rest on the first token, whatever the text.
+_NOT_TELLING = frozenset({"first token"})
+# A pattern that few queries can show is not what a picture of the head shows, and may be chance.
+_LEAST_QUERIES = 8
+_LEAST_SHARE_OF_QUERIES = 0.25
+# Less than this above even attention is not a pattern that is seen at a glance.
+_LEAST_DISTINCT = 0.5
+
+
+@dataclass(frozen=True)
+class DistinctHead:
+    """A head and the pattern that it shows most distinctly.
+
+    Attributes
+    ----------
+    layer, head : int
+        The model's own numbers.
+    pattern : str
+        One of `attnviz.analysis.PATTERNS`.
+    score : float
+        Its score, as `head_scores` gives it: the share of the weight on the pattern's pairs.
+    even : float
+        What even attention would score, as `uniform_scores` gives it.
+    queries : int or None
+        How many queries `score` and `even` are estimated from; None where they are of all.
+
+    Examples
+    --------
+    >>> found = DistinctHead(3, 1, "previous token", score=0.9, even=0.2, queries=None)
+    >>> round((found.score - found.even) / (1 - found.even), 3)
+    0.875
+    """
+
+    layer: int
+    head: int
+    pattern: str
+    score: float
+    even: float
+    queries: int | None
+
+
+def distinct_head(stack: AttentionStack | AttentionRecord) -> DistinctHead | None:
+    """Find the head with the most distinct pattern.
+
+    Parameters
+    ----------
+    stack : AttentionStack or AttentionRecord
+        The heads; of a record those of its first stack. Nothing is run again: their weights are
+        computed from the record.
+
+    Returns
+    -------
+    DistinctHead or None
+        The head for which (score - even) / (1 - even) is largest, where `even` is the score that
+        even attention would have: 0 for even attention, 1 where all weight is on the pattern. None
+        where
+
+        - it is below a half for every head,
+        - the queries and keys of `stack` are different tokens, or fewer than 8 queries, or fewer
+          than a quarter of them, can show a pattern,
+        - 64 queries of all heads have more than 2**24 weights (144 heads of 1,800 tokens).
+
+        The pattern is one of `patterns_of` the stack but ``"first token"``: many heads of any model
+        rest on the first token, whatever the text.
+
+    See Also
+    --------
+    head_scores : the scores of all heads.
+    uniform_scores : what even attention would score.
+
+    Raises
+    ------
+    TypeError
+        If `stack` is neither a stack nor a record.
+
+    Notes
+    -----
+    Heads are compared by 64 queries from all over the text, or by all of a shorter one. The measure
+    is the share of what even attention leaves, as in Cohen's kappa (Cohen 1960, "A coefficient of
+    agreement for nominal scales"), so that a pattern of many pairs does not win by their number.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> even, before = np.full((10, 10), 0.1), np.eye(10, k=-1)
+    >>> before[0, 0] = 1
+    >>> stack = av.AttentionRecord.from_weights([[even, before]], list("abcdefghij")).stack()
+    >>> found = distinct_head(stack)
+    >>> found.layer, found.head, found.pattern, found.score, round(found.even, 2)
+    (0, 1, 'previous token', 1.0, 0.1)
+    """
+    stack = stack_of(stack)
+    if not one_text(stack):
+        return None
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    num_heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    if num_heads * min(num_queries, _QUERIES) * num_keys > _MOST_WEIGHTS:
+        return None
+    patterns = [name for name in patterns_of(stack) if name not in _NOT_TELLING]
+    blocks = _pairs(stack, patterns, min(num_queries, _QUERIES))
+    looked_at = sum(len(rows) for rows, _ in blocks)
+    least = max(_LEAST_QUERIES / num_queries, _LEAST_SHARE_OF_QUERIES) * looked_at
+    best: tuple[float, int, int, str] | None = None
+    for layer in stack.layers:
+        for head in stack.kept_heads(layer):
+            measured = _measured(stack, layer, head, blocks)
+            for pattern, (score, even, count) in zip(patterns, measured, strict=True):
+                if count < least or even >= 1:
+                    continue
+                distinct = (score - even) / (1 - even)
+                if distinct >= _LEAST_DISTINCT and (best is None or distinct > best[0]):
+                    best = (distinct, layer, head, pattern)
+    if best is None:
+        return None
+    _, layer, head, pattern = best
+    return _as_shown(stack, layer, head, pattern)
+
+
+def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> DistinctHead:
+    """The numbers of the chosen head, from as many queries as views score heads by."""
+    from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
+
+    num_queries = len(stack.query_tokens)
+    cells = num_queries * len(stack.key_tokens)
+    layers = [stack.attention(number) for number in stack.layers]
+    queries = None if affords_maps(layers, cells) else min(SAMPLED_QUERIES, num_queries)
+    score = float(scores_of_heads(stack, [pattern], layer, [head], queries)[0, 0])
+    [(_, even, _)] = _measured(stack, layer, head, _pairs(stack, [pattern], queries))
+    return DistinctHead(layer, head, pattern, score, even, queries)
+
+
+# Queries, and for each pattern the places of its pairs among them: rows and keys.
+_Block = tuple[NDArray[np.int64], list[tuple[NDArray[np.int64], NDArray[np.int64]]]]
+
+
+def _pairs(stack: AttentionStack, patterns: Sequence[str], queries: int | None) -> list[_Block]:
+    codes = token_codes(stack)
+    num_keys = len(stack.key_tokens)
+    blocks: list[_Block] = []
+    for rows in row_blocks(stack, queries):
+        found = [np.nonzero(pairs_of(pattern, rows, num_keys, codes)) for pattern in patterns]
+        blocks.append((rows, [(at, keys) for at, keys in found]))
+    return blocks
+
+
+def _measured(
+    stack: AttentionStack, layer: int, head: int, blocks: Sequence[_Block]
+) -> list[tuple[float, float, int]]:
+    """For each pattern the score, that of even attention, and how many queries can show it."""
+    totals = np.zeros((len(blocks[0][1]), 3))
+    for rows, patterns in blocks:
+        weights, allowed = stack.attention(layer).weights_of_rows(head, rows)
+        evenly = 1 / np.maximum(allowed.sum(axis=1), 1)
+        for number, (at, keys) in enumerate(patterns):
+            can = at[allowed[at, keys]]
+            mass = weights[at, keys].sum(dtype=np.float64)
+            totals[number] += mass, evenly[can].sum(), len(np.unique(can))
+    with np.errstate(invalid="ignore", divide="ignore"):
+        shares = totals[:, :2] / totals[:, 2:]
+    return [
+        (float(score), float(even), int(count))
+        for (score, even), count in zip(shares, totals[:, 2], strict=True)
+    ]

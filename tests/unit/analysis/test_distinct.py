@@ -1,0 +1,172 @@
+"""The head with the most distinct pattern: planted heads, noise, sums worked by hand."""
+
+from __future__ import annotations
+
+import doctest
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+
+from attnviz import analysis
+from attnviz.analysis import distinct, distinct_head, head_scores, patterns, uniform_scores
+from attnviz.record.attention import GivenWeights
+from attnviz.record.record import AttentionRecord, AttentionStack
+from attnviz.record.tokens import Tokens
+
+N = 12
+WORDS = [f"w{place}" for place in range(N)]
+
+
+def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> NDArray[np.float64]:
+    logits = np.random.default_rng(seed).normal(size=(layers, heads, tokens, tokens))
+    if causal:
+        logits[..., np.triu_indices(tokens, 1)[0], np.triu_indices(tokens, 1)[1]] = -np.inf
+    weights = np.exp(logits)
+    return weights / weights.sum(axis=-1, keepdims=True)
+
+
+def before(share: float, tokens: int = N) -> NDArray[np.float64]:
+    """A causal head that gives the token before `share`, and the rest evenly to what it sees."""
+    even = np.tri(tokens) / np.arange(1, tokens + 1)[:, None]
+    planted = (1 - share) * even + share * np.eye(tokens, k=-1)
+    planted[0, 0] = 1
+    return planted
+
+
+def stack_of(weights: NDArray[np.float64], tokens: list[str] | None = None) -> AttentionStack:
+    names = tokens or [f"w{place}" for place in range(weights.shape[-1])]
+    return AttentionRecord.from_weights(list(weights.astype(np.float32)), names).stack()
+
+
+def test_the_examples_hold() -> None:
+    found = doctest.testmod(distinct, extraglobs={"np": np})
+    assert found.attempted > 0
+    assert found.failed == 0
+
+
+def test_a_planted_head_is_found_with_its_numbers() -> None:
+    weights = noise(3, 5, N, causal=True, seed=0)
+    weights[2, 3] = before(0.8)
+    stack = stack_of(weights)
+    found = distinct_head(stack)
+    assert found is not None
+    assert (found.layer, found.head, found.pattern, found.queries) == (2, 3, "previous token", None)
+    # The measure of arrays; of given weights no mask is known, so even attention is to all keys.
+    assert found.score == pytest.approx(patterns.previous_token(weights[2, 3]), abs=1e-6)
+    assert found.score == head_scores(stack, "previous token")[2][3]
+    assert found.even == pytest.approx(1 / N, abs=1e-6)
+
+
+def test_even_attention_is_to_the_keys_that_the_mask_allows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    keys = 12 * torch.nn.functional.normalize(torch.randn(2, N, 8, generator=generator), dim=-1)
+    # Each query looks for what the token before it has.
+    record = AttentionRecord.from_qk([keys.roll(1, dims=1)], [keys], WORDS, causal=True)
+    found = distinct_head(record)
+    assert found is not None
+    assert found.pattern == "previous token"
+    # Query q sees q + 1 keys.
+    assert found.even == pytest.approx(np.mean([1 / (q + 1) for q in range(1, N)]), abs=1e-6)
+    assert found.even == uniform_scores(record, "previous token")[found.layer][found.head]
+
+
+def test_a_pattern_of_many_pairs_does_not_win_by_their_number() -> None:
+    # Two words, two of each in turn. Many pairs are of the same word, to which even attention
+    # gives much: 0.52 beyond it is less than 0.55 beyond the little that the token before gets.
+    n = 24
+    word = np.arange(n) // 2 % 2
+    same = np.tri(n, k=-1) * (word[:, None] == word[None, :])
+    even = np.full((n, n), 1 / n)
+    repeats = np.where(same.any(axis=1, keepdims=True), 0.52, 0)
+    by_word = (1 - repeats) * even + repeats * same / np.maximum(same.sum(1, keepdims=True), 1)
+    by_place = 0.45 * even + 0.55 * np.eye(n, k=-1)
+    by_place[0] = even[0]
+    stack = stack_of(np.stack([[by_word, by_place]]), [f"w{each}" for each in word])
+    scores = {name: head_scores(stack, name)[0] for name in ("same token", "previous token")}
+    assert scores["same token"][0] > scores["previous token"][1]
+    found = distinct_head(stack)
+    assert found is not None
+    assert (found.head, found.pattern) == (1, "previous token")
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("seed", range(4))
+def test_noise_has_no_distinct_head(seed: int, *, causal: bool) -> None:
+    tokens = [f"w{place % 7}" for place in range(24)]
+    assert distinct_head(stack_of(noise(4, 12, 24, causal=causal, seed=seed), tokens)) is None
+
+
+def test_rest_on_the_first_token_is_not_a_pattern_to_open_at() -> None:
+    sink = np.zeros((1, 1, N, N))
+    sink[..., 0] = 1
+    stack = stack_of(sink)
+    assert head_scores(stack, "first token")[0][0] == 1
+    assert distinct_head(stack) is None
+
+
+def test_what_few_queries_can_show_is_not_what_a_head_shows() -> None:
+    # One of twelve tokens stands twice, and one head finds it again.
+    weights = noise(1, 2, N, causal=True, seed=1)
+    weights[0, 1, 9] = np.eye(N)[2]
+    tokens = [*WORDS[:9], WORDS[2], *WORDS[10:]]
+    stack = stack_of(weights, tokens)
+    assert head_scores(stack, "same token")[0][1] == 1
+    assert distinct_head(stack) is None
+
+
+@pytest.mark.parametrize("tokens", [1, 2, 8])
+def test_texts_of_few_tokens_have_none(tokens: int) -> None:
+    assert distinct_head(stack_of(before(1.0, tokens)[None, None])) is None
+
+
+def test_different_queries_and_keys_have_none() -> None:
+    weights = np.full((1, 2, 6, 8), 0.125)
+    record = AttentionRecord.from_weights(
+        list(weights), [f"q{i}" for i in range(6)], key_tokens=[f"k{i}" for i in range(8)]
+    )
+    assert distinct_head(record.stack()) is None
+
+
+def long_stack(tokens: int, heads: int) -> AttentionStack:
+    """Heads that attend to the token before, by products of waves of the position."""
+    turn = 0.1 + 3 * torch.rand(16, generator=torch.Generator().manual_seed(0))
+    at = torch.arange(tokens)[:, None] * turn
+
+    def waves(angles: torch.Tensor) -> torch.Tensor:
+        return torch.cat([angles.cos(), angles.sin()], dim=1).expand(heads, tokens, 32)
+
+    names = [f"w{place}" for place in range(tokens)]
+    record = AttentionRecord.from_qk([20 * waves(at - turn)], [waves(at)], names)
+    return record.stack()
+
+
+def test_a_long_text_is_estimated_as_views_score_it() -> None:
+    stack = long_stack(5000, 1)
+    found = distinct_head(stack)
+    assert found is not None
+    assert (found.pattern, found.queries) == ("previous token", 64)
+    assert found.score == head_scores(stack, "previous token", queries=64)[0][0]
+
+
+def test_where_it_would_take_long_there_is_none() -> None:
+    # 64 heads x 64 queries x 5,000 keys are more than 2**24; 40 heads' are not.
+    assert distinct_head(long_stack(5000, 64)) is None
+    assert distinct_head(long_stack(5000, 40)) is not None
+
+
+def test_what_is_not_a_number_is_passed_over() -> None:
+    weights = torch.from_numpy(noise(1, 2, N, causal=True, seed=0)[0])
+    weights[1, 3] = torch.nan
+    stack = AttentionStack("self", {0: GivenWeights(weights.float())}, Tokens.of(WORDS))
+    assert distinct_head(stack) is None
+
+
+def test_anything_else_is_refused_with_what_to_give() -> None:
+    with pytest.raises(TypeError, match="stack must be a record"):
+        distinct_head(np.eye(N))  # type: ignore[arg-type]
+
+
+def test_it_is_public() -> None:
+    assert analysis.distinct_head is distinct_head

@@ -1,0 +1,155 @@
+"""Where a view opens that was told no position: at the head with the most distinct pattern."""
+
+from __future__ import annotations
+
+import json
+import re
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import traitlets
+
+import attnviz as av
+from attnviz.analysis import distinct_head
+from attnviz.views.show import show_head_view
+from unit.records import encoder_decoder_record, given_record
+
+if TYPE_CHECKING:
+    from attnviz.views.record_view import RecordView
+
+N, PLANTED = 12, (2, 3)
+WORDS = [f"w{place}" for place in range(N)]
+
+
+def record() -> av.AttentionRecord:
+    """Three layers of five heads that attend evenly, but for one that reads the token before."""
+    weights = np.full((3, 5, N, N), 1 / N, np.float32)
+    weights[PLANTED] = np.eye(N, k=-1)
+    weights[PLANTED][0, 0] = 1
+    return av.AttentionRecord.from_weights(list(weights), WORDS)
+
+
+RECORD = record()
+
+
+@pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.Dashboard])
+def test_a_view_opens_at_the_distinct_head(view: type[RecordView]) -> None:
+    opened = view(RECORD)
+    assert (opened.layer, opened.heads) == (2, [3])
+    found = distinct_head(RECORD.stack())
+    assert found is not None
+    assert opened.opening == {
+        "stack": "self",
+        "layer": 2,
+        "head": 3,
+        "pattern": "previous token",
+        "score": found.score,
+        "even": pytest.approx(1 / N),
+        "queries": None,
+    }
+    # What is shown first is said by the page, too.
+    data = re.search(r'<script[^>]*type="application/json"[^>]*>(.*?)</script>', opened.to_html())
+    assert data is not None
+    state = json.loads(data[1])["state"]
+    assert (state["opening"]["layer"], state["opening"]["head"]) == (2, 3)
+
+
+def test_views_of_one_record_open_at_one_place() -> None:
+    views = [av.HeadView(RECORD), av.MatrixView(RECORD), av.Dashboard(RECORD)]
+    assert len({(view.layer, *view.heads) for view in views}) == 1
+    link = traitlets.link((views[0], "layer"), (views[1], "layer"))
+    views[0].layer = 0
+    assert views[1].layer == 0
+    link.unlink()
+
+
+def test_a_function_that_shows_says_where_it_opens() -> None:
+    assert "most distinct pattern" in str(av.show_head_view.__doc__)
+    assert "most distinct pattern" not in str(av.show_model_view.__doc__)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"layer": 0},
+        {"heads": [1]},
+        {"heads": []},
+        {"token": 3},
+        {"key": 0},
+        {"order": "previous token"},
+        {"scores": np.zeros((3, 5))},
+    ],
+)
+def test_whoever_says_a_position_gets_it(given: dict[str, Any]) -> None:
+    view = av.HeadView(RECORD, **given)
+    assert (view.layer, view.opening) == (0, None)
+    assert view.heads == given.get("heads", [])
+
+
+def test_a_position_of_none_is_none_given() -> None:
+    assert av.HeadView(RECORD, token=None, key=None).heads == [3]
+
+
+def test_the_model_view_opens_no_detail() -> None:
+    view = av.ModelView(RECORD)
+    assert (view.layer, view.heads, view.opening) == (0, [], None)
+
+
+@pytest.mark.parametrize("stack", ["encoder", "cross"])
+def test_where_no_pattern_is_distinct_a_view_opens_at_the_first_layer(stack: str) -> None:
+    view = av.HeadView(encoder_decoder_record(), stack=stack)
+    assert (view.layer, view.opening) == (0, None)
+
+
+def test_one_head_alone_is_no_choice() -> None:
+    weights = RECORD.stack().weights(layer=2)[3:4]
+    view = av.HeadView(av.AttentionRecord.from_weights([weights], WORDS))
+    assert (view.heads, view.opening) == ([0], None)
+
+
+def test_only_offered_layers_are_looked_at() -> None:
+    view = av.HeadView(RECORD, include_layers=[0, 1])
+    assert (view.layer, view.heads, view.opening) == (0, [], None)
+
+
+def test_another_layer_keeps_the_head_and_one_without_it_shows_its_default() -> None:
+    view = av.HeadView(RECORD)
+    view.layer = 1
+    assert view.heads == [3]
+    weights = [
+        np.asarray(RECORD.stack().weights(layer=2)),
+        np.full((2, N, N), 1 / N, np.float32),
+    ]
+    view = av.HeadView(av.AttentionRecord.from_weights(weights, WORDS))
+    assert (view.layer, view.heads) == (0, [3])
+    with warnings.catch_warnings():
+        # Nobody chose that head, so nobody is warned that it goes.
+        warnings.simplefilter("error")
+        view.layer = 1
+    assert view.heads == [0, 1]
+
+
+def test_a_view_made_of_anothers_state_is_where_that_was() -> None:
+    first = av.HeadView(RECORD)
+    first.layer = 1
+    again = av.HeadView(RECORD, **first.state)
+    assert again.state == first.state
+    assert again.opening is None
+
+
+def test_the_opening_cannot_be_set() -> None:
+    with pytest.raises(TypeError, match="opening"):
+        av.HeadView(RECORD, opening={"layer": 1})
+    with pytest.raises(traitlets.TraitError, match="read-only"):
+        av.HeadView(RECORD).opening = {"layer": 1}
+
+
+def test_a_stack_that_is_not_there_is_refused_as_ever() -> None:
+    with pytest.raises(traitlets.TraitError, match="stack='cross': this record has 'self'"):
+        av.HeadView(RECORD, stack="cross")
+
+
+def test_a_short_text_opens_as_ever() -> None:
+    assert show_head_view(given_record()).opening is None
