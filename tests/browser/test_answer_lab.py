@@ -22,7 +22,7 @@ text = "the animal did not cross the street because it was too wide so the"
 record = av.extract(model, text, tokenizer=tokenizer, generate=8)
 """
 LINKED = """
-head, matrix = av.HeadView(record), av.MatrixView(record)
+head, matrix = av.HeadView(record, layer=0), av.MatrixView(record, layer=0)
 links = [
     ipywidgets.jslink((head, name), (matrix, name)) for name in ("as_query", "prediction", "token")
 ]

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 LINKED = """
 import ipywidgets, traitlets
-head, matrix = av.HeadView(record), av.MatrixView(record)
+head, matrix = av.HeadView(record, layer=0), av.MatrixView(record, layer=0)
 traitlets.link((head, "token"), (matrix, "token"))
 link = ipywidgets.jslink((head, "layer"), (matrix, "layer"))
 ipywidgets.VBox([head, matrix])
 """
-DASHBOARD = "dashboard = av.dashboard(record)"
+DASHBOARD = "dashboard = av.dashboard(record, layer=0)"
 
 
 @pytest.fixture(scope="module")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-SHOW = "head = av.HeadView(record)\nhead"
+SHOW = "head = av.HeadView(record, layer=0)\nhead"
 EMBEDDING = "embedding = av.EmbeddingView([record, record], layer=0, enlarged=True)\nembedding"
 # Longer than the ten seconds after which a view calls a kernel unanswering.
 UNANSWERED = 60_000

@@ -132,7 +132,7 @@ def test_the_page_says_what_it_shows(
 def test_the_mean_of_all_heads_is_the_default(
     page: Page, minilm: av.AttentionRecord, tmp_path: Path
 ) -> None:
-    root = opened(page, MatrixView(minilm), tmp_path)
+    root = opened(page, MatrixView(minilm, layer=0), tmp_path)
     says(root, "mean of 12 heads")
     mean = minilm.stack().weights(layer=0).mean(0)
     found = np.array([float(row["weight"]) for row in rows_of(page)]).reshape(mean.shape)
