@@ -1,4 +1,7 @@
-/** The legend of a colour scale: a ramp, and what its ends and its middle mean. */
+/** The legend of a colour scale: a ramp, what its ends and its middle mean, and its switch. */
+
+import type { Signal } from "@preact/signals";
+import type { Scaling } from "./color-scales";
 
 interface ColorLegendProps {
   /** CSS colours from the left end to the right; without them, the style sheet's ramp. */
@@ -8,13 +11,44 @@ interface ColorLegendProps {
   /** What the colours show, where the labels do not say it. */
   quantity?: string;
   name?: string;
-  /** A click changes the scale; the title says how. */
-  onClick?: () => void;
-  title?: string;
+  /** What of the scale can be switched. */
+  toggle?: LegendSwitch;
+}
+
+/** A switch of a scale: where it ends, or how it runs. */
+interface LegendSwitch {
+  /** What the scale is where it is on. */
+  label: string;
+  /** What it is on and off, in words. */
+  title: string;
+  on: boolean;
+  onChange: () => void;
+}
+
+/**
+ * The switch of where a scale of weights ends.
+ *
+ * @param scale as it is now: "auto" may mean either.
+ */
+export function fitSwitch(
+  label: string,
+  scaling: Signal<Scaling>,
+  scale: { end: number; maximum: number },
+): LegendSwitch {
+  const auto = scaling.value === "auto";
+  const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
+  return {
+    label,
+    title: `On: the scale ends at about the largest weight ${label.replace("to the largest ", "")}. Off: at the largest there can be.`,
+    on,
+    onChange: () => {
+      scaling.value = on ? "whole" : "largest";
+    },
+  };
 }
 
 export function ColorLegend(props: ColorLegendProps) {
-  const { stops, labels, quantity, name = "av-legend", onClick, title } = props;
+  const { stops, labels, quantity, name = "av-legend", toggle } = props;
   const content = (
     <>
       <span
@@ -29,10 +63,22 @@ export function ColorLegend(props: ColorLegendProps) {
       {quantity && <span class="av-color-title">{quantity}</span>}
     </>
   );
-  if (!onClick) return <div class={name}>{content}</div>;
+  if (!toggle) return <div class={name}>{content}</div>;
   return (
-    <button type="button" class={name} title={title} onClick={onClick}>
+    // A click on the ramp switches as well.
+    <label class={`${name} av-legend-switch`} title={toggle.title}>
       {content}
-    </button>
+      <span class="av-legend-choice">
+        <input
+          type="checkbox"
+          role="switch"
+          aria-label={toggle.label}
+          aria-checked={toggle.on}
+          checked={toggle.on}
+          onChange={toggle.onChange}
+        />
+        {toggle.label}
+      </span>
+    </label>
   );
 }

@@ -1,10 +1,13 @@
+import { signal } from "@preact/signals";
 import { render } from "preact";
 import { afterEach, describe, expect, it, vi } from "vitest";
+import type { Scaling } from "../../src/ui/color-scales";
 import { scaleLabels, weightStops } from "../../src/ui/heat-map/legend";
-import { ColorLegend } from "../../src/ui/legend";
+import { ColorLegend, fitSwitch } from "../../src/ui/legend";
 import { pointIn } from "../../src/ui/plot";
 
 const box = document.createElement("div");
+document.body.append(box);
 afterEach(() => render(null, box));
 
 describe("the legend of a colour scale", () => {
@@ -26,15 +29,31 @@ describe("the legend of a colour scale", () => {
     expect(box.querySelector("button")).toBeNull();
   });
 
-  it("is a button where a click changes the scale, with the style sheet's colours where it has none", () => {
-    const onClick = vi.fn();
-    render(<ColorLegend labels={["0", "weight", "1"]} title="the end" onClick={onClick} />, box);
-    const button = box.querySelector<HTMLButtonElement>("button.av-legend");
-    button?.click();
-    expect(onClick).toHaveBeenCalledOnce();
-    expect(button?.title).toBe("the end");
+  it("has a switch that says what it is, with the style sheet's colours where it has none", () => {
+    const onChange = vi.fn();
+    const toggle = { label: "to the largest drawn", title: "the end", on: true, onChange };
+    render(<ColorLegend labels={["0", "weight", "1"]} toggle={toggle} />, box);
+    const input = box.querySelector<HTMLInputElement>("input") as HTMLInputElement;
+    expect(input.getAttribute("role")).toBe("switch");
+    expect(input.getAttribute("aria-label")).toBe("to the largest drawn");
+    expect([input.checked, input.getAttribute("aria-checked")]).toEqual([true, "true"]);
+    input.click();
+    // A click on the ramp does the same.
+    box.querySelector<HTMLElement>(".av-ramp")?.click();
+    expect(onChange).toHaveBeenCalledTimes(2);
+    expect(box.querySelector<HTMLElement>("label.av-legend")?.title).toBe("the end");
     expect(box.querySelector<HTMLElement>(".av-ramp")?.style.background).toBe("");
     expect(box.querySelector(".av-color-title")).toBeNull();
+  });
+
+  it("is on where the scale is fitted, also where that changes nothing to be seen", () => {
+    const scaling = signal<Scaling>("auto");
+    const at = (end: number) => fitSwitch("to the largest drawn", scaling, { end, maximum: 1 });
+    expect([at(0.2).on, at(1).on]).toEqual([true, false]);
+    at(1).onChange();
+    expect([scaling.value, at(1).on]).toEqual(["largest", true]);
+    at(1).onChange();
+    expect([scaling.value, at(0.2).on]).toEqual(["whole", false]);
   });
 
   it("of weights says where it is cut off", () => {

@@ -69,7 +69,7 @@ class RecordView(PositionedView):
 
     _record: AttentionRecord
 
-    opening = traitlets.Dict(default_value=None, allow_none=True, read_only=True).tag(sync=True)
+    opening = traitlets.Any(None, read_only=True).tag(sync=True)
     pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
     def __init__(

@@ -23,8 +23,9 @@ def noise(layers: int, heads: int, tokens: int, *, causal: bool, seed: int) -> N
     logits = np.random.default_rng(seed).normal(size=(layers, heads, tokens, tokens))
     if causal:
         logits[..., np.triu_indices(tokens, 1)[0], np.triu_indices(tokens, 1)[1]] = -np.inf
-    weights = np.exp(logits)
-    return weights / weights.sum(axis=-1, keepdims=True)
+    weights: NDArray[np.float64] = np.exp(logits)
+    weights /= weights.sum(axis=-1, keepdims=True)
+    return weights
 
 
 def before(share: float, tokens: int = N) -> NDArray[np.float64]:

@@ -431,6 +431,21 @@ function keysOf(
   };
 }
 
+/**
+ * Closes the list of keys by Esc, before a plot hears of it and clears its pins. The focus stays
+ * where it is: the list never has it. A field and an open menu have their own use for Esc.
+ */
+function closesKeys(helping: Signal<boolean>): (event: KeyboardEvent) => void {
+  return (event) => {
+    const at = event.composedPath()[0] as Element | undefined;
+    if (event.key !== "Escape" || !helping.value) return;
+    if (at?.matches?.("input, select, textarea") || at?.closest?.(".av-menu-list")) return;
+    helping.value = false;
+    event.stopPropagation();
+    event.preventDefault();
+  };
+}
+
 /** Takes back the last choice, or a choice taken back. */
 function Undo({ history }: { history: History }) {
   const button = (name: string, keys: string, sign: string, can: boolean, run: () => void) => (
@@ -521,6 +536,7 @@ function PaneFrame(
       class={`av-frame${isTight(props.form) ? " av-compact" : ""}`}
       aria-label={props.name}
       onKeyDown={keysOf(helping, props.onKey)}
+      onKeyDownCapture={closesKeys(helping)}
     >
       <header class="av-header">
         <h2 class="av-pane-title">{props.name}</h2>
@@ -546,7 +562,11 @@ function Frame(props: FrameProps) {
   ));
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the controls inside.
-    <div class={`av-frame${tight ? " av-compact" : ""}`} onKeyDown={keysOf(helping, props.onKey)}>
+    <div
+      class={`av-frame${tight ? " av-compact" : ""}`}
+      onKeyDown={keysOf(helping, props.onKey)}
+      onKeyDownCapture={closesKeys(helping)}
+    >
       <header class="av-header">
         <div class="av-headline" {...(tight ? { title: props.title } : {})}>
           <span class="av-title">{props.title}</span>{" "}

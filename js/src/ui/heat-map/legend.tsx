@@ -4,7 +4,7 @@ import { type Box, RAMP_WIDTH, rampMarks, textMark } from "../../draw/figure";
 import type { Mark } from "../../draw/marks";
 import { plainNumber } from "../captions";
 import { type ColorScale, colorAt, weightAt } from "../color-scales";
-import { ColorLegend } from "../legend";
+import { ColorLegend, fitSwitch } from "../legend";
 import type { Palette, ThemeName } from "../palette";
 import type { HeatMap } from "./marks";
 import type { HeatMapStore } from "./store";
@@ -58,16 +58,20 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
   };
 }
 
-/** A click sets the end of the scale. */
+/** Whether colours end at the largest weight in sight. */
+export function scaleSwitch(store: HeatMapStore, { end, grid }: HeatMap) {
+  return fitSwitch("to the largest in sight", store.scaling, { end, maximum: grid.maximum });
+}
+
+/** The legend, whose switch sets the end of the scale. */
 export function HeatMapLegend({ store, heatMap }: { store: HeatMapStore; heatMap: HeatMap }) {
   return (
     <ColorLegend
       name="av-color-legend"
-      title="End of the scale: click for the largest weight in sight, or for the largest there can be"
       stops={weightStops(heatMap.theme)}
       labels={scaleLabels(heatMap)}
       quantity="weight"
-      onClick={store.toggleScale}
+      toggle={scaleSwitch(store, heatMap)}
     />
   );
 }

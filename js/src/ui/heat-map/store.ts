@@ -69,8 +69,6 @@ export interface HeatMapStore {
   cursor: Signal<TokensAt | null>;
   search: Signal<string>;
   scaling: Signal<Scaling>;
-  /** Ends the scale at the largest weight in sight, or at the largest there can be. */
-  toggleScale: () => void;
   /** A step nearer or farther; around a point, which stays where it is, or else the middle. */
   zoom: (nearer: boolean, around?: Point) => void;
   /** Whether nothing is to be seen from nearer. */
@@ -375,10 +373,6 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     cursor,
     search,
     scaling,
-    toggleScale: () => {
-      const now = base.peek();
-      if (now) scaling.value = now.end < now.grid.maximum ? "whole" : "largest";
-    },
     zoom: (nearer, around) => {
       const now = layout.peek();
       if (!now) return;

@@ -129,16 +129,16 @@ function MeanLegend({ context, store }: LegendProps) {
   return (
     <ColorLegend
       name="av-color-legend"
-      title={
-        scale === "linear"
-          ? "Click for a logarithmic scale, on which small weights are seen"
-          : "Click for a scale of even steps"
-      }
       stops={weightStops(context.theme.value)}
       labels={scaleLabels({ scale, end: endOf(aggregate) })}
       quantity={`mean weight${scale === "log" ? ", logarithmic" : ""}`}
-      onClick={() => {
-        mean.scale.value = scale === "linear" ? "log" : "linear";
+      toggle={{
+        label: "logarithmic",
+        title: "On: a logarithmic scale, on which small weights are seen. Off: even steps.",
+        on: scale === "log",
+        onChange: () => {
+          mean.scale.value = scale === "linear" ? "log" : "linear";
+        },
       }}
     />
   );

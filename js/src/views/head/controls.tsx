@@ -1,6 +1,7 @@
 /** The head view's own controls: which lines, which tokens, which part of a long text. */
 
 import { useSignal } from "@preact/signals";
+import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
 import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
@@ -280,9 +281,16 @@ const LEAST = 1e-5;
 
 export function StrongestList(props: { context: ViewContext<HeadState>; store: HeadStore }) {
   const { context, store } = props;
+  const list = useRef<HTMLElement>(null);
   const found = store.listed.value;
   const linePlot = store.ground.value;
   const plan = store.plan.value;
+  /** As Esc does in the plot, which gets the focus: the list goes away with what has it. */
+  const close = (): void => {
+    const frame = list.current?.closest(".av-frame");
+    assign(context.state, { token: null, key: null });
+    frame?.querySelector<HTMLElement>(".av-plot")?.focus();
+  };
   if (!found || !linePlot || !plan) return null;
   const query = found.rows[0];
   const { series } = linePlot.lines;
@@ -295,10 +303,29 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
     assign(context.state, { query_window: queryWindow, key_window, key });
   };
   return (
-    <section class="av-strongest" aria-label="Strongest keys anywhere">
+    <section
+      class="av-strongest"
+      aria-label="Strongest keys anywhere"
+      ref={list}
+      onKeyDown={(event) => {
+        if (event.key !== "Escape") return;
+        event.preventDefault();
+        event.stopPropagation();
+        close();
+      }}
+    >
       <span class="av-muted">
         Strongest keys of {quoted(plan.queries.text[query] ?? "")} ({query}), anywhere:
       </span>
+      <button
+        type="button"
+        class="av-plain"
+        aria-label="Close the strongest keys, and unpin"
+        title="Close, and unpin (Esc)"
+        onClick={close}
+      >
+        ×
+      </button>
       {found.matrices.map((matrix, m) => {
         const keys = [...matrix.keys.slice(0, each)].filter(
           (key, i) => key >= 0 && (i === 0 || (matrix.weights[i] as number) >= LEAST),

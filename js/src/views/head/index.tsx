@@ -10,7 +10,7 @@ import { useExports } from "../../ui/exports";
 import { Footer, ViewFrame } from "../../ui/frame/frame";
 import { WithImage, withImageKeys } from "../../ui/image/panel";
 import { sharingRoom, withPanel } from "../../ui/image/store";
-import { ColorLegend } from "../../ui/legend";
+import { ColorLegend, fitSwitch } from "../../ui/legend";
 import { RECORD_HASH } from "../../ui/record";
 import { assign, follow, valuesOf } from "../../ui/state";
 import { captionOf, subtitleOf } from "./captions";
@@ -143,11 +143,10 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
       <HeadLegend store={store} linePlot={linePlot} />
       <ColorLegend
         labels={["0", caption.scaleNote, caption.scale]}
-        title="Full opacity: click for the largest weight drawn, or for the largest there can be"
-        onClick={() => {
-          const fitted = linePlot.scale < linePlot.weights.maximum;
-          store.scaling.value = fitted ? "whole" : "largest";
-        }}
+        toggle={fitSwitch("to the largest drawn", store.scaling, {
+          end: linePlot.scale,
+          maximum: linePlot.weights.maximum,
+        })}
       />
     </Footer>
   );

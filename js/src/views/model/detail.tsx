@@ -8,7 +8,7 @@ import { type ColorScale, LOG_FLOOR } from "../../ui/color-scales";
 import { Choice } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
 import { coverage, sentence } from "../../ui/heat-map/captions";
-import { weightStops } from "../../ui/heat-map/legend";
+import { scaleSwitch, weightStops } from "../../ui/heat-map/legend";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
@@ -158,14 +158,13 @@ function DetailWords(props: { context: ViewContext<HeatMapState>; matrix: HeatMa
           onChange={(color_scale) => assign(state, { color_scale })}
         />
         <ColorLegend
-          title="Last colour: click for the largest weight in sight, or for the largest there can be"
           stops={weightStops(context.theme.value, 17)}
           labels={[
             log ? `≤ ${plainNumber(end * LOG_FLOOR)}` : "0",
             log ? "weight, logarithmic" : "weight",
             plainNumber(end),
           ]}
-          onClick={matrix.toggleScale}
+          toggle={scaleSwitch(matrix, picture)}
         />
       </div>
     </div>

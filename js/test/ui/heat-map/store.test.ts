@@ -5,7 +5,7 @@ import type { BlockRequest, StackDescription, TileRequest } from "../../../src/c
 import { Source } from "../../../src/client/source";
 import type { ViewContext } from "../../../src/ui/define-view";
 import { coverage } from "../../../src/ui/heat-map/captions";
-import { scaleLabels } from "../../../src/ui/heat-map/legend";
+import { scaleLabels, scaleSwitch } from "../../../src/ui/heat-map/legend";
 import type { HeatMap } from "../../../src/ui/heat-map/marks";
 import { hintOf } from "../../../src/ui/heat-map/plot";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../../src/ui/heat-map/state";
@@ -213,11 +213,13 @@ describe("a live matrix", () => {
   it("ends its scale at the largest weight, and at the largest there can be, by turns", async () => {
     await settled();
     const end = (): number | undefined => store.base.value?.end;
-    expect(end()).toBe(0.2);
-    store.toggleScale();
-    expect(end()).toBe(1);
-    store.toggleScale();
-    expect(end()).toBe(0.2);
+    const toggle = () => scaleSwitch(store, store.heatMap.value as HeatMap);
+    // By itself it is fitted where all weights are small.
+    expect([end(), toggle().on]).toEqual([0.2, true]);
+    toggle().onChange();
+    expect([end(), toggle().on]).toEqual([1, false]);
+    toggle().onChange();
+    expect([end(), toggle().on]).toEqual([0.2, true]);
   });
 
   it("gives the cells in sight as a table", async () => {

@@ -259,7 +259,7 @@ describe("the legend", () => {
     await until(() => expect(box.querySelector(".av-color-legend")).not.toBeNull());
     const numbers = (): string => box.querySelector(".av-ramp-words")?.textContent ?? "";
     expect(numbers()).toBe("00.51");
-    box.querySelector<HTMLButtonElement>(".av-color-legend")?.click();
+    box.querySelector<HTMLElement>(".av-color-legend input")?.click();
     await later();
     expect(numbers()).toBe("≤0.00010.011");
     expect(select(box, "Colour").value).toBe("log");

@@ -259,6 +259,36 @@ describe("the head view on an exported page", () => {
     expect(said()).toBe("");
   });
 
+  it("closes the list of keys by Esc before it clears pins", async () => {
+    await open({ token: 0 });
+    press("?");
+    await drawn();
+    expect(root.querySelector(".av-keys")).not.toBeNull();
+    press("Escape");
+    await drawn();
+    expect(root.querySelector(".av-keys")).toBeNull();
+    expect(words()).toContain("Pinned");
+    press("Escape");
+    await drawn();
+    expect(words()).not.toContain("Pinned");
+  });
+
+  it.each(["Escape", "button"])(
+    "closes the strongest keys by %s, and gives the focus back",
+    async (closing) => {
+      await open({ token: 0, key_window: [0, 2] });
+      const list = (): HTMLElement | null => root.querySelector(".av-strongest");
+      await vi.waitFor(() => expect(list()).not.toBeNull(), PATIENT);
+      const chip = list()?.querySelector<HTMLElement>(".av-chip");
+      chip?.focus();
+      if (closing === "button") button("Close the strongest keys, and unpin").click();
+      else chip?.dispatchEvent(new KeyboardEvent("keydown", { key: "Escape", bubbles: true }));
+      await vi.waitFor(() => expect(list()).toBeNull(), PATIENT);
+      expect(document.activeElement).toBe(root.querySelector(".av-plot"));
+      expect(words()).not.toContain("Pinned");
+    },
+  );
+
   it("says what the page does not contain, in the view, and keeps what is drawn", async () => {
     const data = pageData();
     data.blocks = data.blocks.slice(0, 1);
