@@ -39,7 +39,7 @@ export function fitSwitch(
   const on = auto ? scale.end < scale.maximum : scaling.value === "largest";
   return {
     label,
-    title: `On: the scale ends at about the largest weight ${label.replace("to the largest ", "")}. Off: at the largest there can be.`,
+    title: `On: the scale ends at about the largest weight ${label.replace("scale to the largest ", "")}. Off: at the largest there can be.`,
     on,
     onChange: () => {
       scaling.value = on ? "whole" : "largest";

@@ -31,11 +31,11 @@ describe("the legend of a colour scale", () => {
 
   it("has a switch that says what it is, with the style sheet's colours where it has none", () => {
     const onChange = vi.fn();
-    const toggle = { label: "to the largest drawn", title: "the end", on: true, onChange };
+    const toggle = { label: "scale to the largest drawn", title: "the end", on: true, onChange };
     render(<ColorLegend labels={["0", "weight", "1"]} toggle={toggle} />, box);
     const input = box.querySelector<HTMLInputElement>("input") as HTMLInputElement;
     expect(input.getAttribute("role")).toBe("switch");
-    expect(input.getAttribute("aria-label")).toBe("to the largest drawn");
+    expect(input.getAttribute("aria-label")).toBe("scale to the largest drawn");
     expect([input.checked, input.getAttribute("aria-checked")]).toEqual([true, "true"]);
     input.click();
     // A click on the ramp does the same.
@@ -48,7 +48,7 @@ describe("the legend of a colour scale", () => {
 
   it("is on where the scale is fitted, also where that changes nothing to be seen", () => {
     const scaling = signal<Scaling>("auto");
-    const at = (end: number) => fitSwitch("to the largest drawn", scaling, { end, maximum: 1 });
+    const at = (end: number) => fitSwitch("scale to the largest drawn", scaling, { end, maximum: 1 });
     expect([at(0.2).on, at(1).on]).toEqual([true, false]);
     at(1).onChange();
     expect([scaling.value, at(1).on]).toEqual(["largest", true]);

@@ -60,7 +60,7 @@ export function scaleBox(weights: WeightScale & { palette: Palette }, quantity =
 
 /** Whether colours end at the largest weight in sight. */
 export function scaleSwitch(store: HeatMapStore, { end, grid }: HeatMap) {
-  return fitSwitch("to the largest in sight", store.scaling, { end, maximum: grid.maximum });
+  return fitSwitch("scale to the largest in sight", store.scaling, { end, maximum: grid.maximum });
 }
 
 /** The legend, whose switch sets the end of the scale. */

@@ -143,7 +143,7 @@ function HeadFooter({ store, busy }: { store: HeadStore; busy: string | null }) 
       <HeadLegend store={store} linePlot={linePlot} />
       <ColorLegend
         labels={["0", caption.scaleNote, caption.scale]}
-        toggle={fitSwitch("to the largest drawn", store.scaling, {
+        toggle={fitSwitch("scale to the largest drawn", store.scaling, {
           end: linePlot.scale,
           maximum: linePlot.weights.maximum,
         })}
