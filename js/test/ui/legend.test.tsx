@@ -48,7 +48,8 @@ describe("the legend of a colour scale", () => {
 
   it("is on where the scale is fitted, also where that changes nothing to be seen", () => {
     const scaling = signal<Scaling>("auto");
-    const at = (end: number) => fitSwitch("scale to the largest drawn", scaling, { end, maximum: 1 });
+    const at = (end: number) =>
+      fitSwitch("scale to the largest drawn", scaling, { end, maximum: 1 });
     expect([at(0.2).on, at(1).on]).toEqual([true, false]);
     at(1).onChange();
     expect([scaling.value, at(1).on]).toEqual(["largest", true]);
