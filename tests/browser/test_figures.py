@@ -198,6 +198,35 @@ def test_at_the_width_of_a_page_all_texts_are_legible(
     check_texts(page, svg, 174 * MM, 7)
 
 
+HOSTILE = [
+    "</script><script>document.title='ran'</script>",
+    "<img src=x onerror=\"document.title='ran'\">",
+    "\u202eright to left",
+    "nul\x00",
+    "👩\u200d🔬",
+    "注意力机制注意力机制",
+    "w" * 300,
+    "",
+]
+
+
+@pytest.mark.parametrize("kind", ["HeadView", "MatrixView", "ModelView"])
+def test_names_of_any_kind_stay_in_the_figure(page: Page, tmp_path: Path, kind: str) -> None:
+    count = len(HOSTILE)
+    weights = np.full((2, 2, count, count), 1 / count, np.float32)
+    name = "organisation/" + "a-model-of-a-long-name-" * 4
+    record = av.AttentionRecord.from_weights(weights, HOSTILE, model=name)
+    view = getattr(av, kind)(record, layer=0, heads=[1], token=0)
+    svg = svg_of(page, view, tmp_path, width="84mm", font_size=8)
+    check_texts(page, svg, 84 * MM, 8)
+    assert "ran" not in page.title().split()
+    root = ET.fromstring(svg)  # noqa: S314 - our own
+    assert {"script", "image"}.isdisjoint(each.tag.removeprefix(SVG) for each in root.iter())
+    view.save(tmp_path / "x.pdf", width="84mm", font_size=8, title="<b>“&” " + "x" * 200)
+    [printed] = pypdf.PdfReader(tmp_path / "x.pdf").pages
+    assert "<b>“&”" in printed.extract_text()
+
+
 def test_what_does_not_fit_is_refused_with_the_width_that_it_needs(
     tmp_path: Path, minilm: av.AttentionRecord
 ) -> None:

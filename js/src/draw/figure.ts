@@ -97,11 +97,26 @@ export function pictureWidth(request: FigureRequest | undefined): number | null 
   return Math.floor(request.width / unitOf(request) - 2 * IN_PRINT.pad);
 }
 
+/** The pieces of a word that is wider than a line; the word itself where it fits. */
+function broken(word: string, width: number, measure: (text: string) => number): string[] {
+  if (measure(word) <= width) return [word];
+  const pieces: string[] = [];
+  let piece = "";
+  for (const sign of Array.from(word)) {
+    if (piece !== "" && measure(piece + sign) > width) {
+      pieces.push(piece);
+      piece = "";
+    }
+    piece += sign;
+  }
+  return [...pieces, piece];
+}
+
 /** Breaks a text into lines no wider than `width`. */
 export function wrap(text: string, width: number, measure: (text: string) => number): string[] {
   const lines: string[] = [];
   let line = "";
-  for (const word of text.split(" ")) {
+  for (const word of text.split(" ").flatMap((each) => broken(each, width, measure))) {
     const longer = line === "" ? word : `${line} ${word}`;
     if (line !== "" && measure(longer) > width) {
       lines.push(line);

@@ -101,7 +101,20 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
     height = Math.max(height, top - PANE_GAP);
   }
   const background = columns[0]?.[0]?.background ?? null;
-  return { width: left - PANE_GAP, height, background, back: [], backOpacity: 1, front };
+  const description = columns
+    .flat()
+    .map((scene) => scene.description ?? "")
+    .join(" ")
+    .trim();
+  return {
+    width: left - PANE_GAP,
+    height,
+    background,
+    back: [],
+    backOpacity: 1,
+    front,
+    ...(description && { description }),
+  };
 }
 
 function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {

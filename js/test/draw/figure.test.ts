@@ -1,0 +1,157 @@
+import { afterEach, describe, expect, it } from "vitest";
+import { composeFigure, type FigureParts, rampBox, wrap } from "../../src/draw/figure";
+import { type FigureRequest, figureRequest } from "../../src/draw/figure-request";
+import { type Mark, type Scene, scaled, type TextMark } from "../../src/draw/marks";
+import { toSvg } from "../../src/draw/svg";
+import { PALETTES } from "../../src/ui/palette";
+
+const ASKED: FigureRequest = { caption: true, legend: true };
+const CAPTIONS = {
+  title: "model",
+  subtitle: "self-attention",
+  sentence: "What is seen.",
+  coverage: "What is left out.",
+};
+
+function partsOf(width: number, front: Mark[] = []): FigureParts {
+  return {
+    palette: PALETTES.light,
+    captions: CAPTIONS,
+    picture: {
+      width,
+      height: 100,
+      back: [],
+      backOpacity: 1,
+      front: [{ kind: "rect", x: 0, y: 0, width, height: 100, fill: "#000000" }, ...front],
+    },
+    scale: rampBox(PALETTES.light, (share) => [0, 0, 0, 255 * share], ["0", "weight", "1"]),
+  };
+}
+
+function texts(scene: Scene): TextMark[] {
+  return [...scene.back, ...scene.front].filter((mark) => mark.kind === "text");
+}
+
+describe("a figure of a stated width", () => {
+  it("has that width, and texts of the size that was asked for", () => {
+    const label: Mark = {
+      kind: "text",
+      x: 5,
+      y: 50,
+      text: "token",
+      fill: "#000000",
+      size: 13.5,
+      font: "token",
+    };
+    const scene = composeFigure(partsOf(200, [label]), { ...ASKED, width: 320, fontSize: 12 });
+    expect(scene.width).toBeCloseTo(320);
+    const sizes = texts(scene).map(({ text, size }) => [text, size]);
+    expect(sizes).toContainEqual(["token", 12]);
+    expect(Math.min(...texts(scene).map(({ size }) => size))).toBeCloseTo(12);
+    expect(texts(scene).find(({ text }) => text === "model")?.size).toBeGreaterThan(12);
+  });
+
+  it("refuses what is wider, and names a width that is enough", () => {
+    const asked = { ...ASKED, width: 320, fontSize: 10 };
+    expect(() => composeFigure(partsOf(400), asked)).toThrow(/give width="(\d+)mm" or more/);
+    try {
+      composeFigure(partsOf(400), asked);
+    } catch (error) {
+      const millimetres = Number(/width="(\d+)mm"/.exec(String(error))?.[1]);
+      const enough = { ...asked, width: (millimetres / 25.4) * 96 };
+      expect(composeFigure(partsOf(400), enough).width).toBeCloseTo(enough.width);
+    }
+  });
+
+  it("leaves out what is not wanted, and its file says it", () => {
+    const asked = { ...ASKED, width: 320, caption: false, legend: false, title: "" };
+    const scene = composeFigure(partsOf(200), asked);
+    expect(texts(scene)).toHaveLength(0);
+    const svg = toSvg(scene, "title");
+    expect(svg).toContain("<desc>self-attention. What is seen. What is left out.</desc>");
+    expect(svg).not.toContain("linearGradient");
+    expect(composeFigure(partsOf(200), ASKED).description).toBeUndefined();
+  });
+});
+
+describe("a figure as on the screen", () => {
+  it("has no blank sides, and marks at the distances that they have there", () => {
+    const parts = partsOf(1000);
+    const at = (x: number): Mark => ({
+      kind: "rect",
+      x,
+      y: 0,
+      width: 10,
+      height: 9,
+      fill: "#111111",
+    });
+    const scene = composeFigure({
+      ...parts,
+      picture: { ...parts.picture, front: [at(300), at(700)] },
+    });
+    const [first, second] = scene.front.filter((mark) => mark.kind === "rect" && mark.height === 9);
+    if (first?.kind !== "rect" || second?.kind !== "rect") throw new Error("no marks");
+    expect(second.x - first.x).toBe(400);
+    expect(first.width).toBe(10);
+    expect(scene.width).toBeLessThan(600);
+  });
+});
+
+describe("texts in lines", () => {
+  const measure = (text: string): number => Array.from(text).length;
+
+  it("break within a word that is wider than a line, and between signs alone", () => {
+    expect(wrap("a bc 👩👩👩👩👩", 3, measure)).toEqual(["a", "bc", "👩👩👩", "👩👩"]);
+    for (const line of wrap("organisation/a-model-of-a-long-name is here", 8, measure))
+      expect(measure(line)).toBeLessThanOrEqual(8);
+  });
+});
+
+describe("a scaled scene", () => {
+  it("has every length times as long", () => {
+    const curves = Float32Array.of(1, 2);
+    const scene: Scene = {
+      width: 10,
+      height: 20,
+      background: null,
+      backOpacity: 0.5,
+      back: [
+        {
+          kind: "curves",
+          columns: "vertical",
+          color: "#000000",
+          count: 2,
+          x0: curves,
+          y0: curves,
+          x1: curves,
+          y1: curves,
+          opacity: curves,
+          width: curves,
+        },
+      ],
+      front: [
+        { kind: "line", x0: 1, y0: 2, x1: 3, y1: 4, stroke: "#000000" },
+        { kind: "text", x: 1, y: 2, text: "t", fill: "#000000", size: 5, font: "text" },
+      ],
+    };
+    const twice = scaled(scene, 2);
+    expect(twice).toMatchObject({ width: 20, height: 40, backOpacity: 0.5 });
+    expect(twice.front).toMatchObject([
+      { x0: 2, y0: 4, x1: 6, y1: 8, strokeWidth: 2 },
+      { x: 2, y: 4, size: 10 },
+    ]);
+    const [mark] = twice.back;
+    expect(mark).toMatchObject({ x0: Float32Array.of(2, 4), width: Float32Array.of(2, 4) });
+    expect(mark).toMatchObject({ opacity: curves });
+  });
+});
+
+describe("what a script asks for", () => {
+  afterEach(() => Reflect.deleteProperty(globalThis, "attnvizFigure"));
+
+  it("is not there where a person opened the page", () => {
+    expect(figureRequest()).toBeUndefined();
+    Reflect.set(globalThis, "attnvizFigure", { ...ASKED, width: 5 });
+    expect(figureRequest()).toEqual({ ...ASKED, width: 5 });
+  });
+});
