@@ -132,12 +132,26 @@ def draw_live(browser: Browser, name: str, view: View) -> None:
         page.close()
 
 
+def draw_figures(names: list[str]) -> None:
+    """Draw the figures of docs/figures.md as wide as a column of a paper."""
+    for name in ("head-view", "matrix-view", "model-view"):
+        figure = f"figure-{name.removesuffix('-view')}"
+        if names and figure not in names:
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            png = Path(folder, "figure.png")
+            views()[name].save(png, width="84mm", font_size=8, dpi=150, theme="light")
+            with Image.open(png) as picture:
+                picture.convert("RGB").save(IMAGES / f"{figure}.webp", lossless=True)
+
+
 def main(names: list[str]) -> None:
     """Draw in both themes."""
     path = find_browser()
     if path is None:
         sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
     IMAGES.mkdir(parents=True, exist_ok=True)
+    draw_figures(names)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
         for name, view in (views() | corpus_views()).items():
