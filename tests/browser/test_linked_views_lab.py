@@ -59,3 +59,14 @@ def test_a_dashboard_is_one_widget_whose_panes_move_together(notebook: Notebook)
         drawn(root.locator(f".av-pane-{pane}"), f"{pane}:self:1")
     token = notebook.evaluate("record.tokens[3]")
     expect(root.locator(".av-pane-head")).to_contain_text(f"Pinned: query “{token}”")
+
+
+def test_all_panes_of_a_dashboard_are_in_sight_at_once(notebook: Notebook) -> None:
+    root = notebook.output(2).locator(".attnviz")
+    drawn(root, "dashboard:self:1")
+    top = root.evaluate("(root) => root.getBoundingClientRect().top")
+    for picture in ("model .av-grid", "head .av-plot", "matrix .av-plot"):
+        box = root.locator(f".av-pane-{picture}").bounding_box()
+        assert box is not None
+        # Of 1,000 pixels JupyterLab's bars take some 200, and the cell's code above some.
+        assert box["y"] + box["height"] - top <= 720

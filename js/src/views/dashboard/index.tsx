@@ -1,17 +1,17 @@
 /** The dashboard: model view, head view and matrix view at the same place of one record. */
 
-import { effect, signal, useComputed } from "@preact/signals";
+import { computed, effect, type ReadonlySignal, signal, useComputed } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { type Figure, pictureWidth } from "../../draw/figure";
-import type { FigureRequest } from "../../draw/figure-request";
+import { type FigureRequest, isPrinted } from "../../draw/figure-request";
 import { type Scene, translate } from "../../draw/marks";
 import { stackName, tokensInWords } from "../../ui/captions";
 import { type AttnvizElement, defineView, markDrawn, type ViewContext } from "../../ui/define-view";
 import { useExports } from "../../ui/exports";
 import { OrderControl, PairControl, ViewFrame } from "../../ui/frame/frame";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
-import { RECORD_HASH } from "../../ui/record";
+import { type ControlsForm, RECORD_HASH } from "../../ui/record";
 import { HEAD_DEFAULTS, type HeadState, HeadView } from "../head";
 import { MATRIX_CSS, MatrixView } from "../matrix";
 import { MODEL_CSS, MODEL_DEFAULTS, type ModelState, ModelView } from "../model";
@@ -19,8 +19,11 @@ import dashboardCss from "./dashboard.css";
 
 type DashboardState = HeadState & ModelState & HeatMapState;
 
-/** From this width on the panes stand in two columns. */
-const TWO_COLUMNS = 1000;
+/** From these widths on the panes stand beside each other, or two of them below the model view. */
+const THREE_COLUMNS = 820;
+const TWO_COLUMNS = 620;
+/** From this width on a figure of a stated width has two columns. */
+const PRINTED_COLUMNS = 1000;
 const PANE_GAP = 20;
 
 const KEYS = [
@@ -31,23 +34,31 @@ const KEYS = [
 const PANES = ["model", "head", "matrix"] as const;
 type PaneName = (typeof PANES)[number];
 
+/** How panes stand: as columns, two below one, in two columns of a printed figure, or as a stack. */
+type Arrangement = "columns" | "two" | "printed" | "stack";
+
+function arrangementAt(width: number, printed: boolean): Arrangement {
+  if (printed) return width >= PRINTED_COLUMNS ? "printed" : "stack";
+  return width >= THREE_COLUMNS ? "columns" : width >= TWO_COLUMNS ? "two" : "stack";
+}
+
 interface PaneProps {
   context: ViewContext<DashboardState>;
   name: PaneName;
-  wide: boolean;
+  arrangement: Arrangement;
   view: ComponentType<{ context: ViewContext<DashboardState> }>;
   onDrawn: (name: PaneName, place: string | null) => void;
   onRoot: (name: PaneName, root: AttnvizElement) => void;
 }
 
 /** One view in the frame of all, with a root, a width and exports of its own. */
-function Pane({ context, name, wide, view: View, onDrawn, onRoot }: PaneProps) {
+function Pane({ context, name, arrangement, view: View, onDrawn, onRoot }: PaneProps) {
   const root = useRef<HTMLDivElement>(null);
   const [pane, setPane] = useState<ViewContext<DashboardState> | null>(null);
   useEffect(() => {
     const element = root.current as AttnvizElement | null;
     if (!element) return;
-    const figure = paneRequest(context.figure, wide);
+    const figure = paneRequest(context.figure, arrangement);
     const stated = pictureWidth(figure);
     const width = signal(stated ?? (element.clientWidth || 600));
     const observer = new ResizeObserver((entries) => {
@@ -79,8 +90,11 @@ function Pane({ context, name, wide, view: View, onDrawn, onRoot }: PaneProps) {
 }
 
 /** What is asked of a pane's figure: its share of the width. */
-function paneRequest(request: FigureRequest | undefined, wide: boolean): FigureRequest | undefined {
-  if (!request?.width || !wide) return request;
+function paneRequest(
+  request: FigureRequest | undefined,
+  arrangement: Arrangement,
+): FigureRequest | undefined {
+  if (!request?.width || arrangement !== "printed") return request;
   return { ...request, width: (request.width - PANE_GAP) / 2 };
 }
 
@@ -117,6 +131,14 @@ export function inColumns(columns: readonly (readonly Scene[])[]): Scene {
   };
 }
 
+/** The panes' figures, as the panes stand. */
+function arranged(arrangement: Arrangement, model: Scene, head: Scene, matrix: Scene): Scene {
+  if (arrangement === "columns") return inColumns([[model], [head], [matrix]]);
+  if (arrangement === "printed") return inColumns([[model, head], [matrix]]);
+  if (arrangement === "two") return inColumns([[model, inColumns([[head], [matrix]])]]);
+  return inColumns([[model, head, matrix]]);
+}
+
 function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][number] {
   if (opacity === 1 || mark.kind === "image") return mark;
   if (mark.kind === "curves") {
@@ -125,12 +147,36 @@ function dimmed(mark: Scene["back"][number], opacity: number): Scene["back"][num
   return { ...mark, opacity: (mark.opacity ?? 1) * opacity };
 }
 
-function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
+/**
+ * Which controls are in sight. By itself those of places alone, so that all panes are in sight; in
+ * the frame of all, the choice of a stack and the answer's tokens too, which all panes follow.
+ */
+function useControls(
+  context: ViewContext<DashboardState>,
+): Record<"frame" | "panes", ReadonlySignal<ControlsForm>> {
+  const { state, record, controls } = context;
+  return useMemo(() => {
+    const panes = computed(() => (state.controls.value === "auto" ? "compact" : controls.value));
+    const frame = computed(() => {
+      const several = (record.description.value?.stacks.length ?? 1) > 1;
+      const answer = (record.place.value?.queries.predictions?.length ?? 0) > 0;
+      return several || answer ? controls.value : panes.value;
+    });
+    return { frame, panes };
+  }, []);
+}
+
+function Dashboard({ context: whole }: { context: ViewContext<DashboardState> }) {
+  const controls = useControls(whole);
+  const context = useMemo(() => ({ ...whole, controls: controls.frame }), []);
+  const inner = useMemo(() => ({ ...whole, controls: controls.panes }), []);
   const { record } = context;
   const roots = useRef<Partial<Record<PaneName, AttnvizElement>>>({});
   const drawn = useRef<Partial<Record<PaneName, string | null>>>({});
   const summary = useMemo(() => signal(""), []);
-  const isWide = useComputed(() => context.width.value >= TWO_COLUMNS);
+  const arrangement = useComputed(() =>
+    arrangementAt(context.width.value, isPrinted(context.figure)),
+  );
 
   const onDrawn = (name: PaneName, place: string | null): void => {
     drawn.current[name] = place;
@@ -149,7 +195,7 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
       const figures = await Promise.all(PANES.map((name) => exporter(name).figure()));
       const [model, head, matrix] = figures.map((figure) => figure.scene) as [Scene, Scene, Scene];
       return {
-        scene: inColumns(isWide.peek() ? [[model, head], [matrix]] : [[model, head, matrix]]),
+        scene: arranged(arrangement.peek(), model, head, matrix),
         title: figures.map((figure) => figure.title).join(" · "),
       };
     },
@@ -166,12 +212,11 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
   );
 
   const place = record.place.value;
-  const wide = isWide.value;
   const pane = (name: PaneName, view: PaneProps["view"]) => (
     <Pane
-      context={context}
+      context={inner}
       name={name}
-      wide={wide}
+      arrangement={arrangement.peek()}
       view={view}
       onDrawn={onDrawn}
       onRoot={setRoot}
@@ -208,12 +253,10 @@ function Dashboard({ context }: { context: ViewContext<DashboardState> }) {
       }
       footer={busy.value && <p class="av-muted">{busy.value}</p>}
     >
-      <div class={`av-panes${wide ? " av-wide" : ""}`}>
-        <div class="av-panes-column">
-          {pane("model", ModelView)}
-          {pane("head", HeadView)}
-        </div>
-        <div class="av-panes-column">{pane("matrix", MatrixView)}</div>
+      <div class={`av-panes av-${arrangement.value}`}>
+        {pane("model", ModelView)}
+        {pane("head", HeadView)}
+        {pane("matrix", MatrixView)}
       </div>
     </ViewFrame>
   );

@@ -6,10 +6,12 @@ import type { GridLayout, HeadIndex } from "../../ui/head-grid/grid";
 export type CellSize = "fit" | "small" | "medium" | "large";
 
 const SIZES: Record<Exclude<CellSize, "fit">, number> = { small: 26, medium: 48, large: 96 };
-/** A thumbnail that is smaller tells nothing; the grid scrolls instead. */
+/** A thumbnail that is smaller tells little, and no finger meets it; the grid scrolls instead. */
 const LEAST_CELL = 24;
 /** The number of a head stands above each. */
 const LEAST_PRINTED = 13;
+/** Beside views that show a head in detail, the grid as a whole says more than one thumbnail. */
+const LEAST_EMBEDDED = 14;
 const MOST_CELL = 96;
 /** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
 const LABEL_WIDTH = 64;
@@ -39,9 +41,9 @@ function gapOf(cell: number): number {
   return cell < 36 ? GAPS[0] : cell < 64 ? GAPS[1] : GAPS[2];
 }
 
-/** The side of thumbnails of which `columns` fill `room`. */
-function fitting(room: number, columns: number, least: number): number {
-  const pitch = Math.floor(room / Math.max(1, columns));
+/** The side of thumbnails of which `count` fill `room`. */
+function fitting(room: number, count: number, least: number): number {
+  const pitch = Math.floor(room / Math.max(1, count));
   // A side has the gap of its own size: the largest of which side and gap fit.
   const sides = GAPS.map((gap) => pitch - gap);
   const side = sides.find((each) => each + gapOf(each) <= pitch) ?? least;
@@ -51,7 +53,7 @@ function fitting(room: number, columns: number, least: number): number {
 /** A side that the matrix' cells part evenly, where that costs little. */
 function even(side: number, cells: number): number {
   const snapped = Math.floor(side / cells) * cells;
-  return snapped >= 0.8 * side && snapped >= LEAST_CELL ? snapped : side;
+  return snapped >= 0.8 * side && snapped > 0 ? snapped : side;
 }
 
 /** Cells of a gallery in one row. */
@@ -81,16 +83,20 @@ export function layOut(options: {
   longest: number;
   /** For a figure of a stated width, in which nothing scrolls. */
   printed?: boolean;
+  /** Among other views: small enough that all are in sight, if that can be. */
+  embedded?: boolean;
 }): Layout {
-  const { columns, rows, gallery, width, size, longest, printed } = options;
+  const { columns, rows, gallery, width, size, longest, printed, embedded } = options;
   const mostWidth = Math.min(width, options.mostWidth ?? width);
   const mostHeight = printed ? Number.POSITIVE_INFINITY : options.mostHeight;
-  const least = printed ? LEAST_PRINTED : LEAST_CELL;
+  const least = printed ? LEAST_PRINTED : embedded ? LEAST_EMBEDDED : LEAST_CELL;
   const narrow = printed ? NARROW_LABEL : SHORT_LABEL_WIDTH;
   const left = gallery ? 2 : width < SHORT_LABELS ? narrow : LABEL_WIDTH;
   const top = gallery ? 2 : LABEL_HEIGHT;
   const at = (room: number): Layout => {
-    const wide = gallery ? GALLERY_CELL : fitting(room - left, columns, least);
+    const byWidth = fitting(room - left, columns, least);
+    const byHeight = embedded && !printed ? fitting(mostHeight - top, rows, LEAST_CELL) : MOST_CELL;
+    const wide = gallery ? GALLERY_CELL : Math.min(byWidth, byHeight);
     const side = size === "fit" ? wide : SIZES[size];
     // In print no cell ends at a whole pixel anyway.
     const cell = printed ? side : even(side, longest);

@@ -99,6 +99,11 @@ const BESIDE = 740;
 const MOST_HEIGHT = 640;
 const LEAST_HEIGHT = 240;
 
+/** Among other views, of which it stands above the others where it is wide. */
+function embeddedHeight(width: number): number {
+  return width >= 560 ? 250 : 420;
+}
+
 export function createModelStore(context: ViewContext<ModelState>): ModelStore {
   const { record, state, source } = context;
   const size = signal<CellSize>("fit");
@@ -156,7 +161,10 @@ export function createModelStore(context: ViewContext<ModelState>): ModelStore {
       gallery: now.columns === null,
       width: cellsWidth.value,
       ...(mostWidth === undefined ? {} : { mostWidth }),
-      mostHeight: Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
+      mostHeight: context.embedded
+        ? embeddedHeight(inner.value)
+        : Math.max(LEAST_HEIGHT, Math.min(MOST_HEIGHT, Math.floor(window * 0.8))),
+      embedded: context.embedded,
       size: size.value,
       longest: longest.value,
       printed: isPrinted(context.figure),

@@ -34,3 +34,22 @@ describe("the detail beside the grid", () => {
     expect(half.boxHeight).toBeGreaterThan(whole.boxHeight);
   });
 });
+
+describe("the grid among other views", () => {
+  for (const columns of [8, 12, 16])
+    it(`shows all ${columns} heads in a column of 323 pixels`, () => {
+      const layout = layOut({ ...OPTIONS, columns, width: 323, mostHeight: 420, embedded: true });
+      expect(layout.width).toBeLessThanOrEqual(323);
+      expect(layout.boxHeight).toBe(layout.height);
+    });
+
+  it("is no higher than its room where it is wide", () => {
+    const layout = layOut({ ...OPTIONS, columns: 12, width: 720, mostHeight: 250, embedded: true });
+    expect(layout.height).toBeLessThanOrEqual(250);
+    expect(layout.cell).toBeGreaterThanOrEqual(24);
+  });
+
+  it("keeps cells that a finger meets where it stands alone", () => {
+    expect(layOut({ ...OPTIONS, columns: 16, width: 323 }).cell).toBeGreaterThanOrEqual(24);
+  });
+});

@@ -1,0 +1,179 @@
+"""Make docs/images/head-view.webp: the head view of the README's example, as a reader uses it.
+
+The pointer goes to a layer, to three heads and to the token "it", whose weights then stand as bars.
+
+.venv/bin/python scripts/make_animation.py
+"""
+
+from __future__ import annotations
+
+import io
+import sys
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from make_pictures import IMAGES, TEXT, minilm
+from PIL import Image, ImageDraw
+from playwright.sync_api import Locator, Page, sync_playwright
+
+import attnviz as av
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+
+TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
+WIDTH = 820
+MOST_BYTES = 1_500_000
+# Milliseconds: of a step of the pointer, after a click, of the end.
+STEP, HOLD, END = 60, 900, 3200
+# From one place to another in so many steps.
+STEPS = 9
+# A pointer as systems draw it, in pixels from its tip.
+ARROW = ((0, 0), (0, 17), (4, 13), (7, 19.5), (9.8, 18.3), (6.9, 12), (12.3, 12))
+# Drawn larger, and made small again, so that its edges are smooth.
+FINER = 4
+
+
+@dataclass
+class Film:
+    """Pictures of a page one after another, with a pointer on them."""
+
+    page: Page
+    # Beside the title: over the picture, it would call up what is under it.
+    at: tuple[float, float] = (WIDTH - 260, 48)
+    frames: list[Image.Image] = field(default_factory=list)
+    durations: list[int] = field(default_factory=list)
+
+    def take(self, duration: int) -> None:
+        """One picture, of what the page shows once it has drawn."""
+        self.page.wait_for_selector("[data-attnviz-drawn]")
+        self.page.evaluate(
+            "() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))"
+        )
+        frame = Image.open(io.BytesIO(self.page.screenshot())).convert("RGB")
+        with_pointer(frame, self.at)
+        if self.frames and frame.tobytes() == self.frames[-1].tobytes():
+            self.durations[-1] += duration
+        else:
+            self.frames.append(frame)
+            self.durations.append(duration)
+
+    def move(self, to: tuple[float, float]) -> None:
+        """Move the pointer, slowly at both ends."""
+        (x, y), (right, below) = self.at, to
+        for step in range(1, STEPS + 1):
+            way = step / STEPS
+            way = way * way * (3 - 2 * way)
+            self.at = (x + way * (right - x), y + way * (below - y))
+            self.page.mouse.move(*self.at)
+            self.take(STEP)
+
+    def click(self, hold: int = HOLD) -> None:
+        self.take(STEP * 3)
+        self.page.mouse.click(*self.at)
+        self.take(hold)
+
+    def press(self, element: Locator, hold: int = HOLD) -> None:
+        """Move to an element and click it."""
+        box = element.bounding_box()
+        if box is None:
+            sys.exit(f"{element} is not in sight")
+        self.move((box["x"] + box["width"] / 2, box["y"] + box["height"] / 2))
+        self.click(hold)
+
+    def save(self, path: Path) -> None:
+        """Write it, as fine as its size allows."""
+        first, *rest = self.frames
+        for quality in (90, 80, 70, 60, 50):
+            content = io.BytesIO()
+            first.save(
+                content,
+                "WEBP",
+                save_all=True,
+                append_images=rest,
+                duration=self.durations,
+                loop=0,
+                quality=quality,
+                method=6,
+            )
+            if content.tell() < MOST_BYTES:
+                path.write_bytes(content.getvalue())
+                return
+        sys.exit(f"the animation takes {content.tell():,} bytes, more than {MOST_BYTES:,}")
+
+
+def with_pointer(frame: Image.Image, at: tuple[float, float]) -> None:
+    """Draw the pointer onto a picture."""
+    size = 24 * FINER
+    arrow = Image.new("RGBA", (size, size))
+    points = [((x + 1.5) * FINER, (y + 1.5) * FINER) for x, y in ARROW]
+    draw = ImageDraw.Draw(arrow)
+    draw.polygon(points, fill="#1c1f26")
+    draw.line([*points, points[0], points[1]], fill="#ffffff", width=int(1.4 * FINER))
+    small = arrow.resize((24, 24), Image.Resampling.LANCZOS)
+    frame.paste(small, (round(at[0] - 1.5), round(at[1] - 1.5)), small)
+
+
+def place_of(page: Page, position: int) -> tuple[float, float]:
+    """Where a query stands in the picture: found by pinning, as a reader would."""
+    plot = page.locator(".av-plot").bounding_box()
+    if plot is None:
+        sys.exit("the head view has no picture")
+    for x in range(int(plot["x"]) + 20, int(plot["x"] + plot["width"] / 2), 20):
+        for y in range(int(plot["y"]) + 20, int(plot["y"] + plot["height"]), 8):
+            page.mouse.click(x, y)
+            if f"token={position}" in str(page.evaluate("() => location.hash")):
+                page.keyboard.press("Escape")
+                return x, y + 4
+    sys.exit(f"no query {position} in the picture")
+
+
+def play(page: Page, position: int) -> Film:
+    """What a reader does, from the view as it opens."""
+    view = page.url
+    page.goto(f"{view}#layer={LAYER}&heads={','.join(map(str, HEADS))}")
+    page.wait_for_selector("[data-attnviz-drawn]")
+    # As high as the page at its highest, with all of its captions.
+    height = page.evaluate("() => document.documentElement.scrollHeight")
+    page.set_viewport_size({"width": WIDTH, "height": height})
+    token = place_of(page, position)
+    page.goto("about:blank")
+    page.goto(view)
+    page.wait_for_selector("[data-attnviz-drawn]")
+    page.mouse.move(*Film(page).at)
+    film = Film(page)
+    film.take(HOLD)
+    film.press(page.get_by_role("button", name=f"Layer {LAYER}", exact=True))
+    for head in HEADS:
+        film.press(page.get_by_role("button", name=f"Head {head}", exact=True), HOLD // 2)
+    film.move(token)
+    film.click(HOLD * 2)
+    # Out of the way of the lines and the words.
+    film.move((token[0] - 130, token[1] + 60))
+    film.take(END)
+    return film
+
+
+def main() -> None:
+    """Record the README's example."""
+    path = find_browser()
+    if path is None:
+        sys.exit(f"the animation is drawn by a browser, and {HOW_TO_GET_ONE}")
+    record = av.extract(minilm(), TEXT)
+    # The folder's own name says nothing.
+    record.model = "all-MiniLM-L6-v2"
+    position = record.tokens.text.index(TOKEN)
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as playwright:
+        page_file = av.HeadView(record, theme="light", heads=[]).save(Path(folder, "view.html"))
+        browser = playwright.chromium.launch(executable_path=path, args=["--no-sandbox"])
+        page = browser.new_page(viewport={"width": WIDTH, "height": 800})
+        page.goto(page_file.as_uri())
+        film = play(page, position)
+        browser.close()
+    target = IMAGES / "head-view.webp"
+    film.save(target)
+    seconds = sum(film.durations) / 1000
+    print(f"{target}: {len(film.frames)} frames, {seconds:.0f} s, {target.stat().st_size:,} bytes")  # noqa: T201
+
+
+if __name__ == "__main__":
+    main()

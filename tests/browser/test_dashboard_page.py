@@ -1,0 +1,115 @@
+"""The dashboard as a page: all panes are in sight at once, and follow each other."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.accessibility import check
+from unit.records import encoder_decoder_record, shares, words
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Locator, Page
+
+PICTURES = (".av-pane-model .av-grid", ".av-pane-head .av-plot", ".av-pane-matrix .av-plot")
+Rect = dict[str, float]
+
+
+def record() -> av.AttentionRecord:
+    weights = shares(6 * 12, 16, 16).reshape(6, 12, 16, 16)
+    return av.AttentionRecord.from_weights(weights, words(16), model="six")
+
+
+def opened(page: Page, view: av.Dashboard, folder: Path, size: tuple[int, int]) -> Locator:
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    page.goto(view.save(folder / "view.html").as_uri())
+    root = page.locator("[data-attnviz-state]")
+    expect(root).to_have_attribute("data-attnviz-drawn", f"dashboard:{view.stack}:{view.layer}")
+    return root
+
+
+def rect(element: Locator) -> Rect:
+    found: Rect = element.evaluate(
+        """(element) => {
+          const { left, top, right, bottom } = element.getBoundingClientRect();
+          return { left, top, right, bottom };
+        }"""
+    )
+    return found
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("size", [(1300, 900), (920, 780)])
+def test_all_pictures_are_in_sight_beside_each_other(
+    page: Page, tmp_path: Path, size: tuple[int, int], scheme: Any
+) -> None:
+    page.emulate_media(color_scheme=scheme)
+    root = opened(page, av.Dashboard(record(), layer=3, heads=[1], token=2), tmp_path, size)
+    pictures = [rect(root.locator(each)) for each in PICTURES]
+    for picture in pictures:
+        assert picture["left"] >= 0
+        assert picture["right"] <= size[0]
+        assert picture["bottom"] <= size[1]
+    model, head, matrix = pictures
+    assert model["right"] <= head["left"]
+    assert head["right"] <= matrix["left"]
+    # All heads stand in the grid, none behind its edge.
+    cells = [rect(each) for each in root.get_by_role("gridcell").all()]
+    assert len(cells) == 72
+    assert max(each["right"] for each in cells) <= model["right"] + 1
+    check(page.locator("html"))
+
+
+def test_what_is_chosen_in_one_pane_is_shown_in_the_others(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.Dashboard(record()), tmp_path, (1300, 900))
+    root.get_by_role("gridcell", name="Layer 4, head 7", exact=True).click()
+    for pane in ("model", "head", "matrix"):
+        expect(root.locator(f".av-pane-{pane} .av-sentence")).to_contain_text("Layer 4, head 7.")
+    weights = record().stack().weights(layer=4, head=7)
+    root.locator(".av-pane-head .av-plot").focus()
+    page.keyboard.press("ArrowDown")
+    page.keyboard.press("Enter")
+    token = int(page.evaluate("() => new URLSearchParams(location.hash.slice(1)).get('token')"))
+    strongest = int(np.argmax(weights[token]))
+    for pane in ("head", "matrix"):
+        said = f"“t{token}” attends most to “t{strongest}”"
+        expect(root.locator(f".av-pane-{pane} .av-sentence")).to_contain_text(said)
+
+
+@pytest.mark.parametrize("width", [360, 800])
+def test_narrow_screens_stack_the_panes(page: Page, tmp_path: Path, width: int) -> None:
+    root = opened(page, av.Dashboard(record()), tmp_path, (width, 800))
+    model, head, matrix = (rect(root.locator(each)) for each in PICTURES)
+    assert model["bottom"] <= min(head["top"], matrix["top"])
+    assert (head["bottom"] <= matrix["top"]) == (width == 360)
+    assert page.evaluate("() => document.documentElement.scrollWidth") <= width
+
+
+def test_controls_of_the_panes_are_behind_their_button(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.Dashboard(record()), tmp_path, (1300, 900))
+    pane = root.locator(".av-pane-head")
+    lines = pane.get_by_label("Lines")
+    expect(lines).to_have_count(0)
+    pane.get_by_role("button", name="Controls").click()
+    lines.select_option("1")
+    expect(pane.locator(".av-muted").last).to_contain_text("Top key per query drawn")
+    page.keyboard.press("Escape")
+    expect(lines).to_have_count(0)
+
+
+def test_all_controls_show_where_they_are_asked_for(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.Dashboard(record(), controls="full"), tmp_path, (1300, 900))
+    expect(root.locator(".av-pane-head").get_by_label("Lines")).to_be_visible()
+    expect(root.get_by_label("Heads by")).to_be_visible()
+
+
+def test_the_choice_of_a_stack_stays_in_sight(page: Page, tmp_path: Path) -> None:
+    root = opened(page, av.Dashboard(encoder_decoder_record()), tmp_path, (1300, 900))
+    root.get_by_label("Stack").select_option(label="cross-attention")
+    expect(root).to_have_attribute("data-attnviz-drawn", "dashboard:cross:0")
