@@ -113,3 +113,15 @@ def test_the_choice_of_a_stack_stays_in_sight(page: Page, tmp_path: Path) -> Non
     root = opened(page, av.Dashboard(encoder_decoder_record()), tmp_path, (1300, 900))
     root.get_by_label("Stack").select_option(label="cross-attention")
     expect(root).to_have_attribute("data-attnviz-drawn", "dashboard:cross:0")
+
+
+def test_bars_of_a_pinned_token_have_room_in_a_notebooks_width(page: Page, tmp_path: Path) -> None:
+    view = av.Dashboard(record(), layer=3, heads=[1, 7], token=10)
+    root = opened(page, view, tmp_path, (912, 780))
+    page.mouse.move(0, 0)
+    pane = root.locator(".av-pane-head")
+    svg = pane.evaluate("(pane) => pane.attnviz.svg()")
+    assert "from “t10”" in svg
+    # Headers of the panes end in them.
+    for each in root.locator(".av-pane").all():
+        assert rect(each.get_by_role("button", name="Export"))["right"] <= rect(each)["right"] + 1

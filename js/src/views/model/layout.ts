@@ -11,7 +11,7 @@ const LEAST_CELL = 24;
 /** The number of a head stands above each. */
 const LEAST_PRINTED = 13;
 /** Beside views that show a head in detail, the grid as a whole says more than one thumbnail. */
-const LEAST_EMBEDDED = 14;
+const LEAST_EMBEDDED = 12;
 const MOST_CELL = 96;
 /** Pixels for "layer 31", for "L31" where there is little room, and for "head 0". */
 const LABEL_WIDTH = 64;
