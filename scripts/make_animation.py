@@ -13,12 +13,12 @@ import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from make_pictures import IMAGES, TEXT, minilm
 from PIL import Image, ImageDraw
 from playwright.sync_api import Locator, Page, sync_playwright
 
 import attnviz as av
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from make_pictures import IMAGES, TEXT, minilm
 
 TOKEN, LAYER, HEADS = "it", 3, (1, 7, 9)
 WIDTH = 820
@@ -172,7 +172,7 @@ def main() -> None:
     target = IMAGES / "head-view.webp"
     film.save(target)
     seconds = sum(film.durations) / 1000
-    print(f"{target}: {len(film.frames)} frames, {seconds:.0f} s, {target.stat().st_size:,} bytes")  # noqa: T201
+    print(f"{target}: {len(film.frames)} frames, {seconds:.0f} s, {target.stat().st_size:,} bytes")
 
 
 if __name__ == "__main__":
