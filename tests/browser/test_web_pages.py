@@ -202,7 +202,7 @@ def test_a_view_in_an_app(host: str, tab: Page, tmp_path: Path) -> None:
 )
 def test_the_documentation_shows_what_is_tested(line: str) -> None:
     text = (ROOT / "docs" / "web-pages.md").read_text(encoding="utf-8")
-    assert line.replace("frame", "view.to_iframe()") in text
+    assert line.replace("(frame", "(view.to_iframe()") in text
 
 
 def static_page(folder: Path, text: str) -> str:

@@ -45,6 +45,21 @@ def test_a_head_view_is_written_and_only_its_place_is_printed(
     assert '"heads": [1, 7]' in page
 
 
+@pytest.mark.parametrize("form", ["none", "compact"])
+def test_the_page_has_the_controls_that_are_asked_for(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["demo", "--controls", form, "-o", "x.html"]) == 0
+    assert f'"controls": "{form}"' in (tmp_path / "x.html").read_text(encoding="utf-8")
+
+
+def test_controls_that_there_are_not_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["demo", "--controls", "big"])
+    assert "'auto', 'full', 'compact', 'minimal', 'none'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("command", ["model-view", "neuron-view", "matrix-view", "dashboard"])
 def test_each_view_has_a_command(
     command: str, checkpoint_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -48,7 +48,8 @@ def iframe(page: str, height: float | Literal["auto"], estimate: float) -> str:
     # allow-scripts alone: the page gets an origin of its own and cannot reach the one around it.
     return (
         f'<iframe srcdoc="{html.escape(page)}" sandbox="allow-scripts allow-downloads" '
-        f'style="display: block; width: 100%; height: {pixels:g}px; border: 0" '
+        'style="display: block; width: 100%; min-width: min(100%, 320px); '
+        f'height: {pixels:g}px; border: 0" '
         f'title="Interactive attention view"{follow}></iframe>'
     )
 
