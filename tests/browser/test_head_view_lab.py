@@ -95,7 +95,10 @@ def test_python_moves_the_view_and_the_view_moves_python(notebook: Notebook) -> 
 
 def test_a_pinned_row_is_exact(notebook: Notebook) -> None:
     view = view_in(notebook, 1)
-    notebook.execute("view.layer, view.heads, view.token = 3, [1], 10")
+    # Places as people say them, on a live view: the traits hold numbers.
+    notebook.execute('view.layer, view.heads, view.token = -3, 1, "it"')
+    for trait, number in (("layer", 3), ("heads", [1]), ("token", 10)):
+        notebook.becomes(f"view.{trait}", number)
     expect(view).to_contain_text("“it” attends most to “animal”: 0.68.")
     weight = notebook.evaluate(
         'round(float(view.record.stacks["self"].weights(layer=3, head=1)[10, 2]), 2)'
