@@ -34,6 +34,32 @@ export function quotedAt(texts: readonly string[], index: number): string {
   return repeatedIn(texts).has(text) ? `${quoted(text)} (${index})` : quoted(text);
 }
 
+/** Where in a record a view is, for a medium without controls: stack, layer, heads and pins. */
+export function placeInWords(place: {
+  stack: { name: string };
+  layer: number;
+  chosen: readonly number[];
+  queries: { text: readonly string[] };
+  keys: { text: readonly string[] };
+  token: number | null;
+  key: number | null;
+}): string {
+  const { stack, layer, chosen, queries, keys, token, key } = place;
+  const heads =
+    chosen.length === 0
+      ? "no head chosen"
+      : `head${chosen.length > 1 ? "s" : ""} ${chosen.join(", ")}`;
+  const pin = (side: string, texts: readonly string[], index: number | null): string[] =>
+    index === null ? [] : [`${side} ${quoted(texts[index] ?? "")} (${index})`];
+  return [
+    stackName(stack.name),
+    `layer ${layer}`,
+    heads,
+    ...pin("query", queries.text, token),
+    ...pin("key", keys.text, key),
+  ].join(" · ");
+}
+
 /** A weight with two decimals, or one that says that it is smaller; a sign where it is not known. */
 export function formatWeight(weight: number, decimals = 2): string {
   if (Number.isNaN(weight)) return "…";

@@ -22,6 +22,7 @@ import { createHistory, followGestures, type History, historyKey } from "./histo
 import imageCss from "./image/image.css";
 import type { ImageRoom } from "./image/state";
 import { type Palette, paletteOf, type ThemeName } from "./palette";
+import { printCopies } from "./printing";
 import { type ControlsForm, createRecordStore, type RecordState, type RecordStore } from "./record";
 import {
   assign,
@@ -31,7 +32,7 @@ import {
   type Signals,
   type TraitModel,
 } from "./state";
-import { hostTheme, watchHostTheme } from "./theme";
+import { hostTheme, mediumTheme, watchHostTheme } from "./theme";
 
 /** What a view has at hand. */
 export interface ViewContext<S extends RecordState> {
@@ -162,8 +163,9 @@ function open<S extends RecordState>(
   followGestures(root, history, ended, !source.carrier.live);
   const host = signal<ThemeName>(hostTheme(root));
   watchHostTheme(root, () => (host.value = hostTheme(root)), ended);
+  const medium = mediumTheme(ended);
   const theme = computed<ThemeName>(() => {
-    const wanted = state.theme.value;
+    const wanted = medium.value ?? state.theme.value;
     return wanted === "auto" ? host.value : (wanted as ThemeName);
   });
   const stopTheme = theme.subscribe((value) => {
@@ -188,6 +190,9 @@ function open<S extends RecordState>(
     if (inner > 0 && stated === null) width.value = Math.floor(inner);
   });
   observer.observe(root);
+  printCopies(root, ended);
+  // What is printed is made to fit by it.
+  const stopWidth = width.subscribe((value) => root.style.setProperty("--av-width", `${value}px`));
   const common = state as unknown as Signals<RecordState>;
   const record = createRecordStore(source, common, ended);
   const stopStanding = effect(() => {
@@ -223,6 +228,7 @@ function open<S extends RecordState>(
   ended.addEventListener("abort", () => {
     stopTheme();
     stopControls();
+    stopWidth();
     stopStanding();
     observer.disconnect();
     render(null, root);

@@ -1,5 +1,6 @@
 /** Light or dark: what the trait says, else what the host shows. */
 
+import { signal as makeSignal, type ReadonlySignal } from "@preact/signals";
 import type { ThemeName } from "./palette";
 
 /**
@@ -53,4 +54,41 @@ export function watchHostTheme(element: Element, listener: () => void, signal: A
     observer.disconnect();
     system?.removeEventListener("change", listener);
   });
+}
+
+/** The theme that a medium needs, whatever the host's or the trait's is; null on a plain screen. */
+export function mediumTheme(signal: AbortSignal): ReadonlySignal<ThemeName | null> {
+  const medium = (query: string): MediaQueryList | undefined => globalThis.matchMedia?.(query);
+  const [print, forced, dark] = [
+    medium("print"),
+    medium("(forced-colors: active)"),
+    medium("(prefers-color-scheme: dark)"),
+  ];
+  let printing = false;
+  const read = (): ThemeName | null => {
+    // Paper is white, whether backgrounds are printed or not.
+    if (printing || print?.matches) return "light";
+    // The system's colours take the place of the host's and of ours.
+    if (forced?.matches) return dark?.matches ? "dark" : "light";
+    return null;
+  };
+  const theme = makeSignal(read());
+  const update = (): void => {
+    theme.value = read();
+  };
+  for (const each of [print, forced, dark]) {
+    each?.addEventListener("change", update);
+    signal.addEventListener("abort", () => each?.removeEventListener("change", update));
+  }
+  for (const name of ["beforeprint", "afterprint"]) {
+    window.addEventListener(
+      name,
+      () => {
+        printing = name === "beforeprint";
+        update();
+      },
+      { signal },
+    );
+  }
+  return theme;
 }

@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
-import { embeddedInWords, stackName } from "../captions";
+import { embeddedInWords, placeInWords, stackName } from "../captions";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
@@ -64,6 +64,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const body = (
     <>
       <Summary text={props.summary} />
+      {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
       <NoticePlace notice={context.notice} />
       {props.children}
     </>
