@@ -1,0 +1,228 @@
+"""Views on paper and under forced colours: pictures with legends and choices, and no controls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pypdf
+import pypdfium2
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser import embedding_pages
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+    from playwright.sync_api import Locator, Page
+
+TOKENS = "The cat sat on the mat . The cat".split()
+VIEWS = ["head", "matrix", "model", "neuron", "dashboard", "one head", "all heads"]
+
+
+def made(name: str, **traits: Any) -> Any:
+    def vectors(seed: int) -> torch.Tensor:
+        return 2 * torch.randn(3, 4, 9, 16, generator=torch.Generator().manual_seed(seed))
+
+    if name == "one head":
+        corpus = embedding_pages.prose()
+        return av.EmbeddingView(corpus, layer=1, heads=[2], enlarged=True, **traits)
+    if name == "all heads":
+        return av.EmbeddingView(embedding_pages.prose(), **traits)
+    record = av.AttentionRecord.from_qk(vectors(0), vectors(1), TOKENS, causal=True, model="made")
+    views = {
+        "head": av.HeadView,
+        "matrix": av.MatrixView,
+        "model": av.ModelView,
+        "neuron": av.NeuronView,
+        "dashboard": av.dashboard,
+    }
+    return views[name](record, layer=1, heads=[2], token=5, key=1, **traits)
+
+
+def opened(page: Page, view: Any, folder: Path) -> Locator:
+    page.goto(view.save(folder / "view.html").as_uri())
+    root = page.locator(".attnviz").first
+    expect(page.locator(".attnviz[data-attnviz-drawn]")).to_have_count(1)
+    return root
+
+
+def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
+    """The text of what is printed without backgrounds, and its pages in pixels, by PDFium."""
+    path = folder / "printed.pdf"
+    page.pdf(path=path, format="A4")
+    document = pypdfium2.PdfDocument(path)
+    text = "\n".join(each.get_textpage().get_text_range() for each in document)
+    pages = [each.render(scale=1.5).to_pil().convert("RGB") for each in document]
+    document.close()
+    return text, [np.asarray(each).astype(np.int64) for each in pages]
+
+
+def coloured(pixels: NDArray[np.int64]) -> NDArray[np.bool_]:
+    """Pixels that are neither grey nor nearly so."""
+    return pixels.max(axis=-1) - pixels.min(axis=-1) > 40
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_paper_has_the_choices_in_words_and_no_controls(
+    page: Page, tmp_path: Path, name: str
+) -> None:
+    opened(page, made(name), tmp_path)
+    text, _ = printed(page, tmp_path)
+    for control in ("Export", "Heads by", "Lines", "Find token", "Lasso", "Undo", "fit the width"):
+        assert control not in text
+    if name == "all heads":
+        assert "self-attention · layer 0 · no head chosen" in text
+    elif name == "one head":
+        assert "self-attention · layer 1 · head 2" in text
+    else:
+        assert "self-attention · layer 1 · head 2 · query “mat” (5) · key “cat” (1)" in text
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_paper_has_pictures_and_not_the_steps_of_painting_them(
+    page: Page, tmp_path: Path, theme: str
+) -> None:
+    """The first step clears the canvas, with which poppler clears what lies below."""
+    opened(page, made("matrix", theme=theme), tmp_path)
+    printed(page, tmp_path)
+    images = pypdf.PdfReader(tmp_path / "printed.pdf").pages[0].images
+    # The cells, and over them the pins.
+    assert len(images) == 2
+    assert min(image.image.width for image in images if image.image) > 500
+
+
+def longest_run(row: NDArray[np.bool_]) -> int:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], row.astype(int), [0]])))
+    return int((edges[1::2] - edges[::2]).max(initial=0))
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_paper_is_white_with_the_whole_picture_and_its_legend(
+    page: Page, tmp_path: Path, name: str
+) -> None:
+    opened(page, made(name, theme="light"), tmp_path)
+    text, pages = printed(page, tmp_path)
+    assert "made" in text
+    ink = [255 - each.min(axis=-1) for each in pages]
+    for each in ink:
+        # White in most places, and nothing is cut off at an edge of the paper.
+        assert np.median(each) < 30
+        assert each[:, :8].max() == 0
+        assert each[:, -8:].max() == 0
+    assert sum(coloured(each).sum() for each in pages) > 300
+    # Below the picture swatches in colour, or a ramp: not its frame alone.
+    rows = np.flatnonzero(ink[-1].max(axis=1) > 60)
+    legend = slice(int(rows[-1]) - 130, int(rows[-1]) + 1)
+    runs = [longest_run(row > 40) for row in ink[-1][legend]]
+    assert coloured(pages[-1][legend]).sum() > 60 or sum(run > 60 for run in runs) > 5
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_paper_shows_the_same_whatever_the_theme_on_the_screen(
+    page: Page, tmp_path: Path, name: str
+) -> None:
+    opened(page, made(name, theme="light"), tmp_path)
+    _, expected = printed(page, tmp_path)
+    root = opened(page, made(name, theme="dark"), tmp_path)
+    _, pages = printed(page, tmp_path)
+    assert len(pages) == len(expected)
+    for one, other in zip(pages, expected, strict=True):
+        # But for the edges of what is drawn at another moment.
+        assert (np.abs(one - other).max(axis=-1) > 100).mean() < 0.002
+    # The screen is as it was.
+    expect(root).to_have_attribute("data-theme", "dark")
+    expect(root.get_by_role("button", name="Export").first).to_be_visible()
+    assert root.locator("canvas").evaluate_all(
+        "(all) => all.every((each) => each.style.display !== 'none')"
+    )
+
+
+def test_bars_at_the_right_end_are_on_the_paper(page: Page, tmp_path: Path) -> None:
+    """Printed at the screen's width the bars of a pinned query are behind the paper's edge."""
+    weights = torch.zeros(1, 3, 4, 4)
+    weights[..., 3] = 1
+    record = av.AttentionRecord.from_weights(weights, list("abcd"))
+    view = av.HeadView(record, heads=[0, 1, 2], token=0, theme="light")
+    root = opened(page, view, tmp_path)
+    _, pages = printed(page, tmp_path)
+    colors = root.locator(".av-dash").evaluate_all(
+        "(all) => all.map((each) => getComputedStyle(each).backgroundColor.match(/\\d+/g))"
+    )
+    assert len(colors) == 3
+    for color in colors:
+        near = np.abs(pages[0] - np.array([int(part) for part in color])).max(axis=-1) < 24
+        # A bar of a whole weight is some pixels high and wide; the dash of the legend is not.
+        assert near.sum() > 150
+
+
+FORCED = """(element) => {
+  const style = getComputedStyle(element);
+  return { background: style.backgroundColor, image: style.backgroundImage, ink: style.color,
+           outline: style.outlineStyle, width: parseFloat(style.outlineWidth) };
+}"""
+
+
+@pytest.fixture
+def forced(page: Page) -> Page:
+    page.emulate_media(forced_colors="active", color_scheme="dark")
+    return page
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_forced_colours_keep_legends_and_the_pictures_theme(
+    forced: Page, tmp_path: Path, name: str
+) -> None:
+    # A light page: the system's dark background takes its place.
+    root = opened(forced, made(name, theme="light"), tmp_path)
+    expect(root).to_have_attribute("data-theme", "dark")
+    canvas = forced.evaluate(
+        "() => { document.body.style.background = 'Canvas';"
+        " return getComputedStyle(document.body).backgroundColor }"
+    )
+    swatches = root.locator(".av-dash, .av-dot, .av-square, .av-patch, .av-strip-legend i")
+    ramps = root.locator(".av-ramp")
+    assert swatches.count() + ramps.count() > 0
+    for each in swatches.all():
+        assert each.evaluate(FORCED)["background"] != canvas
+    for each in ramps.all():
+        assert "gradient" in each.evaluate(FORCED)["image"]
+
+
+@pytest.mark.parametrize("name", VIEWS)
+def test_forced_colours_mark_choices_by_more_than_the_weight_of_type(
+    forced: Page, tmp_path: Path, name: str
+) -> None:
+    root = opened(forced, made(name), tmp_path)
+
+    def plain(selector: str) -> Any:
+        return root.locator(selector).first.evaluate(FORCED)
+
+    pairs = {
+        ".av-head[aria-pressed=true] canvas": ".av-head[aria-pressed=false] canvas",
+        ".av-step[aria-pressed=true]": ".av-step[aria-pressed=false]",
+        ".av-token[aria-pressed=true]": ".av-token[aria-pressed=false]",
+        ".av-embedding-group [aria-pressed=true]": ".av-embedding-group [aria-pressed=false]",
+        ".av-grid-cell[aria-selected=true]": ".av-grid-cell:not([aria-selected])",
+    }
+    seen = 0
+    for chosen, other in pairs.items():
+        if root.locator(chosen).count() == 0 or root.locator(other).count() == 0:
+            continue
+        seen += 1
+        one, two = plain(chosen), plain(other)
+        outlined = one["outline"] == "solid" and one["width"] >= 2 and two["outline"] == "none"
+        assert outlined or one["background"] != two["background"], (chosen, one, two)
+    assert seen > 0 or name == "all heads"
+
+
+def test_forced_colours_of_a_light_system_give_a_light_picture(page: Page, tmp_path: Path) -> None:
+    page.emulate_media(forced_colors="active", color_scheme="light")
+    root = opened(page, made("head", theme="dark"), tmp_path)
+    expect(root).to_have_attribute("data-theme", "light")
+    page.emulate_media(forced_colors="none")
+    expect(root).to_have_attribute("data-theme", "dark")
