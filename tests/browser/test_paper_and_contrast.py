@@ -34,7 +34,7 @@ def made(name: str, **traits: Any) -> Any:
     if name == "all heads":
         return av.EmbeddingView(embedding_pages.prose(), **traits)
     record = av.AttentionRecord.from_qk(vectors(0), vectors(1), TOKENS, causal=True, model="made")
-    views = {
+    views: dict[str, Any] = {
         "head": av.HeadView,
         "matrix": av.MatrixView,
         "model": av.ModelView,
@@ -64,7 +64,8 @@ def printed(page: Page, folder: Path) -> tuple[str, list[NDArray[np.int64]]]:
 
 def coloured(pixels: NDArray[np.int64]) -> NDArray[np.bool_]:
     """Pixels that are neither grey nor nearly so."""
-    return pixels.max(axis=-1) - pixels.min(axis=-1) > 40
+    found: NDArray[np.bool_] = pixels.max(axis=-1) - pixels.min(axis=-1) > 40
+    return found
 
 
 @pytest.mark.parametrize("name", VIEWS)
