@@ -147,7 +147,11 @@ def test_stop_and_go_on(notebook: Notebook, view: Locator) -> None:
     stop.click(timeout=20_000)
     expect(on).to_be_visible()
     expect(view).to_contain_text(re.compile(r"Estimate from [\d,]+ of 20,000 queries"))
-    expect(view.get_by_role("progressbar")).to_be_visible()
+    # Above the picture, where it is in sight as soon as the view is.
+    header = view.locator(".av-header")
+    expect(header.get_by_role("progressbar")).to_be_visible()
+    expect(header).to_contain_text(re.compile(r"estimate, [\d.]+%"))
+    expect(header.get_by_role("button", name="Go on")).to_be_visible()
     drawn(view)
     notebook.execute(USUAL_STEPS)
     on.click()

@@ -8,9 +8,9 @@ several, is small and bounded:
   of the weights of each. Coarser levels are pooled from it; finer tiles are computed when they are
   asked for, and those lately asked for are kept.
 
-A request computes for a moment (`Budget`) and is answered with the best there is: rows of cells
-that are done are exact, and of all others one query is, which stands for its row. A view that wants
-more asks again. Nothing runs meanwhile, so that the kernel stays free for others, nothing has to
+A request computes for a moment (`Budget`). Until all rows of cells that it asks for are exact it is
+answered with one query of each row, evenly spaced, which stands for it: rows of exact means between
+rows of single queries would look like a pattern of the weights. A view that wants more asks again. Nothing runs meanwhile, so that the kernel stays free for others, nothing has to
 be cancelled, and whatever stops the work in the middle leaves all that was done before.
 
 A cell stands for some neighbouring queries and keys, as many of each; it has the mean and the
@@ -264,6 +264,10 @@ class CellRows:
         self.means = np.zeros(shape, np.float32)
         self.maxima = np.zeros(shape, np.float32)
         self.state = np.zeros(shape[0], np.uint8)
+        # One query of each row of cells, for as long as not all rows are exact.
+        self._sampled = np.zeros(shape[0], np.bool_)
+        self._sample_means = np.zeros(shape, np.float32)
+        self._sample_maxima = np.zeros(shape, np.float32)
         self._samples: Steps | None = None
         self._exactly: Steps | None = None
         # The cells that each row of cells can have weight in, and how many pairs that takes.
@@ -286,7 +290,7 @@ class CellRows:
     @property
     def num_bytes(self) -> int:
         """Bytes that the cells take."""
-        return self.means.nbytes + self.maxima.nbytes
+        return 2 * (self.means.nbytes + self.maxima.nbytes)
 
     def sizes(self, side: slice) -> NDArray[np.int64]:
         """How many queries or keys each cell stands for, of `rows` or `columns`."""
@@ -302,8 +306,28 @@ class CellRows:
     def known(self, span: slice, across: slice) -> tuple[int, int]:
         """Queries that some cells are made from so far, and how many they stand for."""
         sizes, exact = self.sizes(self.rows)[span], self._exact(span, across)
-        sampled = (self.state[span] == _SAMPLED) & ~exact
-        return int(sizes[exact].sum() + sampled.sum()), int(sizes.sum())
+        of = int(sizes.sum())
+        if exact.all():
+            return of, of
+        shown, sampled = self._shown(span, across)
+        return int(sizes[shown & ~sampled].sum() + (shown & sampled).sum()), of
+
+    def _shown(self, span: slice, across: slice) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+        """Rows of cells that an estimate shows, and of which of them one query alone."""
+        sampled = self._sampled[span].copy()
+        known = sampled | (self.state[span] == _EXACT)
+        if not sampled.any():
+            return known, sampled
+        outside = (self._firsts[span] >= across.stop) | (self._stops[span] <= across.start)
+        # The finest even spacing of which no row is missing.
+        spacing = 1
+        while spacing < len(known) and not (known | outside)[::spacing].all():
+            spacing *= 2
+        shown = known.copy()
+        if (known | outside)[::spacing].all():
+            shown[:] = False
+            shown[::spacing] = known[::spacing]
+        return (shown if shown.any() else known), sampled
 
     def _exact(self, span: slice, across: slice) -> NDArray[np.bool_]:
         """Which rows of cells have nothing to wait for: no weight is outside of their reach."""
@@ -345,15 +369,19 @@ class CellRows:
             float32, (rows, columns); zeros where no row is known.
         """
         cells = self.maxima if pooled == "max" else self.means
-        state = self.state[rows]
-        unknown, known = np.flatnonzero(state == _UNKNOWN), np.flatnonzero(state != _UNKNOWN)
-        if not len(unknown) or not len(known):
+        if self._exact(rows, columns).all():
             return cells[rows, columns]
-        at = np.arange(len(state))
+        shown, sampled = self._shown(rows, columns)
+        known, unknown = np.flatnonzero(shown), np.flatnonzero(~shown)
+        if not len(known):
+            return np.zeros_like(cells[rows, columns])
+        samples = self._sample_maxima if pooled == "max" else self._sample_means
+        cells = np.where(sampled[:, None], samples[rows], cells[rows])
+        at = np.arange(len(shown))
         after = np.minimum(np.searchsorted(known, at), len(known) - 1)
         before = np.maximum(after - 1, 0)
         nearer = np.abs(known[before] - at) <= np.abs(known[after] - at)
-        found = cells[rows.start + known[np.where(nearer, before, after)], columns]
+        found: NDArray[np.float32] = cells[known[np.where(nearer, before, after)], columns]
         for row in unknown:
             first, stop = self._firsts[rows.start + row], self._stops[rows.start + row]
             found[row, : max(0, first - columns.start)] = 0
@@ -394,6 +422,8 @@ class CellRows:
             yield from self._pool(queries[some], 1, means[some], maxima[some])
         means /= self.sizes(self.columns)
         for row, mean, maximum in zip(cells, means, maxima, strict=True):
+            self._sample_means[row], self._sample_maxima[row] = mean, maximum
+            self._sampled[row] = True
             if self.state[row] == _UNKNOWN:
                 self.means[row], self.maxima[row] = mean, maximum
                 self.state[row] = _EXACT if self._each == 1 else _SAMPLED

@@ -223,6 +223,27 @@ def test_an_estimate_is_one_query_a_row_of_cells_over_all_keys() -> None:
     assert asked.once(3, 0, 0, exact=False)[0]["progress"] == 0
 
 
+def test_an_estimate_has_one_texture_however_much_of_it_is_exact() -> None:
+    stack = stack_of(attention_of("biases"))
+    weights = stack.weights(layer=3, head=0)
+    middles = [4, 12, 20, 28, 36, 44, 50]
+    single = [[weights[row, x : x + 8].mean() for x in range(0, 64, 8)] for row in middles]
+    asked = Asked(stack)
+    between = 0
+    while True:
+        header, cells = asked.once(3, 0, 0)
+        if header["progress"] == 1:
+            break
+        if header["progress"] == 0:
+            continue
+        # Rows that were gone through are shown with the others, once all were.
+        np.testing.assert_allclose(cells, single, atol=header["error"])
+        assert header["queries"] == (7, 53)
+        between += 1
+    assert between > 3
+    np.testing.assert_allclose(cells, in_one_go(stack, (0,), 3, "mean")[:, :8], rtol=1e-5)
+
+
 def test_rows_without_a_sample_look_like_the_nearest_that_has_one() -> None:
     stack = stack_of(attention_of("causal"))
     asked = Asked(stack)

@@ -34,6 +34,8 @@ export interface ViewFrameProps<S extends RecordState> {
   keys: readonly (readonly [string, string])[];
   /** The view's own controls, in rows. */
   options?: ComponentChildren;
+  /** How far a picture is that is still being computed, and the way to end that: in the header. */
+  progress?: ComponentChildren;
   /** What runs and can be ended: in sight whatever the controls. */
   work?: ComponentChildren;
   /** Whether several heads can be chosen, one, or none; "none" hides layers and heads. */
@@ -73,6 +75,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     return (
       <PaneFrame
         name={props.name}
+        progress={props.progress}
         exports={[...props.exports, ...copyEntries(context)]}
         keys={withCommon(props.keys, copies, false)}
         onKey={onKey}
@@ -89,6 +92,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
     <Frame
       title={description?.model || "attention"}
       subtitle={props.subtitle}
+      progress={props.progress}
       notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
       error={record.error.value}
@@ -358,6 +362,7 @@ interface FrameProps {
   title: string;
   /** The stack, its tokens and the precision, in words. */
   subtitle: string;
+  progress?: ComponentChildren;
   notes: readonly string[];
   connection: Connection;
   error: string | null;
@@ -528,7 +533,7 @@ function Keys({ keys }: { keys: FrameProps["keys"] }) {
 function PaneFrame(
   props: Pick<
     FrameProps,
-    "exports" | "keys" | "onKey" | "form" | "controls" | "more" | "children" | "footer"
+    "progress" | "exports" | "keys" | "onKey" | "form" | "controls" | "more" | "children" | "footer"
   > & { name: string },
 ) {
   const helping = useSignal(false);
@@ -541,6 +546,7 @@ function PaneFrame(
     >
       <header class="av-header">
         <h2 class="av-pane-title">{props.name}</h2>
+        {props.progress}
         <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}
@@ -573,6 +579,7 @@ function Frame(props: FrameProps) {
           <span class="av-title">{props.title}</span>{" "}
           <span class="av-subtitle">{props.subtitle}</span>
         </div>
+        {props.progress}
         <Actions {...props} helping={helping} />
       </header>
       {helping.value && <Keys keys={props.keys} />}

@@ -118,6 +118,8 @@ function keyOf(set: TileSet, level: number, row: number, column: number): string
 export class Tiles {
   readonly #source: Source;
   readonly #cached = new Recent<Piece>(CACHE_BYTES);
+  /** The last estimate of a tile, for as long as others in sight are estimates. */
+  readonly #estimates = new Recent<Piece>(CACHE_BYTES / 2);
   #coarsest = 0;
 
   constructor(source: Source) {
@@ -153,7 +155,9 @@ export class Tiles {
         if (piece.work?.queries[0] !== 0) {
           const better = isEstimate(piece) && this.#cached.get(key) !== undefined;
           this.#coarsest = Math.max(this.#coarsest, request.level);
-          this.#cached.set(key, piece, 4 * piece.rows * piece.columns);
+          const bytes = 4 * piece.rows * piece.columns;
+          this.#cached.set(key, piece, bytes);
+          if (isEstimate(piece)) this.#estimates.set(key, piece, bytes);
           if (timer === undefined || (slow && !better)) {
             clearTimeout(timer);
             slow = better;
@@ -183,6 +187,13 @@ export class Tiles {
 
   get(set: TileSet, level: number, row: number, column: number): Piece | undefined {
     return this.#cached.get(keyOf(set, level, row, column));
+  }
+
+  /** The same tile as long as it was an estimate; null where it never was. */
+  estimate(set: TileSet, level: number, query: number, key: number): Piece | null {
+    const span = TILE * 2 ** level;
+    const [row, column] = [Math.floor(query / span), Math.floor(key / span)];
+    return this.#estimates.get(keyOf(set, level, row, column)) ?? null;
   }
 
   /** The finest tile in hand that has a weight, from `level` on. */
@@ -227,11 +238,21 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
   let [computed, done, pairs] = [0, 0, 0];
   // Block by block of cells that one tile of the finest level holds.
   const span = TILE * 2 ** base;
-  for (const [top, bottom] of blocks(rowStarts, span)) {
+  const [down, across] = [blocks(rowStarts, span), blocks(columnStarts, span)];
+  // Exact means are smoother than single queries: beside each other they would look like a pattern.
+  const rough = down.some(([top]) =>
+    across.some(([left]) => {
+      const at = [rowStarts[top] as number, columnStarts[left] as number] as const;
+      const [piece, level] = tiles.covering(set, base, ...at) ?? [null, 0];
+      return !piece || level > base || isEstimate(piece);
+    }),
+  );
+  for (const [top, bottom] of down) {
     // Tiles beside each other are made from the same queries.
     const work: TileWork[] = [];
+    const shown: TileWork[] = [];
     const missing = grid.missing;
-    for (const [left, right] of blocks(columnStarts, span)) {
+    for (const [left, right] of across) {
       const query = rowStarts[top] as number;
       const key = columnStarts[left] as number;
       const tile = tiles.covering(set, base, query, key);
@@ -240,10 +261,14 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
         grid.fine = false;
         continue;
       }
-      const [piece, level] = tile;
-      if (piece.work) {
+      const [latest, level] = tile;
+      const piece = (rough && tiles.estimate(set, level, query, key)) || latest;
+      if (piece.work && latest.work) {
         // One that is done says nothing of what the finer ones take that it stands in for.
-        if (level === base || isEstimate(piece)) work.push(piece.work);
+        if (level === base || isEstimate(latest)) {
+          work.push(latest.work);
+          shown.push(piece.work);
+        }
         grid.largest = Math.max(grid.largest ?? 0, piece.maximum);
       }
       grid.error = Math.max(grid.error, piece.error);
@@ -253,7 +278,7 @@ export function composeGrid(viewport: Viewport, tiles: Tiles): Grid {
     }
     const [least] = work.sort((one, other) => one.progress - other.progress);
     const count = (rowStarts[bottom] as number) - (rowStarts[top] as number);
-    const share = least ? least.queries[0] / least.queries[1] : 1;
+    const share = Math.min(1, ...shown.map(({ queries }) => queries[0] / queries[1]));
     computed += grid.missing > missing ? 0 : count * share;
     done += least ? least.progress * least.pairs : 0;
     pairs += least?.pairs ?? 0;

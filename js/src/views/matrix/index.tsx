@@ -12,6 +12,7 @@ import { coverage, sentence, subtitleOf } from "../../ui/heat-map/captions";
 import { HeatMapLegend } from "../../ui/heat-map/legend";
 import type { HeatMap } from "../../ui/heat-map/marks";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
+import { EstimateProgress } from "../../ui/heat-map/progress";
 import { HEAT_MAP_DEFAULTS, type HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import type { Grid } from "../../ui/heat-map/tiles";
@@ -90,6 +91,7 @@ export function MatrixView({ context }: { context: ViewContext<HeatMapState> }) 
       name="Matrix view"
       subtitle={viewport ? subtitleOf(viewport, exactness(store.captionInput.value?.grid)) : ""}
       summary={spoken}
+      progress={<EstimateProgress store={store} />}
       exports={entries}
       keys={withImageKeys(KEYS, inner)}
       // Windows would show other tokens.
@@ -122,32 +124,8 @@ function MatrixFooter(props: {
       sentence={sentence(captionInput)}
       coverage={props.busy ?? text}
     >
-      {captionInput.grid.estimate && (
-        <Progress store={store} done={captionInput.grid.estimate.progress} />
-      )}
       <HeatMapLegend store={store} heatMap={heatMap} />
     </Footer>
-  );
-}
-
-/** How much of what is in sight is exact, and the way to stop or to go on. */
-function Progress({ store, done }: { store: HeatMapStore; done: number }) {
-  const computing = store.computing.value;
-  // Of a whole that takes minutes the first tenth is watched most closely.
-  const percent = (Math.floor(1000 * done) / 10).toFixed(done > 0 && done < 0.1 ? 1 : 0);
-  return (
-    <div class="av-progress">
-      <progress aria-label="Exact" max={1} value={done} />
-      <span>exact {percent}%</span>
-      <button
-        type="button"
-        class="av-chip"
-        title={computing ? "Leave it at the estimate" : "Go through all queries"}
-        onClick={() => store.compute(!computing)}
-      >
-        {computing ? "Stop" : "Go on"}
-      </button>
-    </div>
   );
 }
 

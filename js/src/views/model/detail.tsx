@@ -10,6 +10,7 @@ import type { ViewContext } from "../../ui/define-view";
 import { coverage, sentence } from "../../ui/heat-map/captions";
 import { scaleSwitch, weightStops } from "../../ui/heat-map/legend";
 import { HeatMapPlot } from "../../ui/heat-map/plot";
+import { EstimateProgress } from "../../ui/heat-map/progress";
 import type { HeatMapState } from "../../ui/heat-map/state";
 import { createHeatMapImage, createHeatMapStore, type HeatMapStore } from "../../ui/heat-map/store";
 import { WithImage } from "../../ui/image/panel";
@@ -117,6 +118,7 @@ export function Detail(props: DetailProps) {
     >
       <header>
         <h3>{name}</h3>
+        <EstimateProgress store={matrix} />
         <button
           type="button"
           class="av-plain"

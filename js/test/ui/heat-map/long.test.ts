@@ -139,7 +139,12 @@ describe("tiles of a long matrix", () => {
       () => undefined,
     );
     // The lower rows take twice as long: a third is done.
-    expect(composeGrid(now, tiles).estimate?.progress).toBeCloseTo(1 / 3, 6);
+    const half = composeGrid(now, tiles);
+    expect(half.estimate?.progress).toBeCloseTo(1 / 3, 6);
+    // Of those that are exact their last estimate is drawn, until no other is one.
+    expect(new Set(half.values)).not.toContain(SLOW);
+    await tiles.load(below, nobody(), () => undefined);
+    expect(new Set(composeGrid(now, tiles).values)).toEqual(new Set([SLOW]));
   });
 
   it("count for nothing where they only stand in for finer ones", async () => {
