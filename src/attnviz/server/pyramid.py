@@ -10,8 +10,9 @@ several, is small and bounded:
 
 A request computes for a moment (`Budget`). Until all rows of cells that it asks for are exact it is
 answered with one query of each row, evenly spaced, which stands for it: rows of exact means between
-rows of single queries would look like a pattern of the weights. A view that wants more asks again. Nothing runs meanwhile, so that the kernel stays free for others, nothing has to
-be cancelled, and whatever stops the work in the middle leaves all that was done before.
+rows of single queries would look like a pattern of the weights. A view that wants more asks again.
+Nothing runs meanwhile, so that the kernel stays free for others, nothing has to be cancelled, and
+whatever stops the work in the middle leaves all that was done before.
 
 A cell stands for some neighbouring queries and keys, as many of each; it has the mean and the
 maximum of their weights. Rows of cells are exact once all of their queries have been gone through;
