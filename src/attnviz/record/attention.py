@@ -331,19 +331,24 @@ class QueryKeyAttention(LayerAttention):
         device = queries.device
         # What is stored gives the same weights wherever it is read.
         with torch.autocast(device.type, enabled=False):
-            logits = queries.float() @ keys.T
+            # The queries are scaled, which are fewer than their logits.
+            logits = (queries.float() * self.scale) @ keys.T
         logits = logits[None] if len(heads) == 1 else logits
-        # In place: a block of a long text is made many thousand times.
-        logits *= self.scale
         if self.softcap is not None:
             logits = torch.tanh(logits / self.softcap) * self.softcap
         if self.bias is not None:
             for which, head in _by_head(self.bias, heads):
                 logits[which] += self.bias.added(head, rows, columns, device)
-        if self.mask is not None and not self.mask.covers(rows, columns):
-            for which, head in _by_head(self.mask, heads):
-                allowed = self.mask.allowed(head, rows, columns, device)
-                logits[which].masked_fill_(~allowed, -torch.inf)
+        if self.mask is not None:
+            seen = self.mask.open_keys(rows, columns)
+            # Of a causal block only the keys near the diagonal are looked at one by one.
+            for part in (slice(columns.start, seen.start), slice(seen.stop, columns.stop)):
+                if part.start == part.stop:
+                    continue
+                at = slice(part.start - columns.start, part.stop - columns.start)
+                for which, head in _by_head(self.mask, heads):
+                    allowed = self.mask.allowed(head, rows, part, device)
+                    logits[which, :, at].masked_fill_(~allowed, -torch.inf)
         return logits
 
     def reach(self, rows: Rows) -> slice:
@@ -408,21 +413,28 @@ class QueryKeyAttention(LayerAttention):
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
-        block = np.empty((rows.stop - rows.start, columns.stop - columns.start), np.float32)
+        block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
         device = self.queries.device.type
         with torch.no_grad(), torch.autocast(device, enabled=False):
             for tile in tiles(rows, self.num_keys):
-                logits = self.logits(head, tile)
+                # What no query of the tile sees is nothing, and is not computed.
+                reach = self.reach(tile)
+                seen = slice(max(reach.start, columns.start), min(reach.stop, columns.stop))
+                if seen.start >= seen.stop:
+                    continue
+                logits = self.logits(head, tile, reach)
                 if self.sinks is not None:
                     sink = self.sinks[head].float().to(logits.device).expand(len(logits), 1)
                     weights = torch.softmax(torch.cat([logits, sink], dim=1), dim=1)[:, :-1]
                 else:
                     # A row in which no key is allowed gives NaN: it attends to nothing.
                     weights = torch.softmax(logits, dim=1)
-                    nothing = torch.isneginf(logits).all(dim=1, keepdim=True)
-                    weights = weights.masked_fill(nothing, 0.0)
+                    nothing = torch.isneginf(logits.amax(dim=1))
+                    weights[nothing] = 0.0
                 start = tile.start - rows.start
-                block[start : start + len(weights)] = weights[:, columns].cpu().numpy()
+                at = slice(seen.start - columns.start, seen.stop - columns.start)
+                weights = weights[:, seen.start - reach.start : seen.stop - reach.start]
+                block[start : start + len(weights), at] = weights.cpu().numpy()
         return block
 
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:

@@ -139,10 +139,13 @@ class Mask(_Part):
     def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
         """Flags of a block, bool, (rows, columns)."""
 
-    def covers(self, rows: Rows, columns: slice) -> bool:
-        """Whether it is known, without a look at entries, to allow all of a block."""
-        del rows, columns
-        return False
+    def open_keys(self, rows: Rows, columns: slice) -> slice:
+        """The part of some neighbouring keys that all of some queries are known to see.
+
+        Known without a look at entries; empty where nothing is.
+        """
+        del rows
+        return slice(columns.start, columns.start)
 
     def reach(self, rows: Rows, num_keys: int) -> slice:
         """Keys outside of which it is known to allow none of some queries (at least one)."""
@@ -250,12 +253,19 @@ class BandMask(Mask):
             stop = min(num_keys, max(0, last + self.offset + self.after + 1))
         return slice(start, max(start, stop))
 
-    def covers(self, rows: Rows, columns: slice) -> bool:
-        """Whether every one of some queries may attend to every one of some keys."""
+    def open_keys(self, rows: Rows, columns: slice) -> slice:
+        """The part of some neighbouring keys that every one of some queries may attend to.
+
+        >>> BandMask(None, 0).open_keys(slice(4, 8), slice(2, 100))
+        slice(2, 5, None)
+        """
         first, last = _ends(rows)
-        behind = self.before is None or columns.start >= last + self.offset - self.before
-        ahead = self.after is None or columns.stop - 1 <= first + self.offset + self.after
-        return behind and ahead
+        start, stop = columns.start, columns.stop
+        if self.before is not None:
+            start = max(start, last + self.offset - self.before)
+        if self.after is not None:
+            stop = min(stop, first + self.offset + self.after + 1)
+        return slice(start, stop) if start < stop else slice(columns.start, columns.start)
 
     def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
         """True: a band goes on for ever."""

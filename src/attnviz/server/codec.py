@@ -124,14 +124,16 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     Traceback (most recent call last):
     ValueError: these: some weights are negative; attention weights never are
     """
-    if not np.isfinite(weights).all():
+    # Both ends are NaN where any weight is.
+    least, most = weights.min(initial=0.0), weights.max(initial=0.0)
+    if not (np.isfinite(least) and np.isfinite(most)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
         raise not_finite(of, f"the first in head {head} of those asked for")
-    if (weights < 0).any():
+    if least < 0:
         raise ValueError(f"{of}: some weights are negative; attention weights never are")
-    if weights.size and weights.max() > maximum * _ROUNDING:
+    if most > maximum * _ROUNDING:
         raise ValueError(
-            f"{of}: some weights are {weights.max():.4g}, more than the {maximum:.4g} that can "
+            f"{of}: some weights are {most:.4g}, more than the {maximum:.4g} that can "
             "occur; make the stack with normalized=False if this is intended"
         )
 
