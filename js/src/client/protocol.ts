@@ -444,11 +444,18 @@ export interface PageRequest {
   state: object;
 }
 
-/** What a reply says about a part of a page. */
+/** What a reply says about a part of a page, or about a page that is being made. */
 export interface PageHeader {
+  /** 0 while the page is being made: whoever asks again makes more of it. */
   parts: number;
-  /** Of the file. */
+  /** Of the file; empty while it is being made. */
   name: string;
+  /** What is being done. */
+  doing?: string;
+  /** How far that is, 0 to 1. */
+  progress?: number;
+  /** What it still takes, measured on what is done; null where that is not known yet. */
+  seconds_left?: number | null;
 }
 
 /** What the corpus holds, without its tokens. */

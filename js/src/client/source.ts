@@ -231,11 +231,23 @@ export class Source {
     return answer;
   }
 
-  /** The page that contains what is shown, made by the kernel, with its name. */
-  async page(state: object, signal?: AbortSignal): Promise<MadeFile> {
+  /**
+   * The page that contains what is shown, made by the kernel, with its name.
+   *
+   * @param report hears how far it is; the kernel makes a moment of it for each request.
+   */
+  async page(
+    state: object,
+    signal?: AbortSignal,
+    report?: (progress: PageHeader) => void,
+  ): Promise<MadeFile> {
     const more = async (part: number): Promise<Reply> =>
       this.carrier.ask("page", { part, state }, signal);
-    const first = await more(0);
+    let first = await more(0);
+    while ((first.header as PageHeader).parts === 0) {
+      report?.(first.header as PageHeader);
+      first = await more(0);
+    }
     const { name } = first.header as PageHeader;
     const bytes = await joined(first, more);
     return { name, bytes };

@@ -16,24 +16,23 @@ of which as many are taken as are needed, or as there is room for.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.pages import limits
-from attnviz.pages.limits import PagePrecision, count_rows
+from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import packed
-from attnviz.pages.strongest import Sweep
+from attnviz.pages.strongest import Sweep, first_level
 from attnviz.pages.vectors import embedded_vectors, size_of_vectors
 from attnviz.record.record import AttentionRecord
-from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import check_weights, encode
 from attnviz.server.description import PageForm
+from attnviz.utils.progress import Progress, Steps
 
 __all__ = ["MAP_SIZE", "EmbeddedWeights", "check_record", "embedded_weights"]
 
@@ -51,6 +50,12 @@ _COMPUTED_PAIRS = 16_000_000
 _HEADER = 500
 # base64.
 _TEXT = 4 / 3
+# Weights that are computed and looked at together, about as many as a processor's cache holds: a
+# matrix product of fewer rows is slow, and memory would be waited for with more.
+_TILE = 1 << 19
+_TILE_ROWS = 512
+#: Bytes of strongest keys that stay with a record for the next page.
+KEPT_BYTES = 400_000_000
 
 
 @dataclass
@@ -109,18 +114,21 @@ def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
 
 def embedded_weights(
     record: AttentionRecord, *, precision: PagePrecision, max_bytes: int | None, rest: int
-) -> EmbeddedWeights:
-    """Choose a form, and embed the weights in it; `rest` are the page's other bytes.
+) -> Steps[EmbeddedWeights]:
+    """Choose a form, and embed the weights in it, step by step; `rest` are the page's other bytes.
 
     All weights, where the page has at most 6 MB with them (or `max_bytes`). Otherwise the smaller
     of the other forms that covers 95% of the weight within the limit; where neither does, as much
     of the weight as the limit has room for.
+
+    What was computed stays with the record: a second page takes no second pass over the weights,
+    and one that was interrupted goes on where it was.
     """
     if precision == "exact":
-        return _exact(record, max_bytes, rest)
+        return (yield from _exact(record, max_bytes, rest))
     full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = _all(record, full)
+        everything = yield from _all(record, full)
         if everything is not None:
             return everything
     limit = max_bytes
@@ -128,14 +136,14 @@ def embedded_weights(
         limit = limits.default_limit(record, filter(_is_causal, record.stacks.values()))
     if rest >= limit:
         raise ValueError(limits.no_room(record, limit, without=rest))
-    strongest = _strongest(record, limit - rest)
+    strongest = yield from _strongest(record, limit, limit - rest)
     fits = strongest.size + rest <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
         if size < limit - rest and (
             not fits or strongest.covered < COVERED or size < strongest.size
         ):
-            computed = _vectors(record, strongest.maps)
+            computed = yield from _vectors(record, strongest.maps)
             if computed.size + rest <= limit:
                 return computed
     if not fits:
@@ -144,36 +152,45 @@ def embedded_weights(
     return strongest
 
 
-def _all(record: AttentionRecord, room: float) -> EmbeddedWeights | None:
+def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     """All weights, unless they take more than `room`."""
+    known = _computed(record)
+    if known.everything is not None:
+        return known.everything if known.everything.size <= room else None
+    if known.more_than >= room:
+        return None
     embedded = EmbeddedWeights("all")
     small = limits.count_weights(record) <= _POOLED_WEIGHTS
-    with progress(record, "all weights") as bar:
-        for stack, layer in _layers(record):
-            maps = None if small else _maps(stack, layer)
-            # Half of it is packing them.
-            header, data = _whole_layer(stack, layer, maps, lambda rows: bar.update(rows / 2))
-            embedded.blocks.append({"stack": stack.name, "layer": layer, **header})
-            embedded.blocks[-1]["data"] = packed(data)
-            if maps is not None:
-                embedded.maps.append(_small(stack, layer, maps))
-            embedded.error = max(embedded.error, header["error"])
-            if embedded.size > room:
-                return None
-            bar.update(len(stack.kept_heads(layer)) * len(stack.query_tokens) / 2)
+    total, done = _count_tiled(record), 0.0
+    for stack, layer in _layers(record):
+        maps = None if small else _maps(stack, layer)
+        before = done
+        header, data = yield from _whole_layer(stack, layer, maps, before, total)
+        embedded.blocks.append({"stack": stack.name, "layer": layer, **header})
+        embedded.blocks[-1]["data"] = packed(data)
+        if maps is not None:
+            embedded.maps.append(_small(stack, layer, maps))
+        embedded.error = max(embedded.error, header["error"])
+        if embedded.size > room:
+            known.more_than = room
+            return None
+        tiled = sum(place.size for place in tile_places(stack, layer))
+        done = before + tiled * len(stack.kept_heads(layer))
+        yield Progress("all weights", done, total)
+    known.everything = embedded
     return embedded
 
 
-def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> EmbeddedWeights:
+def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[EmbeddedWeights]:
     """All weights, or queries and keys as they are."""
     room = float("inf") if max_bytes is None else max_bytes - rest
     smallest = None
     if _can_compute(record) and size_of_vectors(record.stacks.values(), exact=True) < room:
-        smallest = _vectors(record, exact=True)
+        smallest = yield from _vectors(record, exact=True)
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
         # More than the vectors take is in vain.
-        everything = _all(record, room if smallest is None else min(room, smallest.size))
-        smallest = everything or smallest
+        enough = room if smallest is None else min(room, smallest.size)
+        smallest = (yield from _all(record, enough)) or smallest
     if smallest is None or smallest.size > room:
         raise ValueError(limits.too_many(record, max_bytes))
     return smallest
@@ -181,40 +198,117 @@ def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Embedde
 
 def _vectors(
     record: AttentionRecord, maps: list[dict[str, Any]] | None = None, *, exact: bool = False
-) -> EmbeddedWeights:
+) -> Steps[EmbeddedWeights]:
     """Queries and keys, and small maps."""
     vectors = embedded_vectors(record.stacks.values(), exact=exact)
     error = max((each["error"] for each in vectors["layers"]), default=0.0)
     if maps is None:
-        maps = _swept(record, "maps")
+        maps = yield from _swept(record, "maps", _Swept(None))
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
-def _strongest(record: AttentionRecord, room: float) -> EmbeddedWeights:
+def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
     """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
-    sweep = Sweep(room / _TEXT)
-    embedded = EmbeddedWeights("strongest", maps=_swept(record, "strongest keys", sweep))
-    cut = sweep.cut(COVERED, room - embedded.size - _HEADER * len(embedded.maps))
-    embedded.blocks, embedded.covered, embedded.error = cut.blocks, cut.covered, cut.error
-    return embedded
+    found = _computed(record)
+    if found.swept is None or not found.swept.suffices(limit):
+        found.swept = _Swept(Sweep(limit, first_level(record, limit)))
+    maps = yield from _swept(record, "strongest keys", found.swept)
+    if not found.swept.suffices(limit):
+        # Some queries said that there are more strong keys than there are.
+        found.swept = _Swept(Sweep(limit))
+        maps = yield from _swept(record, "strongest keys", found.swept)
+    sweep = found.swept.keys
+    if sweep is None:
+        raise RuntimeError("a sweep without keys was kept")
+    embedded = EmbeddedWeights("strongest", maps=maps)
+    cut = yield from sweep.cutting(COVERED, room - embedded.size - _HEADER * len(maps))
+    if sweep.num_bytes > KEPT_BYTES:
+        found.swept = None
+    return replace(embedded, blocks=cut.blocks, covered=cut.covered, error=cut.error)
 
 
-def _swept(record: AttentionRecord, doing: str, sweep: Sweep | None = None) -> list[dict[str, Any]]:
-    """Small maps of all layers, from one pass over the weights that a sweep takes in, too."""
-    small = []
-    with progress(record, doing) as bar:
-        for stack, layer in _layers(record):
-            maps = _maps(stack, layer)
-            if sweep is not None:
-                sweep.begin(stack, layer)
-            for index, head in enumerate(stack.kept_heads(layer)):
-                for rows, weights in weight_tiles(stack, layer, head):
-                    maps.add(index, rows, weights)
-                    if sweep is not None:
-                        sweep.add(weights)
-                    bar.update(len(weights))
-            small.append(_small(stack, layer, maps))
-    return small
+@dataclass
+class _Swept:
+    """What one pass over all weights gives, as far as it has gone.
+
+    Attributes
+    ----------
+    maps : list of SmallMaps
+        By layer.
+    tiles : int
+        How many of the tiles were gone through.
+    """
+
+    keys: Sweep | None
+    maps: list[SmallMaps] = field(default_factory=list)
+    tiles: int = 0
+    complete: bool = False
+
+    def suffices(self, limit: float) -> bool:
+        """Whether no key was dropped, or will be, that belongs on a page within a limit."""
+        if self.keys is None:
+            return False
+        return self.keys.suffices(COVERED, limit, complete=self.complete)
+
+
+@dataclass
+class _Computed:
+    """What was computed for pages of a record.
+
+    Attributes
+    ----------
+    everything : EmbeddedWeights or None
+        All weights, where they fitted.
+    more_than : float
+        Bytes that they take more than, where they did not.
+    swept : _Swept or None
+        The strongest keys of all rows.
+    """
+
+    everything: EmbeddedWeights | None = None
+    more_than: float = 0.0
+    swept: _Swept | None = None
+
+
+def _computed(record: AttentionRecord) -> _Computed:
+    found = record.computed.setdefault("pages", _Computed())
+    if not isinstance(found, _Computed):
+        raise TypeError("record.computed['pages'] is not what pages keep there")
+    return found
+
+
+def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dict[str, Any]]]:
+    """Small maps of all layers, from one pass over the weights that a sweep takes in, too.
+
+    Goes on where the pass was.
+    """
+    keys, total = swept.keys, _count_tiled(record)
+    # An interrupt may come between two lines: what the sweep took in says where it was.
+    taken = swept.tiles if keys is None else keys.taken
+    done = number = 0
+    for place, (stack, layer) in enumerate([] if swept.complete else _layers(record)):
+        if len(swept.maps) == place:
+            swept.maps.append(_maps(stack, layer))
+        places = tile_places(stack, layer)
+        for index, head in enumerate(stack.kept_heads(layer)):
+            passed = min(len(places), max(0, taken - number))
+            number += len(places)
+            done += sum(each.size for each in places[:passed])
+            for tile, weights in weight_tiles(stack, layer, head, places[passed:]):
+                swept.maps[place].add(index, tile, weights)
+                if keys is not None:
+                    keys.begin(stack, layer)
+                    keys.add(weights, tile.columns.start)
+                swept.tiles += 1
+                done += tile.size
+                yield Progress(doing, done, total)
+    if keys is not None and not swept.complete:
+        keys.drop()
+    swept.complete = True
+    return [
+        _small(stack, layer, maps)
+        for (stack, layer), maps in zip(_layers(record), swept.maps, strict=True)
+    ]
 
 
 def _can_compute(record: AttentionRecord) -> bool:
@@ -260,25 +354,29 @@ def _small(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]
 
 
 def _whole_layer(
-    stack: AttentionStack, layer: int, maps: SmallMaps | None, done: Callable[[int], object]
-) -> tuple[dict[str, Any], bytes]:
+    stack: AttentionStack, layer: int, maps: SmallMaps | None, done: float, total: float
+) -> Steps[tuple[dict[str, Any], bytes]]:
     """All weights of a layer's heads in one byte each, row by row.
 
     Row r is embedded for its first ``r + 1 + reach`` keys, after which there are zeros alone.
-    `maps` take in the same weights; `done` hears how many rows were computed.
+    `maps` take in the same weights; `done` of `total` weights were embedded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.kept_heads(layer)
-    codes = np.empty((len(heads), rows, columns), np.uint8)
+    codes = np.zeros((len(heads), rows, columns), np.uint8)
+    places = tile_places(stack, layer)
     error = 0.0
     for index, head in enumerate(heads):
-        for tile, weights in weight_tiles(stack, layer, head):
+        for tile, weights in weight_tiles(stack, layer, head, places):
             encoded = encode(weights[None], "uint8", stack.maximum)
             error = encoded.error
-            codes[index, tile] = np.frombuffer(encoded.data, np.uint8).reshape(-1, columns)
+            found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
+            codes[index, tile.rows, tile.columns] = found
             if maps is not None:
                 maps.add(index, tile, weights)
-            done(tile.stop - tile.start)
+            # Half of it is packing them.
+            done += tile.size / 2
+            yield Progress("all weights", done, total)
     some = codes.max(axis=0) > 0
     ends = np.where(some.any(axis=1), columns - some[:, ::-1].argmax(axis=1), 0)
     reach = int(np.max(ends - np.arange(rows) - 1, initial=0))
@@ -293,35 +391,68 @@ def _whole_layer(
     return header, codes[:, embedded].tobytes()
 
 
-def progress(record: AttentionRecord, doing: str) -> Any:
-    """A bar over all queries of all heads, silent for the second that most pages take."""
-    rows = sum(map(count_rows, record.stacks.values()))
-    return tqdm(
-        total=rows, desc=f"page: {doing}", unit="row", unit_scale=True, delay=1.0, leave=False
+class TilePlace(NamedTuple):
+    """Neighbouring queries, and the keys that any of them may attend to."""
+
+    rows: slice
+    columns: slice
+
+    @property
+    def size(self) -> int:
+        """How many weights these are."""
+        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+
+
+def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:
+    """All rows of a head in order, a tile of them after the other; heads of a layer are alike."""
+    count, keys = len(stack.query_tokens), len(stack.key_tokens)
+    vectors = stack.attention(layer).vectors
+    places = []
+    start = 0
+    while start < count:
+        rows, columns = slice(start, start + 1), slice(0, keys)
+        # Rows that reach few keys are many to a tile.
+        for _ in range(2):
+            wide = max(1, columns.stop - columns.start)
+            rows = slice(start, min(count, start + max(1, min(_TILE_ROWS, _TILE // wide))))
+            columns = slice(0, keys) if vectors is None else vectors.reach(rows)
+        # At least one key: rows that attend to nothing are rows, too.
+        places.append(TilePlace(rows, columns if columns.stop > columns.start else slice(0, 1)))
+        start = rows.stop
+    return places
+
+
+def _count_tiled(record: AttentionRecord) -> int:
+    """Weights of all tiles."""
+    return sum(
+        place.size * len(stack.kept_heads(layer))
+        for stack, layer in _layers(record)
+        for place in tile_places(stack, layer)
     )
 
 
 def weight_tiles(
-    stack: AttentionStack, layer: int, head: int
-) -> Iterator[tuple[slice, NDArray[np.float32]]]:
-    """A head's weights, tile by tile of neighbouring rows; checked."""
+    stack: AttentionStack, layer: int, head: int, places: Iterable[TilePlace]
+) -> Iterator[tuple[TilePlace, NDArray[np.float32]]]:
+    """Some tiles of a head's weights; checked."""
     of = f"stack {stack.name!r}, layer {layer}, head {head}"
-    for rows in tiles(slice(0, len(stack.query_tokens)), len(stack.key_tokens)):
-        weights = stack.weights(layer=layer, head=head, rows=rows)
+    for place in places:
+        weights = stack.weights(layer=layer, head=head, rows=place.rows, columns=place.columns)
         check_weights(weights[None], stack.maximum, of=of)
-        yield rows, weights
+        yield place, weights
 
 
 class SmallMaps:
     """Maps of a layer's heads, pooled by the maximum tile by tile.
 
-    Cells cover what those of `attnviz.server.codec.pool_max` do.
+    Cells cover what those of `attnviz.server.codec.pool_max` do. A tile may be taken in again.
 
     Examples
     --------
     >>> maps = SmallMaps(1, 4, 4, size=2)
-    >>> maps.add(0, slice(0, 3), np.eye(4, dtype=np.float32)[:3])
-    >>> maps.add(0, slice(3, 4), np.eye(4, dtype=np.float32)[3:] / 2)
+    >>> all_keys = slice(0, 4)
+    >>> maps.add(0, TilePlace(slice(0, 3), all_keys), np.eye(4, dtype=np.float32)[:3])
+    >>> maps.add(0, TilePlace(slice(3, 4), all_keys), np.eye(4, dtype=np.float32)[3:] / 2)
     >>> maps.cells
     array([[[1., 0.],
             [0., 1.]]], dtype=float32)
@@ -331,16 +462,19 @@ class SmallMaps:
         self._starts = [_starts(rows, size), _starts(columns, size)]
         self.cells = np.zeros((heads, *map(len, self._starts)), np.float32)
 
-    def add(self, index: int, rows: slice, weights: NDArray[np.float32]) -> None:
-        """Take in some rows of a head, (rows, columns)."""
-        row_starts, column_starts = self._starts
-        first = int(np.searchsorted(row_starts, rows.start, side="right")) - 1
-        last = int(np.searchsorted(row_starts, rows.stop, side="left"))
-        begins = np.maximum(row_starts[first:last] - rows.start, 0)
+    def add(self, index: int, tile: TilePlace, weights: NDArray[np.float32]) -> None:
+        """Take in a tile of a head, (rows, columns)."""
+        pooled = weights
+        across = []
         # Along the rows first, as they lie in memory.
-        pooled = np.maximum.reduceat(weights, column_starts, axis=1)
-        pooled = np.maximum.reduceat(pooled, begins, axis=0)
-        cells = self.cells[index, first:last]
+        for axis in (1, 0):
+            side, starts = tile[axis], self._starts[axis]
+            first = int(np.searchsorted(starts, side.start, side="right")) - 1
+            last = int(np.searchsorted(starts, side.stop, side="left"))
+            begins = np.maximum(starts[first:last] - side.start, 0)
+            pooled = np.maximum.reduceat(pooled, begins, axis=axis)
+            across.append(slice(first, last))
+        cells = self.cells[index, across[1], across[0]]
         np.maximum(cells, pooled, out=cells)
 
 

@@ -35,8 +35,9 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
 from attnviz.server.strips import strips
 from attnviz.utils.bars import Bar
+from attnviz.utils.progress import Steps, finished
 
-__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page"]
+__all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps"]
 
 Embedded = Literal["weights", "vectors"]
 
@@ -112,7 +113,21 @@ def make_page(
     precision: PagePrecision = "auto",
     max_mb: float | None = None,
 ) -> str:
-    """Make the page of a view."""
+    """Make the page of a view, with bars that say what takes long and how long it still takes."""
+    steps = page_steps(record, view, state, embeds=embeds, precision=precision, max_mb=max_mb)
+    return finished(steps, "page")
+
+
+def page_steps(
+    record: AttentionRecord,
+    view: str,
+    state: Mapping[str, Any],
+    *,
+    embeds: Collection[Embedded] = frozenset({"weights"}),
+    precision: PagePrecision = "auto",
+    max_mb: float | None = None,
+) -> Steps[str]:
+    """Make the page of a view step by step."""
     max_bytes = check_options(precision, max_mb)
     if "weights" in embeds:
         check_record(record, precision)
@@ -162,7 +177,9 @@ def make_page(
         if record.images:
             data["images"] = [_embedded_image(image) for image in record.images]
         rest = len(document(record.model, view, state, data, code).encode())
-        weights = embedded_weights(record, precision=precision, max_bytes=max_bytes, rest=rest)
+        weights = yield from embedded_weights(
+            record, precision=precision, max_bytes=max_bytes, rest=rest
+        )
         data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
         if weights.vectors is not None:
             data["vectors"] = weights.vectors

@@ -23,17 +23,19 @@ codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
-from tqdm.auto import tqdm
 
 from attnviz.pages.packing import packed
+from attnviz.record.record import AttentionRecord
+from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import TOP_CODE
+from attnviz.utils.progress import Progress, Steps, finished
 
 __all__ = [
     "LEAST_KEYS",
@@ -43,6 +45,7 @@ __all__ = [
     "Sweep",
     "decode_sparse",
     "encode_sparse",
+    "first_level",
     "joined",
     "sparse_rows",
     "strongest_rows",
@@ -59,9 +62,24 @@ _MORE = 0x80
 _LEVELS = 4096
 # What a key takes once deflated is never less than this: its place about 4 bits, its weight 6.
 _LEAST_BYTES_PER_KEY = 0.8
+# base64.
+_TEXT = 4 / 3
 # So many times the keys that may be embedded are collected before the weakest are dropped.
 _COLLECTED = 1.5
 _TRIES = 8
+# Texts of no more queries are swept without an estimate before.
+_SHORT = 1024
+# So many times the keys that have room are collected by an estimate.
+_AIMED = 1.25
+# A page that is less full is tried once more.
+_FULL = 0.97
+# Keys that say how many bytes the others take, of rows that lie together.
+_FEW_KEYS = 1 << 20
+_NEIGHBOURS = 64
+# Keys that are looked at together.
+_BIN = 128
+# What is not zero is at least this.
+_SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 # The next try aims a little below the limit.
 _SPARE = 0.985
 
@@ -257,16 +275,27 @@ class StrongestRows:
     most: NDArray[np.float32]
     least: NDArray[np.float32]
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that they take."""
+        return sum(getattr(self, each.name).nbytes for each in fields(self))
+
     def raised(self, threshold: float) -> StrongestRows:
         """The same rows without weights below a higher threshold, but for each row's strongest."""
         stays = self.always | (self.weights >= threshold)
-        row = np.repeat(np.arange(len(self.counts)), self.counts)
-        most, least = self.most.copy(), self.least.copy()
-        np.maximum.at(most, row[~stays], self.weights[~stays])
-        np.minimum.at(least, row[~stays], self.weights[~stays])
+        counts, most, least = self.counts.copy(), self.most.copy(), self.least.copy()
+        # Rows lie one after the other, each with its keys.
+        rows = np.flatnonzero(counts)
+        starts = (np.cumsum(counts) - counts)[rows]
+        if len(rows):
+            counts[rows] = np.add.reduceat(stays, starts, dtype=np.int64)
+            dropped = np.where(stays, 0, self.weights)
+            most[rows] = np.maximum(most[rows], np.maximum.reduceat(dropped, starts))
+            dropped = np.where(stays, np.float32(np.inf), self.weights)
+            least[rows] = np.minimum(least[rows], np.minimum.reduceat(dropped, starts))
         return replace(
             self,
-            counts=np.bincount(row[stays], minlength=len(self.counts)),
+            counts=counts,
             keys=self.keys[stays],
             weights=self.weights[stays],
             always=self.always[stays],
@@ -275,8 +304,10 @@ class StrongestRows:
         )
 
 
-def strongest_rows(weights: NDArray[np.float32], threshold: float) -> StrongestRows:
+def strongest_rows(weights: NDArray[np.float32], threshold: float, first: int = 0) -> StrongestRows:
     """Collect weights of at least a threshold, and each row's strongest, from (rows, columns).
+
+    `first` is the key of the first column. Of equal weights the first are the strongest.
 
     Examples
     --------
@@ -284,39 +315,95 @@ def strongest_rows(weights: NDArray[np.float32], threshold: float) -> StrongestR
     >>> rows.keys, rows.most, rows.least
     (array([1, 3], dtype=int32), array([0.1], dtype=float32), array([0.], dtype=float32))
     """
-    sums = weights.sum(axis=1, dtype=np.float64)
-    some = weights > 0
-    firsts = some.argmax(axis=1)
-    ends = np.where(sums > 0, weights.shape[1] - some[:, ::-1].argmax(axis=1), 0)
-    # Nothing lies ahead of causal queries.
-    width = max(1, int(ends.max(initial=0)))
-    weights, some = weights[:, :width], some[:, :width]
-    row = np.arange(len(weights))
-    left = weights.copy()
-    always = np.zeros(weights.shape, np.bool_)
-    for _ in range(min(LEAST_KEYS, width)):
-        strongest = left.argmax(axis=1)
-        always[row, strongest] = some[row, strongest]
-        left[row, strongest] = 0
-    chosen = some & (weights >= threshold)
-    left[chosen] = 0
+    with torch.no_grad():
+        return _strongest_rows(weights, threshold, first)
+
+
+def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) -> StrongestRows:
+    count, columns = weights.shape
+    # Bins of neighbouring keys: most are looked at for their largest weight and not again.
+    bins = -(-columns // _BIN)
+    # What has not been collected yet; zeros behind the last key.
+    left = torch.zeros(count, bins * _BIN)
+    left[:, :columns] = torch.from_numpy(weights)
+    binned = left.view(count, bins, _BIN)
+    largest = binned.amax(dim=2)
+    sums = binned.sum(dim=2).sum(dim=1, dtype=torch.float64)
+    row = torch.arange(count)
+
+    # The first and the last bin with any weight, and its keys there.
+    some = (largest > 0).to(torch.uint8)
+    begin, end = some.argmax(dim=1), bins - 1 - some.flip(1).argmax(dim=1)
+    firsts = begin * _BIN + (binned[row, begin] > 0).to(torch.uint8).argmax(dim=1)
+    ends = (end + 1) * _BIN - (binned[row, end] > 0).to(torch.uint8).flip(1).argmax(dim=1)
+    nothing = largest.amax(dim=1) <= 0
+    firsts[nothing], ends[nothing] = 0, 0
+    least = _least_within(binned, firsts, ends)
+
+    # Bins with a weight that is strong enough, or with one of each row's strongest.
+    low = max(float(np.float32(threshold)), _SMALLEST)
+    hit = largest >= low
+    own = []
+    for _ in range(min(LEAST_KEYS, columns)):
+        best = largest.argmax(dim=1)
+        inside = binned[row, best]
+        place = inside.argmax(dim=1)
+        # The weakest of them, in the end.
+        strong = inside[row, place]
+        weighs = strong > 0
+        hit[row[weighs], best[weighs]] = True
+        own.append((row[weighs], best[weighs], place[weighs], strong[weighs]))
+        # Out of the way of the next.
+        inside[row, place] = 0
+        binned[row, best], largest[row, best] = inside, inside.amax(dim=1)
+    which, bin_ = torch.nonzero(hit, as_tuple=True)
+    number = torch.zeros(hit.shape, dtype=torch.int64)
+    number[which, bin_] = torch.arange(len(which))
+    inside = binned[which, bin_]
+    chosen = inside >= low
+    always = torch.zeros_like(chosen)
+    for at, its_bin, place, weight in own:
+        place_of = number[at, its_bin], place
+        inside[place_of], always[place_of] = weight, True
     chosen |= always
-    counts = chosen.sum(axis=1)
+    entry, place = torch.nonzero(chosen, as_tuple=True)
+    values, always = inside[entry, place], always[entry, place]
+    inside[entry, place] = 0
+    binned[which, bin_], largest[which, bin_] = inside, inside.amax(dim=1)
+
+    counts = torch.bincount(which[entry], minlength=count)
+    # The smallest weight may have been collected; then the smallest of the others is looked for.
+    unsure = torch.nonzero((least >= low) | (least >= strong)).flatten()
+    rest = left[unsure]
+    smallest = rest.masked_fill(rest == 0, torch.inf).amin(dim=1)
     # A key without weight between others takes a share of what is left.
-    zeros = ends - firsts > some.sum(axis=1)
-    least = np.where(left > 0, left, np.inf).min(axis=1)
-    places = np.flatnonzero(chosen)
+    smallest[(rest > 0).sum(dim=1) < (ends - firsts - counts)[unsure]] = 0.0
+    least[unsure] = smallest
     return StrongestRows(
-        counts=counts,
-        keys=(places % width).astype(np.int32),
-        weights=weights[chosen],
-        always=always[chosen],
-        firsts=firsts,
-        ends=ends,
-        sums=sums,
-        most=left.max(axis=1),
-        least=np.where(zeros, 0, least).astype(np.float32),
+        counts=counts.numpy(),
+        keys=(bin_[entry] * _BIN + place + first).to(torch.int32).numpy(),
+        weights=values.numpy(),
+        always=always.numpy(),
+        firsts=torch.where(nothing, 0, firsts + first).numpy(),
+        ends=torch.where(nothing, 0, ends + first).numpy(),
+        sums=sums.numpy(),
+        most=largest.amax(dim=1).numpy(),
+        least=least.numpy(),
     )
+
+
+def _least_within(binned: torch.Tensor, firsts: torch.Tensor, ends: torch.Tensor) -> torch.Tensor:
+    """The smallest weight of each row from its first key with any to its last, (rows,)."""
+    row, number = torch.arange(len(binned)), torch.arange(binned.shape[1])
+    smallest = binned.amin(dim=2)
+    begin, end = firsts // _BIN, (ends - 1).clamp(min=0) // _BIN
+    smallest[(number < begin[:, None]) | (number > end[:, None])] = torch.inf
+    # Beside the first key and the last their bins have others.
+    for edge in (begin, end):
+        key = edge[:, None] * _BIN + torch.arange(_BIN)
+        outside = (key < firsts[:, None]) | (key >= ends[:, None])
+        smallest[row, edge] = binned[row, edge].masked_fill(outside, torch.inf).amin(dim=1)
+    return smallest.amin(dim=1)
 
 
 def joined(parts: list[StrongestRows]) -> StrongestRows:
@@ -376,13 +463,16 @@ class _Histogram:
 
     def add(self, rows: StrongestRows, maximum: float) -> None:
         shares = rows.weights[~rows.always]
-        levels = np.sqrt(np.minimum(shares / maximum, 1), dtype=np.float32) * _LEVELS
-        places = levels.astype(np.int32)
+        places = _levels(shares, maximum)
         bins = _LEVELS + 1
         self.counts += np.bincount(places, minlength=bins)
         self.masses += np.bincount(places, shares, minlength=bins)
         self.count += np.count_nonzero(rows.always)
         self.mass += float(rows.weights[rows.always].sum(dtype=np.float64))
+
+    def above(self, level: int) -> float:
+        """Share of the weight that is embedded from a level on."""
+        return (self.mass + float(self.masses[level:].sum())) / self.total
 
     def covering(self, share: float) -> int:
         """The highest level from which on weights have this share; 0 where none has."""
@@ -398,6 +488,11 @@ class _Histogram:
         above = self.count + np.cumsum(self.counts[::-1])[::-1]
         fitting = np.flatnonzero(above <= keys)
         return int(fitting[0]) if len(fitting) else _LEVELS + 1
+
+
+def _levels(weights: NDArray[np.float32], maximum: float) -> NDArray[np.int32]:
+    levels = np.sqrt(np.minimum(weights / maximum, 1), dtype=np.float32) * _LEVELS
+    return levels.astype(np.int32)
 
 
 def _threshold(level: int) -> float:
@@ -430,77 +525,221 @@ class Sweep:
     """Collects the strongest keys of a record's rows in one pass over its weights.
 
     When more keys are held than could be embedded in `room` bytes, the weakest are dropped: they
-    are weaker than as many as a page holds, and would be left out in the end.
+    are weaker than as many as a page holds, and would be left out in the end. An interrupt leaves
+    what was taken in before.
+
+    Parameters
+    ----------
+    room : float
+        Bytes that keys may take, as the text that they become in a page.
+    level : int
+        Keys below are not collected at all, as `first_level` says.
     """
 
-    def __init__(self, room: float) -> None:
-        self._most = int(room / _LEAST_BYTES_PER_KEY)
-        self._layers: list[tuple[AttentionStack, int, list[StrongestRows]]] = []
-        self._level = 0
+    def __init__(self, room: float, level: int = 0) -> None:
+        self._room = room
+        self._layers: list[tuple[AttentionStack, int]] = []
+        # Each with the place of its layer.
+        self._parts: list[tuple[int, StrongestRows]] = []
+        self._level = self._began_at = level
         self._held = 0
 
-    def begin(self, stack: AttentionStack, layer: int) -> None:
-        """Go on to a layer."""
-        self._layers.append((stack, layer, []))
+    @property
+    def taken(self) -> int:
+        """How often rows were taken in."""
+        return len(self._parts)
 
-    def add(self, weights: NDArray[np.float32]) -> None:
-        """Take in the next rows of the layer, (rows, columns)."""
-        stack, _, parts = self._layers[-1]
-        rows = strongest_rows(weights, _threshold(self._level) * stack.maximum)
-        parts.append(rows)
+    @property
+    def num_bytes(self) -> int:
+        """Bytes that are held."""
+        return sum(rows.num_bytes for _, rows in self._parts)
+
+    def begin(self, stack: AttentionStack, layer: int) -> None:
+        """Go on to a layer, or on with it after an interrupt."""
+        if (stack, layer) not in self._layers:
+            self._layers.append((stack, layer))
+
+    def add(self, weights: NDArray[np.float32], first: int = 0) -> None:
+        """Take in the next rows of the layer, (rows, columns); `first` is the first column's key.
+
+        Head by head, and the rows of a head in their order.
+        """
+        place = len(self._layers) - 1
+        maximum = self._layers[place][0].maximum
+        rows = strongest_rows(weights, _threshold(self._level) * maximum, first)
+        # One step, between which and the next nothing is half done.
+        self._parts.append((place, rows))
         self._held += int(np.count_nonzero(~rows.always))
-        if self._held > _COLLECTED * self._most:
-            histogram = self._histogram()
-            self._level = max(self._level + 1, histogram.holding(histogram.count + self._most))
-            self._raise()
+        most = _most_keys(self._room)
+        if self._held > _COLLECTED * most:
+            self._hold(most)
+
+    def suffices(self, share: float, room: float, *, complete: bool) -> bool:
+        """Whether no key was dropped that belongs on a page with some room for keys.
+
+        `complete` says whether all rows were taken in. Before, what an estimate says is believed.
+        """
+        most = _most_keys(room)
+        if self._level == 0:
+            return True
+        if most > _most_keys(self._room):
+            return False
+        if not complete or self._level > self._began_at or self._held >= most:
+            return True
+        return self._histogram().above(self._level) >= share
+
+    def drop(self) -> None:
+        """Hold no more than pages with as much room take, after the last row."""
+        if self._held > _most_keys(self._room):
+            self._hold(_most_keys(self._room))
 
     def cut(self, share: float, room: float) -> Cut:
         """The fewest keys that cover a share of the weight, or as many as there is room for.
 
         Larger than `room` where even the two strongest keys of each row are.
         """
-        for _, _, parts in self._layers:
-            parts[:] = [joined(parts)]
+        return finished(self.cutting(share, room), "page")
+
+    def cutting(self, share: float, room: float) -> Steps[Cut]:
+        """The same step by step."""
+        layers = self._joined()
         histogram = self._histogram()
-        level = max(self._level, histogram.covering(share))
-        # One layer says about how much room a key takes.
-        block, keys = _embedded(*self._layers[len(self._layers) // 2], level)[:2]
-        size = len(block["data"]) * histogram.keys(level) / max(1, keys)
+        most = histogram.holding(histogram.count + _most_keys(room))
+        level = lowest = max(self._level, histogram.covering(share), most)
+        # However many keys are held, the same are looked at.
+        layers = [(stack, n, _raised(stack, rows, lowest)) for stack, n, rows in layers]
+        yield Progress("packing", 0, len(layers), "layer")
+        level = self._about(level, room, layers, histogram)
+        fuller = False
         for last in range(1 - _TRIES, 1):
-            if size > room:
-                holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
+            cut = []
+            for each in layers:
+                yield Progress("packing", len(cut), len(layers), "layer")
+                cut.append(_embedded(*each, level))
+            size = sum(len(block["data"]) for block, *_ in cut)
+            holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
+            if size > room and level <= _LEVELS:
                 # In the end the fewest there are: what they take is what a page needs.
-                level = max(level + 1, holding) if last else _LEVELS + 1
-            layers = [_embedded(*each, level) for each in _packing(self._layers)]
-            size = sum(len(block["data"]) for block, *_ in layers)
-            if size <= room or level > _LEVELS:
+                level = max(level + 1, holding) if last + 1 < 0 else _LEVELS + 1
+            elif size < _FULL * room and max(holding, lowest) < level <= _LEVELS and not fuller:
+                fuller, level = True, max(holding, lowest)
+            else:
                 break
-        covered = min(1.0, sum(mass for _, _, mass, _ in layers) / histogram.total)
-        error = max(error for *_, error in layers)
-        return Cut([block for block, *_ in layers], covered, error)
+        covered = min(1.0, sum(mass for _, _, mass, _ in cut) / histogram.total)
+        error = max(error for *_, error in cut)
+        return Cut([block for block, *_ in cut], covered, error)
+
+    def _about(
+        self,
+        level: int,
+        room: float,
+        layers: list[tuple[AttentionStack, int, StrongestRows]],
+        histogram: _Histogram,
+    ) -> int:
+        """The level from which on keys have room, at least `level`, estimated from some rows."""
+        bare = sum(_size_of(stack, n, _some_of(rows, 0), level)[0] for stack, n, rows in layers)
+        sample = [(stack, n, _some_of(rows, _FEW_KEYS)) for stack, n, rows in layers]
+        for _ in range(_TRIES):
+            tried = [_size_of(*each, level) for each in sample]
+            each_key = (sum(size for size, _ in tried) - bare) / max(1, sum(k for _, k in tried))
+            size = bare + each_key * histogram.keys(level)
+            holding = histogram.holding(_SPARE * histogram.keys(level) * room / max(1, size))
+            if size <= room or holding <= level:
+                break
+            level = holding
+        return level
+
+    def _joined(self) -> list[tuple[AttentionStack, int, StrongestRows]]:
+        """All rows of each layer."""
+        parts: list[list[StrongestRows]] = [[] for _ in self._layers]
+        for place, rows in self._parts:
+            parts[place].append(rows)
+        whole = [joined(each) for each in parts]
+        # No longer in pieces beside it.
+        self._parts = list(enumerate(whole))
+        return [(*layer, rows) for layer, rows in zip(self._layers, whole, strict=True)]
 
     def _histogram(self) -> _Histogram:
-        parts = [(part, stack.maximum) for stack, _, parts in self._layers for part in parts]
-        total = sum(float(part.sums.sum()) for part, _ in parts)
+        total = sum(float(rows.sums.sum()) for _, rows in self._parts)
         histogram = _Histogram(max(total, np.finfo(float).tiny))
-        for part, maximum in parts:
-            histogram.add(part, maximum)
+        for place, rows in self._parts:
+            histogram.add(rows, self._layers[place][0].maximum)
         return histogram
 
-    def _raise(self) -> None:
+    def _hold(self, most: int) -> None:
+        """Drop the weakest keys, until no more than so many are held."""
+        histogram = self._histogram()
+        # First: rows that come before the others are thinned out have no need of more.
+        self._level = max(self._level + 1, histogram.holding(histogram.count + most))
         self._held = 0
-        for stack, _, parts in self._layers:
-            threshold = _threshold(self._level) * stack.maximum
-            parts[:] = [part.raised(threshold) for part in parts]
-            self._held += sum(int(np.count_nonzero(~part.always)) for part in parts)
+        for number, (place, rows) in enumerate(self._parts):
+            thinned = _raised(self._layers[place][0], rows, self._level)
+            self._parts[number] = (place, thinned)
+            self._held += int(np.count_nonzero(~thinned.always))
+
+
+def first_level(record: AttentionRecord, room: float) -> int:
+    """A level from which on somewhat more keys lie than have room, estimated from some queries.
+
+    0, all keys, of a short text.
+    """
+    bins = _LEVELS + 1
+    counts = np.zeros(bins)
+    for stack in record.stacks.values():
+        count = len(stack.query_tokens)
+        if count <= _SHORT:
+            return 0
+        rows = sampled_queries(count)
+        for layer in stack.layers:
+            for head in stack.kept_heads(layer):
+                weights = stack.attention(layer).weights_of_rows(head, rows)[0]
+                # What isn't finite is refused by the pass over all rows, in its words.
+                found = weights[(weights > 0) & (weights <= stack.maximum)]
+                counts += np.bincount(_levels(found, stack.maximum), minlength=bins) * (
+                    count / len(rows)
+                )
+    above = np.cumsum(counts[::-1])[::-1]
+    fitting = np.flatnonzero(above <= _AIMED * _most_keys(room))
+    return int(fitting[0]) if len(fitting) else _LEVELS
+
+
+def _most_keys(room: float) -> int:
+    return int(room / _TEXT / _LEAST_BYTES_PER_KEY)
+
+
+def _some_of(rows: StrongestRows, keys: int) -> StrongestRows:
+    """About so many keys, of rows from all over a layer; the other rows have none."""
+    if len(rows.keys) <= keys:
+        return rows
+    some = np.zeros(len(rows.counts), np.bool_)
+    if keys:
+        parts = -(-len(rows.keys) // keys)
+        some = np.arange(len(rows.counts)) // _NEIGHBOURS % parts == 0
+    kept = np.repeat(some, rows.counts)
+    return replace(
+        rows,
+        counts=np.where(some, rows.counts, 0),
+        keys=rows.keys[kept],
+        weights=rows.weights[kept],
+        always=rows.always[kept],
+    )
+
+
+def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> StrongestRows:
+    return rows.raised(_threshold(level) * stack.maximum)
+
+
+def _size_of(stack: AttentionStack, layer: int, rows: StrongestRows, level: int) -> tuple[int, int]:
+    """Bytes and keys of a layer from a level on."""
+    block, keys = _embedded(stack, layer, rows, level)[:2]
+    return len(block["data"]), keys
 
 
 def _embedded(
-    stack: AttentionStack, layer: int, parts: list[StrongestRows], level: int
+    stack: AttentionStack, layer: int, rows: StrongestRows, level: int
 ) -> tuple[dict[str, Any], int, float, float]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
-    [rows] = parts
-    rows = rows.raised(_threshold(level) * stack.maximum)
+    rows = _raised(stack, rows, level)
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
     sparse, error = sparse_rows(rows, shape, stack.maximum)
     header, data = encode_sparse(sparse)
@@ -508,9 +747,3 @@ def _embedded(
     covered = min(1.0, mass / total) if total > 0 else 1.0
     block = {"stack": stack.name, "layer": layer, **header, "error": error, "covered": covered}
     return block | {"data": packed(data)}, len(rows.keys), mass, error
-
-
-def _packing(
-    layers: Sequence[tuple[AttentionStack, int, list[StrongestRows]]],
-) -> Iterable[tuple[AttentionStack, int, list[StrongestRows]]]:
-    return tqdm(layers, desc="page: packing", unit="layer", delay=1.0, leave=False)

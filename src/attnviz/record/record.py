@@ -75,6 +75,8 @@ class AttentionRecord:
         # Half of a surrogate pair is not text: no file could hold the name.
         self.model = model.encode("utf-8", "replace").decode()
         self.notes = tuple(notes)
+        #: What others computed from the record and keep with it, by their names; never saved.
+        self.computed: dict[str, object] = {}
         self.images = tuple(
             checked_image(image, f"images[{index}]") for index, image in enumerate(images)
         )
@@ -485,10 +487,10 @@ class AttentionRecord:
 
     def __getstate__(self) -> dict[str, Any]:
         # A read-only view of a mapping can be neither copied nor pickled.
-        return vars(self) | {"stacks": dict(self.stacks)}
+        return vars(self) | {"stacks": dict(self.stacks), "computed": {}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state | {"stacks": MappingProxyType(state["stacks"])})
+        vars(self).update({"computed": {}} | state | {"stacks": MappingProxyType(state["stacks"])})
 
     def __repr__(self) -> str:
         name = f" of {self.model}" if self.model else ""

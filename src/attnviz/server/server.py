@@ -30,16 +30,18 @@ from attnviz.server.protocol import (
     part_of,
     span,
 )
-from attnviz.server.pyramid import Pyramids
+from attnviz.server.pyramid import REPLY_SECONDS, Pyramids
 from attnviz.server.row_sums import RowSums
 from attnviz.server.strips import StripsHeader, strips
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileWork, answered_tile
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
+from attnviz.utils.progress import Steps, Work
 
 __all__ = ["RECORD_REQUESTS", "RecordServer", "finite_scores"]
 
-MakePage = Callable[[Mapping[str, Any]], tuple[str, str]]
+#: A page's name and text of a view's state, at once or step by step.
+MakePage = Callable[[Mapping[str, Any]], tuple[str, str] | Steps[tuple[str, str]]]
 
 
 class RecordServer:
@@ -66,6 +68,7 @@ class RecordServer:
         self.row_sums = RowSums()
         self.pyramids = Pyramids(self.row_sums)
         self.page: tuple[Any, str, bytes] | None = None
+        self.page_work: tuple[Any, Work[tuple[str, str]]] | None = None
         self.description: bytes | None = None
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
@@ -374,15 +377,26 @@ class ImageRequest:
 
 
 class PageHeader(PartHeader):
-    """What a reply says about a part of a page.
+    """What a reply says about a part of a page, or about a page that is being made.
 
     Attributes
     ----------
+    parts : int
+        0 while the page is being made: whoever asks again makes more of it.
     name : str
-        Of the file.
+        Of the file; empty while it is being made.
+    doing : str
+        What is being done.
+    progress : float
+        How far that is, 0 to 1.
+    seconds_left : float or None
+        What it still takes, measured on what is done; None where that is not known yet.
     """
 
     name: str
+    doing: NotRequired[str]
+    progress: NotRequired[float]
+    seconds_left: NotRequired[float | None]
 
 
 @RECORD_REQUESTS.add("page", PageHeader)
@@ -394,18 +408,49 @@ class PageRequest:
     state: Mapping[str, Any]
 
     def answer(self, server: RecordServer) -> Reply:
-        """Make the page once for all its parts."""
+        """Make the page once for all its parts, a moment of it for each request."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
         # Two tabs may fetch at once, each with its state.
         if server.page is None or server.page[0] != self.state:
-            name, text = server.make_page(self.state)
+            made = self._made(server)
+            if isinstance(made, Reply):
+                return made
+            name, text = made
             server.page = (self.state, name, text.encode())
         _, name, content = server.page
         piece, parts = part_of(content, self.part, "a page")
         if self.part == parts - 1:
             server.page = None
         return Reply({"parts": parts, "name": name}, piece)
+
+    def _made(self, server: RecordServer) -> tuple[str, str] | Reply:
+        """The page, or how far it is."""
+        if server.page_work is None or server.page_work[0] != self.state:
+            if server.make_page is None:
+                raise ValueError("this view has no HTML export")
+            made = server.make_page(self.state)
+            if isinstance(made, tuple):
+                return made
+            server.page_work = (self.state, Work(made))
+        work = server.page_work[1]
+        done = False
+        try:
+            done = work.go_on(REPLY_SECONDS)
+        except BaseException:
+            # What was computed stays with the record.
+            server.page_work = None
+            raise
+        if done:
+            server.page_work = None
+            return work.result
+        progress = work.progress
+        header: dict[str, Any] = {"parts": 0, "name": ""}
+        if progress is not None:
+            header["doing"] = progress.doing
+            header["progress"] = float(progress.done / max(1, progress.total))
+            header["seconds_left"] = work.seconds_left
+        return Reply(header)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -18,6 +18,7 @@ from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.host import ipython_cell
+from attnviz.utils.progress import Steps
 from attnviz.views.trait_types import Controls
 
 if TYPE_CHECKING:
@@ -262,11 +263,17 @@ class View(anywidget.AnyWidget):
 
         show_snapshot(self.record, page, self.state)
 
-    def _page_of(self, state: Mapping[str, Any]) -> tuple[str, str]:
+    def _page_of(self, state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
         """The name and the text of a page, of a state that the browser sent."""
         names = self.state_names()
         sent = {name: value for name, value in state.items() if name in names}
-        return f"{self.file_name}.html", self._page(self.state | sent)
+        page = yield from self._page_steps(self.state | sent)
+        return f"{self.file_name}.html", page
+
+    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
+        """The same as `_page`, step by step where it may take long."""
+        yield from ()
+        return self._page(state)
 
     def _ipython_display_(self) -> None:
         """Stay silent as the last expression of the cell that shows this view already."""

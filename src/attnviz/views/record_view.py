@@ -11,12 +11,13 @@ from typing import Any, ClassVar, Unpack
 import traitlets
 
 from attnviz.pages.figure import FigureArguments
-from attnviz.pages.html import Embedded, make_page
+from attnviz.pages.html import Embedded, make_page, page_steps
 from attnviz.pages.limits import PagePrecision
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
+from attnviz.utils.progress import Steps
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import with_controls
 
@@ -267,6 +268,9 @@ class RecordView(PositionedView):
             precision=precision,
             max_mb=max_mb,
         )
+
+    def _page_steps(self, state: Mapping[str, Any]) -> Steps[str]:
+        return page_steps(self._record, self.name, state, embeds=self.embeds)
 
     @traitlets.validate("pair")
     def _validate_pair(self, proposal: Mapping[str, Any]) -> str:

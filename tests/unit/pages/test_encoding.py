@@ -6,7 +6,6 @@ import base64
 import json
 import re
 import zlib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +23,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.masks import BandMask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.utils.progress import Steps
 from attnviz.views.head import HeadView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
@@ -127,7 +127,7 @@ def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatc
     record = make()
     monkeypatch.setattr(choice, "_can_compute", lambda _: False)
     if form == "strongest":
-        monkeypatch.setattr(choice, "_all", lambda *_: None)
+        monkeypatch.setattr(choice, "_all", no_page_of_all)
     data = data_of(HeadView(record).to_html())
     assert data["embedded"]["form"] == form
     error = embedded = total = 0.0
@@ -288,22 +288,9 @@ def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     assert data["maps"][0]["shape"] == [2, 32, 32]
 
 
-def test_an_interrupt_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    record = given_record((2, 2), 6)
-    reached = []
-
-    def tiles(stack: AttentionStack, layer: int, head: int) -> Iterator[Any]:
-        reached.append((layer, head))
-        if len(reached) > 2:
-            raise KeyboardInterrupt
-        yield slice(0, 6), stack.weights(layer=layer, head=head)
-
-    monkeypatch.setattr(choice, "_all", lambda *_: None)
-    monkeypatch.setattr(choice, "weight_tiles", tiles)
-    with pytest.raises(KeyboardInterrupt):
-        HeadView(record).save(tmp_path / "x.html")
-    assert reached == [(0, 0), (0, 1), (1, 0)]
-    assert list(tmp_path.iterdir()) == []
+def no_page_of_all(*_: object) -> Steps[None]:
+    """In place of a page of all weights."""
+    yield from ()
 
 
 def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -312,7 +299,7 @@ def test_weights_that_are_nan_are_refused_in_every_form(monkeypatch: pytest.Monk
     layer = {0: QueryKeyAttention(queries, torch.zeros(2, 3, 4), 1.0)}
     stack = AttentionStack("self", layer, Tokens.of(words(3)))
     record = av.AttentionRecord({"self": stack})
-    for forms in ({}, {"_all": lambda *_: None, "_can_compute": lambda _: False}):
+    for forms in ({}, {"_all": no_page_of_all, "_can_compute": lambda _: False}):
         for name, value in forms.items():
             monkeypatch.setattr(choice, name, value)
         with pytest.raises(ValueError, match=r"layer 0, head 1: some weights are NaN or infinite"):

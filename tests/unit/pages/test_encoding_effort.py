@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import base64
+import copy
 import json
+import math
+import pickle
 import re
 import zlib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +22,9 @@ import attnviz as av
 from attnviz.pages import encoding, html, vectors
 from attnviz.pages.strongest import Cut, Sweep, decode_sparse
 from attnviz.record.attention import QueryKeyAttention
+from attnviz.utils.progress import Progress, Steps
 from attnviz.views.head import HeadView
+from attnviz.views.matrix import MatrixView
 from attnviz.views.neuron import NeuronView
 from unit.long_records import long_record
 from unit.records import words
@@ -103,6 +109,7 @@ def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) ->
     size = len(HeadView(record).to_html(max_mb=400).encode())
     assert layers == [0, 1, 2, 3, 4, 5]
     layers.clear()
+    record = heads_of_all_sharpness()
     assert data_of(HeadView(record).to_html(max_mb=size / 3e6))["embedded"]["form"] == "strongest"
     assert layers == [0, 1]
 
@@ -113,9 +120,10 @@ def swept(record: av.AttentionRecord, room: float, collect: float) -> tuple[Cut,
     for stack in record.stacks.values():
         for layer in stack.layers:
             sweep.begin(stack, layer)
+            places = encoding.tile_places(stack, layer)
             for head in stack.kept_heads(layer):
-                for _, weights in encoding.weight_tiles(stack, layer, head):
-                    sweep.add(weights)
+                for place, weights in encoding.weight_tiles(stack, layer, head, places):
+                    sweep.add(weights, place.columns.start)
                     most = max(most, sweep._held)
     return sweep.cut(0.95, room), most
 
@@ -153,44 +161,132 @@ def test_a_sweep_of_equal_weights_keeps_the_fewest() -> None:
     assert most <= 1.5 * 50_000 / 0.8
 
 
-PROGRESS = encoding.progress
-
-
-class Bar:
-    """What a bar is told."""
-
-    def __init__(self, record: av.AttentionRecord) -> None:
-        self.wanted = PROGRESS(record, "").total
-        self.done = 0.0
-
-    def update(self, rows: float) -> None:
-        self.done += rows
-
-    def __enter__(self) -> Bar:
-        return self
-
-    def __exit__(self, *_: object) -> None: ...
-
-
 @pytest.mark.parametrize("form", ["all", "vectors", "strongest"])
-def test_bars_show_every_row(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    bars = []
-
-    def progress(record: av.AttentionRecord, _: str) -> Bar:
-        bars.append(Bar(record))
-        return bars[-1]
-
-    monkeypatch.setattr(encoding, "progress", progress)
+def test_progress_goes_from_nothing_to_all(form: str) -> None:
     if form == "all":
-        view, room = HeadView(noise()), None
+        record, room = noise(), None
     else:
         dim = 2 if form == "vectors" else 64
         sides = torch.randn(2, 2, 6, 512, dim, generator=torch.Generator().manual_seed(0))
         record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512), causal=True)
-        view, room = HeadView(record), 0.5
-    assert data_of(view.to_html(max_mb=room))["embedded"]["form"] == form
-    assert bars[-1].wanted == (2 * 3 * 600 if form == "all" else 2 * 6 * 512)
-    assert bars[-1].done == bars[-1].wanted
+        room = 0.5
+    steps = html.page_steps(record, "head", HeadView(record).state, max_mb=room)
+    seen: list[Progress] = []
+    while True:
+        try:
+            seen.append(next(steps))
+        except StopIteration as end:
+            page = end.value
+            break
+    assert data_of(page)["embedded"]["form"] == form
+    for doing in dict.fromkeys(each.doing for each in seen):
+        parts = [each for each in seen if each.doing == doing]
+        done = [each.done for each in parts]
+        assert len({each.total for each in parts}) == 1
+        assert done == sorted(done) or doing == "packing"
+        assert done[0] <= parts[0].total / 4 or len(parts) == 1
+        if doing == ("all weights" if form == "all" else "strongest keys"):
+            assert done[-1] == parts[-1].total
+
+
+def swept_pages(tokens: int = 1100) -> av.AttentionRecord:
+    """Pages of it contain the strongest keys, and some of its queries estimate how many."""
+    return long_record(tokens, layers=2, heads=3, key_heads=3)
+
+
+class Counted:
+    """How many weights are computed."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.weights, self.fail_after = 0, math.inf
+        compute = QueryKeyAttention.weights
+
+        def counted(attention: QueryKeyAttention, *place: Any) -> Any:
+            if self.weights >= self.fail_after:
+                raise KeyboardInterrupt
+            found = compute(attention, *place)
+            self.weights += found.size
+            return found
+
+        monkeypatch.setattr(QueryKeyAttention, "weights", counted)
+
+
+def test_a_second_page_takes_no_second_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    once = HeadView(swept_pages()).to_html(max_mb=0.8)
+    smaller = HeadView(swept_pages()).to_html(max_mb=0.6)
+    record = swept_pages()
+    computed = Counted(monkeypatch)
+    assert HeadView(record).to_html(max_mb=0.8) == once
+    first = computed.weights
+    # Every pair that the mask lets through, and at most a tile's rows of others.
+    assert 6 * 1100 * 1101 / 2 <= first < 6 * 1100 * 1100
+    # The same page, that of another view, and one that may take less.
+    assert HeadView(record).to_html(max_mb=0.8) == once
+    assert data_of(MatrixView(record).to_html(max_mb=0.8))["embedded"]["form"] == "strongest"
+    assert data_of(HeadView(record).to_html(max_mb=0.6)) == data_of(smaller)
+    assert computed.weights == first
+    # More room needs keys that were dropped.
+    assert HeadView(record).to_html(max_mb=1.2) == HeadView(swept_pages()).to_html(max_mb=1.2)
+    assert computed.weights == 3 * first
+
+
+def test_an_interrupted_page_goes_on_where_it_was(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "_TILE", 1 << 14)
+    computed = Counted(monkeypatch)
+    page = HeadView(swept_pages()).to_html(max_mb=0.8)
+    in_one_go, computed.weights, tiles = computed.weights, 0, 0
+    record = swept_pages()
+    for share in (0.1, 0.5, 0.9):
+        computed.fail_after = 6 * 1100 * 1100 / 2 * share
+        with pytest.raises(KeyboardInterrupt):
+            HeadView(record).save(tmp_path / "x.html", max_mb=0.8)
+        assert list(tmp_path.iterdir()) == []
+        assert computed.weights >= computed.fail_after > tiles
+        tiles = computed.weights
+    computed.fail_after = math.inf
+    HeadView(record).save(tmp_path / "x.html", max_mb=0.8)
+    assert (tmp_path / "x.html").read_text(encoding="utf-8") == page
+    # Nothing was computed twice.
+    assert computed.weights == in_one_go
+
+
+def test_all_weights_are_packed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = heads_of_all_sharpness()
+    once = HeadView(record).to_html(max_mb=400)
+    assert data_of(once)["embedded"]["form"] == "all"
+    monkeypatch.setattr(encoding, "_whole_layer", None)
+    assert HeadView(record).to_html(max_mb=400) == once
+    # What is computed neither goes into a file nor into a copy.
+    assert copy.copy(record).computed == {}
+    assert pickle.loads(pickle.dumps(record)).computed == {}  # noqa: S301
+
+
+def test_an_estimate_that_was_too_high_is_made_good(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    expected = HeadView(swept_pages()).to_html(max_mb=1.5)
+    # As if some queries said that all have far more strong keys than they have.
+    monkeypatch.setattr(encoding, "first_level", lambda *_: 2000)
+    assert HeadView(swept_pages()).to_html(max_mb=1.5) == expected
+
+
+def test_keys_of_a_large_page_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
+    monkeypatch.setattr(encoding, "KEPT_BYTES", 1000)
+    record = swept_pages()
+    computed = Counted(monkeypatch)
+    page = HeadView(record).to_html(max_mb=0.8)
+    first = computed.weights
+    assert HeadView(record).to_html(max_mb=0.8) == page
+    assert computed.weights == 2 * first
+
+
+def no_page_of_all(*_: object) -> Steps[None]:
+    """In place of a page of all weights."""
+    yield from ()
 
 
 def test_rounding_is_measured_on_some_queries_of_a_long_text(
@@ -269,7 +365,7 @@ def test_views_of_weights_measure_on_all_queries(monkeypatch: pytest.MonkeyPatch
     # They go over all weights anyway, and say that this is the largest error.
     monkeypatch.setattr(html, "MAX_MEASURED", 0)
     monkeypatch.setattr(vectors, "MAX_EXACT_BYTES", 0)
-    monkeypatch.setattr(encoding, "_all", lambda *_: None)
+    monkeypatch.setattr(encoding, "_all", no_page_of_all)
     generator = torch.Generator().manual_seed(0)
     sides = torch.randn(2, 1, 2, 512, 2, generator=generator)
     record = av.AttentionRecord.from_qk(list(sides[0]), list(sides[1]), words(512))

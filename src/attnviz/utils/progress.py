@@ -1,0 +1,142 @@
+"""Long work in steps: how far it is, how long it still takes, and how it is given up.
+
+Work is a generator that yields a `Progress` after every step and returns its result. A script runs
+it to its end under a bar (`finished`); a kernel does a moment of it for each request of a view
+(`Work`). Whoever stops asks for no further step, and nothing has to be cancelled.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from attnviz.utils.bars import Bar
+
+__all__ = ["Progress", "Steps", "Work", "finished"]
+
+_Result = TypeVar("_Result")
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a part of the work is.
+
+    Attributes
+    ----------
+    doing : str
+        What is being done.
+    done, total : float
+        Of this part, in what `unit` says.
+    """
+
+    doing: str
+    done: float
+    total: float
+    unit: str = "weight"
+
+
+Steps = Generator[Progress, None, _Result]
+
+
+def finished(steps: Steps[_Result], of: str, *, bar: Callable[..., Any] = Bar) -> _Result:
+    """Run all steps under a bar for each part of the work, silent for the first second.
+
+    The time left is measured on the steps that are done.
+
+    >>> def count():
+    ...     yield Progress("counting", 1, 2)
+    ...     return "done"
+    >>> finished(count(), "numbers")
+    'done'
+    """
+    shown: Any = None
+    doing = ""
+    try:
+        while True:
+            try:
+                progress = next(steps)
+            except StopIteration as end:
+                result: _Result = end.value
+                return result
+            if progress.doing != doing:
+                if shown is not None:
+                    shown.close()
+                doing = progress.doing
+                shown = bar(
+                    total=progress.total,
+                    desc=f"{of}: {doing}",
+                    unit=progress.unit,
+                    unit_scale=True,
+                    delay=1.0,
+                    leave=False,
+                )
+            shown.update(progress.done - shown.n)
+    finally:
+        if shown is not None:
+            shown.close()
+
+
+class Work(Generic[_Result]):
+    """Some steps, of which a few are made at a time.
+
+    Parameters
+    ----------
+    steps : generator
+        The work.
+    clock : callable
+        Tells the time in seconds.
+
+    Attributes
+    ----------
+    progress : Progress or None
+        How far the work is; None before the first step.
+    result
+        What the work gives, once it is done.
+
+    Examples
+    --------
+    >>> def steps():
+    ...     yield Progress("counting", 1, 2)
+    ...     return "done"
+    >>> work = Work(steps())
+    >>> work.go_on(0), work.progress.done, work.go_on(0), work.result
+    (False, 1, True, 'done')
+    """
+
+    result: _Result
+
+    def __init__(
+        self, steps: Steps[_Result], clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._steps = steps
+        self._clock = clock
+        self._spent = 0.0
+        self._began = 0.0
+        self.progress: Progress | None = None
+
+    def go_on(self, seconds: float) -> bool:
+        """Make steps for some seconds, one at least; whether the work is done."""
+        start = self._clock()
+        while True:
+            try:
+                progress = next(self._steps)
+            except StopIteration as end:
+                self.result = end.value
+                return True
+            if self.progress is None or progress.doing != self.progress.doing:
+                self._spent, self._began, start = 0.0, progress.done, self._clock()
+            self.progress = progress
+            spent = self._clock() - start
+            if spent >= seconds:
+                self._spent += spent
+                return False
+
+    @property
+    def seconds_left(self) -> float | None:
+        """What the rest of this part takes if it goes on as so far; None before that is known."""
+        if self.progress is None or self.progress.done <= self._began:
+            return None
+        rest = self.progress.total - self.progress.done
+        return self._spent * rest / (self.progress.done - self._began)
