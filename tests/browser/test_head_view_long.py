@@ -257,6 +257,42 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     assert notebook.evaluate("asked") == []
 
 
+def test_a_page_that_takes_long_says_how_long_and_is_given_up(
+    view: Locator, notebook: Notebook, tmp_path: Path
+) -> None:
+    page = notebook.lab.page
+    tiles = "view.record.computed['pages'].swept.tiles"
+
+    def export() -> None:
+        view.get_by_role("button", name="Export").click()
+        view.get_by_role("menuitem", name="Page, HTML").click()
+
+    export()
+    job = view.locator(".av-job")
+    expect(job).to_contain_text(
+        re.compile(r"Making the page: strongest keys, \d+%, about \d+ (s|min) left\.")
+    )
+    job.get_by_role("button", name="Cancel").click()
+    expect(job).to_have_count(0)
+    expect(view.get_by_role("button", name="Export")).to_be_focused()
+    # Nothing goes on, and what was computed is kept.
+    done = notebook.evaluate(tiles)
+    assert done > 0
+    assert notebook.evaluate(tiles) == done
+    notebook.execute("asked.clear()")
+    with page.expect_download(timeout=180_000) as download:
+        export()
+        expect(job).to_contain_text("strongest keys")
+        assert notebook.evaluate(tiles) >= done
+        # The view answers meanwhile.
+        notebook.execute("view.heads = [1]")
+        expect(view).to_contain_text("Layer 0, head 1.")
+    expect(job).to_have_count(0)
+    download.value.save_as(tmp_path / "x.html")
+    text = (tmp_path / "x.html").read_text(encoding="utf-8")
+    assert '"form": "strongest"' in text
+
+
 def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None:
     """No row of a page of many heads fits whole: it is gone through row by row."""
     record = long_record(2000, heads=40, key_heads=1, head_dim=16)

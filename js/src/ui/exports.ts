@@ -2,6 +2,8 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
+import type { PageHeader } from "../client/protocol";
+import type { MadeFile } from "../client/source";
 import { toPng } from "../draw/canvas";
 import type { Figure } from "../draw/figure";
 import { toSvg } from "../draw/svg";
@@ -55,7 +57,7 @@ export function useExports<S extends RecordState>(
   context: ViewContext<S>,
   exports: Exports,
 ): { entries: MenuEntry[]; busy: Signal<string | null> } {
-  const { root, source, state, record } = context;
+  const { root, source, record } = context;
   const busy = useSignal<string | null>(null);
   const figure = async (): Promise<Figure> => exports.figure();
   const csv = async (): Promise<string> => exports.csv();
@@ -103,11 +105,51 @@ export function useExports<S extends RecordState>(
   if (source.carrier.live && !context.embedded) {
     entries.push(
       entry("Page, HTML", async () => {
-        busy.value = "Making the page …";
-        const file = await source.page(valuesOf(state), context.ended);
+        const file = await madePage(context);
         return [file.name, new Blob([file.bytes], { type: "text/html" })];
       }),
     );
   }
   return { entries, busy };
+}
+
+/** The page of a view, made while the reader sees how far it is and may give it up. */
+async function madePage<S extends RecordState>(context: ViewContext<S>): Promise<MadeFile> {
+  const { source, state, record, root, ended } = context;
+  const given = new AbortController();
+  const end = (): void => given.abort();
+  ended.addEventListener("abort", end);
+  const cancel = (): void => {
+    end();
+    // The button is gone, and what has the focus must not be lost.
+    root.querySelector<HTMLElement>("[aria-haspopup=menu]")?.focus();
+  };
+  // A second page takes the place of one that is being made.
+  record.job.peek()?.cancel();
+  const job = { text: "Making the page …", done: null, cancel };
+  record.job.value = job;
+  const report = (header: PageHeader): void => {
+    if (record.job.peek()?.cancel !== cancel) return;
+    record.job.value = { text: inWords(header), done: header.progress ?? null, cancel };
+  };
+  try {
+    return await source.page(valuesOf(state), given.signal, report);
+  } finally {
+    ended.removeEventListener("abort", end);
+    if (record.job.peek()?.cancel === cancel) record.job.value = null;
+  }
+}
+
+/** How far a page is: "Making the page: strongest keys, 34%, about 40 s left." */
+export function inWords({ doing, progress, seconds_left: left }: PageHeader): string {
+  const parts = [doing ?? "", progress === undefined ? "" : `${Math.floor(100 * progress)}%`];
+  if (typeof left === "number") {
+    // No more exact than it is.
+    const seconds = left > 20 ? 10 * Math.ceil(left / 10) : Math.ceil(left);
+    parts.push(
+      seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(left / 60)} min left`,
+    );
+  }
+  const words = parts.filter((each) => each !== "").join(", ");
+  return words === "" ? "Making the page …" : `Making the page: ${words}.`;
 }

@@ -174,6 +174,15 @@ export interface HeadMaps extends Piece {
   heads: number[];
 }
 
+/** Work that a kernel does for the reader, who waits for it. */
+export interface Job {
+  /** What is done, how far it is and how long it takes, in words. */
+  text: string;
+  /** Share that is done, 0 to 1; null where that is not known. */
+  done: number | null;
+  cancel: () => void;
+}
+
 /** A record as a view sees it. */
 export interface RecordStore {
   description: ReadonlySignal<Description | null>;
@@ -203,6 +212,8 @@ export interface RecordStore {
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ) => Signal<Answer<Q, A> | null>;
   retry: () => void;
+  /** What the reader waits for. */
+  job: Signal<Job | null>;
 }
 
 /** Maps in the strip have at most this many cells a side. */
@@ -375,6 +386,7 @@ export function createRecordStore(
     live,
     fail,
     answer,
+    job: signal<Job | null>(null),
     retry: () => {
       failures.value = new Map();
       source.carrier.retry();

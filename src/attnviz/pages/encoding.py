@@ -400,7 +400,9 @@ class TilePlace(NamedTuple):
     @property
     def size(self) -> int:
         """How many weights these are."""
-        return (self.rows.stop - self.rows.start) * (self.columns.stop - self.columns.start)
+        rows, columns = self
+        size: int = (rows.stop - rows.start) * (columns.stop - columns.start)
+        return size
 
 
 def tile_places(stack: AttentionStack, layer: int) -> list[TilePlace]:

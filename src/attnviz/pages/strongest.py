@@ -491,8 +491,9 @@ class _Histogram:
 
 
 def _levels(weights: NDArray[np.float32], maximum: float) -> NDArray[np.int32]:
-    levels = np.sqrt(np.minimum(weights / maximum, 1), dtype=np.float32) * _LEVELS
-    return levels.astype(np.int32)
+    roots = np.sqrt(np.minimum(weights / maximum, 1), dtype=np.float32)
+    levels: NDArray[np.int32] = (roots * _LEVELS).astype(np.int32)
+    return levels
 
 
 def _threshold(level: int) -> float:
@@ -612,7 +613,7 @@ class Sweep:
         level = self._about(level, room, layers, histogram)
         fuller = False
         for last in range(1 - _TRIES, 1):
-            cut = []
+            cut: list[tuple[dict[str, Any], int, float, float]] = []
             for each in layers:
                 yield Progress("packing", len(cut), len(layers), "layer")
                 cut.append(_embedded(*each, level))

@@ -118,19 +118,22 @@ class Work(Generic[_Result]):
 
     def go_on(self, seconds: float) -> bool:
         """Make steps for some seconds, one at least; whether the work is done."""
-        start = self._clock()
+        before = self._clock()
+        end = before + seconds
         while True:
             try:
                 progress = next(self._steps)
-            except StopIteration as end:
-                self.result = end.value
+            except StopIteration as stop:
+                self.result = stop.value
                 return True
-            if self.progress is None or progress.doing != self.progress.doing:
-                self._spent, self._began, start = 0.0, progress.done, self._clock()
-            self.progress = progress
-            spent = self._clock() - start
-            if spent >= seconds:
-                self._spent += spent
+            now = self._clock()
+            if self.progress is not None and progress.doing == self.progress.doing:
+                self._spent += now - before
+            else:
+                # What came before says nothing about how long this part takes.
+                self._spent, self._began = 0.0, progress.done
+            self.progress, before = progress, now
+            if now >= end:
                 return False
 
     @property

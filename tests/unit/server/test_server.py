@@ -19,11 +19,13 @@ from attnviz.analysis import patterns_of
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.server import server as server_module
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
 from attnviz.server.images import averaged_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
+from attnviz.utils.progress import Progress, Steps
 from unit.records import (
     captured_record,
     encoder_decoder_record,
@@ -355,6 +357,42 @@ def test_the_last_part_can_be_asked_for_again() -> None:
     for part in range(4):
         last = server.reply("page", {"part": part, "state": state})
     assert server.reply("page", {"part": 3, "state": state}) == last
+
+
+def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(server_module, "REPLY_SECONDS", 0.0)
+    made = []
+
+    def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
+        made.append(dict(state))
+        for done in range(1, 4):
+            if state.get("stop") == done:
+                raise KeyboardInterrupt
+            yield Progress("strongest keys", done, 4)
+        return "x.html", "page"
+
+    server = RecordServer(given_record(), page=page)
+    asked = {"part": 0, "state": {"token": 1}}
+    shares = []
+    for _ in range(3):
+        reply = server.reply("page", asked)
+        assert (reply.data, reply.header["parts"], reply.header["name"]) == (None, 0, "")
+        assert reply.header["doing"] == "strongest keys"
+        # Other requests have their turn.
+        assert server.reply("describe", {}).header["stacks"]
+        shares.append(reply.header["progress"])
+    assert shares == [0.25, 0.5, 0.75]
+    last = server.reply("page", asked)
+    assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
+    assert made == [{"token": 1}]
+    # One that was given up, or interrupted, is begun anew; what is kept is the record's matter.
+    server.reply("page", asked)
+    server.reply("page", {"part": 0, "state": {"stop": 2}})
+    with pytest.raises(KeyboardInterrupt):
+        server.reply("page", {"part": 0, "state": {"stop": 2}})
+    assert server.reply("page", {"part": 0, "state": {"stop": 2}}).header["progress"] == 0.25
 
 
 def test_parts_and_pages_that_are_not_there() -> None:

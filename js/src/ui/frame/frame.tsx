@@ -17,7 +17,13 @@ import { GeneratedTokenCursor, useRevealed } from "../generated-token/cursor";
 import type { History } from "../history";
 import { openingInWords } from "../opening";
 import { hasPair, type Pair, pairChoices } from "../pairs";
-import { type ControlsForm, type Place, RECORD_DEFAULTS, type RecordState } from "../record";
+import {
+  type ControlsForm,
+  type Job,
+  type Place,
+  RECORD_DEFAULTS,
+  type RecordState,
+} from "../record";
 import { assign } from "../state";
 import { NoticePlace } from "./notice";
 
@@ -95,6 +101,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       progress={props.progress}
       notes={[...(description?.notes ?? []), ...(embedded === null ? [] : [embedded])]}
       connection={record.connection.value}
+      job={record.job.value}
       error={record.error.value}
       onRetry={record.retry}
       history={context.history}
@@ -365,6 +372,7 @@ interface FrameProps {
   progress?: ComponentChildren;
   notes: readonly string[];
   connection: Connection;
+  job: Job | null;
   error: string | null;
   onRetry: () => void;
   history: History;
@@ -411,6 +419,26 @@ function Standing({
           )}
         </div>
       )}
+    </div>
+  );
+}
+
+/** What the reader waits for, with a way out. */
+function Waiting({ job }: { job: Job }) {
+  return (
+    <div class="av-standing av-job">
+      <progress
+        aria-label="The page that is being made"
+        {...(job.done !== null && { value: job.done })}
+      />
+      <span>{job.text}</span>
+      <button
+        type="button"
+        title="Stop; what was computed is kept, and the next time goes on from there"
+        onClick={job.cancel}
+      >
+        Cancel
+      </button>
     </div>
   );
 }
@@ -585,6 +613,7 @@ function Frame(props: FrameProps) {
       {helping.value && <Keys keys={props.keys} />}
       {!tight && notes}
       <Standing connection={props.connection} error={props.error} onRetry={props.onRetry} />
+      {props.job && <Waiting job={props.job} />}
       {props.controls}
       {props.children}
       {props.footer}

@@ -1,0 +1,87 @@
+"""Work in steps: under a bar, a moment at a time, and how long it still takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from attnviz.utils.progress import Progress, Steps, Work, finished
+
+
+def counting(parts: dict[str, int]) -> Steps[str]:
+    for doing, total in parts.items():
+        for done in range(total + 1):
+            yield Progress(doing, done, total)
+    return "done"
+
+
+class Clock:
+    """Goes on by a second whenever it is looked at."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        self.now += 1
+        return self.now
+
+
+class Bar:
+    """What a bar is told."""
+
+    made: list[Bar]
+
+    def __init__(self, **options: Any) -> None:
+        self.total, self.desc, self.n, self.closed = options["total"], options["desc"], 0.0, False
+        Bar.made.append(self)
+
+    def update(self, more: float) -> None:
+        self.n += more
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_bar_for_each_part_that_ends_with_it() -> None:
+    Bar.made = []
+    assert finished(counting({"first": 3, "second": 5}), "page", bar=Bar) == "done"
+    assert [(bar.desc, bar.n, bar.total) for bar in Bar.made] == [
+        ("page: first", 3, 3),
+        ("page: second", 5, 5),
+    ]
+    assert all(bar.closed for bar in Bar.made)
+
+
+def test_an_interrupt_closes_the_bar() -> None:
+    def interrupted() -> Steps[None]:
+        yield Progress("first", 1, 2)
+        raise KeyboardInterrupt
+
+    Bar.made = []
+    with pytest.raises(KeyboardInterrupt):
+        finished(interrupted(), "page", bar=Bar)
+    assert Bar.made[0].closed
+
+
+def test_the_time_left_is_measured() -> None:
+    clock = Clock()
+    work = Work(counting({"first": 10}), clock)
+    assert work.seconds_left is None
+    work.go_on(0)
+    assert work.seconds_left is None
+    while not work.go_on(0):
+        progress = work.progress
+        assert progress is not None
+        done, left = progress.done, work.seconds_left
+        # A second for the look at the clock after each step, and none between two requests.
+        assert left == 10 - done
+    assert work.result == "done"
+
+
+def test_as_many_steps_as_there_is_time_for() -> None:
+    work = Work(counting({"first": 10}), Clock())
+    work.go_on(3)
+    assert work.progress == Progress("first", 2, 10)
+    work.go_on(0)
+    assert work.progress == Progress("first", 3, 10)
