@@ -34,14 +34,15 @@ def main(tokens: int = 20_000, heads: int = 12, threads: int = 2) -> None:
         return found
 
     QueryKeyAttention.weights = counted  # type: ignore[method-assign]
-    print(f"1 layer of {heads} heads, {tokens:,} tokens, {threads} threads")
+    write = sys.stdout.write
+    write(f"1 layer of {heads} heads, {tokens:,} tokens, {threads} threads\n")
     for view in (HeadView(record), MatrixView(record)):
         computed, processor, clock = 0, time.process_time(), time.perf_counter()
         page = view.to_html()
         processor, clock = time.process_time() - processor, time.perf_counter() - clock
-        print(
+        write(
             f"{type(view).__name__:10} {len(page) / 1e6:5.1f} MB, {processor:5.1f} processor "
-            f"seconds, {clock:5.1f} by the clock, {computed:,} weights computed"
+            f"seconds, {clock:5.1f} by the clock, {computed:,} weights computed\n"
         )
 
 

@@ -26,7 +26,8 @@ from numpy.typing import NDArray
 from attnviz.pages import limits
 from attnviz.pages.limits import PagePrecision
 from attnviz.pages.packing import packed
-from attnviz.pages.strongest import Sweep, first_level
+from attnviz.pages.strongest import StrongestRows, Sweep, first_level
+from attnviz.pages.threads import ahead
 from attnviz.pages.vectors import embedded_vectors, size_of_vectors
 from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
@@ -294,11 +295,12 @@ def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dic
             passed = min(len(places), max(0, taken - number))
             number += len(places)
             done += sum(each.size for each in places[:passed])
-            for tile, weights in weight_tiles(stack, layer, head, places[passed:]):
-                swept.maps[place].add(index, tile, weights)
-                if keys is not None:
+            look = _Look(stack, layer, head, swept.maps[place], keys)
+            for tile, cells, rows in ahead(look, places[passed:]):
+                swept.maps[place].take(index, cells)
+                if keys is not None and rows is not None:
                     keys.begin(stack, layer)
-                    keys.add(weights, tile.columns.start)
+                    keys.take(rows)
                 swept.tiles += 1
                 done += tile.size
                 yield Progress(doing, done, total)
@@ -309,6 +311,24 @@ def _swept(record: AttentionRecord, doing: str, swept: _Swept) -> Steps[list[dic
         _small(stack, layer, maps)
         for (stack, layer), maps in zip(_layers(record), swept.maps, strict=True)
     ]
+
+
+@dataclass(frozen=True)
+class _Look:
+    """What a pass over a head's weights takes from each tile, in any thread."""
+
+    stack: AttentionStack
+    layer: int
+    head: int
+    maps: SmallMaps
+    keys: Sweep | None
+
+    def __call__(self, tile: TilePlace) -> tuple[TilePlace, MapCells, StrongestRows | None]:
+        """Compute a tile, and look at it."""
+        [(_, weights)] = weight_tiles(self.stack, self.layer, self.head, [tile])
+        first = tile.columns.start
+        rows = None if self.keys is None else self.keys.strongest(self.stack, weights, first)
+        return tile, self.maps.pooled(tile, weights), rows
 
 
 def _can_compute(record: AttentionRecord) -> bool:
@@ -367,7 +387,12 @@ def _whole_layer(
     places = tile_places(stack, layer)
     error = 0.0
     for index, head in enumerate(heads):
-        for tile, weights in weight_tiles(stack, layer, head, places):
+
+        def one(place: TilePlace, head: int = head) -> tuple[TilePlace, NDArray[np.float32]]:
+            [found] = weight_tiles(stack, layer, head, [place])
+            return found
+
+        for tile, weights in ahead(one, places):
             encoded = encode(weights[None], "uint8", stack.maximum)
             error = encoded.error
             found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
@@ -444,6 +469,14 @@ def weight_tiles(
         yield place, weights
 
 
+class MapCells(NamedTuple):
+    """Some cells of a small map, and the largest weight of each."""
+
+    rows: slice
+    columns: slice
+    most: NDArray[np.float32]
+
+
 class SmallMaps:
     """Maps of a layer's heads, pooled by the maximum tile by tile.
 
@@ -466,6 +499,10 @@ class SmallMaps:
 
     def add(self, index: int, tile: TilePlace, weights: NDArray[np.float32]) -> None:
         """Take in a tile of a head, (rows, columns)."""
+        self.take(index, self.pooled(tile, weights))
+
+    def pooled(self, tile: TilePlace, weights: NDArray[np.float32]) -> MapCells:
+        """What a tile gives to cells, the same for every head."""
         pooled = weights
         across = []
         # Along the rows first, as they lie in memory.
@@ -476,8 +513,12 @@ class SmallMaps:
             begins = np.maximum(starts[first:last] - side.start, 0)
             pooled = np.maximum.reduceat(pooled, begins, axis=axis)
             across.append(slice(first, last))
-        cells = self.cells[index, across[1], across[0]]
-        np.maximum(cells, pooled, out=cells)
+        return MapCells(across[1], across[0], pooled)
+
+    def take(self, index: int, found: MapCells) -> None:
+        """Take in what a tile of a head gives."""
+        cells = self.cells[index, found.rows, found.columns]
+        np.maximum(cells, found.most, out=cells)
 
 
 def _starts(count: int, size: int) -> NDArray[np.int64]:

@@ -565,11 +565,18 @@ class Sweep:
 
         Head by head, and the rows of a head in their order.
         """
-        place = len(self._layers) - 1
-        maximum = self._layers[place][0].maximum
-        rows = strongest_rows(weights, _threshold(self._level) * maximum, first)
+        self.take(self.strongest(self._layers[-1][0], weights, first))
+
+    def strongest(
+        self, stack: AttentionStack, weights: NDArray[np.float32], first: int = 0
+    ) -> StrongestRows:
+        """What `take` wants of some rows, as far as is known which keys are strong enough."""
+        return strongest_rows(weights, _threshold(self._level) * stack.maximum, first)
+
+    def take(self, rows: StrongestRows) -> None:
+        """Take in the next rows of the layer."""
         # One step, between which and the next nothing is half done.
-        self._parts.append((place, rows))
+        self._parts.append((len(self._layers) - 1, rows))
         self._held += int(np.count_nonzero(~rows.always))
         most = _most_keys(self._room)
         if self._held > _COLLECTED * most:
