@@ -33,7 +33,7 @@ def main(tokens: int = 20_000, heads: int = 12, threads: int = 2) -> None:
         computed += found.size
         return found
 
-    QueryKeyAttention.weights = counted  # type: ignore[method-assign]
+    QueryKeyAttention.weights = counted  # type: ignore[method-assign, assignment]
     write = sys.stdout.write
     write(f"1 layer of {heads} heads, {tokens:,} tokens, {threads} threads\n")
     for view in (HeadView(record), MatrixView(record)):
