@@ -23,10 +23,12 @@ from attnviz.record.images import checked_image
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
-from attnviz.utils.arguments import from_end, listed, spans
+from attnviz.utils.arguments import from_end, listed, spans, whole_number
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from attnviz.record.sources import Sources
 
 __all__ = ["AttentionRecord", "AttentionStack", "load"]
 
@@ -421,43 +423,145 @@ class AttentionRecord:
         chosen = self.stack(stack)
         return [chosen.weights(layer=number) for number in chosen.layers]
 
-    def to_pandas(self, layer: int, head: int, stack: str | None = None) -> pd.DataFrame:
-        """One head's weights as a table.
+    def to_pandas(
+        self,
+        layer: int | None = None,
+        head: int | None = None,
+        stack: str | None = None,
+        *,
+        top_k: int | None = None,
+        min_weight: float | None = None,
+    ) -> pd.DataFrame:
+        """One head's weights as a matrix, or those of many heads as a tidy table.
 
         Parameters
         ----------
-        layer, head : int
-            Which head.
+        layer, head : int, optional
+            Which head; -1 is the last layer. With both, and nothing but `stack` beside them, the
+            head's matrix. Left out, all of them.
         stack : str, optional
-            The first when left out.
+            With `layer`, the first when left out; otherwise all stacks.
+        top_k : int, optional
+            Of each query the strongest keys alone, so many, the strongest first. Keys without
+            weight are left out.
+        min_weight : float, optional
+            Only weights of at least so much.
 
         Returns
         -------
         pandas.DataFrame
-            float32; rows are queries and columns keys, labelled by their tokens.
+            Of one head: float32, rows are queries and columns keys, labelled by their tokens.
+
+            Tidy: a row for each pair of query and key that the mask allows, with the columns
+            ``stack``, ``layer``, ``head``, ``query``, ``query_token``, ``key``, ``key_token`` and
+            ``weight`` (float32). Texts are categories. With `top_k` or `min_weight` also ``kept``,
+            the share of its query's weight that the table has, 0 to 1; a query without any row
+            has none.
 
         Raises
         ------
         ImportError
             If pandas is not installed.
+        IndexError, KeyError
+            If there is no such layer, head or stack.
+        TypeError, ValueError
+            If `top_k` or `min_weight` is no such number, a weight is NaN, or the table would have
+            more than 20 million rows (half a gigabyte); says which `top_k` would do.
 
         Examples
         --------
-        >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+        >>> weights = [[[[1.0, 0.0], [0.4, 0.6]], [[1.0, 0.0], [0.1, 0.9]]]]
+        >>> record = AttentionRecord.from_weights(weights, ["a", "b"])
         >>> table = record.to_pandas(layer=0, head=0)
         >>> round(float(table.loc["b", "a"]), 2)
         0.4
+        >>> table = record.to_pandas(top_k=1)
+        >>> table[["head", "query_token", "key_token", "weight", "kept"]].round(2)
+           head query_token key_token  weight  kept
+        0     0           a         a     1.0   1.0
+        1     0           b         b     0.6   0.6
+        2     1           a         a     1.0   1.0
+        3     1           b         b     0.9   0.9
         """
-        try:
-            import pandas as pd
-        except ImportError as error:
-            raise ImportError("to_pandas needs pandas: pip install pandas") from error
-        chosen = self.stack(stack)
-        return pd.DataFrame(
-            chosen.weights(layer=layer, head=head),
-            index=pd.Index(chosen.query_tokens.text, name="query"),
-            columns=pd.Index(chosen.key_tokens.text, name="key"),
-        )
+        from attnviz.record.table import HeadsOfLayer, check_min_weight, import_pandas, tidy_table
+
+        pd = import_pandas()
+        if layer is not None and head is not None and top_k is None and min_weight is None:
+            chosen = self.stack(stack)
+            return pd.DataFrame(
+                chosen.weights(layer=from_end(layer, chosen.layers), head=head),
+                index=pd.Index(chosen.query_tokens.text, name="query"),
+                columns=pd.Index(chosen.key_tokens.text, name="key"),
+            )
+        if top_k is not None:
+            top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each query")
+        if min_weight is not None:
+            min_weight = check_min_weight(min_weight)
+        named = layer is not None or stack is not None
+        stacks = [self.stack(stack)] if named else list(self.stacks.values())
+        wanted = []
+        for each in stacks:
+            layers = each.layers if layer is None else (from_end(layer, each.layers),)
+            for number in layers:
+                heads = each.kept_heads(number) if head is None else (head,)
+                # Weights of nothing, for the words of an error where there is no such head.
+                each.weights(layer=number, head=heads[0], rows=slice(0, 0))
+                wanted.append(HeadsOfLayer(each, number, tuple(heads)))
+        return tidy_table(wanted, top_k=top_k, min_weight=min_weight)
+
+    def sources(
+        self, token: int | str = -1, stack: str | None = None, *, top_k: int = 5
+    ) -> Sources:
+        """Where a produced token came from: what all heads attended to while it was chosen.
+
+        The row of the query that predicted the token, in every head of every layer: each head's
+        strongest keys, and the mean over all heads by key, beside what even attention would give.
+
+        Parameters
+        ----------
+        token : int or str, default -1
+            The produced token: its position among the tokens, or its text where it is produced
+            once. Negative numbers count from the end of what was produced, -1 is the last token.
+            Of a text that the model did not produce, any token of a causal stack but the first.
+        stack : str, optional
+            Whose rows; by default the first with produced tokens, else the first.
+        top_k : int, default 5
+            How many keys of each head.
+
+        Returns
+        -------
+        Sources
+            Arrays, ``str()`` as a summary in words, and `Sources.to_pandas`.
+
+        Raises
+        ------
+        IndexError, KeyError
+            If there is no such token or stack.
+        TypeError, ValueError
+            If the text stands nowhere or several times among the produced tokens, nothing predicts
+            the token, or a weight is NaN.
+
+        Notes
+        -----
+        Weights say what was looked at, not what made a difference (Jain and Wallace 2019, arXiv
+        1902.10186; Wiegreffe and Pinter 2019, arXiv 1908.04626). The mean counts every head alike,
+        however much its values matter, and takes no account of what other layers did before
+        (Abnar and Zuidema 2020, arXiv 2005.00928).
+
+        Examples
+        --------
+        >>> queries = keys = [[[[1.0, 0.0], [0.0, 2.0], [0.0, 1.0]]]]
+        >>> record = AttentionRecord.from_qk(queries, keys, ["a", "b", "c"], causal=True)
+        >>> sources = record.sources("c")
+        >>> sources.query, sources.means.round(2).tolist(), sources.even.tolist()
+        (1, [0.06, 0.94, 0.0], [0.5, 0.5, 0.0])
+        """
+        from attnviz.record.sources import sources_of_token
+
+        if stack is None:
+            producing = [each for each in self.stacks.values() if each.query_tokens.predictions]
+            return sources_of_token((producing or list(self.stacks.values()))[0], token, top_k)
+        return sources_of_token(self.stack(stack), token, top_k)
 
     def save(self, path: str | os.PathLike[str]) -> Path:
         """Write the record as one safetensors file, a few MB at a time.

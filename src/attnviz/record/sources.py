@@ -1,0 +1,279 @@
+"""Where a produced token came from: what every head attended to while the model chose it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.stack import AttentionStack
+from attnviz.record.table import import_pandas, token_column
+from attnviz.record.tokens import Prediction, Tokens
+from attnviz.utils.arguments import whole_number
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["CAVEATS", "Sources", "sources_of_query", "sources_of_token"]
+
+#: What the numbers do not say.
+CAVEATS = (
+    "Weights say what was looked at, not what made a difference: attention is not attribution.",
+    "The mean counts every head alike, and hides heads that disagree.",
+)
+_IN_WORDS = 5
+
+
+@dataclass(frozen=True, eq=False)
+class Sources:
+    """What all heads attended to, from the query that predicted a token.
+
+    Attributes
+    ----------
+    token : str
+        The token that was produced, as it is shown; empty where that is not known.
+    query : int
+        The query that predicted it, whose row of weights this is.
+    stack : str
+        The stack.
+    heads : ndarray of int64, (heads, 2)
+        Layer and head, of all heads that were kept.
+    keys : ndarray of int64, (heads, top_k)
+        Each head's strongest keys, the strongest first; -1 where it attends to no more.
+    weights : ndarray of float32, (heads, top_k)
+        Their weights; 0 where there are none.
+    means : ndarray of float64, (keys,)
+        Mean weight of each key over all heads, each counted alike.
+    layers : tuple of int
+        The layers.
+    layer_means : ndarray of float64, (layers, keys)
+        The same for the heads of each layer.
+    strongest_heads : ndarray of int64, (keys,)
+        Which of `heads` gives a key most.
+    most : ndarray of float32, (keys,)
+        What that head gives it.
+    even : ndarray of float64, (keys,)
+        What each key would have if every head attended evenly to all keys that its mask allows.
+    query_tokens, key_tokens : Tokens
+        The tokens of the stack.
+    caveats : tuple of str
+        What the numbers do not say.
+
+    See Also
+    --------
+    attnviz.record.record.AttentionRecord.sources : makes them, with an example.
+    """
+
+    token: str
+    query: int
+    stack: str
+    heads: NDArray[np.int64]
+    keys: NDArray[np.int64]
+    weights: NDArray[np.float32]
+    means: NDArray[np.float64]
+    layers: tuple[int, ...]
+    layer_means: NDArray[np.float64]
+    strongest_heads: NDArray[np.int64]
+    most: NDArray[np.float32]
+    even: NDArray[np.float64]
+    query_tokens: Tokens = field(repr=False)
+    key_tokens: Tokens = field(repr=False)
+    caveats: tuple[str, ...] = CAVEATS
+
+    def top(self, count: int = _IN_WORDS) -> NDArray[np.int64]:
+        """The keys with the largest means, the largest first; those without weight left out.
+
+        Parameters
+        ----------
+        count : int, default 5
+            How many.
+
+        Returns
+        -------
+        ndarray of int64
+        """
+        order = np.argsort(-self.means, kind="stable")[: whole_number("count", count, 1)]
+        return order[self.means[order] > 0]
+
+    def to_pandas(self, by: str = "head") -> pd.DataFrame:
+        """The numbers as a tidy table.
+
+        Parameters
+        ----------
+        by : {"head", "key"}, default "head"
+            ``"head"``: a row for each of a head's strongest keys, with ``stack``, ``layer``,
+            ``head``, ``query``, ``query_token``, ``rank`` (from 1), ``key``, ``key_token``,
+            ``weight``. ``"key"``: a row for each key that has any weight, with ``key``,
+            ``key_token``, ``mean``, ``even``, ``strongest_layer``, ``strongest_head``,
+            ``strongest_weight``, by falling mean.
+
+        Returns
+        -------
+        pandas.DataFrame
+
+        Raises
+        ------
+        ImportError
+            If pandas is not installed.
+        ValueError
+            If `by` is neither.
+        """
+        pd = import_pandas()
+        columns: dict[str, Any]
+        if by == "key":
+            top = self.top(max(1, len(self.means)))
+            strongest = self.heads[self.strongest_heads[top]]
+            columns = {
+                "key": top,
+                "key_token": self._texts(self.key_tokens, top),
+                "mean": self.means[top],
+                "even": self.even[top],
+                "strongest_layer": strongest[:, 0],
+                "strongest_head": strongest[:, 1],
+                "strongest_weight": self.most[top],
+            }
+        elif by == "head":
+            place, rank = np.nonzero(self.keys >= 0)
+            keys, query = self.keys[place, rank], np.full(len(place), self.query)
+            columns = {
+                "stack": pd.Categorical.from_codes(np.zeros(len(place), int), [self.stack]),
+                "layer": self.heads[place, 0],
+                "head": self.heads[place, 1],
+                "query": query,
+                "query_token": self._texts(self.query_tokens, query),
+                "rank": rank + 1,
+                "key": keys,
+                "key_token": self._texts(self.key_tokens, keys),
+                "weight": self.weights[place, rank],
+            }
+        else:
+            raise ValueError(f'by={by!r} must be "head" or "key"')
+        table: pd.DataFrame = pd.DataFrame(columns)
+        return table
+
+    @staticmethod
+    def _texts(tokens: Tokens, positions: NDArray[np.int64]) -> Any:
+        texts = list(dict.fromkeys(tokens.text))
+        return token_column([tokens], np.zeros(len(positions), int), positions, texts)
+
+    def __str__(self) -> str:
+        of = f" predicting “{self.token}”" if self.token else ""
+        count = len(self.heads)
+        lines = [
+            f"“{self.query_tokens.text[self.query]}” ({self.query}){of}: mean weight over {count} "
+            f"head{'s' if count > 1 else ''} of stack {self.stack!r}"
+        ]
+        for key in self.top().tolist():
+            layer, head = self.heads[self.strongest_heads[key]]
+            lines.append(
+                f"  {self.means[key]:.3f}  “{self.key_tokens.text[key]}” ({key}), even attention "
+                f"{self.even[key]:.3f}; most in layer {layer}, head {head}: {self.most[key]:.2f}"
+            )
+        return "\n".join([*lines, *self.caveats])
+
+
+def sources_of_token(stack: AttentionStack, token: int | str, top_k: int) -> Sources:
+    """Sources of a produced token; see `AttentionRecord.sources`."""
+    query, text = _predicting(stack, token)
+    return sources_of_query(stack, query, top_k, text)
+
+
+def sources_of_query(stack: AttentionStack, query: int, top_k: int, token: str = "") -> Sources:
+    """What all heads attend to from one query."""
+    top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each head")
+    num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+    if not 0 <= query < num_queries:
+        raise IndexError(f"query={query!r} must lie within 0 to {num_queries - 1}")
+    top_k = min(top_k, num_keys)
+    heads: list[tuple[int, int]] = []
+    keys: list[NDArray[np.int64]] = []
+    layer_means = []
+    means, even = np.zeros(num_keys), np.zeros(num_keys)
+    most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
+    values: list[NDArray[np.float32]] = []
+    for layer in stack.layers:
+        attention = stack.attention(layer)
+        of_layer = np.zeros(num_keys)
+        for head in stack.kept_heads(layer):
+            found, allowed = attention.weights_of_rows(head, np.array([query]))
+            weights, seen = found[0], allowed[0]
+            if not np.isfinite(weights).all():
+                raise ValueError(
+                    f"stack {stack.name!r}, layer {layer}, head {head}: weights of query {query} "
+                    "are NaN or infinite; run the model in float32, or leave the layer out"
+                )
+            stronger = weights > most
+            strongest[stronger], most[stronger] = len(heads), weights[stronger]
+            order = np.argsort(-weights, kind="stable")[:top_k]
+            keys.append(np.where(weights[order] > 0, order, -1))
+            values.append(weights[order])
+            heads.append((layer, head))
+            of_layer += weights
+            even += seen / max(1, np.count_nonzero(seen))
+        means += of_layer
+        layer_means.append(of_layer / len(stack.kept_heads(layer)))
+    return Sources(
+        token=token,
+        query=query,
+        stack=stack.name,
+        heads=np.array(heads, np.int64).reshape(-1, 2),
+        keys=np.array(keys),
+        weights=np.array(values, np.float32),
+        means=means / len(heads),
+        layers=stack.layers,
+        layer_means=np.array(layer_means),
+        strongest_heads=strongest,
+        most=most,
+        even=even / len(heads),
+        query_tokens=stack.query_tokens,
+        key_tokens=stack.key_tokens,
+    )
+
+
+def _predicting(stack: AttentionStack, token: int | str) -> tuple[int, str]:
+    """The query that predicted a token, and the token's text."""
+    tokens, predictions = stack.query_tokens, stack.query_tokens.predictions
+    if predictions:
+        each = predictions[_produced(predictions, token)]
+        return each.query, each.token.text
+    if not stack.causal or len(tokens) < 2:
+        raise ValueError(
+            f"stack {stack.name!r} has no produced tokens, and its queries do not predict what "
+            "follows them: extract with generate= or target=, or choose a causal stack"
+        )
+    position = tokens.position(token)
+    if position == 0:
+        raise ValueError(
+            f"token={token!r} is the first token, which no query predicted; choose one of 1 to "
+            f"{len(tokens) - 1}"
+        )
+    return position - 1, tokens.text[position]
+
+
+def _produced(predictions: tuple[Prediction, ...], token: int | str) -> int:
+    """Which of the produced tokens is meant."""
+    positions = [each.query + 1 if each.row is None else each.row for each in predictions]
+    texts = Tokens.of([each.token.text for each in predictions])
+    if isinstance(token, str):
+        found = texts.positions(token)
+        if len(found) == 1:
+            return found[0]
+        if found:
+            places = ", ".join(str(positions[place]) for place in found)
+            raise ValueError(
+                f"token={token!r} was produced {len(found)} times: give its position, {places}"
+            )
+        shown = ", ".join(repr(text) for text in texts.text[:12])
+        more = ", ..." if len(texts) > 12 else ""
+        raise ValueError(f"token={token!r} was not produced; produced were {shown}{more}")
+    number = whole_number("token", token, -len(predictions), hint="a position, or -1 for the last")
+    if number < 0:
+        return len(predictions) + number
+    if number in positions:
+        return positions.index(number)
+    raise IndexError(
+        f"token={token!r} was not produced by the model; produced were the tokens "
+        f"{positions[0]} to {positions[-1]}"
+    )

@@ -1,0 +1,247 @@
+"""The tidy table of a record, and where a produced token came from: against plain loops."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from attnviz.record import table
+from attnviz.record.record import AttentionRecord
+from attnviz.record.sources import CAVEATS
+from attnviz.record.tokens import Candidate, Prediction, Tokens
+from unit.records import captured_record, encoder_decoder_record, given_record, shares, words
+
+COLUMNS = ["stack", "layer", "head", "query", "query_token", "key", "key_token", "weight"]
+
+
+def causal(tokens: int = 12, heads: int = 3, window: int | None = None) -> AttentionRecord:
+    generator = torch.Generator().manual_seed(0)
+    sides = torch.randn((2, 2, heads, tokens, 4), generator=generator)
+    names = [f"t{number % 5}" for number in range(tokens)]
+    return AttentionRecord.from_qk(
+        list(sides[0]), list(sides[1]), names, causal=True, window=window
+    )
+
+
+def cells(frame: pd.DataFrame) -> dict[tuple[Any, ...], float]:
+    names = ["stack", "layer", "head", "query", "key"]
+    found = {
+        tuple(line[:5]): float(line[5])
+        for line in frame[[*names, "weight"]].itertuples(index=False)
+    }
+    assert len(found) == len(frame)
+    return found
+
+
+@pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
+def test_all_layers_and_heads(make: Any) -> None:
+    record = make()
+    frame = record.to_pandas()
+    assert list(frame.columns) == COLUMNS
+    expected = {}
+    for name, stack in record.stacks.items():
+        for layer in stack.layers:
+            for head in stack.kept_heads(layer):
+                weights = stack.weights(layer=layer, head=head)
+                allowed = stack.allowed(layer=layer, head=head)
+                for query, key in np.argwhere(allowed):
+                    expected[name, layer, head, query, key] = weights[query, key]
+    assert cells(frame) == pytest.approx(expected, abs=1e-7)
+    for line in frame.itertuples():
+        stack = record.stacks[line.stack]
+        assert line.query_token == stack.query_tokens.text[line.query]
+        assert line.key_token == stack.key_tokens.text[line.key]
+    assert frame["weight"].dtype == np.float32
+    assert isinstance(frame["query_token"].dtype, pd.CategoricalDtype)
+
+
+@pytest.mark.parametrize("make", [given_record, encoder_decoder_record, captured_record, causal])
+@pytest.mark.parametrize(
+    ("top_k", "min_weight"), [(2, None), (None, 0.2), (3, 0.15), (100, None), (1, 0.9)]
+)
+def test_strong_weights_alone(make: Any, top_k: int | None, min_weight: float | None) -> None:
+    record = make()
+    frame = record.to_pandas(top_k=top_k, min_weight=min_weight)
+    assert list(frame.columns) == [*COLUMNS, "kept"]
+    expected, kept = {}, {}
+    for name, stack in record.stacks.items():
+        for layer in stack.layers:
+            for head in stack.kept_heads(layer):
+                for query, row in enumerate(stack.weights(layer=layer, head=head)):
+                    order = sorted(range(len(row)), key=lambda key: -row[key])[: top_k or len(row)]
+                    taken = [k for k in order if row[k] > 0 and row[k] >= (min_weight or 0)]
+                    for key in taken:
+                        expected[name, layer, head, query, key] = row[key]
+                        share = math.fsum(row[taken]) / math.fsum(row)
+                        kept[name, layer, head, query, key] = share
+    assert cells(frame) == pytest.approx(expected, abs=1e-7)
+    assert cells(frame.assign(weight=frame["kept"])) == pytest.approx(kept, rel=1e-5)
+    if top_k:
+        for _, row in frame.groupby(["stack", "layer", "head", "query"], observed=True):
+            assert row["weight"].is_monotonic_decreasing
+
+
+def test_parts_of_it() -> None:
+    record = encoder_decoder_record()
+    assert set(record.to_pandas(stack="cross")["stack"]) == {"cross"}
+    # A layer is the first stack's, as for one head.
+    assert set(record.to_pandas(layer=1)["stack"]) == {"encoder"}
+    assert set(record.to_pandas(layer=-1, stack="decoder")["layer"]) == {2}
+    assert set(record.to_pandas(head=0, stack="cross")["head"]) == {0}
+    one = record.to_pandas(layer=1, head=4, stack="cross", top_k=1)
+    assert len(one) == 4
+    np.testing.assert_allclose(one["weight"], shares(5, 4, 6, seed=5)[4].max(axis=1))
+    with pytest.raises(IndexError, match="head=3: layer 0 of stack 'cross' has heads 0 to 0"):
+        record.to_pandas(head=3, stack="cross")
+    with pytest.raises(KeyError, match="stack='vision'"):
+        record.to_pandas(stack="vision")
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"top_k": 0}, ValueError, "top_k=0 must be at least 1, the number of keys"),
+        ({"top_k": 1.5}, TypeError, "top_k=1.5 must be a whole number"),
+        ({"min_weight": 0}, ValueError, "min_weight=0 must be above 0 and finite, such as 0.05"),
+        ({"min_weight": math.nan}, ValueError, "min_weight=nan must be above 0"),
+        ({"min_weight": "0.1"}, TypeError, "min_weight must be a number such as 0.05; got '0.1'"),
+        ({"min_weight": True}, TypeError, "min_weight must be a number"),
+        ({"layer": 9}, IndexError, "layer=9: stack 'self' has layers"),
+    ],
+)
+def test_what_is_refused(options: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        given_record().to_pandas(**options)
+
+
+def test_a_table_that_is_too_large_names_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    record = causal(40)
+    lines = 2 * 3 * 40 * 41 // 2
+    monkeypatch.setattr(table, "MAX_LINES", lines)
+    assert len(record.to_pandas()) == lines
+    monkeypatch.setattr(table, "MAX_LINES", lines - 1)
+    message = rf"the table would have {lines:,} rows \(at most .*\): give top_k=10, .* layer= or"
+    with pytest.raises(ValueError, match=message):
+        record.to_pandas()
+    assert len(record.to_pandas(top_k=10)) < lines
+    monkeypatch.setattr(table, "MAX_LINES", 500)
+    with pytest.raises(ValueError, match=r"give top_k=2, .*, or give min_weight=0\.05"):
+        record.to_pandas(top_k=5)
+    with pytest.raises(ValueError, match=r"at least [\d,]+ rows .*, or give a larger min_weight"):
+        record.to_pandas(min_weight=1e-6)
+
+
+def test_of_a_long_text_no_head_is_held_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    from attnviz.record.stack import AttentionStack
+
+    record = causal(3000, heads=1, window=50)
+    largest = 0
+    weights = AttentionStack.weights
+
+    def counted(stack: AttentionStack, **place: Any) -> Any:
+        nonlocal largest
+        found = weights(stack, **place)
+        largest = max(largest, found.size)
+        return found
+
+    monkeypatch.setattr(AttentionStack, "weights", counted)
+    frame = record.to_pandas(top_k=3)
+    assert len(frame) == 2 * (1 + 2 + 3 * 2998)
+    assert 0 < largest <= 1 << 22
+
+
+def test_weights_that_are_nan() -> None:
+    queries = torch.zeros(1, 2, 3, 4)
+    record = AttentionRecord.from_qk(list(queries), list(queries), words(3))
+    queries[0, 1, 2] = torch.nan
+    with pytest.raises(ValueError, match="layer 0, head 1: some weights are NaN or infinite"):
+        record.to_pandas()
+    with pytest.raises(ValueError, match="layer 0, head 1: weights of query 2 are NaN"):
+        answered(record).sources()
+
+
+def answered(record: AttentionRecord) -> AttentionRecord:
+    """The same, its last token but one the first that was produced."""
+    [stack] = record.stacks.values()
+    texts = stack.query_tokens.text
+    last = len(texts) - 1
+    produced = [Candidate(text, 0, 0.5) for text in (texts[last], "end")]
+    predictions = (
+        Prediction(last - 1, produced[0], (produced[0],), last),
+        Prediction(last, produced[1], (produced[1],), None),
+    )
+    tokens = Tokens(
+        texts,
+        stack.query_tokens.special,
+        stack.query_tokens.sequence,
+        predictions=predictions,
+    )
+    layers = {layer: stack.attention(layer) for layer in stack.layers}
+    return AttentionRecord({"self": type(stack)("self", layers, tokens)})
+
+
+@pytest.mark.parametrize("window", [None, 3])
+def test_sources_of_a_token(window: int | None) -> None:
+    record = answered(causal(12, window=window))
+    stack = record.stack()
+    for token, query in ((-1, 11), ("end", 11), (12, 11), (-2, 10), (11, 10), ("t1", 10)):
+        sources = record.sources(token, top_k=3)
+        assert sources.query == query
+    rows = np.stack([stack.weights(layer=layer)[:, 10] for layer in stack.layers])
+    np.testing.assert_allclose(sources.layer_means, rows.mean(axis=1), atol=1e-7)
+    np.testing.assert_allclose(sources.means, rows.mean(axis=(0, 1)), atol=1e-7)
+    flat = rows.reshape(6, 12)
+    assert sources.heads.tolist() == [[layer, head] for layer in (0, 1) for head in range(3)]
+    np.testing.assert_array_equal(sources.keys, np.argsort(-flat, axis=1)[:, :3])
+    np.testing.assert_allclose(sources.weights, -np.sort(-flat, axis=1)[:, :3], atol=1e-7)
+    np.testing.assert_allclose(sources.most, flat.max(axis=0), atol=1e-7)
+    seen = flat.max(axis=0) > 0
+    np.testing.assert_array_equal(sources.strongest_heads[seen], flat.argmax(axis=0)[seen])
+    # Query 10 may attend to itself and what came before, in a window to three.
+    first = 0 if window is None else 8
+    expected = [1 / (11 - first) if first <= key <= 10 else 0 for key in range(12)]
+    np.testing.assert_allclose(sources.even, expected)
+    assert sources.even.sum() == pytest.approx(1)
+    by_head, by_key = sources.to_pandas(), sources.to_pandas(by="key")
+    assert len(by_head) == 18
+    assert by_head["rank"].tolist() == [1, 2, 3] * 6
+    assert by_key["mean"].is_monotonic_decreasing
+    assert by_key["mean"].sum() == pytest.approx(1, abs=1e-6)
+    said = str(sources)
+    assert f"“t0” (10) predicting “{stack.query_tokens.text[11]}”: mean weight over 6 heads" in said
+    assert all(caveat in said for caveat in CAVEATS)
+
+
+def test_sources_of_a_text_that_was_read() -> None:
+    record = causal(6)
+    assert record.sources(3).query == 2
+    assert record.sources("t3").query == 2
+    with pytest.raises(ValueError, match="token=0 is the first token, which no query predicted"):
+        record.sources(0)
+    with pytest.raises(ValueError, match="has no produced tokens, and its queries do not predict"):
+        given_record().sources()
+
+
+@pytest.mark.parametrize(
+    ("token", "error", "message"),
+    [
+        (5, IndexError, "token=5 was not produced by the model; produced were the tokens 11 to 12"),
+        (-3, ValueError, "token=-3 must be at least -2"),
+        ("no", ValueError, "token='no' was not produced; produced were 't1', 'end'"),
+        (1.5, TypeError, "token=1.5 must be a whole number"),
+        (None, TypeError, "token=None must be a whole number"),
+    ],
+)
+def test_tokens_without_sources(token: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        answered(causal(12)).sources(token)
+
+
+def test_sources_by_something_else() -> None:
+    with pytest.raises(ValueError, match='by=\'layer\' must be "head" or "key"'):
+        answered(causal(12)).sources().to_pandas(by="layer")
