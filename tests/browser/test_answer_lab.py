@@ -82,3 +82,21 @@ def test_the_walk_goes_both_ways(notebook: Notebook, views: tuple[Locator, Locat
     for root in views:
         expect(root.get_by_role("group", name="Answer")).to_contain_text("8 tokens")
     notebook.becomes(where, place(None, None, as_query=False))
+
+
+def test_where_a_token_came_from_is_the_same_as_in_python(
+    notebook: Notebook, views: tuple[Locator, Locator]
+) -> None:
+    head, _ = views
+    notebook.execute("head.prediction = 2")
+    panel = head.locator(".av-sources")
+    panel.get_by_text("Where it came from, over all heads").click()
+    expect(panel.get_by_role("listitem")).to_have_count(8)
+    found = "record.sources(int(record.stack().query_tokens.predictions[2].row))"
+    keys = notebook.evaluate(f"{found}.top(8).tolist()")
+    means = notebook.evaluate(f"[float(mean) for mean in {found}.means]")
+    expect(panel.locator("li .av-source-number:nth-of-type(1)")).to_have_text(
+        [str(key) for key in keys]
+    )
+    for place, key in enumerate(keys):
+        expect(panel.get_by_role("listitem").nth(place)).to_contain_text(f"{means[key]:.2f}")

@@ -33,6 +33,7 @@ from attnviz.server.images import encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.server import finite_scores
+from attnviz.server.sources import affords_sources, sources_header
 from attnviz.server.strips import strips
 from attnviz.utils.bars import Bar
 from attnviz.utils.progress import Steps, finished
@@ -171,6 +172,7 @@ def page_steps(
     }
     if sampled and "weights" in embeds:
         data["strips"] = [_embedded_strips(stack, n) for stack in sampled for n in stack.layers]
+    data |= _embedded_sources(stacks)
     if vectors is not None:
         data |= {"vectors": vectors, "maps": _embedded_maps(record)}
     if "weights" in embeds:
@@ -243,6 +245,17 @@ def _embedded_scores(
             stack, queries=SAMPLED_QUERIES if stack in sampled else None
         ).items()
     ]
+
+
+def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
+    """Where each token of an answer came from, by stack; nothing where there is no answer."""
+    found = [
+        {"stack": stack.name, "of": [sources_header(stack, query) for query in queries]}
+        for stack in stacks
+        if (queries := sorted({each.query for each in stack.query_tokens.predictions}))
+        and affords_sources(stack)
+    ]
+    return {"sources": found} if found else {}
 
 
 def _embedded_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:

@@ -483,9 +483,11 @@ class AttentionRecord:
         2     1           a         a     1.0   1.0
         3     1           b         b     0.9   0.9
         """
-        from attnviz.record.table import HeadsOfLayer, check_min_weight, import_pandas, tidy_table
+        from attnviz.record.table import HeadsOfLayer, check_min_weight, need_pandas, tidy_table
 
-        pd = import_pandas()
+        need_pandas()
+        import pandas as pd
+
         if layer is not None and head is not None and top_k is None and min_weight is None:
             chosen = self.stack(stack)
             return pd.DataFrame(

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.stack import AttentionStack
-from attnviz.record.table import import_pandas, token_column
+from attnviz.record.table import need_pandas, token_column
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.utils.arguments import whole_number
 
@@ -120,7 +120,9 @@ class Sources:
         ValueError
             If `by` is neither.
         """
-        pd = import_pandas()
+        need_pandas()
+        import pandas as pd
+
         columns: dict[str, Any]
         if by == "key":
             top = self.top(max(1, len(self.means)))
@@ -138,7 +140,9 @@ class Sources:
             place, rank = np.nonzero(self.keys >= 0)
             keys, query = self.keys[place, rank], np.full(len(place), self.query)
             columns = {
-                "stack": pd.Categorical.from_codes(np.zeros(len(place), int), [self.stack]),
+                "stack": pd.Categorical.from_codes(
+                    np.zeros(len(place), int), pd.Index([self.stack])
+                ),
                 "layer": self.heads[place, 0],
                 "head": self.heads[place, 1],
                 "query": query,
@@ -150,8 +154,7 @@ class Sources:
             }
         else:
             raise ValueError(f'by={by!r} must be "head" or "key"')
-        table: pd.DataFrame = pd.DataFrame(columns)
-        return table
+        return pd.DataFrame(columns)
 
     @staticmethod
     def _texts(tokens: Tokens, positions: NDArray[np.int64]) -> Any:

@@ -17,7 +17,7 @@ from attnviz.utils.progress import Progress, Steps, finished
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["HeadsOfLayer", "check_min_weight", "import_pandas", "tidy_table", "token_column"]
+__all__ = ["HeadsOfLayer", "check_min_weight", "need_pandas", "tidy_table", "token_column"]
 
 #: Lines that a table has at most: some 25 bytes each.
 MAX_LINES = 20_000_000
@@ -43,13 +43,12 @@ class _Found(NamedTuple):
     shares: NDArray[np.float32] | None
 
 
-def import_pandas() -> Any:
-    """The module, or an ImportError that says how to get it."""
+def need_pandas() -> None:
+    """Raise an ImportError that says how to get pandas, where it is not there."""
     try:
-        import pandas as pd
+        import pandas  # noqa: F401, ICN001
     except ImportError as error:
         raise ImportError("to_pandas needs pandas: pip install pandas") from error
-    return pd
 
 
 def check_min_weight(min_weight: Any) -> float:
@@ -69,7 +68,8 @@ def tidy_table(
     wanted: Sequence[HeadsOfLayer], *, top_k: int | None, min_weight: float | None
 ) -> pd.DataFrame:
     """The table of some heads; see `AttentionRecord.to_pandas`."""
-    pd = import_pandas()
+    import pandas as pd
+
     lines = sum(len(each.heads) * _most_lines(each.stack, each.layer, top_k) for each in wanted)
     if lines > MAX_LINES and min_weight is None:
         raise ValueError(_too_many(wanted, lines, top_k))
@@ -88,8 +88,8 @@ def tidy_table(
 
     place = repeated((each.place for each in found), np.int16)
     queries, keys = joined("queries", np.int32), joined("keys", np.int32)
-    columns = {
-        "stack": pd.Categorical.from_codes(place, [stack.name for stack in stacks]),
+    columns: dict[str, Any] = {
+        "stack": pd.Categorical.from_codes(place, pd.Index([stack.name for stack in stacks])),
         "layer": repeated((each.layer for each in found), np.int32),
         "head": repeated((each.head for each in found), np.int32),
         "query": queries,
@@ -100,21 +100,22 @@ def tidy_table(
     }
     if top_k is not None or min_weight is not None:
         columns["kept"] = joined("shares", np.float32)
-    table: pd.DataFrame = pd.DataFrame(columns, copy=False)
-    return table
+    return pd.DataFrame(columns, copy=False)
 
 
 def token_column(
     sides: Sequence[Tokens], place: NDArray[Any], positions: NDArray[Any], texts: Sequence[str]
-) -> Any:
+) -> pd.Categorical[str]:
     """Texts of tokens as categories, the same for queries and keys; `place` says of which list."""
+    import pandas as pd
+
     numbers = {text: number for number, text in enumerate(texts)}
     codes = np.zeros(len(positions), np.int32)
     for number, tokens in enumerate(sides):
         known = np.array([numbers[text] for text in tokens.text], np.int32)
         here = place == number
         codes[here] = known[positions[here]]
-    return import_pandas().Categorical.from_codes(codes, list(texts))
+    return pd.Categorical.from_codes(codes, pd.Index(list(texts)))
 
 
 def _most_lines(stack: AttentionStack, layer: int, top_k: int | None) -> int:

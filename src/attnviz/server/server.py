@@ -32,6 +32,7 @@ from attnviz.server.protocol import (
 )
 from attnviz.server.pyramid import REPLY_SECONDS, Pyramids
 from attnviz.server.row_sums import RowSums
+from attnviz.server.sources import SourcesHeader, sources_header
 from attnviz.server.strips import StripsHeader, strips
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileWork, answered_tile
@@ -328,6 +329,19 @@ class StripsRequest:
         """Say it from some of their queries."""
         found = strips(server.record.stack(self.stack), self.layer, self.heads)
         return Reply(found.header(), found.data)
+
+
+@RECORD_REQUESTS.add("sources", SourcesHeader)
+@dataclass(frozen=True)
+class SourcesRequest:
+    """The keys that all heads of a stack look at most from a query."""
+
+    stack: str
+    query: int
+
+    def answer(self, server: RecordServer) -> Reply:
+        """Go over the query's row in all heads."""
+        return Reply(sources_header(server.record.stack(self.stack), self.query))
 
 
 @RECORD_REQUESTS.add("vectors", VectorsHeader)

@@ -13,6 +13,8 @@ import type {
   Pooled,
   RecordRequests,
   ScoresRequest,
+  SourcesHeader,
+  SourcesRequest,
   StackDescription,
   StripsHeader,
   StripsRequest,
@@ -43,6 +45,8 @@ export interface PageData {
   scores?: { stack: string; pattern: string; scores: Scores }[];
   /** Where the weight of heads goes, of texts too long for maps: base64 of deflated floats. */
   strips?: (StripsHeader & { stack: string; layer: number; data: string })[];
+  /** Where the tokens of an answer came from. */
+  sources?: { stack: string; of: SourcesHeader[] }[];
   /** Queries and keys, where the view shows them, or weights are computed from them. */
   vectors?: EmbeddedVectors;
   /** Pictures that the model saw, where there are any: base64 of deflated bytes, three a pixel. */
@@ -79,6 +83,7 @@ export class PageCarrier implements Carrier {
       scores: (args) => this.#scores(args),
       strips: (args) => this.#strips(args),
       strongest: (args) => this.#strongest(args),
+      sources: (args) => this.#sources(args),
       vectors: (args) => vectors.reply(args),
       image: (args) => this.#image(args),
     };
@@ -94,6 +99,13 @@ export class PageCarrier implements Carrier {
 
   watch(listener: (connection: Connection) => void): void {
     listener("ready");
+  }
+
+  #sources({ stack, query }: SourcesRequest): Reply {
+    const found = this.#data.sources?.find((each) => each.stack === stack);
+    const header = found?.of.find((each) => each.query === query);
+    if (!header) throw new Error("This page does not contain where the token came from.");
+    return { header, data: null };
   }
 
   async #block(request: BlockRequest): Promise<Reply> {

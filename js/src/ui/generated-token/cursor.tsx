@@ -8,6 +8,7 @@ import { StepSlider, Switch } from "../controls/fields";
 import type { ViewContext } from "../define-view";
 import type { RecordState } from "../record";
 import { assign } from "../state";
+import { Sources } from "./sources";
 
 /** Brings the query into sight that shows a token of the answer. */
 export function useRevealed<S extends RecordState>(
@@ -80,6 +81,7 @@ export function GeneratedTokenCursor<S extends RecordState>({
             )}
           </p>
           <Candidates of={each} />
+          <Sources context={context} place={place} query={each.query} />
         </>
       ) : (
         <p class="av-muted">Each token is shown with the row of the query that predicted it.</p>
