@@ -118,12 +118,21 @@ def place_of(page: Page, position: int) -> tuple[float, float]:
     plot = page.locator(".av-plot").bounding_box()
     if plot is None:
         sys.exit("the head view has no picture")
-    for x in range(int(plot["x"]) + 20, int(plot["x"] + plot["width"] / 2), 20):
-        for y in range(int(plot["y"]) + 20, int(plot["y"] + plot["height"]), 8):
+    # What is clicked left of a label is the label: the last such place lies on it.
+    found: tuple[float, float] | None = None
+    left, top = int(plot["x"]) + 20, int(plot["y"]) + 20
+    for y in range(top, int(plot["y"] + plot["height"]), 8):
+        for x in range(left, int(plot["x"] + plot["width"] / 2), 10):
             page.mouse.click(x, y)
-            if f"token={position}" in str(page.evaluate("() => location.hash")):
-                page.keyboard.press("Escape")
-                return x, y + 4
+            address = str(page.evaluate("() => location.hash"))
+            page.keyboard.press("Escape")
+            if f"token={position}" in address and "key=" not in address:
+                found = (x - 8, y + 5)
+            elif found is not None:
+                return found
+            elif "token=" in address and "key=" not in address:
+                # Another query's row.
+                break
     sys.exit(f"no query {position} in the picture")
 
 
@@ -146,10 +155,8 @@ def play(page: Page, position: int) -> Film:
     for head in HEADS:
         film.press(page.get_by_role("button", name=f"Head {head}", exact=True), HOLD // 2)
     film.move(token)
-    film.click(HOLD * 2)
-    # Out of the way of the lines and the words.
-    film.move((token[0] - 130, token[1] + 60))
-    film.take(END)
+    # The pointer stays there: elsewhere it would show what is under it.
+    film.click(END)
     return film
 
 
