@@ -74,7 +74,16 @@ def test_paper_has_the_choices_in_words_and_no_controls(
 ) -> None:
     opened(page, made(name), tmp_path)
     text, _ = printed(page, tmp_path)
-    for control in ("Export", "Heads by", "Lines", "Find token", "Lasso", "Undo", "fit the width", "scale to"):
+    for control in (
+        "Export",
+        "Heads by",
+        "Lines",
+        "Find token",
+        "Lasso",
+        "Undo",
+        "fit the width",
+        "scale to",
+    ):
         assert control not in text
     if name == "all heads":
         assert "self-attention · layer 0 · no head chosen" in text
