@@ -52,11 +52,12 @@ _VIEWS = {
 }
 
 # Queries at which the demo models show what they learned: the last word predicts the street, the
-# first dash the month, CLS the shape.
+# first dash the month, CLS the shape, "a" the shape of that colour.
 _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
+    "vision-language": ("self", -6),
 }
 
 
@@ -81,7 +82,7 @@ def _parser() -> argparse.ArgumentParser:
     demo.add_argument(
         "--model",
         default="decoder",
-        choices=["decoder", "encoder-decoder", "vision"],
+        choices=list(_QUERIES),
         help="which of the demo models (default: %(default)s)",
     )
     demo.add_argument(
@@ -431,7 +432,7 @@ def _strongest_position(record: AttentionRecord, model: str) -> dict[str, Any]:
 
 
 def _read_by(model: str, reader: Any) -> dict[str, Any]:
-    return {"processor" if model == "vision" else "tokenizer": reader}
+    return {"processor" if model.startswith("vision") else "tokenizer": reader}
 
 
 # Options that say what a model runs on, and how: a saved record has no use for them.

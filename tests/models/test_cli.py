@@ -100,7 +100,7 @@ def test_the_demo_shows_any_view(
     assert (tmp_path / f"decoder-{view}.html").is_file()
 
 
-@pytest.mark.parametrize("model", ["decoder", "encoder-decoder", "vision"])
+@pytest.mark.parametrize("model", demos.NAMES)
 def test_the_demo_needs_nothing(
     model: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -27,9 +27,11 @@ from attnviz import demos
 from attnviz.analysis import patterns
 from attnviz.demos import scores, train
 from attnviz.demos.datasets import dates as dates_module
+from attnviz.demos.datasets import scenes as scenes_module
 from attnviz.demos.datasets import sentences as sentences_module
 from attnviz.demos.datasets import shapes as shapes_module
 from attnviz.demos.datasets.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
+from attnviz.demos.datasets.scenes import COLORS, QUARTERS, Scene, draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
     antecedent_sentence,
@@ -48,6 +50,7 @@ CLASSES = {
     "decoder": transformers.GPT2LMHeadModel,
     "encoder-decoder": transformers.BartForConditionalGeneration,
     "vision": transformers.ViTForImageClassification,
+    "vision-language": transformers.LlavaForConditionalGeneration,
 }
 # No training uses it.
 SEED = 4711
@@ -83,6 +86,11 @@ def encoder_decoder() -> tuple[Any, Any]:
 @pytest.fixture(scope="module")
 def vision() -> tuple[Any, Any]:
     return loaded("vision")
+
+
+@pytest.fixture(scope="module")
+def vision_language() -> tuple[Any, Any]:
+    return loaded("vision-language")
 
 
 def stacked(layers: tuple[torch.Tensor, ...]) -> NDArray[np.float32]:
@@ -288,6 +296,86 @@ def test_the_vision_model_names_its_example(vision: tuple[Any, Any]) -> None:
     assert model.config.id2label[int(logits.argmax())] == "triangle"
 
 
+# --- the vision-language model
+
+
+@pytest.fixture(scope="module")
+def scenes() -> list[Scene]:
+    generator = np.random.default_rng(SEED)
+    return [draw_scene(generator) for _ in range(150)]
+
+
+def written(reader: tuple[Any, Any], scenes: list[Scene], which: int) -> list[str]:
+    """What the model goes on with, by its own `generate`."""
+    model, processor = reader
+    inputs = processor(
+        images=[scene.image for scene in scenes],
+        text=[processor.image_token + scene.prompt(which) for scene in scenes],
+        return_tensors="pt",
+    )
+    made = model.generate(**inputs, do_sample=False)[:, inputs["input_ids"].shape[1] :]
+    texts: list[str] = processor.batch_decode(made, skip_special_tokens=True)
+    return texts
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_the_vision_language_model_says_which_shape_has_the_colour_and_where(
+    vision_language: tuple[Any, Any], scenes: list[Scene], which: int
+) -> None:
+    answers = written(vision_language, scenes, which)
+    right = [text == scene.answer(which) for text, scene in zip(answers, scenes, strict=True)]
+    assert np.mean(right) > 0.9
+
+
+def test_its_heads_attend_to_the_shape_that_is_asked_for(
+    vision_language: tuple[Any, Any], scenes: list[Scene]
+) -> None:
+    model, processor = vision_language
+    inputs = processor(
+        images=[scene.image for scene in scenes],
+        text=[processor.image_token + scene.prompt(0) + " a" for scene in scenes],
+        return_tensors="pt",
+    )
+    # The query of "a" predicts the shape; the 64 patches stand before the words.
+    row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
+    patches = np.stack([patches_of(scene.masks) for scene in scenes])
+    asked, other = (
+        of_heads(patterns.mass_on(row, patches[:, which, None, None])) for which in (0, 1)
+    )
+    head = np.unravel_index((asked - other).argmax(), asked.shape)
+    # Each shape has about a seventh of the patches.
+    assert patches.mean() < 0.2
+    assert asked[head] > 0.5
+    assert other[head] < 0.1
+
+
+def test_the_vision_language_model_answers_its_example(vision_language: tuple[Any, Any]) -> None:
+    model, processor = vision_language
+    image, prompt = demos.example("vision-language")["inputs"]
+    assert (image.size, image.mode) == ((32, 32), "RGB")
+    inputs = processor(images=image, text=processor.image_token + prompt, return_tensors="pt")
+    made = model.generate(**inputs, do_sample=False)[0, inputs["input_ids"].shape[1] :]
+    text = processor.decode(made, skip_special_tokens=True)
+    assert text == demos.example("vision-language")["target"]
+
+
+def test_scenes_are_as_their_sentences_say() -> None:
+    generator = np.random.default_rng(SEED)
+    for scene in (draw_scene(generator) for _ in range(200)):
+        assert scene.image.dtype == np.uint8
+        for which in (0, 1):
+            down, across = (axis.mean() for axis in np.nonzero(scene.masks[which]))
+            quarter = ("bottom" if down > 15.5 else "top", "right" if across > 15.5 else "left")
+            assert quarter == scene.quarters[which] in QUARTERS
+            ink = np.median(scene.image[scene.masks[which]], axis=0)
+            distances = {
+                name: np.abs(ink - np.array(color)).max() for name, color in COLORS.items()
+            }
+            assert min(distances, key=lambda name: distances[name]) == scene.colors[which]
+        assert len(set(scene.colors)) == len(set(scene.shapes)) == len(set(scene.quarters)) == 2
+        assert not (scene.masks[0] & scene.masks[1]).any()
+
+
 # --- the data
 
 
@@ -355,7 +443,7 @@ def test_shapes_lie_in_their_pictures() -> None:
 
 def test_they_are_small_readable_and_hold_float16() -> None:
     files = [file for name in demos.NAMES for file in (HOME / name).iterdir()]
-    assert sum(file.stat().st_size for file in files) < 3e6
+    assert sum(file.stat().st_size for file in files) < 2e6
     for file in files:
         assert file.stat().st_size < 1e6
         assert file.stat().st_mode & 0o777 == 0o644, file
@@ -378,13 +466,21 @@ def test_a_demo_model_is_the_real_class_ready_to_use(name: str) -> None:
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
     for function in (demos.load, demos.example):
-        with pytest.raises(ValueError, match="'decoder', 'encoder-decoder', 'vision'; got 'bert'"):
+        with pytest.raises(ValueError, match="'vision', 'vision-language'; got 'bert'"):
             function("bert")
 
 
 @pytest.mark.parametrize(
     "module",
-    [demos, scores, dates_module, sentences_module, shapes_module, tokenizers_module],
+    [
+        demos,
+        scores,
+        dates_module,
+        scenes_module,
+        sentences_module,
+        shapes_module,
+        tokenizers_module,
+    ],
     ids=lambda module: module.__name__,
 )
 def test_the_examples_in_the_docstrings_run(module: ModuleType) -> None:

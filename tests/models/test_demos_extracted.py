@@ -24,6 +24,7 @@ STACKS = {
         "cross": "cross_attentions",
     },
     "vision": {"vision": "attentions"},
+    "vision-language": {"self": "attentions", "vision": "vision_attentions"},
 }
 
 
@@ -57,11 +58,20 @@ def test_each_example_is_extracted_as_the_model_attends(name: str) -> None:
     assert record.model == name
     assert set(record.stacks) == set(STACKS[name])
 
-    inputs: dict[str, Any] = dict(reader(example["inputs"], return_tensors="pt"))
+    inputs: dict[str, Any]
+    if name == "vision-language":
+        image, prompt = example["inputs"]
+        text = f"{reader.image_token}{prompt} {example['target']}"
+        inputs = dict(reader(images=image, text=text, return_tensors="pt"))
+    else:
+        inputs = dict(reader(example["inputs"], return_tensors="pt"))
     if name == "encoder-decoder":
         inputs["labels"] = reader(example["target"], return_tensors="pt")["input_ids"]
     model.set_attn_implementation("eager")
     outputs = model(**inputs, output_attentions=True)
+    if name == "vision-language":
+        tower = model.model.vision_tower(inputs["pixel_values"], output_attentions=True)
+        outputs["vision_attentions"] = tower.attentions
     for stack_name, attribute in STACKS[name].items():
         stack = record.stacks[stack_name]
         for layer, own in zip(stack.layers, outputs[attribute], strict=True):

@@ -1,4 +1,4 @@
-"""Three tiny trained models that come with attnviz: no network, and something true to see.
+"""Four tiny trained models that come with attnviz: no network, and something true to see.
 
 ``"decoder"``
     A GPT-2 (3 layers of 4 heads, one token a word). It repeats what it has seen by an induction
@@ -9,6 +9,10 @@
 ``"vision"``
     A ViT (3 layers of 4 heads, 64 patches) that names the one shape in a small picture; its CLS
     token attends to the patches where the shape lies.
+``"vision-language"``
+    A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
+    picture of two shapes and goes on with "the red shape is"; its heads find the shape of that
+    colour, and where it lies.
 
 ``python -m attnviz.demos.train all`` trains them again.
 
@@ -27,9 +31,10 @@ from typing import Any
 
 __all__ = ["NAMES", "example", "load"]
 
-NAMES = ("decoder", "encoder-decoder", "vision")
+NAMES = ("decoder", "encoder-decoder", "vision", "vision-language")
 
 _HERE = Path(__file__).parent
+_SCENE_SEED = 7
 
 
 def _checked(name: str) -> str:
@@ -39,9 +44,9 @@ def _checked(name: str) -> str:
     return name
 
 
-def _without_pillow(error: ImportError) -> ImportError:
+def _without_pillow(name: str, error: ImportError) -> ImportError:
     return ImportError(
-        "The demo model 'vision' reads images, which needs pillow: pip install 'attnviz[vision]'",
+        f"The demo model {name!r} reads images, which needs pillow: pip install 'attnviz[vision]'",
         name=error.name,
     )
 
@@ -52,21 +57,23 @@ def load(name: str) -> tuple[Any, Any]:
     Parameters
     ----------
     name : str
-        "decoder", "encoder-decoder" or "vision".
+        "decoder", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
-    model : GPT2LMHeadModel, BartForConditionalGeneration or ViTForImageClassification
-        On the CPU, float32, in evaluation mode. Its weights are stored as float16.
-    reader : PreTrainedTokenizerFast or ViT's image processor
-        The tokenizer of a text model, the image processor of the vision model.
+    model : PreTrainedModel
+        A GPT2LMHeadModel, BartForConditionalGeneration, ViTForImageClassification or
+        LlavaForConditionalGeneration, on the CPU, float32, in evaluation mode. Its weights are
+        stored as float16.
+    reader : PreTrainedTokenizerFast, ViT's image processor or LlavaProcessor
+        The tokenizer of a text model, the processor of a model that reads images.
 
     Raises
     ------
     ValueError
         If there is no such demo model.
     ImportError
-        If the vision model is asked for and pillow is not installed.
+        If a model that reads images is asked for and pillow is not installed.
 
     Examples
     --------
@@ -78,19 +85,23 @@ def load(name: str) -> tuple[Any, Any]:
     folder = _HERE / _checked(name)
     import transformers
 
-    reader: Any
-    if name == "vision":
+    readers: dict[str, Any] = {
+        "decoder": transformers.PreTrainedTokenizerFast,
+        "encoder-decoder": transformers.PreTrainedTokenizerFast,
+        "vision": transformers.AutoImageProcessor,
+        "vision-language": transformers.AutoProcessor,
+    }
+    if name.startswith("vision"):
         try:
             import PIL  # noqa: F401
         except ImportError as error:
-            raise _without_pillow(error) from error
-        reader = transformers.AutoImageProcessor.from_pretrained(folder)
-    else:
-        reader = transformers.PreTrainedTokenizerFast.from_pretrained(folder)
+            raise _without_pillow(name, error) from error
+    reader = readers[name].from_pretrained(folder)
     classes: dict[str, Any] = {
         "decoder": transformers.GPT2LMHeadModel,
         "encoder-decoder": transformers.BartForConditionalGeneration,
         "vision": transformers.ViTForImageClassification,
+        "vision-language": transformers.LlavaForConditionalGeneration,
     }
     with _no_progress_bar():
         model = classes[name].from_pretrained(folder, dtype="float32", local_files_only=True)
@@ -119,21 +130,22 @@ def example(name: str) -> dict[str, Any]:
     Parameters
     ----------
     name : str
-        "decoder", "encoder-decoder" or "vision".
+        "decoder", "encoder-decoder", "vision" or "vision-language".
 
     Returns
     -------
     dict
         Arguments of `attnviz.extract` and of the `show_*` functions. "inputs" for all: a sentence
-        that goes on with "street", a written date, or a PIL image of a triangle, 32 x 32. And
-        "target" for the encoder-decoder: the same date in ISO form.
+        that goes on with "street", a written date, a PIL image of a triangle, 32 x 32, or such an
+        image of two shapes with a text. And "target" for the encoder-decoder, the same date in ISO
+        form, and for the vision-language model, the answer.
 
     Raises
     ------
     ValueError
         If there is no such demo model.
     ImportError
-        If the vision model's is asked for and pillow is not installed.
+        If an image is asked for and pillow is not installed.
 
     Examples
     --------
@@ -147,8 +159,23 @@ def example(name: str) -> dict[str, Any]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise _without_pillow(error) from error
-    return {"inputs": Image.fromarray(_triangle())}
+        raise _without_pillow(name, error) from error
+    if name == "vision":
+        return {"inputs": Image.fromarray(_triangle())}
+    scene = _two_shapes()
+    return {
+        "inputs": (Image.fromarray(scene.image), scene.prompt(0)),
+        "target": scene.answer(0),
+    }
+
+
+def _two_shapes() -> Any:
+    import numpy as np
+
+    from attnviz.demos.datasets.scenes import draw_scene
+
+    # A seed that no training uses.
+    return draw_scene(np.random.default_rng(_SCENE_SEED))
 
 
 def _triangle() -> Any:

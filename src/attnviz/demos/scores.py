@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import mass_on, previous_token, repeated_induction
 from attnviz.demos.datasets.dates import draw_date
+from attnviz.demos.datasets.scenes import ANSWER_WORDS, draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
     antecedent_sentence,
@@ -40,7 +41,12 @@ def scores(name: str, model: Any, reader: Any) -> dict[str, float]:
     """
     model.set_attn_implementation("eager")
     generator = np.random.default_rng(_SEED)
-    of = {"decoder": _decoder, "encoder-decoder": _encoder_decoder, "vision": _vision}[name]
+    of = {
+        "decoder": _decoder,
+        "encoder-decoder": _encoder_decoder,
+        "vision": _vision,
+        "vision-language": _vision_language,
+    }[name]
     with torch.no_grad():
         return of(model, reader, generator)
 
@@ -139,3 +145,37 @@ def _vision(model: Any, processor: Any, generator: np.random.Generator) -> dict[
         "head from CLS to the shape": _best(mass),
         "share of patches with the shape": float(patches.mean()),
     }
+
+
+def _vision_language(
+    model: Any, processor: Any, generator: np.random.Generator
+) -> dict[str, float]:
+    scenes = [draw_scene(generator) for _ in range(_EXAMPLES)]
+    inputs = processor(
+        images=[scene.image for scene in scenes],
+        text=[f"{processor.image_token}{scene.prompt(0)} {scene.answer(0)}" for scene in scenes],
+        return_tensors="pt",
+    )
+    outputs = model(**inputs, output_attentions=True)
+    answers = inputs["input_ids"][:, -ANSWER_WORDS:]
+    # The query at a position predicts the word behind it.
+    guesses = outputs.logits[:, -ANSWER_WORDS - 1 : -1].argmax(dim=-1)
+    weights = _stacked(outputs.attentions)
+    figures = {"answers right": float((guesses == answers).all(dim=1).float().mean())}
+    patches = np.stack([patches_of(scene.masks) for scene in scenes])
+    # The patches stand before the words.
+    marks = np.pad(patches, ((0, 0), (0, 0), (0, weights.shape[-1] - patches.shape[-1])))
+    for word, position in (("shape", 1), ("row", 4), ("column", 5)):
+        query = position - ANSWER_WORDS - 1
+        row = weights[..., query : query + 1, :]
+        on_shapes = [mass_on(row, marks[:, which, None, None]) for which in (0, 1)]
+        best = on_shapes[0].mean(axis=1)
+        head = np.unravel_index(best.argmax(), best.shape)
+        figures[f"head on the shape, for its {word}"] = float(best[head])
+        figures[f"the same head on the other shape, {word}"] = float(
+            on_shapes[1].mean(axis=1)[head]
+        )
+    figures["share of tokens with the shape"] = (
+        float(patches[:, 0].sum(axis=1).mean()) / (weights.shape[-1])
+    )
+    return figures

@@ -42,9 +42,13 @@ def _train(name: str, steps: int | None) -> tuple[Any, Any]:
         from attnviz.demos.recipes import encoder_decoder
 
         return encoder_decoder.train(steps)
-    from attnviz.demos.recipes import vision
+    if name == "vision":
+        from attnviz.demos.recipes import vision
 
-    return vision.train(steps)
+        return vision.train(steps)
+    from attnviz.demos.recipes import vision_language
+
+    return vision_language.train(steps)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

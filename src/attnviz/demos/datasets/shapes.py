@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["IMAGE_SIZE", "PATCH_SIZE", "SHAPES", "draw_shapes", "patches_of"]
+__all__ = ["IMAGE_SIZE", "PATCH_SIZE", "SHAPES", "draw_shapes", "patches_of", "shape_masks"]
 
 SHAPES = ("circle", "square", "triangle", "cross")
 IMAGE_SIZE = 32
@@ -28,6 +28,18 @@ def _inside(x: NDArray[np.float64], y: NDArray[np.float64]) -> NDArray[np.bool_]
     triangle = (y < 0.95) & (y > 2 * np.abs(x) - 1.25)
     cross = (np.minimum(np.abs(x), np.abs(y)) < 0.33) & (np.maximum(np.abs(x), np.abs(y)) < 1.1)
     return np.stack([circle, square, triangle, cross])
+
+
+def shape_masks(centres: NDArray[np.float64], radius: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Draw every shape at given centres: True inside, (shapes, number, 32, 32).
+
+    `centres` is (2, number), across and down, and `radius` (number,), both in pixels.
+    """
+    grid = np.arange(IMAGE_SIZE) + 0.5
+    across = (grid[None, None, :] - centres[0][:, None, None]) / radius[:, None, None]
+    down = (grid[None, :, None] - centres[1][:, None, None]) / radius[:, None, None]
+    across, down = np.broadcast_arrays(across, down)
+    return _inside(across, down)
 
 
 def draw_shapes(
@@ -55,11 +67,7 @@ def draw_shapes(
     # The whole shape stays in the picture, its corners too.
     reach = 1.25 * radius
     place = reach + generator.random((2, number)) * (IMAGE_SIZE - 2 * reach)
-    grid = np.arange(IMAGE_SIZE) + 0.5
-    across = (grid[None, None, :] - place[0][:, None, None]) / radius[:, None, None]
-    down = (grid[None, :, None] - place[1][:, None, None]) / radius[:, None, None]
-    across, down = np.broadcast_arrays(across, down)
-    masks = _inside(across, down)[kinds, np.arange(number)]
+    masks = shape_masks(place, radius)[kinds, np.arange(number)]
 
     ground = generator.uniform(*_GROUND, size=(number, 3))
     ink = generator.uniform(*_INK, size=(number, 3))

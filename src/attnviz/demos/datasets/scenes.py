@@ -1,0 +1,104 @@
+"""Pictures of two shapes, and sentences that say which shape has a colour, and where it lies."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.demos.datasets.shapes import IMAGE_SIZE, SHAPES, shape_masks
+
+__all__ = ["ANSWER_WORDS", "COLORS", "QUARTERS", "WORDS", "Scene", "draw_scene"]
+
+# Red, green and blue, of 255.
+COLORS = {
+    "red": (230, 60, 50),
+    "green": (60, 190, 80),
+    "blue": (70, 110, 240),
+    "yellow": (240, 210, 60),
+    "white": (235, 235, 235),
+}
+QUARTERS = (("top", "left"), ("top", "right"), ("bottom", "left"), ("bottom", "right"))
+WORDS = ("the", *COLORS, "shape", "is", "a", *SHAPES, "at", "top", "bottom", "left", "right")
+
+# "a cross at the top left"
+ANSWER_WORDS = 6
+
+_SMALLEST, _LARGEST = 4.5, 6.2
+_GROUND = (10.0, 60.0)
+_NOISE = 15.0
+_COLOR_SPREAD = 12.0
+
+
+@dataclass(frozen=True)
+class Scene:
+    """A picture of two shapes, and what can be said about each of them.
+
+    Attributes
+    ----------
+    image : ndarray of uint8, (32, 32, 3)
+        Red, green and blue.
+    shapes, colors : tuple of str
+        The two shapes' names, which differ, and their colours, which differ, too.
+    quarters : tuple of (str, str)
+        The quarter of the picture in which each shape lies: "top" or "bottom", "left" or "right".
+    masks : ndarray of bool, (2, 32, 32)
+        True on each shape.
+    """
+
+    image: NDArray[np.uint8]
+    shapes: tuple[str, str]
+    colors: tuple[str, str]
+    quarters: tuple[tuple[str, str], tuple[str, str]]
+    masks: NDArray[np.bool_]
+
+    def prompt(self, which: int) -> str:
+        """The beginning of the sentence about one of the shapes, 0 or 1."""
+        return f"the {self.colors[which]} shape is"
+
+    def answer(self, which: int) -> str:
+        """The rest of that sentence."""
+        row, column = self.quarters[which]
+        return f"a {self.shapes[which]} at the {row} {column}"
+
+
+def draw_scene(generator: np.random.Generator) -> Scene:
+    """Draw two shapes into two quarters of a picture.
+
+    Examples
+    --------
+    >>> scene = draw_scene(np.random.default_rng(0))
+    >>> scene.image.shape, scene.masks.shape
+    ((32, 32, 3), (2, 32, 32))
+    >>> scene.answer(0).split()[1] == scene.shapes[0]
+    True
+    """
+    shapes = generator.choice(len(SHAPES), size=2, replace=False)
+    colors = [list(COLORS)[number] for number in generator.choice(len(COLORS), 2, replace=False)]
+    quarters = [QUARTERS[number] for number in generator.choice(len(QUARTERS), 2, replace=False)]
+    radius = generator.uniform(_SMALLEST, _LARGEST, size=2)
+    half = IMAGE_SIZE / 2
+    # The whole shape stays in its quarter, its corners too.
+    reach = 1.25 * radius
+    offset = reach + generator.random((2, 2)) * (half - 2 * reach)
+    corner = np.array(
+        [
+            [half * (column == "right") for _, column in quarters],
+            [half * (row == "bottom") for row, _ in quarters],
+        ]
+    )
+    masks = shape_masks(corner + offset, radius)[shapes, np.arange(2)]
+
+    image = np.broadcast_to(generator.uniform(*_GROUND, size=3), (IMAGE_SIZE, IMAGE_SIZE, 3))
+    for mask, color in zip(masks, colors, strict=True):
+        ink = np.array(COLORS[color]) + generator.normal(0, _COLOR_SPREAD, size=3)
+        image = np.where(mask[..., None], ink, image)
+    image = image + generator.normal(0, _NOISE, size=image.shape)
+    return Scene(
+        image.clip(0, 255).astype(np.uint8),
+        (SHAPES[shapes[0]], SHAPES[shapes[1]]),
+        (colors[0], colors[1]),
+        (quarters[0], quarters[1]),
+        masks,
+    )

@@ -1,0 +1,124 @@
+"""The demo vision-language model: a small LLaVA that says which shape has a colour, and where."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import (
+    CLIPImageProcessorPil,
+    LlavaConfig,
+    LlavaForConditionalGeneration,
+    LlavaProcessor,
+)
+
+from attnviz.demos.datasets.scenes import WORDS, draw_scene
+from attnviz.demos.datasets.shapes import IMAGE_SIZE, PATCH_SIZE
+from attnviz.demos.recipes.fitting import Schedule, fit
+from attnviz.demos.recipes.tokenizers import word_tokenizer
+from attnviz.demos.recipes.vision import patch_positions
+
+__all__ = ["train"]
+
+_SEED = 5
+_SCHEDULE = Schedule(steps=4000, learning_rate=2e-3, weight_decay=0.02)
+_BATCH = 32
+_WIDTH = 64
+_IMAGE_TOKEN = "<image>"
+_NUM_PATCHES = (IMAGE_SIZE // PATCH_SIZE) ** 2
+_POSITION_AMPLITUDE = 0.5
+
+
+def _processor() -> LlavaProcessor:
+    tokenizer = word_tokenizer(WORDS, ["<pad>", "<unk>", "<end>"], max_length=96)
+    tokenizer.add_special_tokens({"additional_special_tokens": [_IMAGE_TOKEN]})
+    return LlavaProcessor(
+        image_processor=CLIPImageProcessorPil(
+            size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+            crop_size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+            image_mean=[0.5, 0.5, 0.5],
+            image_std=[0.5, 0.5, 0.5],
+        ),
+        tokenizer=tokenizer,
+        patch_size=PATCH_SIZE,
+        vision_feature_select_strategy="default",
+        image_token=_IMAGE_TOKEN,
+        num_additional_image_tokens=1,
+    )
+
+
+def _model(processor: LlavaProcessor) -> LlavaForConditionalGeneration:
+    torch.manual_seed(_SEED)
+    tokenizer: Any = processor.tokenizer
+    config = LlavaConfig(
+        vision_config={
+            "model_type": "clip_vision_model",
+            "hidden_size": _WIDTH,
+            "intermediate_size": 128,
+            "projection_dim": _WIDTH,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "image_size": IMAGE_SIZE,
+            "patch_size": PATCH_SIZE,
+            "initializer_range": 0.05,
+        },
+        text_config={
+            "model_type": "llama",
+            "hidden_size": _WIDTH,
+            "intermediate_size": 128,
+            "num_hidden_layers": 3,
+            "num_attention_heads": 4,
+            "num_key_value_heads": 2,
+            "vocab_size": len(tokenizer),
+            "max_position_embeddings": 128,
+            "initializer_range": 0.05,
+            "pad_token_id": tokenizer.pad_token_id,
+            "bos_token_id": None,
+            "eos_token_id": tokenizer.eos_token_id,
+        },
+        image_token_index=tokenizer.convert_tokens_to_ids(_IMAGE_TOKEN),
+        image_seq_length=_NUM_PATCHES,
+        vision_feature_layer=-1,
+        vision_feature_select_strategy="default",
+    )
+    model = LlavaForConditionalGeneration(config)
+    with torch.no_grad():
+        # Position 0 is the CLS token's.
+        positions = model.get_parameter("model.vision_tower.embeddings.position_embedding.weight")
+        positions[1:] = _POSITION_AMPLITUDE * patch_positions(_WIDTH)
+    model.generation_config.max_new_tokens = 8
+    return model
+
+
+def train(steps: int | None = None) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
+    """Build the vision-language model and its processor and train it: some minutes on one core."""
+    processor = _processor()
+    tokenizer: Any = processor.tokenizer
+    model = _model(processor)
+    generator = np.random.default_rng(_SEED)
+    schedule = _SCHEDULE if steps is None else replace(_SCHEDULE, steps=steps)
+
+    def loss_at(_step: int) -> torch.Tensor:
+        scenes = [draw_scene(generator) for _ in range(_BATCH)]
+        which = generator.integers(2, size=_BATCH)
+        prompts = [scene.prompt(int(number)) for scene, number in zip(scenes, which, strict=True)]
+        answers = [scene.answer(int(number)) for scene, number in zip(scenes, which, strict=True)]
+        texts = [f"{prompt} {answer}" for prompt, answer in zip(prompts, answers, strict=True)]
+        # Every sentence has the same number of words: nothing is padded.
+        words = torch.tensor(tokenizer(texts)["input_ids"])
+        end = torch.full((_BATCH, 1), tokenizer.eos_token_id)
+        image = torch.full((_BATCH, _NUM_PATCHES), model.config.image_token_id)
+        ids = torch.cat([image, words, end], dim=1)
+        labels = ids.clone()
+        # The picture decides the answer alone, not the question.
+        labels[:, : _NUM_PATCHES + len(prompts[0].split())] = -100
+        images = np.stack([scene.image for scene in scenes])
+        # What the processor does, for a batch at once: a mean and a deviation of one half.
+        pixels = torch.from_numpy(images).permute(0, 3, 1, 2).float() / 127.5 - 1
+        loss: torch.Tensor = model(input_ids=ids, pixel_values=pixels, labels=labels).loss
+        return loss
+
+    fit(model, loss_at, schedule, name="vision-language")
+    return model, processor
