@@ -8,7 +8,7 @@
 #   make oldest   the sample of models with the oldest transformers that attnviz takes
 #   make lab      JupyterLab on notebooks/
 #   make watch    builds the front-end again on every change in js/src
-#   make tutorial runs notebooks/tutorial.ipynb and stores what it shows
+#   make notebooks runs all notebooks and stores their outputs, with a picture for each view
 #   make format   puts Python and TypeScript into the house's form
 #   make coverage checks every model type of transformers (minutes) and writes docs/coverage.md
 #   make bench    attnviz beside BertViz, CircuitsVis and inspectus: half an hour, docs/benchmarks.md
@@ -26,7 +26,7 @@ VENV_PYTHON := .venv/bin/python
 FRONT_END := $(VENV_PYTHON) scripts/front_end.py
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch tutorial format protocol package clean environment test-environment front-end
+.PHONY: help demo test test-all checks mutants oldest coverage bench bench-quick counts lab watch notebooks format protocol package clean environment test-environment front-end
 
 help:
 	@sed -n '3,19s/^#//p' Makefile
@@ -107,9 +107,9 @@ lab: test-environment
 watch: environment
 	$(FRONT_END) --watch
 
-tutorial: test-environment
+notebooks: test-environment
 	@$(VENV_PYTHON) scripts/find_browser.py --install
-	$(VENV_PYTHON) scripts/render_tutorial.py
+	$(VENV_PYTHON) scripts/render_notebooks.py
 
 format: test-environment
 	.venv/bin/ruff check --fix-only
