@@ -25,9 +25,9 @@ WORDS = ("the", *COLORS, "shape", "is", "a", *SHAPES, "at", "top", "bottom", "le
 # "a cross at the top left"
 ANSWER_WORDS = 6
 
-_SMALLEST, _LARGEST = 4.5, 6.2
-_GROUND = (10.0, 60.0)
-_NOISE = 15.0
+_SMALLEST, _LARGEST = 5.0, 6.2
+_GROUND = (10.0, 50.0)
+_NOISE = 10.0
 _COLOR_SPREAD = 12.0
 
 
