@@ -52,12 +52,12 @@ _VIEWS = {
 }
 
 # Queries at which the demo models show what they learned: the last word predicts the street, the
-# first dash the month, CLS the shape, "a" the shape of that colour.
+# first dash the month, CLS the shape, the colour the shape of that colour.
 _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
-    "vision-language": ("self", -6),
+    "vision-language": ("self", -7),
 }
 
 
@@ -214,6 +214,7 @@ def _add_capture_options(view: argparse.ArgumentParser) -> None:
         type=int,
         nargs="?",
         const=True,
+        default=False,
         metavar="N",
         help="cut a text that is too long for the model, or to N tokens",
     )

@@ -333,10 +333,10 @@ def test_its_heads_attend_to_the_shape_that_is_asked_for(
     model, processor = vision_language
     inputs = processor(
         images=[scene.image for scene in scenes],
-        text=[processor.image_token + scene.prompt(0) + " a" for scene in scenes],
+        text=[processor.image_token + scene.prompt(0) for scene in scenes],
         return_tensors="pt",
     )
-    # The query of "a" predicts the shape; the 64 patches stand before the words.
+    # The query of the colour predicts the shape; the 64 patches stand before the words.
     row = stacked(model(**inputs, output_attentions=True).attentions)[..., -1:, :64]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     asked, other = (

@@ -11,8 +11,8 @@
     token attends to the patches where the shape lies.
 ``"vision-language"``
     A LLaVA (a CLIP tower of 3 layers, a Llama of 3 layers, 4 heads each, 64 patches) that reads a
-    picture of two shapes and goes on with "the red shape is"; its heads find the shape of that
-    colour, and where it lies.
+    picture of two shapes and goes on with "the red"; its heads find the shape of that colour, and
+    where it lies.
 
 ``python -m attnviz.demos.train all`` trains them again.
 

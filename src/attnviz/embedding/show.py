@@ -29,7 +29,7 @@ def show_embedding_view(
     seed: int = 0,
     columns: Mapping[str, Any] | Iterable[str] | None = None,
     target: Sequence[str] | None = None,
-    truncation: bool | int | None = None,
+    truncation: bool | int = False,
     tokenizer: Any = None,
     processor: Any = None,
     name: str | None = None,
@@ -68,7 +68,7 @@ def show_embedding_view(
         dataset.
     target : sequence of str, optional
         For each text what the model is made to produce.
-    truncation : bool or int, optional
+    truncation : bool or int, default False
         Cut texts that are too long for the model, which are left out otherwise, or to so many
         tokens.
     tokenizer, processor : object, optional

@@ -50,7 +50,7 @@ class ShowFunction(Protocol[_RecordView_co]):
         processor: Any = None,
         target: str | None = None,
         generate: Any = None,
-        truncation: bool | int | None = None,
+        truncation: bool | int = False,
         sentence_b_start: int | None = None,
         name: str | None = None,
         words: bool = False,
@@ -85,7 +85,7 @@ _DOCUMENTATION = """{summary}
     generate : int, mapping or GenerationConfig, optional
         Let the model produce a text: how many tokens at most, or arguments of its own ``generate``.
         See `attnviz.extract`.
-    truncation : bool or int, optional
+    truncation : bool or int, default False
         Cut a text that is too long for the model, or to so many tokens; the picture says so.
     sentence_b_start : int, optional
         Where the second text of a pair begins, where `model` is ``outputs.attentions``.
@@ -296,12 +296,13 @@ def _record(
 
 def given_options(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of `attnviz.extract` that differ from what it takes by default."""
-    # A device of None means where queries and keys were computed.
-    return {
-        name: value
-        for name, value in options.items()
-        if (value != "cpu" if name == "device" else value is not None)
-    }
+    given = {}
+    for name, value in options.items():
+        # A device of None means where queries and keys were computed.
+        default = value == "cpu" if name == "device" else value is None
+        if not default and not (name == "truncation" and value is False):
+            given[name] = value
+    return given
 
 
 def _record_of_weights(

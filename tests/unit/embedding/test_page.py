@@ -179,7 +179,7 @@ def test_options_that_make_no_sense(options: dict[str, Any], message: str) -> No
 def test_keys_are_for_pictures_that_have_lines(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("attnviz.pages.image.draw", lambda page, _: page.encode())
+    monkeypatch.setattr("attnviz.pages.image.draw", lambda page, *_: page.encode())
     view, path = EmbeddingView(corpus([4, 5])), tmp_path / "plot.svg"
     for place in ({}, {"enlarged": True}, {"enlarged": True, "token": None, "key": 1}):
         view.enlarged = False

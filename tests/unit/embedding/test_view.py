@@ -262,7 +262,7 @@ def test_the_browser_asks_and_is_answered(monkeypatch: pytest.MonkeyPatch) -> No
     assert len(overview[1][0]) == 3 * 20 * 2
     assert len(described[0]["header"]["stacks"][0]["query_tokens"]["text"]) == 6
     assert "points 0 to 19" in lines[0]["message"]
-    assert page[0]["header"] == {"parts": 1, "name": "embedding-view.html"}
+    assert page[0]["header"] == {"parts": 1, "name": "made-embedding-view.html"}
     assert b'"layer": 1' in page[1][0]
 
 

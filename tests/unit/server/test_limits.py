@@ -85,6 +85,7 @@ REQUESTS: list[tuple[str, dict[str, Any]]] = [
     ("tile", TILE | {"heads": [0, 1, 2], "level": 2, "precision": "uint8"}),
     ("vectors", {"stack": "self", "layer": 95, "head": 63, "token": 999, "keys": [0, 1000]}),
     ("image", {"index": 0}),
+    ("sources", {"stack": "self", "query": 999}),
     *(("page", {"part": part, "state": {"layer": 3}}) for part in range(4)),
 ]
 

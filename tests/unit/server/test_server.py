@@ -72,6 +72,7 @@ def test_the_description() -> None:
     assert patterns == [list(patterns_of(stack)) for stack in record.stacks.values()]
     assert description == {
         "model": "captured",
+        "file": "captured",
         "notes": ["made by hand"],
         "stacks": [
             {

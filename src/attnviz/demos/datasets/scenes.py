@@ -20,9 +20,9 @@ COLORS = {
     "white": (235, 235, 235),
 }
 QUARTERS = (("top", "left"), ("top", "right"), ("bottom", "left"), ("bottom", "right"))
-WORDS = ("the", *COLORS, "shape", "is", "a", *SHAPES, "at", "top", "bottom", "left", "right")
+WORDS = ("the", *COLORS, *SHAPES, "is", "at", "top", "bottom", "left", "right")
 
-# "a cross at the top left"
+# "cross is at the top left"
 ANSWER_WORDS = 6
 
 _SMALLEST, _LARGEST = 5.0, 6.2
@@ -55,12 +55,12 @@ class Scene:
 
     def prompt(self, which: int) -> str:
         """The beginning of the sentence about one of the shapes, 0 or 1."""
-        return f"the {self.colors[which]} shape is"
+        return f"the {self.colors[which]}"
 
     def answer(self, which: int) -> str:
         """The rest of that sentence."""
         row, column = self.quarters[which]
-        return f"a {self.shapes[which]} at the {row} {column}"
+        return f"{self.shapes[which]} is at the {row} {column}"
 
 
 def draw_scene(generator: np.random.Generator) -> Scene:
@@ -71,7 +71,7 @@ def draw_scene(generator: np.random.Generator) -> Scene:
     >>> scene = draw_scene(np.random.default_rng(0))
     >>> scene.image.shape, scene.masks.shape
     ((32, 32, 3), (2, 32, 32))
-    >>> scene.answer(0).split()[1] == scene.shapes[0]
+    >>> scene.answer(0).split()[0] == scene.shapes[0]
     True
     """
     shapes = generator.choice(len(SHAPES), size=2, replace=False)

@@ -25,7 +25,7 @@ from attnviz.demos.recipes.vision import patch_positions
 __all__ = ["train"]
 
 _SEED = 5
-_SCHEDULE = Schedule(steps=3000, learning_rate=2e-3, weight_decay=0.02)
+_SCHEDULE = Schedule(steps=4500, learning_rate=2e-3, weight_decay=0.02)
 _BATCH = 32
 _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
@@ -120,7 +120,7 @@ def _train_tower(tower: Any, generator: np.random.Generator, schedule: Schedule)
         return cross_entropy(names(read).flatten(0, 1), torch.from_numpy(labels).flatten())
 
     both = torch.nn.ModuleList([tower, names])
-    fit(both, loss_at, replace(schedule, steps=schedule.steps // 2), name="vision tower")
+    fit(both, loss_at, replace(schedule, steps=max(schedule.steps // 4, 1)), name="vision tower")
 
 
 def train(steps: int | None = None) -> tuple[LlavaForConditionalGeneration, LlavaProcessor]:
