@@ -57,7 +57,7 @@ _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
-    "vision-language": ("self", -7),
+    "vision-language": ("self", -6),
 }
 
 
@@ -214,7 +214,6 @@ def _add_capture_options(view: argparse.ArgumentParser) -> None:
         type=int,
         nargs="?",
         const=True,
-        default=False,
         metavar="N",
         help="cut a text that is too long for the model, or to N tokens",
     )
@@ -511,7 +510,7 @@ def _extracted(options: argparse.Namespace) -> AttentionRecord:
         inputs,
         target=options.target,
         generate=options.generate,
-        truncation=options.truncate,
+        truncation=False if options.truncate is None else options.truncate,
         words=options.words,
         layers=options.layers,
         keep_heads=options.keep_heads,
@@ -584,7 +583,7 @@ def _embedding_view(options: argparse.Namespace) -> EmbeddingView:
         points=options.points,
         seed=options.seed,
         traits=shown,
-        truncation=options.truncate,
+        truncation=False if options.truncate is None else options.truncate,
         layers=options.layers,
         keep_heads=options.keep_heads,
         dtype=options.dtype,

@@ -31,7 +31,7 @@ from attnviz.demos.datasets import scenes as scenes_module
 from attnviz.demos.datasets import sentences as sentences_module
 from attnviz.demos.datasets import shapes as shapes_module
 from attnviz.demos.datasets.dates import FORMS, WrittenDate, draw_date, is_held_out, write_date
-from attnviz.demos.datasets.scenes import COLORS, QUARTERS, Scene, draw_scene
+from attnviz.demos.datasets.scenes import COLORS, SIDES, Scene, draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
     antecedent_sentence,
@@ -364,15 +364,14 @@ def test_scenes_are_as_their_sentences_say() -> None:
     for scene in (draw_scene(generator) for _ in range(200)):
         assert scene.image.dtype == np.uint8
         for which in (0, 1):
-            down, across = (axis.mean() for axis in np.nonzero(scene.masks[which]))
-            quarter = ("bottom" if down > 15.5 else "top", "right" if across > 15.5 else "left")
-            assert quarter == scene.quarters[which] in QUARTERS
+            _, across = np.nonzero(scene.masks[which])
+            assert SIDES[int(across.mean() > 15.5)] == scene.sides[which]
             ink = np.median(scene.image[scene.masks[which]], axis=0)
             distances = {
                 name: np.abs(ink - np.array(color)).max() for name, color in COLORS.items()
             }
             assert min(distances, key=lambda name: distances[name]) == scene.colors[which]
-        assert len(set(scene.colors)) == len(set(scene.shapes)) == len(set(scene.quarters)) == 2
+        assert len(set(scene.colors)) == len(set(scene.shapes)) == len(set(scene.sides)) == 2
         assert not (scene.masks[0] & scene.masks[1]).any()
 
 

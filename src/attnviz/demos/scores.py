@@ -165,7 +165,7 @@ def _vision_language(
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     # The patches stand before the words.
     marks = np.pad(patches, ((0, 0), (0, 0), (0, weights.shape[-1] - patches.shape[-1])))
-    for word, position in (("shape", 0), ("row", 4), ("column", 5)):
+    for word, position in (("shape", 0), ("side", 4)):
         query = position - ANSWER_WORDS - 1
         row = weights[..., query : query + 1, :]
         on_shapes = [mass_on(row, marks[:, which, None, None]) for which in (0, 1)]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
-__all__ = ["ANSWER_WORDS", "COLORS", "QUARTERS", "WORDS", "Scene", "draw_scene"]
+__all__ = ["ANSWER_WORDS", "COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
 
 # Red, green and blue, of 255.
 COLORS = {
@@ -19,11 +19,11 @@ COLORS = {
     "yellow": (240, 210, 60),
     "white": (235, 235, 235),
 }
-QUARTERS = (("top", "left"), ("top", "right"), ("bottom", "left"), ("bottom", "right"))
-WORDS = ("the", *COLORS, *SHAPES, "is", "at", "top", "bottom", "left", "right")
+SIDES = ("left", "right")
+WORDS = ("the", *COLORS, *SHAPES, "is", "on", *SIDES)
 
-# "cross is at the top left"
-ANSWER_WORDS = 6
+# "cross is on the left"
+ANSWER_WORDS = 5
 
 _SMALLEST, _LARGEST = 5.0, 6.2
 _GROUND = (10.0, 50.0)
@@ -41,8 +41,8 @@ class Scene:
         Red, green and blue.
     shapes, colors : tuple of str
         The two shapes' names, which differ, and their colours, which differ, too.
-    quarters : tuple of (str, str)
-        The quarter of the picture in which each shape lies: "top" or "bottom", "left" or "right".
+    sides : tuple of str
+        The half of the picture in which each shape lies: "left" or "right".
     masks : ndarray of bool, (2, 32, 32)
         True on each shape.
     """
@@ -50,7 +50,7 @@ class Scene:
     image: NDArray[np.uint8]
     shapes: tuple[str, str]
     colors: tuple[str, str]
-    quarters: tuple[tuple[str, str], tuple[str, str]]
+    sides: tuple[str, str]
     masks: NDArray[np.bool_]
 
     def prompt(self, which: int) -> str:
@@ -59,12 +59,11 @@ class Scene:
 
     def answer(self, which: int) -> str:
         """The rest of that sentence."""
-        row, column = self.quarters[which]
-        return f"{self.shapes[which]} is at the {row} {column}"
+        return f"{self.shapes[which]} is on the {self.sides[which]}"
 
 
 def draw_scene(generator: np.random.Generator) -> Scene:
-    """Draw two shapes into two quarters of a picture.
+    """Draw two shapes into the two halves of a picture.
 
     Examples
     --------
@@ -76,19 +75,15 @@ def draw_scene(generator: np.random.Generator) -> Scene:
     """
     shapes = generator.choice(len(SHAPES), size=2, replace=False)
     colors = [list(COLORS)[number] for number in generator.choice(len(COLORS), 2, replace=False)]
-    quarters = [QUARTERS[number] for number in generator.choice(len(QUARTERS), 2, replace=False)]
+    sides = [SIDES[number] for number in generator.permutation(2)]
     radius = generator.uniform(_SMALLEST, _LARGEST, size=2)
     half = IMAGE_SIZE / 2
-    # The whole shape stays in its quarter, its corners too.
+    # The whole shape stays in its half, its corners too.
     reach = 1.25 * radius
-    offset = reach + generator.random((2, 2)) * (half - 2 * reach)
-    corner = np.array(
-        [
-            [half * (column == "right") for _, column in quarters],
-            [half * (row == "bottom") for row, _ in quarters],
-        ]
-    )
-    masks = shape_masks(corner + offset, radius)[shapes, np.arange(2)]
+    across = reach + generator.random(2) * (half - 2 * reach)
+    across += half * np.array([side == "right" for side in sides])
+    down = reach + generator.random(2) * (IMAGE_SIZE - 2 * reach)
+    masks = shape_masks(np.stack([across, down]), radius)[shapes, np.arange(2)]
 
     image = np.broadcast_to(generator.uniform(*_GROUND, size=3), (IMAGE_SIZE, IMAGE_SIZE, 3))
     for mask, color in zip(masks, colors, strict=True):
@@ -99,6 +94,6 @@ def draw_scene(generator: np.random.Generator) -> Scene:
         image.clip(0, 255).astype(np.uint8),
         (SHAPES[shapes[0]], SHAPES[shapes[1]]),
         (colors[0], colors[1]),
-        (quarters[0], quarters[1]),
+        (sides[0], sides[1]),
         masks,
     )

@@ -25,7 +25,7 @@ from attnviz.demos.recipes.vision import patch_positions
 __all__ = ["train"]
 
 _SEED = 5
-_SCHEDULE = Schedule(steps=4500, learning_rate=2e-3, weight_decay=0.02)
+_SCHEDULE = Schedule(steps=3000, learning_rate=2e-3, weight_decay=0.02)
 _BATCH = 32
 _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
