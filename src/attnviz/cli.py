@@ -57,7 +57,7 @@ _QUERIES = {
     "decoder": ("self", -1),
     "encoder-decoder": ("cross", 5),
     "vision": ("vision", 0),
-    "vision-language": ("self", -6),
+    "vision-language": ("self", -2),
 }
 
 

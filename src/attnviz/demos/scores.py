@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import mass_on, previous_token, repeated_induction
 from attnviz.demos.datasets.dates import draw_date
-from attnviz.demos.datasets.scenes import ANSWER_WORDS, draw_scene
+from attnviz.demos.datasets.scenes import draw_scene
 from attnviz.demos.datasets.sentences import (
     Sentence,
     antecedent_sentence,
@@ -157,25 +157,18 @@ def _vision_language(
         return_tensors="pt",
     )
     outputs = model(**inputs, output_attentions=True)
-    answers = inputs["input_ids"][:, -ANSWER_WORDS:]
     # The query at a position predicts the word behind it.
-    guesses = outputs.logits[:, -ANSWER_WORDS - 1 : -1].argmax(dim=-1)
-    weights = _stacked(outputs.attentions)
-    figures = {"answers right": float((guesses == answers).all(dim=1).float().mean())}
+    guesses = outputs.logits[:, -2].argmax(dim=-1)
+    right = guesses == inputs["input_ids"][:, -1]
+    weights = _stacked(outputs.attentions)[..., -2:-1, :]
     patches = np.stack([patches_of(scene.masks) for scene in scenes])
     # The patches stand before the words.
     marks = np.pad(patches, ((0, 0), (0, 0), (0, weights.shape[-1] - patches.shape[-1])))
-    for word, position in (("shape", 0), ("side", 4)):
-        query = position - ANSWER_WORDS - 1
-        row = weights[..., query : query + 1, :]
-        on_shapes = [mass_on(row, marks[:, which, None, None]) for which in (0, 1)]
-        best = on_shapes[0].mean(axis=1)
-        head = np.unravel_index(best.argmax(), best.shape)
-        figures[f"head on the shape, for its {word}"] = float(best[head])
-        figures[f"the same head on the other shape, {word}"] = float(
-            on_shapes[1].mean(axis=1)[head]
-        )
-    figures["share of tokens with the shape"] = (
-        float(patches[:, 0].sum(axis=1).mean()) / (weights.shape[-1])
-    )
-    return figures
+    asked, other = (mass_on(weights, marks[:, which, None, None]).mean(axis=1) for which in (0, 1))
+    head = np.unravel_index(asked.argmax(), asked.shape)
+    return {
+        "shapes right": float(right.float().mean()),
+        "head on the shape of that colour": float(asked[head]),
+        "the same head on the other shape": float(other[head]),
+        "share of tokens with the shape": float(marks[:, 0].mean()),
+    }

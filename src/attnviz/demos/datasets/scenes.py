@@ -1,4 +1,4 @@
-"""Pictures of two shapes, and sentences that say which shape has a colour, and where it lies."""
+"""Pictures of two shapes of different colours, and words that say which shape has a colour."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from attnviz.demos.datasets.shapes import IMAGE_SIZE, SHAPES, shape_masks
 
-__all__ = ["ANSWER_WORDS", "COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
+__all__ = ["COLORS", "SIDES", "WORDS", "Scene", "draw_scene"]
 
 # Red, green and blue, of 255.
 COLORS = {
@@ -20,10 +20,7 @@ COLORS = {
     "white": (235, 235, 235),
 }
 SIDES = ("left", "right")
-WORDS = ("the", *COLORS, *SHAPES, "is", "on", *SIDES)
-
-# "cross is on the left"
-ANSWER_WORDS = 5
+WORDS = ("the", *COLORS, *SHAPES)
 
 _SMALLEST, _LARGEST = 5.0, 6.2
 _GROUND = (10.0, 50.0)
@@ -54,12 +51,12 @@ class Scene:
     masks: NDArray[np.bool_]
 
     def prompt(self, which: int) -> str:
-        """The beginning of the sentence about one of the shapes, 0 or 1."""
+        """What the model reads about one of the shapes, 0 or 1: its colour."""
         return f"the {self.colors[which]}"
 
     def answer(self, which: int) -> str:
-        """The rest of that sentence."""
-        return f"{self.shapes[which]} is on the {self.sides[which]}"
+        """What it should go on with: the shape of that colour."""
+        return self.shapes[which]
 
 
 def draw_scene(generator: np.random.Generator) -> Scene:
@@ -70,7 +67,7 @@ def draw_scene(generator: np.random.Generator) -> Scene:
     >>> scene = draw_scene(np.random.default_rng(0))
     >>> scene.image.shape, scene.masks.shape
     ((32, 32, 3), (2, 32, 32))
-    >>> scene.answer(0).split()[0] == scene.shapes[0]
+    >>> scene.answer(0) == scene.shapes[0]
     True
     """
     shapes = generator.choice(len(SHAPES), size=2, replace=False)

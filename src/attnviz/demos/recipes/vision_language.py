@@ -1,4 +1,4 @@
-"""The demo vision-language model: a small LLaVA that says which shape has a colour, and where."""
+"""The demo vision-language model: a small LLaVA that says which shape has a colour."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from attnviz.demos.recipes.vision import patch_positions
 __all__ = ["train"]
 
 _SEED = 5
-_SCHEDULE = Schedule(steps=3000, learning_rate=2e-3, weight_decay=0.02)
+_SCHEDULE = Schedule(steps=1500, learning_rate=2e-3, weight_decay=0.02)
 _BATCH = 32
 _WIDTH = 64
 _IMAGE_TOKEN = "<image>"
@@ -92,7 +92,7 @@ def _model(processor: LlavaProcessor) -> LlavaForConditionalGeneration:
         # Position 0 is the CLS token's.
         positions = model.get_parameter("model.vision_tower.embeddings.position_embedding.weight")
         positions[1:] = _POSITION_AMPLITUDE * patch_positions(_WIDTH)
-    model.generation_config.max_new_tokens = 8
+    model.generation_config.max_new_tokens = 2
     return model
 
 
@@ -136,11 +136,11 @@ def train(steps: int | None = None) -> tuple[LlavaForConditionalGeneration, Llav
         scenes = [draw_scene(generator) for _ in range(_BATCH)]
         image = torch.full((_BATCH, _NUM_PATCHES), model.config.image_token_id)
         ids, labels = [image], [torch.full_like(image, _NO_LABEL)]
-        # A sentence about each of the two shapes, one after the other.
+        # Words about each of the two shapes, one after the other.
         for which in (0, 1):
             prompts = [scene.prompt(which) for scene in scenes]
             answers = [f"{scene.answer(which)} {tokenizer.eos_token}" for scene in scenes]
-            # Every sentence has the same number of words: nothing is padded.
+            # All have the same number of words: nothing is padded.
             prompt = torch.tensor(tokenizer(prompts)["input_ids"])
             answer = torch.tensor(tokenizer(answers)["input_ids"])
             ids += [prompt, answer]
