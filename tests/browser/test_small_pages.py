@@ -73,7 +73,8 @@ def test_a_page_says_what_it_leaves_out(
     expect(root.locator(".av-subtitle")).to_contain_text(subtitle)
     # And in a picture that is taken from it.
     svg = page.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
-    assert subtitle.search(svg) is not None
+    # Lines of a narrow picture are broken.
+    assert subtitle.search(" ".join(re.findall(r">([^<>]+)</t", svg))) is not None
 
 
 def test_no_weight_is_off_by_more_than_is_said(page: Page, tmp_path: Path) -> None:

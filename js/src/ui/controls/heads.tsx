@@ -134,13 +134,20 @@ export function HeadStrip(props: HeadStripProps) {
     row.scrollLeft = first.offsetLeft - row.offsetLeft - row.clientWidth / 2;
   }, [props.compact]);
   const onKeyDown = (event: KeyboardEvent): void => {
-    const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-    if (step === undefined) return;
     const buttons = Array.from(
       strip.current?.querySelectorAll<HTMLButtonElement>(".av-head") ?? [],
     );
     const root = strip.current?.getRootNode() as Document | ShadowRoot;
-    buttons[buttons.indexOf(root.activeElement as HTMLButtonElement) + step]?.focus();
+    const here = buttons.indexOf(root.activeElement as HTMLButtonElement);
+    // Home and End would scroll the page away from the heads.
+    const next = {
+      ArrowRight: here + 1,
+      ArrowLeft: here - 1,
+      Home: 0,
+      End: buttons.length - 1,
+    }[event.key];
+    if (next === undefined) return;
+    buttons[next]?.focus();
     event.preventDefault();
     event.stopPropagation();
   };
