@@ -13,6 +13,7 @@ import base64
 import copy
 import importlib.util
 import io
+import json
 import os
 import sys
 import tempfile
@@ -34,7 +35,7 @@ METADATA = {
     "language_info": {"name": "python"},
 }
 # Width in pixels and number of colours: the first of these with which a notebook is small enough.
-PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64))
+PICTURES = ((1100, 256), (1000, 160), (868, 128), (868, 64), (720, 48), (640, 32))
 SHOWN_WIDTH = 868
 # Runs in the kernel before the first cell, and is not stored.
 SHOW_PICTURES = """
@@ -139,7 +140,10 @@ def render(path: Path) -> None:
         if len(text.encode()) < MOST_BYTES:
             break
     else:
-        sys.exit(f"{path.name} is not stored: it has more than {MOST_BYTES / 1e3:.0f} kB.")
+        sizes = [
+            len(json.dumps(output)) for cell in notebook.cells for output in cell.get("outputs", ())
+        ]
+        sys.exit(f"{path.name} is not stored: it has more than {MOST_BYTES / 1e3:.0f} kB: {sizes}")
     path.write_text(text, encoding="utf-8")
     print(f"{path.name}: {len(text.encode()) / 1e3:.0f} kB, {width} pixels, {colors} colours")
 

@@ -51,7 +51,10 @@ _PNG_SCALE = 2
 _CELL_WIDTH = 860
 
 _TITLE = "async () => (await document.querySelector('.attnviz').attnviz.figure()).title"
-_HEIGHT = "() => document.documentElement.scrollHeight"
+_HEIGHT = """() => {
+  const { bottom } = document.querySelector(".attnviz").getBoundingClientRect();
+  return Math.ceil(bottom + scrollY);
+}"""
 # What a figure cannot be comes back as words: an error would bring the browser's own with it.
 _WITH_PROBLEM = """async (scale) => {
   try { return await (%s)(scale); }
@@ -136,7 +139,8 @@ def draw_for_notebook(page: str) -> Picture:
     def made(tab: Page) -> Picture:
         png = _picture(tab, "png", FigureOptions())
         title = str(tab.evaluate(_TITLE))
-        tab.set_viewport_size({"width": _CELL_WIDTH, "height": 400})
+        # High enough for all controls: below 600 pixels they are compact.
+        tab.set_viewport_size({"width": _CELL_WIDTH, "height": 800})
         # Drawn anew for the narrower page, and laid out.
         tab.evaluate("() => new Promise((done) => setTimeout(done, 300))")
         tab.wait_for_selector("[data-attnviz-drawn]", timeout=_TIMEOUT_MS)
