@@ -55,8 +55,8 @@ del _picture
 """
 
 
-def run(notebook: Any) -> None:
-    """Run all cells in a kernel of their own, in a folder that is removed afterwards."""
+def run(notebook: Any) -> str:
+    """Run all cells in a kernel of their own; gives their folder, which is removed afterwards."""
     os.environ |= {"HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false"}
     notebook.cells.insert(0, nbformat.v4.new_code_cell(SHOW_PICTURES))
     with tempfile.TemporaryDirectory() as folder:
@@ -70,6 +70,7 @@ def run(notebook: Any) -> None:
             resources={"metadata": {"path": folder}},
         ).execute()
     del notebook.cells[0]
+    return folder
 
 
 def warnings_of(notebook: Any) -> str:
@@ -82,8 +83,14 @@ def warnings_of(notebook: Any) -> str:
     )
 
 
-def tidy(notebook: Any) -> None:
-    """Keep of the outputs what any reader can be shown."""
+def is_ended_bar(output: Any) -> bool:
+    """What a progress bar leaves: a text of nothing."""
+    data = output.get("data", {})
+    return "text/html" in data and not data["text/html"].strip()
+
+
+def tidy(notebook: Any, folder: str) -> None:
+    """Keep of the outputs what any reader can be shown, and no place in the folder of the run."""
     notebook.metadata = nbformat.from_dict(METADATA)
     number = 0
     for cell in notebook.cells:
@@ -93,7 +100,11 @@ def tidy(notebook: Any) -> None:
         number += 1
         # The cell that makes pictures was the first.
         cell.execution_count = number
-        cell.outputs = [output for output in cell.outputs if LIVE not in output.get("data", {})]
+        cell.outputs = [
+            output
+            for output in cell.outputs
+            if LIVE not in output.get("data", {}) and not is_ended_bar(output)
+        ]
         for output in cell.outputs:
             if output.output_type == "execute_result":
                 output.execution_count = number
@@ -102,6 +113,8 @@ def tidy(notebook: Any) -> None:
             # A page in a frame is larger than all the rest, and its picture stands beside it.
             if "<iframe" in output.get("data", {}).get("text/html", ""):
                 output.data.pop("text/html")
+            if "text/plain" in output.get("data", {}):
+                output.data["text/plain"] = output.data["text/plain"].replace(f"{folder}/", "")
 
 
 def smaller(png: str, width: int, colors: int) -> tuple[str, int]:
@@ -131,10 +144,10 @@ def with_pictures(notebook: Any, width: int, colors: int) -> str:
 def render(path: Path) -> None:
     """Run, tidy and write one notebook."""
     notebook = nbformat.read(path, as_version=4)
-    run(notebook)
+    folder = run(notebook)
     if warned := warnings_of(notebook):
         sys.exit(f"{path.name} is not stored, because it warned:\n{warned}")
-    tidy(notebook)
+    tidy(notebook, folder)
     for width, colors in PICTURES:
         text = with_pictures(notebook, width, colors)
         if len(text.encode()) < MOST_BYTES:
