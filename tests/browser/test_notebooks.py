@@ -467,7 +467,7 @@ def test_stored_outputs_are_those_of_a_run(ran: Run, name: str) -> None:
 
 
 def shown(output: Any) -> str:
-    """What a reader sees of an output: a picture stands for a view, a page in a frame is left out."""
+    """What a reader sees of an output: a picture stands for a view; frames are left out."""
     if "image/png" in kinds(output) or is_view(output):
         return "picture"
     html = output.get("data", {}).get("text/html", "")
