@@ -367,7 +367,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kind = "html" if output is None else check_file_kind(output)
         check_options(precision, options.max_mb)
         if output is not None and not output.parent.is_dir():
-            raise FileNotFoundError(f"-o {output}: there is no folder {str(output.parent)!r}")
+            folder = str(output.parent)
+            raise FileNotFoundError(f"-o {output}: the folder {folder!r} does not exist")
         figure = _figure(options)
         _check_figure(kind, figure, options.theme)
         if options.command == "embedding-view":
@@ -561,7 +562,7 @@ def _image(file: Path) -> Any:
         with Image.open(file) as opened:
             return ImageOps.exif_transpose(opened)
     except UnidentifiedImageError:
-        raise ValueError(f"--image {file} is no image that Pillow can read") from None
+        raise ValueError(f"--image {file} is not an image that Pillow can read") from None
 
 
 def _embedding_view(options: argparse.Namespace) -> EmbeddingView:

@@ -353,7 +353,7 @@ def test_an_image(
     Path("no.png").write_text("no picture", encoding="utf-8")
     capsys.readouterr()
     assert main([*given, "--image", "no.png"]) == 1
-    assert "--image no.png is no image" in capsys.readouterr().err
+    assert "--image no.png is not an image" in capsys.readouterr().err
     monkeypatch.setitem(sys.modules, "PIL", None)
     assert main([*given, "--image", "red.png"]) == 1
     said = capsys.readouterr().err

@@ -480,7 +480,7 @@ export interface PageRequest {
 
 /** What a reply says about a part of a page, or about a page that is being made. */
 export interface PageHeader {
-  /** 0 while the page is being made: whoever asks again makes more of it. */
+  /** 0 while the page is being made: each further request makes more of it. */
   parts: number;
   /** Of the file; empty while it is being made. */
   name: string;

@@ -275,7 +275,7 @@ function withoutSides(picture: FigureParts["picture"]): FigureParts["picture"] {
   return moved(picture, -left, 0, { width: right - left, height: picture.height });
 }
 
-/** A picture for print, without what is blank above and below: there is no pointer to leave room for. */
+/** A picture for print, without the blank room above and below that a pointer's hints need. */
 function withoutEnds(picture: FigureParts["picture"]): FigureParts["picture"] {
   const seen = extentOf([...picture.back, ...picture.front]);
   if (!seen) return picture;

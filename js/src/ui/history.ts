@@ -23,7 +23,7 @@ export interface History {
   redo: () => void;
   /** To a step by its number; its values are for one that is not kept any more. */
   go: (to: number, values: Values) => void;
-  /** Keeps something that is no trait, as where a window of the view's own is. */
+  /** Keeps a value that is not a trait, such as the position of a window that only this view has. */
   keep: (name: string, value: Signal<unknown>) => void;
   /** A gesture begins: what changes from now on is one step, until the next. */
   begin: (kind: "gesture" | "double-click") => void;
@@ -36,7 +36,7 @@ const MOST_STEPS = 100;
 /** Changes from outside that follow each other within so many milliseconds are one step. */
 const TOGETHER = 400;
 
-/** What is no choice of the reader. */
+/** Traits that the reader does not choose. */
 const NOT_KEPT = ["theme", "scores", "controls"];
 
 export function createHistory(
@@ -51,7 +51,7 @@ export function createHistory(
 
   // The number of the first step that is kept, all steps from there on, and which of them is shown.
   const line = signal({ first: 0, steps: [read()], at: 0, travelled: false });
-  // What changes while the view opens, or follows from undo, is no choice: it begins no step.
+  // Changes while the view opens, or that follow from undo, are not choices and do not start a step.
   let gesture: object | null = null;
   let recorded: object | null = null;
   // Where the view was before the last two gestures: the two clicks of a double click.
@@ -80,7 +80,7 @@ export function createHistory(
     else steps.push(next);
     back = null;
     recorded = gesture;
-    // What a gesture took back itself, as a slider that returns, is no step.
+    // A gesture that ends where it began, such as a slider that returns, does not count as a step.
     if (steps.length > 1 && same(steps.at(-2), next)) {
       steps.pop();
       recorded = null;

@@ -248,7 +248,7 @@ def _embedded_scores(
 
 
 def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
-    """Where each token of an answer came from, by stack; nothing where there is no answer."""
+    """Where each token of an answer came from, by stack; empty without an answer."""
     found = [
         {"stack": stack.name, "of": [sources_header(stack, query) for query in queries]}
         for stack in stacks

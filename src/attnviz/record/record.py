@@ -463,9 +463,9 @@ class AttentionRecord:
         ImportError
             If pandas is not installed.
         IndexError, KeyError
-            If there is no such layer, head or stack.
+            If the record does not have the layer, head or stack.
         TypeError, ValueError
-            If `top_k` or `min_weight` is no such number, a weight is NaN, or the table would have
+            If `top_k` or `min_weight` is out of range, a weight is NaN, or the table would have
             more than 20 million rows (half a gigabyte); says which `top_k` would do.
 
         Examples
@@ -506,7 +506,7 @@ class AttentionRecord:
             layers = each.layers if layer is None else (from_end(layer, each.layers),)
             for number in layers:
                 heads = each.kept_heads(number) if head is None else (head,)
-                # Weights of nothing, for the words of an error where there is no such head.
+                # Raises the error of a head that the stack does not have.
                 each.weights(layer=number, head=heads[0], rows=slice(0, 0))
                 wanted.append(HeadsOfLayer(each, number, tuple(heads)))
         return tidy_table(wanted, top_k=top_k, min_weight=min_weight)
@@ -538,7 +538,7 @@ class AttentionRecord:
         Raises
         ------
         IndexError, KeyError
-            If there is no such token or stack.
+            If the record does not have the token or stack.
         TypeError, ValueError
             If the text stands nowhere or several times among the produced tokens, nothing predicts
             the token, or a weight is NaN.

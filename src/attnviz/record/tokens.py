@@ -368,7 +368,7 @@ class Tokens:
         TypeError
             If it is neither.
         IndexError
-            If there is no token of that number.
+            If the number is out of range.
         ValueError
             If no token has the text, with the nearest texts; or several, with their positions.
 

@@ -396,7 +396,7 @@ class PageHeader(PartHeader):
     Attributes
     ----------
     parts : int
-        0 while the page is being made: whoever asks again makes more of it.
+        0 while the page is being made: each further request makes more of it.
     name : str
         Of the file; empty while it is being made.
     doing : str

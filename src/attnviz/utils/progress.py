@@ -2,7 +2,7 @@
 
 Work is a generator that yields a `Progress` after every step and returns its result. A script runs
 it to its end under a bar (`finished`); a kernel does a moment of it for each request of a view
-(`Work`). Whoever stops asks for no further step, and nothing has to be cancelled.
+(`Work`). To stop, a caller does not ask for a further step; nothing has to be cancelled.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from attnviz.views.trait_types import with_controls
 
 __all__ = ["RecordView"]
 
-# Whoever gives one of these has chosen what to see.
+# A caller that gives one of these has chosen what to see.
 _POSITION = frozenset(
     {"layer", "heads", "token", "key", "prediction", "as_query", "order", "scores", "include_heads"}
 )
@@ -113,7 +113,7 @@ class RecordView(PositionedView):
         if opened is not None and self.heads == [opened["head"]]:
             stack = self._stack_named(self.stack)
             if opened["head"] not in stack.kept_heads(self.layer):
-                # Nobody chose it: what the view shows by default takes its place, with no warning.
+                # The caller did not choose it: the default takes its place, without a warning.
                 self._default_heads = list(self.heads)
         super()._clip_heads()
 

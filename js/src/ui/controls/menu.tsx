@@ -1,11 +1,36 @@
 /** A button that opens a short list of actions. */
 
-import type { ComponentChildren } from "preact";
+import type { Signal } from "@preact/signals";
+import type { ComponentChildren, Ref } from "preact";
 import { useDropdown } from "./dropdown";
 
 export interface MenuEntry {
   label: string;
   run: () => void;
+}
+
+/** What opens and closes a dropdown. */
+function DropdownButton(props: {
+  label: string;
+  button: Ref<HTMLButtonElement>;
+  open: Signal<boolean>;
+  popup: "menu" | "dialog";
+}) {
+  const { label, button, open, popup } = props;
+  return (
+    <button
+      type="button"
+      class="av-plain"
+      ref={button}
+      aria-haspopup={popup}
+      aria-expanded={open.value}
+      onClick={() => {
+        open.value = !open.value;
+      }}
+    >
+      {label} <span aria-hidden="true">▾</span>
+    </button>
+  );
 }
 
 /** Opens by click, Enter or Space; arrows move, Esc closes. */
@@ -30,18 +55,7 @@ export function Menu({ label, entries }: { label: string; entries: MenuEntry[] }
   return (
     // biome-ignore lint/a11y/noStaticElementInteractions: hears the keys of the buttons inside.
     <div class="av-menu" ref={box} onKeyDown={onKeyDown}>
-      <button
-        type="button"
-        class="av-plain"
-        ref={button}
-        aria-haspopup="menu"
-        aria-expanded={open.value}
-        onClick={() => {
-          open.value = !open.value;
-        }}
-      >
-        {label} <span aria-hidden="true">▾</span>
-      </button>
+      <DropdownButton label={label} button={button} open={open} popup="menu" />
       {open.value && (
         <div class="av-menu-list" role="menu">
           {entries.map((entry) => (
@@ -82,18 +96,7 @@ export function Panel({ label, children }: { label: string; children: ComponentC
         if (next instanceof Node && !event.currentTarget.contains(next)) open.value = false;
       }}
     >
-      <button
-        type="button"
-        class="av-plain"
-        ref={button}
-        aria-haspopup="dialog"
-        aria-expanded={open.value}
-        onClick={() => {
-          open.value = !open.value;
-        }}
-      >
-        {label} <span aria-hidden="true">▾</span>
-      </button>
+      <DropdownButton label={label} button={button} open={open} popup="dialog" />
       {open.value && (
         <div class="av-panel" role="dialog" aria-label={label}>
           {children}

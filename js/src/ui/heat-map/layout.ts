@@ -41,7 +41,7 @@ export interface Layout {
   cellsHeight: number;
   queryLabels: Labels;
   keyLabels: Labels & { slope: Slope };
-  /** Pixels that bars take below and on the right; none where there is no bar. */
+  /** Pixels that bars take below and on the right; 0 without bars. */
   barsBelow: number;
   barsBeside: number;
   /** Pixels that labels take above the cells, of those kept for the largest there can be. */

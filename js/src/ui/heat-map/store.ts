@@ -406,7 +406,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     },
     weight: async (query, key, ended) => {
       const now = untracked(() => viewport.value);
-      if (!now) throw new Error("Nothing is drawn yet, so there is no weight to show.");
+      if (!now)
+        throw new Error("The picture has not been drawn yet, so its weights cannot be shown.");
       const { stack, layer, heads } = now;
       const piece = await source.block(
         {
@@ -423,7 +424,8 @@ export function createHeatMapStore(context: ViewContext<HeatMapState>): HeatMapS
     },
     row: async (query, ended) => {
       const now = untracked(() => viewport.value);
-      if (!now) throw new Error("Nothing is drawn yet, so there is no weight to show.");
+      if (!now)
+        throw new Error("The picture has not been drawn yet, so its weights cannot be shown.");
       const { stack, layer, heads, keys } = now;
       const piece = await source.block(
         {
