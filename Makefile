@@ -48,12 +48,14 @@ test: checks
 	$(VENV_PYTHON) scripts/run_tests.py
 
 # Programs that show exported pages, in an environment of their own.
-.hosts/installed: constraints-hosts.txt
+.hosts/installed: constraints-hosts.txt | test-environment
 	@$(VENV_PYTHON) -m venv .hosts
 	@.hosts/bin/python -m pip install --quiet -r constraints-hosts.txt
 	@touch .hosts/installed
 
-test-all: checks .hosts/installed
+# pip unpacks for a minute, on one core: beside the checks.
+test-all: test-environment
+	@$(MAKE) -j2 checks .hosts/installed
 	$(VENV_PYTHON) scripts/mutants.py --check
 	$(VENV_PYTHON) scripts/run_tests.py --all
 

@@ -53,12 +53,17 @@ LONG = f"""
 longest = av.HeadView(long_record({LONGEST}, heads=8))
 longest
 """
+# Long enough that its page takes some seconds, and no longer.
+PAGED = f"""
+paged = av.HeadView(long_record({TOKENS // 2}), heads=[0])
+paged
+"""
 
 
 @pytest.fixture(scope="module")
 def notebook(lab: JupyterLab) -> Notebook:
     lab.page.set_viewport_size({"width": 1300, "height": 2000})
-    notebook = lab.open([SETUP, SHOW, LONG], own_kernel=True)
+    notebook = lab.open([SETUP, SHOW, LONG, PAGED], own_kernel=True)
     notebook.run_all()
     return notebook
 
@@ -258,11 +263,15 @@ def test_a_picture_of_131072_tokens_takes_little(notebook: Notebook) -> None:
     assert notebook.evaluate("asked") == []
 
 
+@pytest.mark.timeout(600)
 def test_a_page_that_takes_long_says_how_long_and_is_given_up(
-    view: Locator, notebook: Notebook, tmp_path: Path
+    notebook: Notebook, tmp_path: Path
 ) -> None:
     page = notebook.lab.page
-    tiles = "view.record.computed['pages'].swept.tiles"
+    view = view_in(notebook, 3)
+    view.scroll_into_view_if_needed()
+    drawn(view, "head:self:0")
+    tiles = "paged.record.computed['pages'].swept.tiles"
 
     def export() -> None:
         view.get_by_role("button", name="Export").click()
@@ -282,13 +291,12 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     assert done > 0
     page.wait_for_timeout(1000)
     assert notebook.evaluate(tiles) == done
-    notebook.execute("asked.clear()")
-    with page.expect_download(timeout=180_000) as download:
+    with page.expect_download(timeout=500_000) as download:
         export()
         expect(job).to_contain_text("strongest keys")
         assert notebook.evaluate(tiles) >= done
         # The view answers meanwhile.
-        notebook.execute("view.heads = [1]")
+        notebook.execute("paged.heads = [1]")
         expect(view).to_contain_text("Layer 0, head 1.")
     expect(job).to_have_count(0)
     download.value.save_as(tmp_path / "x.html")
@@ -296,9 +304,10 @@ def test_a_page_that_takes_long_says_how_long_and_is_given_up(
     assert '"form": "strongest"' in text
 
 
+@pytest.mark.timeout(600)
 def test_a_page_of_a_long_text_says_the_same(page: Page, tmp_path: Path) -> None:
     """No row of a page of many heads fits whole: it is gone through row by row."""
-    record = long_record(2000, heads=40, key_heads=1, head_dim=16)
+    record = long_record(2000, heads=24, key_heads=1, head_dim=16)
     window = [1500, 1564]
     view = av.HeadView(record, query_window=window, key_window=window, token=1500)
     page.goto(view.save(tmp_path / "long.html").as_uri())
