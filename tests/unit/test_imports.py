@@ -22,6 +22,7 @@ MAY_IMPORT = {
     "record": {"utils"},
     "analysis": {"utils", "record"},
     "extraction": {"utils", "record", "analysis"},
+    "comparison": {"utils", "record", "analysis", "extraction"},
     "corpus": {"utils", "record", "analysis", "extraction"},
     "server": {"utils", "record", "analysis"},
     "pages": {"utils", "record", "analysis", "server"},

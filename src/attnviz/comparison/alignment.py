@@ -1,0 +1,294 @@
+"""Which tokens of one text belong to which of another: the units that both have in common.
+
+A unit is some neighbouring tokens of the first text (a) and some of the second (b). There are four
+kinds:
+
+* the same token in both;
+* one token in place of another (``he`` and ``she``), where the texts differ;
+* several tokens that spell the same piece of text, where the tokenizers differ;
+* a token that one text has and the other has not: the unit is empty on the other side.
+
+Every token of both texts is in one unit, in order. Nothing is dropped.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from rapidfuzz.distance import Levenshtein
+
+from attnviz.record.tokens import Tokens
+
+__all__ = ["Alignment", "align_tokens"]
+
+Positions = NDArray[np.int64]
+
+# Where the search for the fewest changes begins; it doubles until it has found them.
+_FEW_CHANGES = 32
+
+# Signs that stand for white space in a token's display text; `visible` writes them.
+_SPACES = str.maketrans("", "", "·⏎⇥∅")
+
+
+@dataclass(frozen=True)
+class Alignment:
+    """Two token lists on common units.
+
+    Attributes
+    ----------
+    a, b : Tokens
+        The two lists.
+    a_ends, b_ends : ndarray
+        int64, (units,): where each unit's tokens end in each list; they begin where those of the
+        unit before end. A unit is empty in a list where two ends are equal.
+
+    Raises
+    ------
+    ValueError
+        If the units leave tokens out.
+
+    Examples
+    --------
+    >>> import attnviz as av
+    >>> a = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.5, 0.5]]]], ["he", " sat"])
+    >>> b = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.2, 0.8]]]], ["she", " sat"])
+    >>> queries, keys = av.compare(a, b).alignment()
+    >>> queries.text, queries.replaced.tolist()
+    (('he→she', '·sat'), [True, False])
+    """
+
+    a: Tokens
+    b: Tokens
+    a_ends: Positions
+    b_ends: Positions
+
+    def __post_init__(self) -> None:
+        """Refuse units that leave tokens out."""
+        for name, ends, tokens in (("a", self.a_ends, self.a), ("b", self.b_ends, self.b)):
+            ascending = len(ends) and not (np.diff(ends, prepend=0) < 0).any()
+            if not ascending or ends[-1] != len(tokens):
+                raise ValueError(f"{name}_ends must ascend to {len(tokens)}, the number of tokens")
+        if len(self.a_ends) != len(self.b_ends):
+            raise ValueError("a_ends and b_ends must have an entry for each unit")
+
+    def __len__(self) -> int:
+        return len(self.a_ends)
+
+    @cached_property
+    def a_lengths(self) -> Positions:
+        """How many tokens of a each unit has, int64, (units,)."""
+        return np.diff(self.a_ends, prepend=0)
+
+    @cached_property
+    def b_lengths(self) -> Positions:
+        """How many tokens of b each unit has, int64, (units,)."""
+        return np.diff(self.b_ends, prepend=0)
+
+    @property
+    def only_a(self) -> NDArray[np.bool_]:
+        """Which units have no token of b, bool, (units,)."""
+        return np.equal(self.b_lengths, 0)
+
+    @property
+    def only_b(self) -> NDArray[np.bool_]:
+        """Which units have no token of a, bool, (units,)."""
+        return np.equal(self.a_lengths, 0)
+
+    @cached_property
+    def same(self) -> NDArray[np.bool_]:
+        """Which units are the same text in both lists, bool, (units,)."""
+        return np.array([_spelled(a) == _spelled(b) for a, b in self._pairs()], np.bool_)
+
+    @property
+    def replaced(self) -> NDArray[np.bool_]:
+        """Which units are in both lists, with another text in each, bool, (units,)."""
+        return ~(self.only_a | self.only_b | self.same)
+
+    @cached_property
+    def identical(self) -> bool:
+        """Whether the two lists have the same tokens, one to one."""
+        return bool(self.same.all() and (self.a_lengths == 1).all() and (self.b_lengths == 1).all())
+
+    @cached_property
+    def text(self) -> tuple[str, ...]:
+        """A label for each unit: ``it``, ``he→she``, ``−very`` only in a, ``+very`` only in b."""
+        labels = []
+        for (a, b), same in zip(self._pairs(), self.same, strict=True):
+            before, after = _label(a), _label(b)
+            if not b:
+                labels.append(f"−{before}")
+            elif not a:
+                labels.append(f"+{after}")
+            else:
+                labels.append(max(before, after, key=len) if same else f"{before}→{after}")
+        return tuple(labels)
+
+    def _pairs(self) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        a_start = b_start = 0
+        for a_end, b_end in zip(self.a_ends.tolist(), self.b_ends.tolist(), strict=True):
+            yield self.a.text[a_start:a_end], self.b.text[b_start:b_end]
+            a_start, b_start = a_end, b_end
+
+    def describe(self, names: tuple[str, str] = ("a", "b")) -> str:
+        """Say in one sentence what is not the same in both.
+
+        Parameters
+        ----------
+        names : pair of str
+            What the two lists are called.
+
+        Returns
+        -------
+        str
+            Empty where everything is the same.
+
+        Examples
+        --------
+        >>> a = Tokens.of(["he", " was", " tired"])
+        >>> align_tokens(a, Tokens.of(["she", " was", " very", " tired"])).describe()
+        '1 token is replaced by another; 1 token of b is not in a.'
+        """
+        parts = []
+        replaced = int(self.replaced.sum())
+        if replaced:
+            parts.append(f"{_tokens(replaced)} replaced by another")
+        grouped = int((self.same & ((self.a_lengths > 1) | (self.b_lengths > 1))).sum())
+        if grouped:
+            parts.append(
+                f"{grouped} {'units are' if grouped > 1 else 'unit is'} several tokens in one of "
+                "them: their keys are summed, their queries averaged"
+            )
+        for lengths, missing, has, lacks in (
+            (self.a_lengths, self.only_a, *names),
+            (self.b_lengths, self.only_b, *names[::-1]),
+        ):
+            count = int(lengths[missing].sum())
+            if count:
+                parts.append(f"{_tokens(count, f'of {has} ')} not in {lacks}")
+        return "; ".join(parts) + "." if parts else ""
+
+
+def _label(parts: Sequence[str]) -> str:
+    """Some tokens as one text."""
+    return "".join([*parts[:1], *map(_inside, parts[1:])])
+
+
+def _inside(part: str) -> str:
+    return part[2:] if part.startswith("##") and len(part) > 2 else part
+
+
+def _tokens(count: int, of: str = "") -> str:
+    return f"{count:,} token {of}is" if count == 1 else f"{count:,} tokens {of}are"
+
+
+def align_tokens(a: Tokens, b: Tokens) -> Alignment:
+    """Align two token lists.
+
+    The same text under two tokenizers is aligned by its characters: units end wherever a token ends
+    in both. Two texts are aligned by the fewest changes that lead from one to the other, where a
+    change is a token that is inserted, deleted or replaced (Levenshtein 1966).
+
+    Parameters
+    ----------
+    a, b : Tokens
+        The two lists. Tokens are compared by their display texts, special ones with special ones.
+
+    Returns
+    -------
+    Alignment
+
+    Examples
+    --------
+    >>> align_tokens(Tokens.of(["he", " sat"]), Tokens.of(["she", " sat"])).text
+    ('he→she', '·sat')
+    >>> align_tokens(Tokens.of(["un", "do", " it"]), Tokens.of(["undo", " it"])).text
+    ('undo', '·it')
+    """
+    if not len(a) or not len(b):
+        raise ValueError("a and b must have tokens; one of them is empty")
+    if (a.text, a.special) == (b.text, b.special):
+        ends = np.arange(1, len(a) + 1)
+        return Alignment(a, b, ends, ends)
+    pairs = _by_characters(a, b)
+    if pairs is None:
+        pairs = _by_changes(_codes(a), _codes(b))
+    ends = np.array(pairs, np.int64)
+    return Alignment(a, b, ends[:, 0].copy(), ends[:, 1].copy())
+
+
+def _codes(tokens: Tokens, part: slice = slice(None)) -> list[tuple[str, bool]]:
+    return list(zip(tokens.text[part], tokens.special[part], strict=True))
+
+
+def _by_changes(
+    a: Sequence[object], b: Sequence[object], at: tuple[int, int] = (0, 0)
+) -> list[tuple[int, int]]:
+    """Ends of units by the fewest changes; both lists begin at `at`."""
+    ends = []
+    # With the hint a long text takes time by how much differs, and not by its length squared.
+    for change in Levenshtein.opcodes(a, b, score_hint=_FEW_CHANGES):
+        count = max(change.src_end - change.src_start, change.dest_end - change.dest_start)
+        ends += [
+            (
+                at[0] + min(change.src_start + step, change.src_end),
+                at[1] + min(change.dest_start + step, change.dest_end),
+            )
+            for step in range(1, count + 1)
+        ]
+    return ends
+
+
+def _by_characters(a: Tokens, b: Tokens) -> list[tuple[int, int]] | None:
+    """Ends of units where both lists spell the same text; None where they do not."""
+    a_runs, b_runs = _runs(a), _runs(b)
+    texts = [[run for run in runs if not run[0]] for runs in (a_runs, b_runs)]
+    if len(texts[0]) != len(texts[1]) or not texts[0]:
+        return None
+    spelled = [
+        [[_spelled([text]) for text in tokens.text[part]] for _, part in runs]
+        for tokens, runs in zip((a, b), texts, strict=True)
+    ]
+    if any("".join(one) != "".join(two) for one, two in zip(*spelled, strict=True)):
+        return None
+    ends: list[tuple[int, int]] = []
+    at = (0, 0)
+    for number, ((_, part_a), (_, part_b)) in enumerate(zip(*texts, strict=True)):
+        # Special tokens between two texts, or before the first.
+        ends += _by_changes(
+            _codes(a, slice(at[0], part_a.start)), _codes(b, slice(at[1], part_b.start)), at
+        )
+        a_ends, b_ends = (np.cumsum([len(text) for text in each[number]]) for each in spelled)
+        for end in np.intersect1d(a_ends, b_ends):
+            # Tokens that spell nothing belong to the unit before them.
+            ends.append(
+                (
+                    part_a.start + int(np.searchsorted(a_ends, end, side="right")),
+                    part_b.start + int(np.searchsorted(b_ends, end, side="right")),
+                )
+            )
+        at = (part_a.stop, part_b.stop)
+    ends += _by_changes(_codes(a, slice(at[0], len(a))), _codes(b, slice(at[1], len(b))), at)
+    return ends
+
+
+def _runs(tokens: Tokens) -> list[tuple[bool, slice]]:
+    """Neighbours that are all special, or all not."""
+    runs: list[tuple[bool, slice]] = []
+    start = 0
+    for place in range(1, len(tokens) + 1):
+        if place == len(tokens) or tokens.special[place] != tokens.special[start]:
+            runs.append((tokens.special[start], slice(start, place)))
+            start = place
+    return runs
+
+
+def _spelled(parts: Sequence[str]) -> str:
+    """The letters of some tokens: no white space, signs of subwords, accents or capitals."""
+    text = "".join(map(_inside, parts)).translate(_SPACES)
+    letters = unicodedata.normalize("NFKD", text)
+    return "".join(each for each in letters if not unicodedata.combining(each)).casefold()

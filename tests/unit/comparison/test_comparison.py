@@ -1,0 +1,196 @@
+"""What differs between two records, against numbers worked out by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.record.tokens import Tokens
+
+THREE = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
+FOUR = [
+    [1.0, 0.0, 0.0, 0.0],
+    [0.25, 0.75, 0.0, 0.0],
+    [0.1, 0.2, 0.7, 0.0],
+    [0.125, 0.5, 0.125, 0.25],
+]
+
+
+def record(weights: list[list[float]], tokens: list[str] | Tokens) -> av.AttentionRecord:
+    return av.AttentionRecord.from_weights([[weights]], tokens)
+
+
+def test_three_tokens_against_four_by_hand() -> None:
+    found = av.compare(
+        record(THREE, ["he", " was", " tired"]), record(FOUR, ["she", " was", " very", " tired"])
+    )
+    a, b = found.a.stack(), found.b.stack()
+    assert a.query_tokens.text == ("he→she", "·was", "+·very", "·tired")
+    wanted = np.array([[1, 0, 0, 0], [0.5, 0.5, 0, 0], [0, 0, 0, 0], [0.25, 0.25, 0, 0.5]])
+    assert np.array_equal(a.weights(layer=0, head=0), wanted.astype(np.float32))
+    assert np.allclose(b.weights(layer=0, head=0), FOUR, atol=1e-7)
+    assert not a.allowed(layer=0, head=0)[2].any()
+    assert not a.allowed(layer=0, head=0)[:, 2].any()
+    # Queries that both have: 0, (0.25 + 0.25) / 2, (0.125 + 0.25 + 0.125 + 0.25) / 2.
+    assert found.distance()[0] == pytest.approx([(0 + 0.25 + 0.375) / 3])
+    table = found.to_pandas(top_k=2)
+    # Two of 0.25 and more: the first places come first.
+    assert table[["query_token", "key_token"]].to_numpy().tolist() == [
+        ["·was", "he→she"],
+        ["·was", "·was"],
+    ]
+    assert table["difference"].tolist() == pytest.approx([-0.25, 0.25])
+    assert table["a"].tolist() == pytest.approx([0.5, 0.5])
+    assert found.notes == ("1 token is replaced by another; 1 token of b is not in a.",)
+
+
+def test_jensen_shannon_by_hand() -> None:
+    found = av.compare(
+        record([[1.0, 0.0], [0.5, 0.5]], ["a", "b"]), record([[1.0, 0.0], [0.0, 1.0]], ["a", "b"])
+    )
+    # Of (1/2, 1/2) and (0, 1), with (1/4, 3/4) between them.
+    wanted = (0.5 * np.log2(2) + 0.5 * np.log2(2 / 3)) / 2 + np.log2(4 / 3) / 2
+    assert found.distance(measure="Jensen-Shannon")[0] == pytest.approx([wanted / 2])
+
+
+def test_what_a_sink_takes_counts() -> None:
+    queries = torch.zeros(1, 1, 2, 4)
+    plain, sunk = (
+        av.AttentionRecord.from_qk(queries, queries, ["a", "b"], sinks=sinks)
+        for sinks in (None, [[np.log(2)]])
+    )
+    # Of even weights the sink takes as much as both keys together.
+    assert av.compare(plain, sunk).distance()[0] == pytest.approx([0.5])
+
+
+def random_record(seed: int, tokens: list[str], **options: object) -> av.AttentionRecord:
+    generator = torch.Generator().manual_seed(seed)
+    queries, keys = torch.randn(2, 2, 3, len(tokens), 8, generator=generator) * 2
+    return av.AttentionRecord.from_qk(queries, keys, tokens, causal=True, **options)  # type: ignore[arg-type]
+
+
+def test_a_record_does_not_differ_from_itself_and_order_changes_the_sign() -> None:
+    words = ["the", " cat", " sat", " on", " the", " mat"]
+    a, b = random_record(0, words), random_record(1, [*words[:3], " down", *words[3:]])
+    itself = av.compare(a, a)
+    assert all((values == 0).all() for values in itself.distance())
+    assert len(itself.to_pandas()) == 0
+    assert itself.notes == ()
+    there, back = av.compare(a, b), av.compare(b, a)
+    for one, other in zip(there.distance(), back.distance(), strict=True):
+        assert np.array_equal(one, other)
+        assert (one > 0.05).all()
+    key = ["layer", "head", "query", "key"]
+    ahead, behind = (each.to_pandas(top_k=10_000).set_index(key) for each in (there, back))
+    assert len(ahead)
+    assert ahead["difference"].to_dict() == (-behind["difference"]).to_dict()
+
+
+def test_the_head_that_was_changed_comes_first() -> None:
+    words = [f" {letter}" for letter in "abcdefgh"]
+    a, b = random_record(0, words), random_record(0, words)
+    vectors = b.stack().attention(1).vectors
+    assert vectors is not None
+    vectors.queries[2] *= 1.5
+    distances = np.stack(av.compare(a, b).distance())
+    assert distances.argmax() == 5
+    assert (np.delete(distances.ravel(), 5) == 0).all()
+    assert (av.compare(a, b).to_pandas()[["layer", "head"]].to_numpy() == [1, 2]).all()
+
+
+def test_tokenizers_meet_in_sums_and_means() -> None:
+    """Against the same sums and means of the whole matrix, in float64."""
+    a = random_record(0, ["un", "do", " it", " now"])
+    b = random_record(1, ["undo", " it", " n", "ow"])
+    found = av.compare(a, b)
+    assert found.a.tokens.text == ("undo", "·it", "·now")
+    assert "2 units are several tokens in one of them" in found.notes[0]
+    for made, given, ends in ((found.a, a, [2, 3, 4]), (found.b, b, [1, 2, 4])):
+        groups = np.split(np.arange(4), ends[:-1])
+        for head in range(3):
+            whole = given.stack().weights(layer=1, head=head).astype(np.float64)
+            columns = np.stack([whole[:, group].sum(axis=1) for group in groups], axis=1)
+            wanted = np.stack([columns[group].mean(axis=0) for group in groups])
+            assert np.allclose(made.stack().weights(layer=1, head=head), wanted, atol=1e-6)
+            assert np.allclose(
+                made.stack().weights(layer=1, head=head, rows=slice(1, 3), columns=slice(0, 2)),
+                wanted[1:3, :2],
+                atol=1e-6,
+            )
+
+
+def test_a_sample_of_queries() -> None:
+    words = [f" w{number}" for number in range(300)]
+    a, b = random_record(0, words), random_record(1, words)
+    found = av.compare(a, b)
+    whole, sample = np.stack(found.distance()), np.stack(found.distance(queries=64))
+    assert 0 < np.abs(whole - sample).max() < 3 * 0.5 / 64**0.5
+    assert set(found.to_pandas(queries=5)["query"]) <= set(range(300))
+    assert found.to_pandas(queries=5)["query"].nunique() <= 5
+
+
+def test_only_what_both_have_is_compared() -> None:
+    words = ["a", " b", " c"]
+    a, b = random_record(0, words, layers=[0, 1]), random_record(0, words, layers=[1, 2])
+    found = av.compare(a, b, names=("old", "new"))
+    assert found.a.stack().layers == (1,)
+    assert found.notes == ("Only old has layer 0.", "Only new has layer 2.")
+    assert found.a.model == "old"
+    weights = av.AttentionRecord.from_weights(a.to_numpy(), words, layers=[0, 1])
+    some = av.compare(weights, a)
+    assert max(map(np.max, some.distance())) < 1e-6
+    assert all(np.isnan(values).all() for values in some.rounding())
+    with pytest.raises(ValueError, match="no layer in common; a has 0, b has 1"):
+        av.compare(a.only(0), b.only(1))
+    with pytest.raises(ValueError, match="no stack in common: a has 'self', b has 'cross'"):
+        av.compare(a, random_record(0, words, stack="cross"))
+    scores = av.AttentionRecord.from_weights(
+        [[[[2.0, 0.0, 0.0]] * 3] * 3] * 2, words, normalized=False
+    )
+    with pytest.raises(ValueError, match="give both with the same normalized="):
+        av.compare(a, scores)
+
+
+def test_what_is_none_of_the_three_forms_is_refused() -> None:
+    a = record(THREE, ["a", "b", "c"])
+    for arguments, options, words in (
+        ((a, "text"), {}, "b must be an AttentionRecord, as the other is; got str"),
+        ((a, a, "text"), {}, "leave out c"),
+        ((a, a), {"tokenizer": 1}, "leave out tokenizer"),
+        ((object(), "text"), {}, "a model and two inputs"),
+        (((object(),), "text"), {}, "a is 1 models"),
+        (((object(), object()), "one", "two"), {}, "there are two inputs"),
+    ):
+        with pytest.raises(TypeError, match=words):
+            av.compare(*arguments, **options)  # type: ignore[arg-type]
+    for names in ("ab", ("a",), ("a", ""), (1, 2)):
+        with pytest.raises(ValueError, match="must be two texts"):
+            av.compare(a, a, names=names)  # type: ignore[arg-type]
+    found = av.compare(a, a)
+    with pytest.raises(ValueError, match="must be one of 'total variation', 'Jensen-Shannon'"):
+        found.distance(measure="cosine")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="top_k=0 must be at least 1"):
+        found.to_pandas(top_k=0)
+    with pytest.raises(KeyError, match="this record has 'self'"):
+        found.distance("cross")
+
+
+def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    words = [f" w{number}" for number in range(6000)]
+    a, b = random_record(0, words).only(0), random_record(1, [*words[:50], *words[51:]]).only(0)
+    found = av.compare(a, b)
+    largest = 0
+    from attnviz.record.attention import QueryKeyAttention
+
+    real = QueryKeyAttention.weights
+
+    def weights(self: QueryKeyAttention, head: int, rows: slice, columns: slice) -> object:
+        nonlocal largest
+        largest = max(largest, (rows.stop - rows.start) * (columns.stop - columns.start))
+        return real(self, head, rows, columns)
+
+    monkeypatch.setattr(QueryKeyAttention, "weights", weights)
+    found.distance(queries=2000)
+    assert 0 < largest <= 1 << 22
