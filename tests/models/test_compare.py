@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import torch
 from transformers import AutoModel, AutoTokenizer
 
 import attnviz as av
+
+pytestmark = pytest.mark.models
 
 HE = "The doctor asked the nurse a question because he was tired."
 SHE = HE.replace(" he ", " she ")
@@ -24,6 +27,18 @@ def minilm(checkpoint_folder: Path) -> tuple[Any, Any]:
         AutoModel.from_pretrained(checkpoint_folder, dtype=torch.float32).eval(),
         AutoTokenizer.from_pretrained(checkpoint_folder),
     )
+
+
+def test_what_the_docs_say_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "compare.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"```python\n(.+?)```", text, re.DOTALL)
+    assert len(blocks) == 3
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(block, names)  # noqa: S102 - our own page
+    printed = capsys.readouterr().out
+    assert "1 token is replaced by another" in printed
+    assert "layer 0: [" in printed
 
 
 def eager(model: Any, tokenizer: Any, text: str) -> list[np.ndarray]:
