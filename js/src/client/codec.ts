@@ -76,22 +76,43 @@ export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer)
   return out;
 }
 
-/** Bytes of a base64 text. */
+/** Bytes of a base64 text. @throws Error where it was changed to what no base64 is. */
 export function fromBase64(text: string): Uint8Array<ArrayBuffer> {
   // Decodes at 20 times the speed of `atob`, where the browser has it.
   const native = (
     Uint8Array as unknown as { fromBase64?: (text: string) => Uint8Array<ArrayBuffer> }
   ).fromBase64;
-  if (native) return native.call(Uint8Array, text);
-  const binary = atob(text);
+  try {
+    return native ? native.call(Uint8Array, text) : fromBinary(atob(text));
+  } catch (error) {
+    throw error instanceof RangeError ? error : damaged();
+  }
+}
+
+function fromBinary(binary: string): Uint8Array<ArrayBuffer> {
   const bytes = new Uint8Array(binary.length);
   for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
   return bytes;
 }
 
-/** Inflates bytes that zlib deflated. */
+/**
+ * Inflates bytes that zlib deflated.
+ *
+ * @throws Error where they were changed: zlib's own checksum is part of them.
+ */
 export async function inflate(bytes: Uint8Array<ArrayBuffer>): Promise<Uint8Array> {
   const body = new Response(bytes).body as ReadableStream<Uint8Array<ArrayBuffer>>;
   const inflated = body.pipeThrough(new DecompressionStream("deflate"));
-  return new Uint8Array(await new Response(inflated).arrayBuffer());
+  try {
+    return new Uint8Array(await new Response(inflated).arrayBuffer());
+  } catch (error) {
+    // A browser says "Failed to fetch", whatever went wrong.
+    throw error instanceof RangeError ? error : damaged();
+  }
+}
+
+function damaged(): Error {
+  return new Error(
+    "The data are damaged. Copy or download the file again, or save the view again.",
+  );
 }

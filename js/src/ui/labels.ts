@@ -16,6 +16,8 @@ export interface Label {
 
 /** The signs of a text as a reader sees them. */
 export function graphemes(text: string): string[] {
+  // Firefox before 125: a letter with its accents, and signs that are joined.
+  if (!Intl.Segmenter) return text.match(/\P{M}(?:\p{M}|\u200d\P{M}?)*|\p{M}+/gsu) ?? [];
   // A flag or a letter with its accents must not be cut in two.
   return Array.from(
     new Intl.Segmenter(undefined, { granularity: "grapheme" }).segment(text),

@@ -86,4 +86,16 @@ describe("the codec", () => {
     const text = deflateSync(bytes).toString("base64");
     expect(await inflate(fromBase64(text))).toEqual(bytes);
   });
+
+  it("says of damaged bytes and of damaged base64 that they are damaged", async () => {
+    const bytes = Uint8Array.from({ length: 5000 }, (_, i) => i % 251);
+    const deflated = new Uint8Array(deflateSync(bytes));
+    for (const place of [3, deflated.length >> 1, deflated.length - 1]) {
+      const changed = deflated.slice();
+      changed[place] = (changed[place] as number) ^ 1;
+      await expect(inflate(changed)).rejects.toThrow(/data are damaged/);
+    }
+    await expect(inflate(deflated.slice(0, 20))).rejects.toThrow(/data are damaged/);
+    expect(() => fromBase64("eJw!")).toThrow(/data are damaged/);
+  });
 });

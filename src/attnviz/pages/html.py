@@ -6,6 +6,7 @@ import base64
 import hashlib
 import html
 import json
+import zlib
 from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal
@@ -49,34 +50,16 @@ _SCORE_DIGITS = 6
 # longer than all else, and pages are made without.
 _MAX_SCORED_WEIGHTS = 30_000_000
 
-# The bundle lies in the page deflated, as inert text: one file serves widget and page. The loader
-# is the only script that may run by itself, known to the browser by its hash.
-# A page around it may ask how high it is, and hears of every change (`attnviz.pages.iframe`).
-_LOADER = """
-addEventListener("message", ({ source, data }) => {
-  if (source !== parent || source === window || data !== "attnviz: height?") return;
-  const tell = () => {
-    const { height } = document.documentElement.getBoundingClientRect();
-    parent.postMessage({ attnviz: "height", height: Math.ceil(height) }, "*");
-  };
-  new ResizeObserver(tell).observe(document.documentElement);
-});
-const text = (id) => document.getElementById(id).textContent;
-const packed = Uint8Array.from(atob(text("attnviz-bundle")), (each) => each.charCodeAt(0));
-const code = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
-const source = new Blob([await new Response(code).arrayBuffer()], { type: "text/javascript" });
-const address = URL.createObjectURL(source);
-try {
-  const view = await import(address);
-  view.openPage(document.getElementById("attnviz"), JSON.parse(text("attnviz-data")));
-} catch (error) {
-  document.getElementById("attnviz").textContent = "attnviz could not open this page: " + error;
-  throw error;
-} finally {
-  URL.revokeObjectURL(address);
-}
-"""
+# The bundle lies in the page deflated, as inert text: one file serves widget and page. Two scripts
+# may run by themselves, known to the browser by their hashes: what says why a page does not open,
+# which stands before all that may be damaged or too new for a browser, and what opens it.
+_SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
 
+# What draws a page: DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome
+# 99) and container queries (Chrome 105).
+_BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4, or any newer version of them"
+
+# The note is in sight where no script runs, or none for seconds.
 _PAGE = """<!doctype html>
 <html lang="en">
 <head>
@@ -87,22 +70,35 @@ _PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 html {{ background: {light}; color-scheme: {scheme}; }}
-{dark_rule}
 body {{ margin: 16px; }}
 @media (max-height: 599px) {{ body {{ margin: 0; }} }}
+#attnviz-note {{
+  max-width: 42em; margin: 0; padding: 12px; font: 15px/1.5 system-ui, sans-serif; color: {ink};
+  visibility: hidden; animation: attnviz-wait 0s 3s forwards;
+}}
+#attnviz-note.attnviz-said {{ visibility: visible; animation: none; }}
+@keyframes attnviz-wait {{ to {{ visibility: visible; }} }}
+@media (scripting: none) {{ #attnviz-note {{ animation-delay: 0s; }} }}
+{dark_rule}
 </style>
 </head>
 <body>
+<p id="attnviz-note">This page draws attention weights with JavaScript, and has not begun to. If
+it does not begin soon, JavaScript is switched off, or forbidden by the website around the page:
+open the file itself, with JavaScript switched on, in
+<span id="attnviz-browsers">{browsers}</span>.</p>
 <div id="attnviz"></div>
-<noscript>This page draws attention weights with JavaScript, which is switched off.</noscript>
-<script type="application/json" id="attnviz-data">{data}</script>
+<script>{note}</script>
+<script type="application/json" data-checksum="{checksum}" id="attnviz-data">{data}</script>
 <script type="text/plain" id="attnviz-bundle">{bundle}</script>
 <script type="module">{loader}</script>
+<p id="attnviz-end" hidden></p>
 </body>
 </html>
 """
 _STATIC = Path(__file__).parents[1] / "static"
 _LIGHT, _DARK = "#ffffff", "#17181c"
+_INK = {_LIGHT: "#1f2328", _DARK: "#e6e6e9"}
 
 
 def make_page(
@@ -213,26 +209,44 @@ def document(
     code: str,
 ) -> str:
     """Write the document of a page around what it contains."""
-    loader_hash = base64.b64encode(hashlib.sha256(_LOADER.encode()).digest()).decode()
+    scripts = {name: path.read_text(encoding="utf-8") for name, path in _SCRIPTS.items()}
+    allowed = " ".join(f"'sha256-{_sha256(script)}'" for script in scripts.values())
     policy = (
-        f"default-src 'none'; script-src 'sha256-{loader_hash}' blob:; "
+        f"default-src 'none'; script-src {allowed} blob:; "
         "style-src 'unsafe-inline'; img-src data: blob:; base-uri 'none'; form-action 'none'"
     )
     title = f"{model or 'Attention'} · {view} view · attnviz"
     theme = state.get("theme", "auto")
+    ground = _DARK if theme == "dark" else _LIGHT
+    dark = f"html {{ background: {_DARK}; }} #attnviz-note {{ color: {_INK[_DARK]}; }}"
+    # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
+    text = json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c")
     return _PAGE.format(
         policy=policy,
         title=html.escape(title),
-        light=_DARK if theme == "dark" else _LIGHT,
+        light=ground,
+        ink=_INK[ground],
         scheme={"light": "light", "dark": "dark"}.get(theme, "light dark"),
-        dark_rule=f"@media (prefers-color-scheme: dark) {{ html {{ background: {_DARK}; }} }}"
-        if theme == "auto"
-        else "",
-        # A "<" in a string can then begin no tag, and JSON reads it back as the same string.
-        data=json.dumps(data, ensure_ascii=False, allow_nan=False).replace("<", "\\u003c"),
+        dark_rule=f"@media (prefers-color-scheme: dark) {{ {dark} }}" if theme == "auto" else "",
+        browsers=_BROWSERS,
+        checksum=_checksum(text),
+        data=text,
         bundle=code,
-        loader=_LOADER,
+        **scripts,
     )
+
+
+def _sha256(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _checksum(text: str) -> int:
+    """Adler-32 of a text in UTF-16, by which a page notices that it was changed (`loader.js`)."""
+    checksum = 1
+    for start in range(0, len(text), 1_000_000):
+        part = text[start : start + 1_000_000].encode("utf-16-le", "surrogatepass")
+        checksum = zlib.adler32(part, checksum)
+    return checksum
 
 
 def _embedded_scores(

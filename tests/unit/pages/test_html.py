@@ -78,7 +78,7 @@ class Page(HTMLParser):
 
     @property
     def data(self) -> Any:
-        return json.loads(self.scripts[0])
+        return json.loads(self.scripts[1])
 
 
 TAGS = [
@@ -91,11 +91,14 @@ TAGS = [
     "title",
     "style",
     "body",
+    "p",
+    "span",
     "div",
-    "noscript",
     "script",
     "script",
     "script",
+    "script",
+    "p",
 ]
 
 
@@ -121,7 +124,7 @@ def test_the_page_has_its_own_tags_and_no_others(make: Any) -> None:
         assert not [name for name in attributes if name.startswith("on")], tag
         assert not {"src", "href", "action"} & set(attributes), tag
     kinds = [attributes.get("type") for tag, attributes in page.tags if tag == "script"]
-    assert kinds == ["application/json", "text/plain", "module"]
+    assert kinds == [None, "application/json", "text/plain", "module"]
 
 
 def test_hostile_text_comes_through_as_it_is() -> None:
@@ -130,7 +133,7 @@ def test_hostile_text_comes_through_as_it_is() -> None:
     assert page.data["description"] == describe(record)
     assert page.title == f"{record.model} · head view · attnviz"
     # "<" begins nothing inside the data.
-    assert "<" not in page.scripts[0]
+    assert "<" not in page.scripts[1]
 
 
 def test_tokens_from_outside_are_visible_and_inert() -> None:
@@ -146,13 +149,15 @@ def test_tokens_from_outside_are_visible_and_inert() -> None:
     assert not {"\u202e", "\x00"} & set("".join(shown))
 
 
-def test_only_the_loader_may_run_and_nothing_may_be_fetched() -> None:
+def test_only_the_note_and_the_loader_may_run_and_nothing_may_be_fetched() -> None:
     page = Page(HeadView(given_record()).to_html())
-    loader = page.scripts[2]
-    digest = base64.b64encode(hashlib.sha256(loader.encode()).digest()).decode()
+    note, loader = (
+        base64.b64encode(hashlib.sha256(page.scripts[place].encode()).digest()).decode()
+        for place in (0, 3)
+    )
     assert page.policy == {
         "default-src": "'none'",
-        "script-src": f"'sha256-{digest}' blob:",
+        "script-src": f"'sha256-{note}' 'sha256-{loader}' blob:",
         "style-src": "'unsafe-inline'",
         "img-src": "data: blob:",
         "base-uri": "'none'",
@@ -176,7 +181,7 @@ def test_the_page_names_no_address() -> None:
 
 def test_the_page_contains_the_bundle_of_its_view() -> None:
     page = Page(HeadView(given_record()).to_html())
-    assert unpacked(page.scripts[1]).decode() == bundle("head", "page")
+    assert unpacked(page.scripts[2]).decode() == bundle("head", "page")
 
 
 def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -184,7 +189,7 @@ def test_a_bundle_cannot_end_its_script(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(attnviz.pages.html, "bundle", lambda *_: code)
     page = Page(attnviz.pages.html.make_page(given_record(), "head", {}))
     assert [tag for tag, _ in page.tags] == TAGS
-    assert unpacked(page.scripts[1]).decode() == code
+    assert unpacked(page.scripts[2]).decode() == code
 
 
 def unpacked(text: str) -> bytes:

@@ -1,0 +1,45 @@
+// Unpacks the view's code and opens the view with the data of the page. Runs after note.js.
+const page = globalThis.attnvizPage;
+
+if (page.begin()) {
+  const element = (id) => document.getElementById(id);
+  let address;
+  let damaged = true;
+  try {
+    const binary = atob(element("attnviz-bundle").textContent);
+    const packed = Uint8Array.from(binary, (each) => each.charCodeAt(0));
+    const unpacked = new Blob([packed]).stream().pipeThrough(new DecompressionStream("deflate"));
+    const code = await new Response(unpacked).arrayBuffer();
+    const text = element("attnviz-data").textContent;
+    const data = JSON.parse(text);
+    damaged = false;
+    address = URL.createObjectURL(new Blob([code], { type: "text/javascript" }));
+    const view = await import(address);
+    view.openPage(element("attnviz"), data);
+    page.opened(String(checksum(text)) === element("attnviz-data").dataset.checksum);
+  } catch (error) {
+    page.failed(error, damaged);
+    throw error;
+  } finally {
+    URL.revokeObjectURL(address);
+  }
+}
+
+// Adler-32 of the text in UTF-16, low bytes first, as `zlib.adler32` has it.
+function checksum(text) {
+  let [sum, sums] = [1, 0];
+  for (let start = 0; start < text.length; start += 1000) {
+    const end = Math.min(start + 1000, text.length);
+    for (let at = start; at < end; at++) {
+      const unit = text.charCodeAt(at);
+      sum += unit & 255;
+      sums += sum;
+      sum += unit >> 8;
+      sums += sum;
+    }
+    // Both stay below 2 ** 31, where additions are fast.
+    sum %= 65521;
+    sums %= 65521;
+  }
+  return sums * 65536 + sum;
+}

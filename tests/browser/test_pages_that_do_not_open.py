@@ -1,0 +1,211 @@
+"""A page that cannot be drawn says in words why, and what to do: never an empty page."""
+
+from __future__ import annotations
+
+import html
+import re
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from playwright.sync_api import expect
+
+import attnviz as av
+from browser.chromium import TIMEOUT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, BrowserContext, Locator, Page
+
+BROWSERS = "Chrome or Edge 105, Firefox 113, Safari 16.4"
+CHANGED = "changed after attnviz saved it"
+
+
+@pytest.fixture(scope="module")
+def view() -> av.HeadView:
+    weights = torch.softmax(torch.randn(2, 3, 6, 6, generator=torch.Generator().manual_seed(0)), -1)
+    return av.HeadView(av.AttentionRecord.from_weights(weights, list("abcdef")))
+
+
+@pytest.fixture(scope="module")
+def text(view: av.HeadView) -> str:
+    return view.to_html()
+
+
+@pytest.fixture(scope="module")
+def offline_tabs(chromium: Browser) -> Iterator[BrowserContext]:
+    """Tabs without a network. What goes wrong in them is expected, so nobody watches them."""
+    with chromium.new_context(offline=True) as context:
+        context.set_default_timeout(TIMEOUT)
+        yield context
+
+
+@pytest.fixture
+def opened(offline_tabs: BrowserContext, tmp_path: Path) -> Iterator[Callable[..., Page]]:
+    """Opens a text as a page, in a tab in which a script has run before."""
+    page = offline_tabs.new_page()
+
+    def opened(text: str, before: str = "") -> Page:
+        if before:
+            page.add_init_script(before)
+        path = tmp_path / "page.html"
+        path.write_text(text, encoding="utf-8")
+        page.goto(path.as_uri())
+        return page
+
+    yield opened
+    page.close()
+
+
+def with_byte(text: str, after: str, to: str = "") -> str:
+    """A text with one other character, some way behind a mark."""
+    at = text.index(after) + len(after) + 40
+    other = to or ("A" if text[at] != "A" else "B")
+    return text[:at] + other + text[at + 1 :]
+
+
+def in_a_host(policy: str, text: str) -> str:
+    return (
+        f'<!doctype html><meta http-equiv="Content-Security-Policy" content="{policy}">'
+        f'<iframe sandbox="allow-scripts" srcdoc="{html.escape(text)}"></iframe>'
+    )
+
+
+def note(page: Page) -> Locator:
+    return page.locator("#attnviz-note")
+
+
+@pytest.mark.parametrize(
+    ("missing", "lacks"),
+    [
+        ("globalThis.DecompressionStream", "DecompressionStream"),
+        ("globalThis.Blob", "Blob"),
+        ("globalThis.Response", "Response"),
+        ("URL.createObjectURL", "URL.createObjectURL"),
+        ("globalThis.ResizeObserver", "ResizeObserver"),
+        ("HTMLScriptElement.prototype.noModule", "JavaScript modules"),
+    ],
+)
+def test_an_old_browser_is_told_which_ones_work(
+    opened: Callable[..., Page], text: str, missing: str, lacks: str
+) -> None:
+    # A browser without modules does not read the loader either.
+    if lacks == "JavaScript modules":
+        text = text.replace('type="module"', 'type="unknown"')
+    page = opened(text, f"delete {missing}")
+    expect(note(page)).to_be_visible()
+    expect(note(page)).to_contain_text(f"it lacks {lacks}. Open the page in {BROWSERS}")
+    assert page.locator(".attnviz").count() == 0
+
+
+@pytest.mark.parametrize("theme", ["auto", "dark"])
+def test_the_note_can_be_read_in_light_and_dark(
+    opened: Callable[..., Page], view: av.HeadView, theme: str
+) -> None:
+    text = av.HeadView(view.record, theme=theme).to_html()
+    # As in a browser that does not know `color-scheme`.
+    page = opened(
+        re.sub(r"color-scheme: [a-z ]+;", "", text), "delete globalThis.DecompressionStream"
+    )
+    for scheme in ("light", "dark"):
+        page.emulate_media(color_scheme=scheme)
+        expect(note(page)).to_be_visible()
+        ink, ground = page.evaluate(
+            "() => [['#attnviz-note', 'color'], ['html', 'backgroundColor']].map(([each, what]) =>"
+            " getComputedStyle(document.querySelector(each))[what].match(/\\d+/g).map(Number))"
+        )
+        bright = [sum(color[:3]) / 3 for color in (ink, ground)]
+        assert abs(bright[0] - bright[1]) > 150
+        assert (bright[1] < 128) == ("dark" in (theme, scheme))
+
+
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        (lambda text: with_byte(text, 'id="attnviz-bundle">'), "This file is damaged"),
+        (lambda text: with_byte(text, 'id="attnviz-bundle">', "!"), "This file is damaged"),
+        (lambda text: text.replace('"blocks"', '"blocks', 1), "This file is damaged"),
+        (lambda text: text.replace('"format": 2', '"format": 9'), "format 2 is known. Load it"),
+        (lambda text: text[: len(text) // 2], "its end is missing"),
+        (lambda text: text[: text.index('"blocks"')], "its end is missing"),
+        (lambda text: text[: text.index("page.opened")], "its end is missing"),
+    ],
+)
+def test_a_damaged_file_says_so(
+    opened: Callable[..., Page], text: str, damage: Callable[[str], str], says: str
+) -> None:
+    page = opened(damage(text))
+    expect(note(page)).to_be_visible()
+    expect(note(page)).to_contain_text(says)
+
+
+def test_weights_that_are_damaged_are_not_drawn(opened: Callable[..., Page], text: str) -> None:
+    page = opened(with_byte(text, '"data": "'))
+    expect(note(page)).to_contain_text(CHANGED)
+    expect(page.locator(".av-standing")).to_contain_text("The data are damaged.")
+    expect(page.locator("[data-attnviz-drawn]")).to_have_count(0)
+
+
+def test_a_page_says_that_its_numbers_were_changed(opened: Callable[..., Page], text: str) -> None:
+    drawn = "[data-attnviz-drawn]"
+    page = opened(text)
+    expect(page.locator(drawn)).to_have_count(1)
+    expect(note(page)).to_have_count(0)
+    page = opened(re.sub(r'"error": [\d.e-]+', '"error": 0.5', text, count=1))
+    expect(page.locator(drawn)).to_have_count(1)
+    expect(note(page)).to_contain_text(CHANGED)
+
+
+def test_too_little_memory_is_called_that(opened: Callable[..., Page], text: str) -> None:
+    full = (
+        "Response.prototype.arrayBuffer = async () => {"
+        " throw new RangeError('Array buffer allocation failed'); };"
+    )
+    page = opened(text, full)
+    expect(note(page)).to_contain_text("needs more memory than the browser gives it")
+    expect(note(page)).to_contain_text("max_mb=")
+
+
+def test_a_policy_that_forbids_scripts_leaves_a_sentence(
+    opened: Callable[..., Page], text: str
+) -> None:
+    page = opened(in_a_host("default-src 'self'", text))
+    frame = page.frame_locator("iframe").locator("#attnviz-note")
+    expect(frame).to_be_visible()
+    expect(frame).to_contain_text("forbidden by the website around the page: open the file itself")
+    # Where styles are allowed, the sentence waits for scripts that may still come.
+    page = opened(in_a_host("script-src 'none'", text))
+    frame = page.frame_locator("iframe").locator("#attnviz-note")
+    expect(frame).to_be_hidden()
+    frame.evaluate("(note) => note.getAnimations()[0].finish()")
+    expect(frame).to_be_visible()
+
+
+def test_a_policy_that_forbids_unpacked_code_is_named(
+    opened: Callable[..., Page], text: str
+) -> None:
+    page = opened(in_a_host("script-src 'unsafe-inline'", text))
+    expect(page.frame_locator("iframe").locator("#attnviz-note")).to_contain_text(
+        "not allowed to run, by a security policy"
+    )
+
+
+def test_without_javascript_the_page_says_so(chromium: Browser, text: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(text, encoding="utf-8")
+    with chromium.new_context(java_script_enabled=False, offline=True) as context:
+        page = context.new_page()
+        page.goto(path.as_uri())
+        expect(note(page)).to_be_visible()
+        expect(note(page)).to_contain_text("JavaScript is switched off")
+        expect(note(page)).to_contain_text(BROWSERS)
+
+
+def test_a_frame_is_as_high_as_what_it_says(opened: Callable[..., Page], view: av.HeadView) -> None:
+    frame = view.to_iframe()
+    page = opened("<!doctype html>" + with_byte(frame, "attnviz-bundle&quot;&gt;"))
+    says = page.frame_locator("iframe").locator("#attnviz-note")
+    expect(says).to_contain_text("This file is damaged")
+    page.wait_for_function("() => document.querySelector('iframe').offsetHeight < 150")
