@@ -220,3 +220,20 @@ def test_fingers_reach_all_columns_and_labels_stay(phone: Page, file: Path, widt
     assert [rect(each) for each in root.get_by_role("rowheader").all()] == labels
     cell(root, 2, HEADS - 1).tap()
     expect(root.locator(".av-sentence")).to_contain_text("Layer 2, head 11.")
+
+
+def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file: Path) -> None:
+    page.set_viewport_size({"width": 1100, "height": 800})
+    root = opened(page, file)
+    cell(root, 3, 5).click()
+    canvas = root.locator(".av-model-detail canvas").first
+    expect(canvas).to_be_visible()
+    expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
+    canvas.evaluate("(canvas) => { canvas.mark = true; }")
+    # Controls go behind a button, at another width: the picture is the same, drawn again.
+    page.set_viewport_size({"width": 860, "height": 400})
+    expect(root).to_have_attribute("data-controls", "compact")
+    expect(root).to_have_attribute("data-attnviz-drawn", DRAWN)
+    assert canvas.evaluate("(canvas) => canvas.mark")
+    expect(root.locator(".av-sentence")).to_contain_text("Layer 3, head 5.")
+    page.set_viewport_size({"width": 1000, "height": 800})

@@ -1,7 +1,7 @@
 /** The frame that all views share: header, connection, controls, plot, captions and keys. */
 
 import { batch, type ReadonlySignal, type Signal, useSignal } from "@preact/signals";
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
@@ -70,12 +70,13 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
   const form = context.controls.value;
   const chooses = props.choose !== "none";
   const body = (
-    <>
+    // By its key it is the same with other controls above it: a plot keeps what it shows.
+    <Fragment key="body">
       <Summary text={props.summary} />
       {place && !context.embedded && <p class="av-printed">{placeInWords(place)}</p>}
       <NoticePlace notice={context.notice} />
       {props.children}
-    </>
+    </Fragment>
   );
   if (context.embedded) {
     return (

@@ -31,8 +31,8 @@ export interface DetailCaptions {
 export interface DetailProps {
   context: ViewContext<ModelState>;
   store: ModelStore;
-  /** Whether the detail is drawn. */
-  drawn: Signal<boolean>;
+  /** Which detail is drawn; null while none is. */
+  drawn: Signal<object | null>;
   section: RefObject<HTMLElement | null>;
   /** What it says of the head, which it knows more exactly than a thumbnail does. */
   captions: Signal<DetailCaptions | null>;
@@ -45,7 +45,10 @@ function onlyFirst(place: Place | null): Place | null {
 }
 
 /** What the matrix view's plot needs, for the opened head and the width that there is. */
-function detailContext({ context, store, drawn }: DetailProps): ViewContext<HeatMapState> {
+function detailContext(
+  { context, store, drawn }: DetailProps,
+  self: object,
+): ViewContext<HeatMapState> {
   const { record } = context;
   const state: Signals<HeatMapState> = {
     ...context.state,
@@ -59,7 +62,7 @@ function detailContext({ context, store, drawn }: DetailProps): ViewContext<Heat
     record: { ...record, place: computed(() => onlyFirst(record.place.value)) },
     width: store.detailWidth,
     setDrawn: (place) => {
-      drawn.value = place !== null;
+      drawn.value = place === null ? null : self;
     },
   });
 }
@@ -74,19 +77,22 @@ function captionsOf(matrix: HeatMapStore, image: string): DetailCaptions | null 
 
 export function Detail(props: DetailProps) {
   const { context, store, drawn } = props;
-  const inner = useMemo(() => detailContext(props), []);
+  const self = useMemo(() => ({}), []);
+  const inner = useMemo(() => detailContext(props, self), []);
   const matrix = useMemo(() => createHeatMapStore(inner), []);
   const panel = useMemo(() => createHeatMapImage(inner, matrix), []);
   useEffect(() => {
+    let own: DetailCaptions | null = null;
     const stop = effect(() => {
       inner.state.heads.value = context.state.heads.value.slice(0, 1);
-      props.captions.value = captionsOf(matrix, panel.caption.value);
+      own = captionsOf(matrix, panel.caption.value);
+      props.captions.value = own;
     });
     return () => {
       stop();
-      props.captions.value = null;
-      // The next detail is not drawn until it says so.
-      drawn.value = false;
+      // The next detail is not drawn until it says so, and may have said so already.
+      if (props.captions.peek() === own) props.captions.value = null;
+      if (drawn.peek() === self) drawn.value = null;
     };
   }, []);
   const opened = store.opened.value;

@@ -61,7 +61,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
   const box = useRef<HTMLDivElement>(null);
   const section = useRef<HTMLElement>(null);
   const gridDrawn = useSignal<string | null>(null);
-  const detailDrawn = useSignal(false);
+  const detailDrawn = useSignal<object | null>(null);
   const detailCaptions = useSignal<DetailCaptions | null>(null);
   const { entries, busy } = useExports(context, {
     name: "model-view",
@@ -105,7 +105,7 @@ export function ModelView({ context }: { context: ViewContext<ModelState> }) {
     () =>
       effect(() => {
         const sign = store.sign.value;
-        const detail = !store.showsDetail.value || detailDrawn.value;
+        const detail = !store.showsDetail.value || detailDrawn.value !== null;
         const done = gridDrawn.value === sign && detail && !store.reordering.value;
         context.setDrawn(done ? sign : null);
       }),
@@ -177,7 +177,7 @@ function useDetailInSight(
   store: ModelStore,
   box: RefObject<HTMLElement | null>,
   section: RefObject<HTMLElement | null>,
-  drawn: Signal<boolean>,
+  drawn: Signal<object | null>,
 ): void {
   const shift = store.shift.value;
   const before = useRef(shift);
