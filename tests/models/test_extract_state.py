@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,23 @@ from packaging.version import Version
 from transformers.modeling_utils import AttentionInterface
 
 from attnviz.extraction import extract
-from attnviz.extraction.capture.dispatch import AttentionCall, capturing
+from attnviz.extraction.capture.dispatch import AttentionCall, Sink, report
+from attnviz.extraction.models import evaluate
+from attnviz.utils.restoring import Restoring
 
 pytestmark = pytest.mark.models
 
 IDS = torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]])
 KINDS = ["bart", "bert", "gpt2", "llama", "t5", "vit"]
 HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+
+
+@contextmanager
+def capturing(sink: Sink) -> Iterator[None]:
+    """Report attention while the block runs."""
+    with Restoring() as undo:
+        report(sink, undo)
+        yield
 
 
 def arguments_of(kind: str) -> dict[str, torch.Tensor]:
@@ -199,3 +210,36 @@ def test_captures_inside_one_another_restore_in_turn(make_model: Callable[..., A
         model(IDS)
     assert (len(outer), len(inner)) == (6, 3)
     assert AttentionInterface.__dict__["get_interface"] is original
+
+
+class Ends:
+    """Two extractions that begin in turn, and end in a chosen order."""
+
+    def __init__(self) -> None:
+        self.inside = [Restoring(), Restoring()]
+
+    def end(self, number: int) -> None:
+        with self.inside[number]:
+            pass
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize("parts", [("whole", "whole"), ("whole", "inner"), ("inner", "whole")])
+def test_a_module_gets_its_mode_back_from_the_last_that_holds_it(
+    parts: tuple[str, str], order: tuple[int, int], make_model: Callable[..., Any]
+) -> None:
+    """Also where one extracts from a model, and another from a part of it."""
+    model = make_model("llama").train()
+    model.model.layers[1].eval()
+    before = state_of(model)
+    ends = Ends()
+    held = [model if part == "whole" else model.model for part in parts]
+    for each, undo in zip(held, ends.inside, strict=True):
+        assert evaluate(each, undo)
+    assert not any(module.training for each in held for module in each.modules())
+    ends.end(order[0])
+    # What is still held stays in evaluation mode.
+    assert not any(module.training for module in held[order[1]].modules())
+    ends.end(order[1])
+    torch.set_grad_enabled(True)
+    assert_same_state(before, state_of(model))

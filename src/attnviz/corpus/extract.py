@@ -6,9 +6,10 @@ import errno
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Unpack
 
@@ -25,6 +26,7 @@ from attnviz.extraction.models import load
 from attnviz.extraction.options import RecordOptions
 from attnviz.record.record import AttentionRecord
 from attnviz.utils.arguments import as_path, whole_number
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract_corpus", "read_corpus"]
 
@@ -160,12 +162,11 @@ def read_corpus(
     loaded = load(model, options.get("tokenizer"), options.get("processor"))
     options |= {"tokenizer": loaded.tokenizer, "processor": loaded.processor}
     order = np.random.default_rng(reading.seed).permutation(len(given)).tolist()
-    with (
-        _spooling(spool) as folder,
-        tqdm(
-            total=reading.points, desc="extract_corpus", unit="point", disable=not progress
-        ) as bar,
-    ):
+    progress_bar = tqdm(
+        total=reading.points, desc="extract_corpus", unit="point", disable=not progress
+    )
+    with progress_bar as bar, Restoring() as undo, undo, undo:
+        folder = _spool_folder(spool, reading, undo)
         for place in order:
             text = given[place]
             if _is_empty(text):
@@ -206,6 +207,7 @@ def read_corpus(
             places=places,
             left_out=reading.empty + reading.too_long,
         )
+        reading.complete = True
     corpus.notes += reading.notes()
     return corpus
 
@@ -224,6 +226,7 @@ class _Reading:
     too_long: int = 0
     last_words: str = "give texts with words in them"
     stack: str = ""
+    complete: bool = False
 
     def take(self, place: int, record: AttentionRecord) -> int:
         """Keep a record where it fits, and say how many points it brings."""
@@ -310,12 +313,13 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
-@contextmanager
-def _spooling(spool: Any) -> Iterator[Path | None]:
-    """The folder to write to; what was written is removed where reading does not end well."""
+def _spool_folder(spool: Any, reading: _Reading, undo: Restoring) -> Path | None:
+    """The folder to write to.
+
+    What was written is removed when the block of `undo` ends and the reading is not complete.
+    """
     if spool is None:
-        yield None
-        return
+        return None
     folder = as_path("spool", spool, "folder")
     made = not folder.exists()
     if not made and (not folder.is_dir() or any(folder.iterdir())):
@@ -324,13 +328,16 @@ def _spooling(spool: Any) -> Iterator[Path | None]:
             f"spool={str(spool)!r} is there already and not an empty folder; give another",
             str(folder),
         )
+    undo.add(partial(_clear, folder, reading, made=made))
     folder.mkdir(exist_ok=True)
-    try:
-        yield folder
-    except BaseException:
-        if folder.exists():
-            for each in folder.iterdir():
-                shutil.rmtree(each)
-            if made:
-                folder.rmdir()
-        raise
+    return folder
+
+
+def _clear(folder: Path, reading: _Reading, *, made: bool) -> None:
+    if reading.complete or not folder.exists():
+        return
+    for each in folder.iterdir():
+        shutil.rmtree(each, ignore_errors=True)
+    if made:
+        with suppress(OSError):
+            folder.rmdir()

@@ -33,6 +33,7 @@ from attnviz.extraction.records import make_records
 from attnviz.record.record import AttentionRecord
 from attnviz.record.storage.spool import Spool, SpoolFolders
 from attnviz.utils.host import warn_caller
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["extract"]
 
@@ -259,7 +260,8 @@ def _record_batch(
     """Run one forward and make a record of each of its examples, in memory or on disk."""
     if folders is None:
         return _capture_batch(loaded, encoder, batch, title=title, options=options)
-    with folders.taken(batch.size) as spools:
+    with Restoring() as undo, undo, undo:
+        spools = folders.take(batch.size, undo)
         records = _capture_batch(
             loaded, encoder, batch, title=title, options=options, spools=spools
         )

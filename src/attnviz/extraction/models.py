@@ -2,22 +2,23 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
+import torch
 import transformers
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from attnviz.extraction.parallel import check_parallel
+from attnviz.utils.restoring import Restoring, RestoringLock
 
-__all__ = ["Loaded", "evaluating", "find_processor", "find_tokenizer", "load", "name_of"]
+__all__ = ["Loaded", "evaluate", "find_processor", "find_tokenizer", "hook", "load", "name_of"]
 
 
 @dataclass(frozen=True)
@@ -194,40 +195,55 @@ def _beside(model: PreTrainedModel, reader: Any, *, from_hub: bool) -> Any:
         return None
 
 
-_mode_lock = threading.Lock()
-_modes: WeakKeyDictionary[nn.Module, tuple[int, list[nn.Module]]] = WeakKeyDictionary()
+# Modules that are held in evaluation mode and were in training mode, and who holds them.
+_held: dict[nn.Module, set[object]] = {}
+_held_lock = RestoringLock()
 
 
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[bool]:
-    """Hold a model in evaluation mode; every module gets its own mode back.
+def evaluate(model: nn.Module, undo: Restoring) -> bool:
+    """Hold a model in evaluation mode, without gradients, until the block of `undo` ends.
 
-    In training mode the model's own weights are after dropout: no formula gives them.
+    In training mode the model's own weights are after dropout: no formula gives them. Several
+    threads may hold the same model, or models that share modules: each module gets its own mode
+    back when the last one has let go of it. Gradients are a matter of each thread.
 
-    Parameters
-    ----------
-    model : Module
-        Several threads may hold the same one; the last one out restores it.
-
-    Yields
-    ------
+    Returns
+    -------
     bool
         Whether any of its modules was in training mode.
     """
-    with _mode_lock:
-        count, saved = _modes.get(model, (0, []))
-        if count == 0:
-            saved = [module for module in model.modules() if module.training]
-            for module in saved:
-                module.training = False
-        _modes[model] = (count + 1, saved)
-    try:
-        yield bool(saved)
-    finally:
-        with _mode_lock:
-            count, saved = _modes.pop(model)
-            if count > 1:
-                _modes[model] = (count - 1, saved)
-            else:
-                for module in saved:
-                    module.training = True
+    undo.add(partial(torch.set_grad_enabled, torch.is_grad_enabled()))
+    torch.set_grad_enabled(False)
+    holder, modules = object(), list(model.modules())
+    undo.add(partial(_let_go, holder, modules))
+    with _held_lock:
+        trained = [module for module in modules if module.training or module in _held]
+        for module in trained:
+            _held.setdefault(module, set()).add(holder)
+            module.training = False
+    return bool(trained)
+
+
+def _let_go(holder: object, modules: Sequence[nn.Module]) -> None:
+    with _held_lock:
+        for module in modules:
+            holders = _held.get(module)
+            if holders is None:
+                continue
+            holders.discard(holder)
+            if not holders:
+                module.training = True
+                del _held[module]
+
+
+def hook(handles: Iterable[RemovableHandle], undo: Restoring) -> None:
+    """Remove hooks when the block of `undo` ends; `handles` registers each as it is asked for."""
+    registered: list[RemovableHandle] = []
+    undo.add(partial(_remove, registered))
+    # A handle is in the list before Python looks for an interrupt again.
+    registered.extend(handles)
+
+
+def _remove(handles: Sequence[RemovableHandle]) -> None:
+    for handle in handles:
+        handle.remove()

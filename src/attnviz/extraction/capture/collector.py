@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -13,11 +12,12 @@ from torch import nn
 
 from attnviz.extraction.capture.calls import Captured, capture, with_four_axes
 from attnviz.extraction.capture.copies import Copier
-from attnviz.extraction.capture.dispatch import AttentionCall, capturing, dispatching
+from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
 from attnviz.extraction.capture.masks import MaskReader, Positions
 from attnviz.extraction.capture.trace import FunctionWatch
 from attnviz.extraction.families import LANGUAGE_MODEL
 from attnviz.extraction.inputs.batch import TokenSequence
+from attnviz.extraction.models import hook
 from attnviz.extraction.modules import (
     AttentionModule,
     attention_modules,
@@ -28,6 +28,7 @@ from attnviz.extraction.options import CaptureOptions
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.masks import Bias, Mask, PackedMask, WindowBias, WindowMask
 from attnviz.record.storage.spool import Spool
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["Collector", "PredictedHeads", "Run", "joined_windows"]
 
@@ -168,16 +169,12 @@ class Collector:
         """Modules of the model that attend."""
         return self._modules
 
-    @contextmanager
-    def watching(self) -> Iterator[None]:
-        """Watch the attention of this thread while the block runs; nothing of it stays behind."""
-        with ExitStack() as stack:
-            for handle in self._hooks():
-                stack.callback(handle.remove)
-            if any(map(self._is_traced, self._modules)):
-                stack.enter_context(FunctionWatch(self._bypassing, self._receive))
-            stack.enter_context(capturing(self._receive))
-            yield
+    def watch(self, undo: Restoring) -> None:
+        """Watch the attention of this thread until the block of `undo` ends."""
+        hook(self._hooks(), undo)
+        if any(map(self._is_traced, self._modules)):
+            FunctionWatch(self._bypassing, self._receive).watch(undo)
+        report(self._receive, undo)
 
     def _hooks(self) -> Iterator[Any]:
         """Hooks that note when attention modules run in this thread."""

@@ -9,18 +9,19 @@ before grouped key heads are repeated).
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 from transformers.modeling_utils import AttentionInterface
 
-__all__ = ["AttentionCall", "Sink", "capturing", "dispatching"]
+from attnviz.utils.restoring import Restoring, SharedChange
+
+__all__ = ["AttentionCall", "Sink", "dispatching", "report"]
 
 
 @dataclass(frozen=True)
@@ -107,42 +108,36 @@ def dispatching() -> bool:
     return _dispatching.get()
 
 
-@contextmanager
-def capturing(sink: Sink) -> Iterator[None]:
-    """Hand every dispatched attention call of this thread to `sink` while the block runs.
+def report(sink: Sink, undo: Restoring) -> None:
+    """Hand every dispatched attention call of this thread to `sink` until the block of `undo` ends.
 
     What `sink` raises comes out of the model's forward. Captures may run in several threads at
     once; the last one out restores transformers' method, the very same object.
     """
-    token = _sink.set(sink)
-    try:
-        with _wrap:
-            yield
-    finally:
-        _sink.reset(token)
+    undo.add(partial(_sink.set, _sink.get()))
+    # An interrupt may leave it as it is inside of an attention function.
+    undo.add(partial(_dispatching.set, _dispatching.get()))
+    _sink.set(sink)
+    _wrap.hold(undo)
 
 
-class _Wrap:
-    """Transformers' method wrapped while at least one capture runs."""
+class _Method:
+    """Transformers' method, and what is put in its place."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._captures = 0
         self._original: Any = None
+        self._replacement: Any = None
 
-    def __enter__(self) -> None:
-        with self._lock:
-            if self._captures == 0:
-                self._original = AttentionInterface.__dict__["get_interface"]
-                AttentionInterface.get_interface = _wrapped(self._original)
-            self._captures += 1
+    def wrap(self) -> None:
+        found = AttentionInterface.__dict__["get_interface"]
+        if found is not self._replacement:
+            self._original, self._replacement = found, _wrapped(found)
+            AttentionInterface.get_interface = self._replacement
 
-    def __exit__(self, *raised: object) -> None:
-        with self._lock:
-            self._captures -= 1
-            if self._captures == 0:
-                AttentionInterface.get_interface = self._original
-                self._original = None
+    def restore(self) -> None:
+        if self._original is not None:
+            AttentionInterface.get_interface = self._original
+            self._original = self._replacement = None
 
 
 def _wrapped(original: Callable[..., _AttentionFunction]) -> Callable[..., _AttentionFunction]:
@@ -187,4 +182,5 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
     return attention
 
 
-_wrap = _Wrap()
+_method = _Method()
+_wrap = SharedChange(_method.wrap, _method.restore)

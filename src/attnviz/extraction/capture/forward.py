@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -18,11 +18,12 @@ from attnviz.extraction.capture.memory import check_disk, check_memory, layer_si
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
 from attnviz.extraction.families import SOUNDS, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
-from attnviz.extraction.models import Loaded, evaluating
+from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
 from attnviz.extraction.predictions import num_logits
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.storage.spool import Spool
+from attnviz.utils.restoring import Restoring, SharedChange
 
 __all__ = ["Forward", "check_generation", "run_forward"]
 
@@ -119,20 +120,47 @@ def _watched_forward(
     folder = spools[0].folder if spools else None
     _check_free_space(collector, batch.sequences, watch.options, folder)
     notes = []
-    with ExitStack() as stack:
-        if stack.enter_context(evaluating(model)):
+    with Restoring() as undo, undo, undo:
+        if evaluate(model, undo):
             notes.append(
                 "The model was in training mode: attention is shown without dropout, as in "
                 "evaluation mode."
             )
-        stack.enter_context(torch.no_grad())
         if is_compiled(model):
             # Compiled code does not ask the dispatcher: the same modules run uncompiled.
-            stack.enter_context(torch.compiler.set_stance("force_eager"))
-        stack.enter_context(collector.watching())
+            _uncompiled.hold(undo)
+        collector.watch(undo)
         outputs = model(**arguments)
     precision = _precision_note(model, collector)
     return Forward(collector, outputs, [*notes, precision] if precision else notes)
+
+
+class _Stance:
+    """How torch runs what was compiled, and how it did before."""
+
+    def __init__(self) -> None:
+        self._before: Any = None
+
+    def force_eager(self) -> None:
+        found = _eval_frame()._stance
+        if found.stance != "force_eager":
+            self._before = found
+            torch.compiler.set_stance("force_eager")
+
+    def restore(self) -> None:
+        if self._before is not None:
+            _eval_frame()._set_stance(self._before)
+            self._before = None
+
+
+def _eval_frame() -> Any:
+    """The module of torch that holds the stance; it takes seconds to import."""
+    return importlib.import_module("torch._dynamo.eval_frame")
+
+
+_stance = _Stance()
+# The stance is one for all threads.
+_uncompiled = SharedChange(_stance.force_eager, _stance.restore)
 
 
 def _arguments(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:

@@ -14,10 +14,11 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
-from torch import nn
+from torch import nn, overrides
 from torch.overrides import TorchFunctionMode
 
 from attnviz.extraction.capture.dispatch import AttentionCall, Sink
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["FunctionWatch", "Product", "product_of"]
 
@@ -87,6 +88,16 @@ class FunctionWatch(TorchFunctionMode):
         self._sink = sink
         self._run: int | None = None
         self._trace: _ModuleTrace | None = None
+
+    def watch(self, undo: Restoring) -> None:
+        """Watch the functions of this thread until the block of `undo` ends."""
+        undo.add(self._stop)
+        self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
+
+    def _stop(self) -> None:
+        # One that an interrupt left behind may lie above it.
+        while self in overrides._get_current_function_mode_stack():
+            overrides._pop_mode()
 
     def __torch_function__(
         self, func: Any, types: Any, args: Sequence[Any] = (), kwargs: Any = None

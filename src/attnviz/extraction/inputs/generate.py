@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from numbers import Integral
 from typing import Any
 
@@ -20,7 +20,8 @@ from transformers import GenerationConfig, PreTrainedModel, StoppingCriteria, St
 
 from attnviz.extraction.capabilities import num_positions
 from attnviz.extraction.inputs.batch import Batch, moved_to_model
-from attnviz.extraction.models import evaluating
+from attnviz.extraction.models import evaluate, hook
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["Generated", "GenerationSettings", "generate_text", "read_generation_settings"]
 
@@ -186,25 +187,22 @@ def generate_text(
     _check_positions(model, batch, settings, encoder_decoder=encoder_decoder)
     options = dict(settings.options)
     criteria = StoppingCriteriaList(options.pop("stopping_criteria", None) or [])
-    with ExitStack() as stack:
-        bar = stack.enter_context(
-            # An answer that is there at once needs no bar.
-            tqdm(
-                total=settings.max_new_tokens,
-                desc="generate",
-                unit="token",
-                disable=not progress,
-                leave=False,
-                delay=1.0,
-            )
-        )
+    # An answer that is there at once needs no bar.
+    progress_bar = tqdm(
+        total=settings.max_new_tokens,
+        desc="generate",
+        unit="token",
+        disable=not progress,
+        leave=False,
+        delay=1.0,
+    )
+    with progress_bar as bar, Restoring() as undo, undo, undo:
         watcher = _Watcher(bar)
-        stack.callback(model.register_forward_hook(watcher.see_step).remove)
-        stack.enter_context(evaluating(model))
-        stack.enter_context(torch.no_grad())
+        hook((model.register_forward_hook(each) for each in [watcher.see_step]), undo)
+        evaluate(model, undo)
         if settings.quiet:
             options |= _min_length(model, batch, settings)
-            stack.enter_context(_quiet())
+            _quieten(undo)
         criteria.append(watcher)
         given: Any = model.generate(**arguments, **options, stopping_criteria=criteria)
     sequences = getattr(given, "sequences", given)
@@ -283,9 +281,11 @@ def _min_length(
     return {"min_length": most} if own > most else {}
 
 
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what transformers says, in this thread, about settings that were not given."""
+def _quieten(undo: Restoring) -> None:
+    """Keep back what transformers says, in this thread, about settings that were not given.
+
+    Until the block of `undo` ends.
+    """
     here = threading.get_ident()
 
     def passes(record: logging.LogRecord) -> bool:
@@ -294,9 +294,5 @@ def _quiet() -> Iterator[None]:
     names = ("utils", "configuration_utils")
     loggers = [logging.getLogger(f"transformers.generation.{name}") for name in names]
     for logger in loggers:
+        undo.add(partial(logger.removeFilter, passes))
         logger.addFilter(passes)
-    try:
-        yield
-    finally:
-        for logger in loggers:
-            logger.removeFilter(passes)

@@ -63,6 +63,9 @@ _LONGEST_HEADER = 100_000_000
 #: The name of the checksum among the metadata.
 CHECKSUM = "crc32"
 _UNKNOWN = "00000000"
+# What torch says in place of an interrupt that comes while it makes a tensor of mapped memory: it
+# asks the memory for its length, and takes any error for none. Of a whole file it says it never.
+_SWALLOWED = "could not determine the shape of object"
 # So much is read from a mapped file, summed and written at once, while it is near.
 _PIECE = 1 << 22
 
@@ -153,6 +156,8 @@ def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, RuntimeError, UnicodeDecodeError) as error:
+        if _SWALLOWED in str(error):
+            raise KeyboardInterrupt from error
         raise ValueError(
             f"path={str(path)!r} is damaged or is not a saved record ({error}); save it again"
         ) from error

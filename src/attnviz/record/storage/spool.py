@@ -28,6 +28,7 @@ from attnviz.record.storage.folder import (
 from attnviz.record.storage.safetensors_file import Blocks, map_arrays, write_safetensors
 from attnviz.record.storage.schema import record_to_arrays
 from attnviz.utils.arguments import as_path
+from attnviz.utils.restoring import Restoring
 
 __all__ = ["Spool", "SpoolFolders"]
 
@@ -53,8 +54,8 @@ class Spool:
     def __init__(self, folder: str | os.PathLike[str]) -> None:
         self.folder = as_path("spool", folder, "folder").absolute()
         self._said = str(folder)
-        self._made = False
-        self._begun = False
+        # What `discard` has to take back: each is noted before it is done.
+        self._begun = self._made = self._marked = self._locked = False
         self._lock: FileLock | None = None
         self._count = 0
         self._files: dict[str, StoredFile] = {}
@@ -133,20 +134,22 @@ class Spool:
         OSError if nothing may be written there (see `check`), or another process is writing.
         """
         self.check()
-        self._made = self.make()
-        with self._telling():
-            marker = self.folder / MARKER
-            try:
+        self._made = not self.is_there()
+        marker = self.folder / MARKER
+        self._marked = not marker.exists()
+        self._begun = True
+        try:
+            self.make()
+            with self._telling():
                 marker.touch()
-                self._lock = _locked(self.folder / _LOCK, self._said)
-            except BaseException:
-                if self._made:
-                    self._release()
-                    self.folder.rmdir()
-                raise
-            self._begun = True
-            marker.write_text(_MARKER_TEXT, encoding="utf-8")
-            self._remove(self._left())
+                self._lock = FileLock(self.folder / _LOCK)
+                self._take_lock(self._lock)
+                self._locked = True
+                marker.write_text(_MARKER_TEXT, encoding="utf-8")
+                self._remove(self._left())
+        except BaseException:
+            self.discard()
+            raise
 
     def write(
         self, name: str, arrays: Mapping[str, torch.Tensor | Blocks]
@@ -200,31 +203,35 @@ class Spool:
         self._remove([name for name in self._files if name not in used])
         with self._telling():
             write_index(self.folder, header, self._files, stored)
-        self._begun = False
-        self._release()
-        self._written = {}
+        self.discard()
         return load(self.folder)
 
     def discard(self) -> None:
-        """Leave the folder as it was; nothing happens where the record is there."""
+        """Let go of the folder: as it was, or with the record where that is whole.
+
+        It may be called at any moment; one that was interrupted goes on.
+        """
         if not self._begun:
             return
-        self._begun = False
-        self._written = {}
-        if (self.folder / INDEX).exists():
-            self._release()
-            return
-        self._remove(self._left())
-        # What could not be removed stays marked as what it is.
-        if not self._left():
-            self._release()
-            if self._made:
+        whole = (self.folder / INDEX).exists()
+        if self._locked and not whole:
+            self._remove(self._left())
+        if self._lock is not None:
+            self._lock.release(force=True)
+        # What could not be removed stays marked as what it is, and so does what is another's.
+        if whole or (self._locked and not self._left()) or (self._marked and not self._locked):
+            for name in (_LOCK, MARKER):
                 with suppress(OSError):
-                    self.folder.rmdir()
-        elif self._lock is not None:
-            self._lock.release()
+                    (self.folder / name).unlink()
+        if self._made and not whole:
+            with suppress(OSError):
+                self.folder.rmdir()
+        self._written = {}
+        self._begun = False
 
     def _left(self) -> list[str]:
+        if not self.folder.is_dir():
+            return []
         return [each.name for each in self.folder.iterdir() if SPOOLED.fullmatch(each.name)]
 
     def _remove(self, names: Iterable[str]) -> None:
@@ -234,12 +241,19 @@ class Spool:
                 (self.folder / name).unlink()
             self._files.pop(name, None)
 
-    def _release(self) -> None:
-        if self._lock is not None:
-            self._lock.release()
-        for name in (_LOCK, MARKER):
-            with suppress(OSError):
-                (self.folder / name).unlink()
+    def _take_lock(self, lock: FileLock) -> None:
+        """Hold the folder for this process alone, as long as it lives; where there are locks."""
+        try:
+            lock.acquire(timeout=0)
+        except Timeout as error:
+            raise BlockingIOError(
+                errno.EAGAIN,
+                f"spool={self._said!r}: another extraction is writing there; give another folder",
+                str(self.folder),
+            ) from error
+        except NotImplementedError:
+            # Not every file system has them.
+            self._lock = None
 
     @contextmanager
     def _telling(self) -> Iterator[None]:
@@ -292,42 +306,27 @@ class SpoolFolders:
         for spool in self._spools(range(self._next, self._next + count)):
             spool.check()
 
-    @contextmanager
-    def taken(self, count: int) -> Iterator[list[Spool]]:
-        """Take the next places, begun; what is not finished when the block ends is discarded."""
+    def take(self, count: int, undo: Restoring) -> list[Spool]:
+        """Take the next places, begun.
+
+        What is not finished when the block of `undo` ends is discarded.
+        """
         self.check(count)
-        outer = self._outer.folder
-        made = self._several and self._outer.make()
+        if self._several and not self._outer.is_there():
+            undo.add(self._remove_if_empty)
+            self._outer.make()
         spools = self._spools(range(self._next, self._next + count))
         self._next += count
-        try:
-            for spool in spools:
-                spool.begin()
-            yield spools
-        finally:
-            for spool in spools:
-                spool.discard()
-            if made and not any(outer.iterdir()):
-                outer.rmdir()
+        for spool in spools:
+            undo.add(spool.discard)
+            spool.begin()
+        return spools
+
+    def _remove_if_empty(self) -> None:
+        with suppress(OSError):
+            self._outer.folder.rmdir()
 
     def _spools(self, numbers: range) -> list[Spool]:
         if not self._several:
             return [Spool(self.folder)]
         return [Spool(Path(self.folder) / str(number)) for number in numbers]
-
-
-def _locked(path: Path, said: str) -> FileLock | None:
-    """Hold a file for this process alone, as long as it lives; None where there are no locks."""
-    lock = FileLock(path)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout as error:
-        raise BlockingIOError(
-            errno.EAGAIN,
-            f"spool={said!r}: another extraction is writing there; give another folder",
-            str(path.parent),
-        ) from error
-    except NotImplementedError:
-        # Not every file system has locks.
-        return None
-    return lock

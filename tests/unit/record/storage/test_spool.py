@@ -6,7 +6,8 @@ import errno
 import json
 import re
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -20,6 +21,7 @@ from attnviz.record.record import AttentionRecord, AttentionStack, load
 from attnviz.record.storage.safetensors_file import Blocks, write_safetensors
 from attnviz.record.storage.spool import Spool, SpoolFolders
 from attnviz.record.tokens import Tokens
+from attnviz.utils.restoring import Restoring
 from unit.records import (
     assert_same,
     captured_record,
@@ -30,6 +32,13 @@ from unit.records import (
 )
 
 FAULT = OSError(errno.ENOSPC, "No space left on device")
+
+
+@contextmanager
+def taken(folders: SpoolFolders, count: int) -> Iterator[list[Spool]]:
+    """Places that are discarded when the block ends, where they are not finished."""
+    with Restoring() as undo:
+        yield folders.take(count, undo)
 
 
 def spooled(record: AttentionRecord, folder: Path) -> AttentionRecord:
@@ -123,7 +132,7 @@ def test_rounded_and_shared_arrays_come_back(tmp_path: Path) -> None:
 
 
 def interrupted(folder: Path, error: BaseException) -> None:
-    with SpoolFolders(folder, several=False).taken(1) as spools:
+    with taken(SpoolFolders(folder, several=False), 1) as spools:
         spools[0].write("layer", {"queries": vectors(2, 3, 4)})
         assert len(names_in(folder)) == 3
         raise error
@@ -145,7 +154,7 @@ def test_an_error_or_interrupt_leaves_nothing(tmp_path: Path) -> None:
 
 def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) -> None:
     def fail(folders: SpoolFolders) -> None:
-        with folders.taken(2) as spools:
+        with taken(folders, 2) as spools:
             spools[1].write("layer", {"queries": vectors(2, 3, 4)})
             raise FAULT
 
@@ -155,7 +164,7 @@ def test_an_error_leaves_none_of_the_folders_of_several_records(tmp_path: Path) 
     # What was there before stays, and so does a record that is finished.
     (tmp_path / "x").mkdir()
     folders = SpoolFolders(tmp_path / "x", several=True)
-    with folders.taken(1) as spools:
+    with taken(folders, 1) as spools:
         spools[0].finish(record_of(long_layers()))
     with pytest.raises(OSError, match="No space left"):
         fail(folders)
@@ -194,7 +203,7 @@ def test_a_full_disk_is_told_with_ways_out(
 
     monkeypatch.setattr(f"attnviz.record.storage.spool.{where}", full)
     folders = SpoolFolders(tmp_path / "x", several=False)
-    with pytest.raises(OSError, match="No space left") as raised, folders.taken(1) as spools:
+    with pytest.raises(OSError, match="No space left") as raised, taken(folders, 1) as spools:
         spools[0].finish(record_of(long_layers()))
     assert raised.value.errno == errno.ENOSPC
     assert re.search(
@@ -265,10 +274,10 @@ def test_what_lies_there_is_left_as_it_is(tmp_path: Path) -> None:
 def test_several_records_have_a_folder_each(tmp_path: Path) -> None:
     folders = SpoolFolders(tmp_path / "x", several=True)
     record = record_of(long_layers())
-    with folders.taken(2) as spools:
+    with taken(folders, 2) as spools:
         for spool in spools:
             assert_same(record, spool.finish(record))
-    with pytest.raises(RuntimeError), folders.taken(1):
+    with pytest.raises(RuntimeError), taken(folders, 1):
         raise RuntimeError
     # What was finished stays.
     assert names_in(tmp_path / "x") == ["0", "1"]
@@ -315,7 +324,7 @@ def test_places_of_another_kind_are_named(  # noqa: PLR0917 - fixtures
     before = names_in(tmp_path)
     with pytest.raises(error, match=said):
         SpoolFolders(place, several=several).check(2)
-    with pytest.raises(error, match=said), SpoolFolders(place, several=several).taken(2):
+    with pytest.raises(error, match=said), taken(SpoolFolders(place, several=several), 2):
         pass
     assert names_in(tmp_path) == before
 

@@ -1,0 +1,126 @@
+"""Whatever interrupts an extraction, and wherever: it leaves everything as it was."""
+
+from __future__ import annotations
+
+import ctypes
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch import nn
+
+from models import interrupts
+from models.interrupts import Subject, Tracer, faults_at, positions, state_of, subjects
+
+pytestmark = pytest.mark.models
+
+# What changes something, and what takes it back.
+CHANGING = (
+    *("restoring.py", "models.py", "dispatch.py", "forward.py", "trace.py", "spool.py"),
+    *("generate.py", "corpus/extract.py", "extraction/__init__.py"),
+)
+
+
+@pytest.fixture(scope="module")
+def interrupted() -> dict[str, Subject]:
+    found = subjects()
+    # Dynamo takes seconds to import: random signals meet it.
+    del found["compiled"]
+    return found
+
+
+@pytest.mark.parametrize("others", [(), (9,), (4, 11)], ids=["one", "two", "three"])
+@pytest.mark.parametrize(
+    "kind", ["dispatched", "traced", "generated", "spooled", "spooled list", "corpus"]
+)
+def test_an_interrupt_at_any_line_leaves_everything_as_it_was(
+    kind: str, others: tuple[int, ...], interrupted: dict[str, Subject], tmp_path: Path
+) -> None:
+    """Of all lines a few, others for each kind; the others are met while things are restored."""
+    subject = interrupted[kind]
+    (tmp_path / "whole").mkdir()
+    places = positions(subject, tmp_path / "whole", CHANGING)
+    assert len(places) > 100
+    rng = np.random.default_rng([*kind.encode(), *others])
+    for turn, place in enumerate(rng.choice(places, 3, replace=False)):
+        folder = tmp_path / str(turn)
+        folder.mkdir()
+        assert faults_at(subject, folder, place, *others) == []
+
+
+@pytest.mark.parametrize("kind", ["traced", "spooled"])
+def test_two_interrupts_anywhere_in_restoring(
+    kind: str, interrupted: dict[str, Subject], tmp_path: Path
+) -> None:
+    subject = interrupted[kind]
+    (tmp_path / "whole").mkdir()
+    places = positions(subject, tmp_path / "whole", ("restoring.py",))
+    for turn, place in enumerate(places[-6::3]):
+        for other in (1, 3, 5):
+            folder = tmp_path / f"{turn} {other}"
+            folder.mkdir()
+            assert faults_at(subject, folder, place, other) == []
+
+
+def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
+    interrupted: dict[str, Subject], tmp_path: Path
+) -> None:
+    subject = interrupted["traced"]
+    places = positions(subject, tmp_path, ("models.py",))
+    # The last of them: while modules get their mode back.
+    before = state_of(subject.models)
+    with pytest.raises(KeyboardInterrupt), Tracer(places[-1]) as tracer:
+        subject.run(tmp_path)
+    assert [file for file, _ in tracer.raised] == ["extraction/models.py"]
+    assert state_of(subject.models) == before
+
+
+class StoppedError(Exception):
+    """What another thread sends."""
+
+
+def test_what_another_thread_raises_in_this_one_leaves_everything_as_it_was(
+    interrupted: dict[str, Subject], tmp_path: Path
+) -> None:
+    """As tools do that stop work after some time: in a thread that gets no signals."""
+    subject = interrupted["spooled"]
+    found: list[object] = []
+
+    def send(*_: object) -> None:
+        ident = ctypes.c_ulong(threading.get_ident())
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(StoppedError))
+
+    def work() -> None:
+        linear = (each for each in subject.models[0].modules() if isinstance(each, nn.Linear))
+        for module in linear:
+            # The thread's own: hooks and the like belong to it.
+            before = state_of(subject.models)
+            handle = module.register_forward_hook(send)
+            try:
+                subject.run(tmp_path)
+            except StoppedError:
+                found.append(None)
+            handle.remove()
+            if state_of(subject.models) != before or list(tmp_path.iterdir()):
+                found.append(type(module))
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert len(found) > 5
+    assert set(found) == {None}
+
+
+@pytest.mark.slow
+def test_hundreds_of_signals_at_random_moments() -> None:
+    answer = subprocess.run(
+        [sys.executable, interrupts.__file__, "280", "3"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout + answer.stderr[-2000:]
+    assert "faults 0 of" in answer.stdout
