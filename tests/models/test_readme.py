@@ -63,13 +63,16 @@ def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path)
     [
         "README.md",
         "CONTRIBUTING.md",
+        "SECURITY.md",
         "docs/analysis.md",
         "docs/from-bertviz.md",
         "docs/from-elsewhere.md",
         "docs/kinds.md",
+        "docs/limits.md",
         "docs/long-texts.md",
         "docs/embedding.md",
         "docs/pages.md",
+        "docs/web-pages.md",
         "docs/where-it-runs.md",
     ],
 )
@@ -79,7 +82,15 @@ def test_what_is_pointed_to_is_there(document: str) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
     for link in (one or other for one, other in links):
         if "://" not in link:
-            assert (path.parent / link.partition("#")[0]).exists(), link
+            file, _, part = link.partition("#")
+            target = path.parent / file if file else path
+            assert target.exists(), link
+            if part:
+                headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
+                names = [
+                    re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings
+                ]
+                assert part in names, link
 
 
 def test_every_command_of_make_is_there() -> None:

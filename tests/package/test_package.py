@@ -95,6 +95,7 @@ def test_the_source_distribution_makes_the_same_wheel_without_node(
         archive.extractall(tmp_path / "source", filter="data")
     (source,) = (tmp_path / "source").iterdir()
     assert (source / "js" / "src" / "views" / "head" / "index.tsx").is_file()
+    assert (source / "SECURITY.md").is_file()
     assert not (source / "js" / "node_modules").exists()
     run(sys.executable, "-m", "build", "--wheel", "--outdir", tmp_path, source, PATH=no_path)
     assert files_in(next(tmp_path.glob("*.whl"))) == files_in(wheel)
