@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from attnviz import HeadView
+from attnviz import AttentionRecord, HeadView
 
 pytestmark = pytest.mark.models
 
@@ -72,7 +73,6 @@ def test_they_run_after_a_plain_install(checkpoint_folder: Path, tmp_path: Path)
         "docs/long-texts.md",
         "docs/embedding.md",
         "docs/pages.md",
-        "docs/web-pages.md",
         "docs/where-it-runs.md",
     ],
 )
@@ -87,13 +87,25 @@ def test_what_is_pointed_to_is_there(document: str) -> None:
             assert target.exists(), link
             if part:
                 headings = re.findall(r"^#+ (.+)$", target.read_text(encoding="utf-8"), re.M)
-                names = [
-                    re.sub(r"[^\w -]", "", each.lower()).replace(" ", "-") for each in headings
-                ]
-                assert part in names, link
+                names = [re.sub(r"[^\w -]", "", each.lower()) for each in headings]
+                assert part in [name.replace(" ", "-") for name in names], link
 
 
 def test_every_command_of_make_is_there() -> None:
     targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.M)
     said = README + (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     assert set(re.findall(r"(?:\$ |`)make ([a-z-]+)", said)) <= set(targets)
+
+
+def test_a_record_takes_what_the_table_of_limits_says(tmp_path: Path) -> None:
+    said = (ROOT / "docs" / "limits.md").read_text(encoding="utf-8")
+    # One of GPT-2's 12 layers: 12 heads of 64 dimensions, 1,024 tokens.
+    vectors = torch.randn(2, 1, 12, 1024, 64, generator=torch.Generator().manual_seed(0))
+    tokens = [f"t{place}" for place in range(1024)]
+    for dtype, bytes_each in ((torch.float32, 4), (torch.bfloat16, 2)):
+        queries, keys = vectors.to(dtype)
+        record = AttentionRecord.from_qk([queries], [keys], tokens, causal=True)
+        layer = (12 + 12) * 64 * 1024 * bytes_each
+        record.save(tmp_path / "layer.safetensors")
+        assert (tmp_path / "layer.safetensors").stat().st_size == pytest.approx(layer, rel=0.02)
+        assert f"{12 * layer / 1e6:.1f} MB" in said
