@@ -19,6 +19,17 @@ export function codeValues(maximum: number): Float32Array {
   return values;
 }
 
+/** Weights may exceed the maximum by what is rounded off in a softmax; so may those of the top code. */
+const ROUNDING = 1.005;
+/** Half the distance of two codes, and what single precision may add to it. */
+const HALF = 0.5001;
+
+/** Between which weights a code of "uint8-sqrt" may stand for. */
+export function codeRanges(maximum: number): (code: number) => [number, number] {
+  const edge = (code: number): number => maximum * (Math.max(0, code) / 255) ** 2;
+  return (code) => [edge(code - HALF), code === 255 ? ROUNDING * maximum : edge(code + HALF)];
+}
+
 /** The bytes of a reply's buffer; its own offset and length are honoured. */
 export function asBytes(data: ArrayBufferView | ArrayBuffer): Uint8Array {
   return data instanceof ArrayBuffer

@@ -19,6 +19,7 @@ import type {
   TileRequest,
   TileWork,
 } from "./protocol";
+import type { RangeOf } from "./quotients";
 import { Recent } from "./recent";
 import { type RecordImage, readImage } from "./requests/images";
 
@@ -44,6 +45,8 @@ export interface Piece {
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;
+  /** Between which numbers each head's weights lie; left out where they are exact. */
+  ranges?: RangeOf[];
   /** Queries that stand for all, one a row; left out where all were gone through. */
   sampled?: number;
   /** Of each of the maps that a kernel made the cell with the largest weight, and that weight. */
@@ -65,6 +68,7 @@ interface Kept {
   matrix: Float32Array;
   maximum: number;
   error: number;
+  range?: RangeOf | undefined;
 }
 
 /** Cuts a request into requests whose replies fit, by heads first, then by rows. */
@@ -147,14 +151,15 @@ export class Source {
       await Promise.all(
         parts.map(async (part) => {
           const reply = await this.carrier.ask("block", part, signal);
-          const header = reply.header as PieceHeader;
+          const header = reply.header as PieceHeader & Pick<Piece, "ranges">;
           const values = await decodeReply(header, dataOf(reply));
           const size = (part.rows[1] - part.rows[0]) * columns;
           part.heads.forEach((head, i) => {
             let kept = fresh.get(head);
             if (!kept) {
               const matrix = new Float32Array(rows * columns);
-              kept = { matrix, maximum: header.maximum, error: header.error };
+              const { maximum, error, ranges } = header;
+              kept = { matrix, maximum, error, range: ranges?.[i] };
               fresh.set(head, kept);
             }
             const offset = (part.rows[0] - request.rows[0]) * columns;
@@ -168,7 +173,9 @@ export class Source {
       }
     }
     const pieces = request.heads.map((head) => found.get(head) as Kept);
+    const ranges = pieces.flatMap(({ range }) => range ?? []);
     return {
+      ...(ranges.length === pieces.length && { ranges }),
       matrices: pieces.map((piece) => piece.matrix),
       rows,
       columns,

@@ -6,7 +6,7 @@ import { isAbort } from "../client/kernel";
 import { quoted } from "./captions";
 import { copyText } from "./clipboard";
 import type { MenuEntry } from "./controls/menu";
-import { roundedTo, roundedUp, shortest, tabbedText } from "./csv";
+import { roundedTo, tabbedText, writtenError } from "./csv";
 import type { Notice } from "./frame/notice";
 import type { Place, RecordStore } from "./record";
 
@@ -50,12 +50,14 @@ export function firstQuery(places: readonly PairAt[]): number {
 export interface QueryRow {
   query: number;
   series: readonly { name: string; weights: ArrayLike<number> }[];
-  /** How far a weight may be off. */
+  /** How far the weights may be off; of single keys, where that is known, in `errors`. */
   error: number;
+  errors?: readonly ((key: number) => number)[];
 }
 
-function digits(weight: number, error: number): number {
-  return error > 0 ? roundedTo(weight, error) : shortest(weight);
+/** How far the weights of a key may be off. */
+function errorAt({ error, errors }: QueryRow, key: number): number {
+  return errors ? Math.max(...errors.map((each) => each(key))) : error;
 }
 
 function tokenAt(texts: readonly string[], index: number): string {
@@ -64,13 +66,14 @@ function tokenAt(texts: readonly string[], index: number): string {
 
 /** One key's weight of a row: the number alone, or one a line where there are several. */
 export function copiedValue(place: Place, row: QueryRow, key: number): Copied {
+  const error = errorAt(row, key);
   const [first, ...more] = row.series.map(({ name, weights }) => ({
     name,
-    number: digits(weights[key] as number, row.error),
+    number: roundedTo(weights[key] as number, error),
   }));
   if (!first) throw new NothingChosen(CHOOSE_A_VALUE);
   const at = `${tokenAt(place.queries.text, row.query)} → ${tokenAt(place.keys.text, key)}`;
-  const within = row.error > 0 ? ` ± ${roundedUp(row.error)}` : "";
+  const within = error > 0 ? ` ± ${writtenError(error)}` : "";
   if (more.length === 0) {
     return { text: String(first.number), words: `Copied ${first.number}${within}: ${at}.` };
   }
@@ -86,14 +89,17 @@ export function copiedRow(place: Place, row: QueryRow): Copied {
   const { query, series, error } = row;
   const names = series.length === 1 ? ["weight"] : series.map(({ name }) => name);
   const columns = ["query", "query_token", "key", "key_token", ...names];
-  const rows = place.keys.text.map((text, key) => [
-    query,
-    place.queries.text[query] ?? "",
-    key,
-    text,
-    ...series.map(({ weights }) => digits(weights[key] as number, error)),
-    ...(error > 0 ? [roundedUp(error)] : []),
-  ]);
+  const rows = place.keys.text.map((text, key) => {
+    const own = errorAt(row, key);
+    return [
+      query,
+      place.queries.text[query] ?? "",
+      key,
+      text,
+      ...series.map(({ weights }) => roundedTo(weights[key] as number, own)),
+      ...(error > 0 ? [writtenError(own)] : []),
+    ];
+  });
   const of = series.length === 1 ? "" : `, ${series.length} for each key`;
   return {
     text: tabbedText(error > 0 ? [...columns, "largest_error"] : columns, rows),

@@ -2,8 +2,8 @@
 
 import { printable } from "../draw/marks";
 
-/** What a spreadsheet would take for the beginning of a formula. */
-const BEGINS_FORMULA = /^[=+\-@\t\r]/;
+/** What a spreadsheet would take for the beginning of a formula; some take full-width signs, too. */
+const BEGINS_FORMULA = /^[=+\-@\t\r\n＝＋－＠]/;
 
 function cell(value: string | number | null): string {
   if (value === null) return "";
@@ -21,9 +21,19 @@ export function roundedUp(error: number): number {
   return Number((Math.ceil(error / power - 1e-9) * power).toPrecision(1));
 }
 
-/** A weight with no more digits than it is exact to. */
+/** Decimals of a weight: rounding it adds little to its error. */
+function decimalsOf(error: number): number {
+  return error < 1e-3 ? Math.min(15, 2 - Math.floor(Math.log10(error))) : 4;
+}
+
+/** A weight with no more digits than it is exact to; an exact one with all that tell it apart. */
 export function roundedTo(value: number, error: number): number {
-  return error > 0 ? Math.round(value * 1e4) / 1e4 : Number(value.toPrecision(7));
+  return error > 0 ? Number(value.toFixed(decimalsOf(error))) : shortest(value);
+}
+
+/** How far a weight is off at most as `roundedTo` writes it. */
+export function writtenError(error: number): number {
+  return error > 0 ? roundedUp(error + 0.5 * 10 ** -decimalsOf(error)) : 0;
 }
 
 /** A number with as many digits as tell it from its neighbours of single precision. */

@@ -1,6 +1,13 @@
 // @vitest-environment node
 import { describe, expect, it } from "vitest";
-import { csvText, roundedTo, roundedUp, shortest, tabbedText } from "../../src/ui/csv";
+import {
+  csvText,
+  roundedTo,
+  roundedUp,
+  shortest,
+  tabbedText,
+  writtenError,
+} from "../../src/ui/csv";
 
 describe("a table", () => {
   it("holds no formula: what came in as data never runs", () => {
@@ -9,11 +16,14 @@ describe("a table", () => {
     );
   });
 
-  it.each(["=", "+", "-", "@", "\t", "\r"])("keeps a text that begins with %j as text", (sign) => {
-    expect(csvText(["token"], [[`${sign}SUM(A1)`]])).toBe(`token\r\n"'${sign}SUM(A1)"`);
-    // Only at the beginning: elsewhere it is a sign like any other.
-    expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
-  });
+  it.each(["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠"])(
+    "keeps a text that begins with %j as text",
+    (sign) => {
+      expect(csvText(["token"], [[`${sign}SUM(A1)`]])).toBe(`token\r\n"'${sign}SUM(A1)"`);
+      // Only at the beginning: elsewhere it is a sign like any other.
+      expect(csvText(["token"], [[`x${sign}1`]])).toBe(`token\r\n"x${sign}1"`);
+    },
+  );
 
   it("doubles quotes and leaves out what is not known", () => {
     expect(csvText(["a", "b"], [['say "x"', null]])).toBe('a,b\r\n"say ""x""",');
@@ -21,8 +31,29 @@ describe("a table", () => {
 
   it("gives no more digits than are exact", () => {
     expect(roundedTo(0.123456789, 0.004)).toBe(0.1235);
-    expect(roundedTo(0.123456789, 0)).toBe(0.1234568);
     expect(roundedUp(0.00392)).toBe(0.004);
+  });
+
+  it("has exact numbers as they are", () => {
+    for (const value of [1 / 3, 1e-9 / 7, 0.999999]) {
+      const single = Math.fround(value);
+      expect(Math.fround(roundedTo(single, 0))).toBe(single);
+    }
+    expect(writtenError(0)).toBe(0);
+  });
+
+  it("says how far a number is off as it is written: rounding it counts", () => {
+    for (const error of [0.3, 0.004, 0.0039, 3e-4, 9.9e-5, 1e-5, 2e-8]) {
+      for (const exact of [0.123456789, 0.00004, 0.0000549, 0.87654321]) {
+        for (const value of [exact + error, exact, Math.max(0, exact - error)])
+          expect(Math.abs(roundedTo(value, error) - exact)).toBeLessThanOrEqual(
+            writtenError(error),
+          );
+      }
+      // No coarser than a digit more.
+      expect(writtenError(error)).toBeLessThanOrEqual(roundedUp(error * 1.2) * 2);
+    }
+    expect(writtenError(0.00392)).toBe(0.004);
   });
 
   it("is the same with tabs: no token ends its cell or begins a formula", () => {

@@ -3,7 +3,8 @@
 There are three, from the most exact to the smallest:
 
 ``"all"``
-    Every weight, in one byte: off by at most 0.004.
+    Every weight, in one byte: off by at most 0.004. Of a page that renormalises, in two bytes:
+    off by at most 2**-8 of itself, and so is what it is divided by.
 ``"vectors"``
     Queries and keys, from which the page computes the weights.
 ``"strongest"``
@@ -25,7 +26,7 @@ from numpy.typing import NDArray
 
 from attnviz.pages import limits
 from attnviz.pages.limits import PagePrecision
-from attnviz.pages.packing import packed
+from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, values_of_halves
 from attnviz.pages.strongest import StrongestRows, Sweep, first_level
 from attnviz.pages.threads import ahead
 from attnviz.pages.vectors import embedded_vectors, size_of_vectors
@@ -114,9 +115,17 @@ def check_record(record: AttentionRecord, precision: PagePrecision) -> None:
 
 
 def embedded_weights(
-    record: AttentionRecord, *, precision: PagePrecision, max_bytes: int | None, rest: int
+    record: AttentionRecord,
+    *,
+    precision: PagePrecision,
+    max_bytes: int | None,
+    rest: int,
+    fine: bool = False,
 ) -> Steps[EmbeddedWeights]:
     """Choose a form, and embed the weights in it, step by step; `rest` are the page's other bytes.
+
+    `fine` is for pages that divide weights by what is kept of their rows: what is left beside a
+    strong sink may be far less than a byte can tell apart.
 
     All weights, where the page has at most 6 MB with them (or `max_bytes`). Otherwise the smaller
     of the other forms that covers 95% of the weight within the limit; where neither does, as much
@@ -126,10 +135,10 @@ def embedded_weights(
     and one that was interrupted goes on where it was.
     """
     if precision == "exact":
-        return (yield from _exact(record, max_bytes, rest))
+        return (yield from _exact(record, max_bytes, rest, fine=fine))
     full = (limits.FULL_BYTES if max_bytes is None else max_bytes) - rest
     if limits.count_weights(record) <= _WEIGHTS_PER_BYTE * full:
-        everything = yield from _all(record, full)
+        everything = yield from _all(record, full, fine=fine)
         if everything is not None:
             return everything
     limit = max_bytes
@@ -137,7 +146,7 @@ def embedded_weights(
         limit = limits.default_limit(record, filter(_is_causal, record.stacks.values()))
     if rest >= limit:
         raise ValueError(limits.no_room(record, limit, without=rest))
-    strongest = yield from _strongest(record, limit, limit - rest)
+    strongest = yield from _strongest(record, limit, limit - rest, fine=fine)
     fits = strongest.size + rest <= limit
     if _can_compute(record):
         size = size_of_vectors(record.stacks.values()) * _TEXT
@@ -153,9 +162,9 @@ def embedded_weights(
     return strongest
 
 
-def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
+def _all(record: AttentionRecord, room: float, *, fine: bool) -> Steps[EmbeddedWeights | None]:
     """All weights, unless they take more than `room`."""
-    known = _computed(record)
+    known = _computed(record, fine=fine)
     if known.everything is not None:
         return known.everything if known.everything.size <= room else None
     if known.more_than >= room:
@@ -166,7 +175,7 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     for stack, layer in _layers(record):
         maps = None if small else _maps(stack, layer)
         before = done
-        header, data = yield from _whole_layer(stack, layer, maps, before, total)
+        header, data = yield from _whole_layer(stack, layer, maps, before, total, fine=fine)
         embedded.blocks.append({"stack": stack.name, "layer": layer, **header})
         embedded.blocks[-1]["data"] = packed(data)
         if maps is not None:
@@ -182,7 +191,9 @@ def _all(record: AttentionRecord, room: float) -> Steps[EmbeddedWeights | None]:
     return embedded
 
 
-def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[EmbeddedWeights]:
+def _exact(
+    record: AttentionRecord, max_bytes: int | None, rest: int, *, fine: bool
+) -> Steps[EmbeddedWeights]:
     """All weights, or queries and keys as they are."""
     room = float("inf") if max_bytes is None else max_bytes - rest
     smallest = None
@@ -191,7 +202,7 @@ def _exact(record: AttentionRecord, max_bytes: int | None, rest: int) -> Steps[E
     if limits.count_weights(record) <= limits.MAX_WEIGHTS:
         # More than the vectors take is in vain.
         enough = room if smallest is None else min(room, smallest.size)
-        smallest = (yield from _all(record, enough)) or smallest
+        smallest = (yield from _all(record, enough, fine=fine)) or smallest
     if smallest is None or smallest.size > room:
         raise ValueError(limits.too_many(record, max_bytes))
     return smallest
@@ -208,15 +219,17 @@ def _vectors(
     return EmbeddedWeights("vectors", error=error, maps=maps, vectors=vectors)
 
 
-def _strongest(record: AttentionRecord, limit: float, room: float) -> Steps[EmbeddedWeights]:
+def _strongest(
+    record: AttentionRecord, limit: float, room: float, *, fine: bool
+) -> Steps[EmbeddedWeights]:
     """Each query's strongest keys, and small maps; larger than `room` where nothing fits."""
-    found = _computed(record)
+    found = _computed(record, fine=fine)
     if found.swept is None or not found.swept.suffices(limit):
-        found.swept = _Swept(Sweep(limit, first_level(record, limit)))
+        found.swept = _Swept(Sweep(limit, first_level(record, limit), fine=fine))
     maps = yield from _swept(record, "strongest keys", found.swept)
     if not found.swept.suffices(limit):
         # Some queries said that there are more strong keys than there are.
-        found.swept = _Swept(Sweep(limit))
+        found.swept = _Swept(Sweep(limit, fine=fine))
         maps = yield from _swept(record, "strongest keys", found.swept)
     sweep = found.swept.keys
     if sweep is None:
@@ -271,10 +284,10 @@ class _Computed:
     swept: _Swept | None = None
 
 
-def _computed(record: AttentionRecord) -> _Computed:
-    found = record.computed.setdefault("pages", _Computed())
+def _computed(record: AttentionRecord, *, fine: bool) -> _Computed:
+    found = record.computed.setdefault("fine pages" if fine else "pages", _Computed())
     if not isinstance(found, _Computed):
-        raise TypeError("record.computed['pages'] is not what pages keep there")
+        raise TypeError("record.computed does not have what pages keep there")
     return found
 
 
@@ -374,16 +387,22 @@ def _small(stack: AttentionStack, layer: int, maps: SmallMaps) -> dict[str, Any]
 
 
 def _whole_layer(
-    stack: AttentionStack, layer: int, maps: SmallMaps | None, done: float, total: float
+    stack: AttentionStack,
+    layer: int,
+    maps: SmallMaps | None,
+    done: float,
+    total: float,
+    *,
+    fine: bool,
 ) -> Steps[tuple[dict[str, Any], bytes]]:
-    """All weights of a layer's heads in one byte each, row by row.
+    """All weights of a layer's heads in one byte each, or in two, row by row.
 
     Row r is embedded for its first ``r + 1 + reach`` keys, after which there are zeros alone.
     `maps` take in the same weights; `done` of `total` weights were embedded before.
     """
     rows, columns = len(stack.query_tokens), len(stack.key_tokens)
     heads = stack.kept_heads(layer)
-    codes = np.zeros((len(heads), rows, columns), np.uint8)
+    codes = np.zeros((len(heads), rows, columns), np.uint16 if fine else np.uint8)
     places = tile_places(stack, layer)
     error = 0.0
     for index, head in enumerate(heads):
@@ -393,10 +412,16 @@ def _whole_layer(
             return found
 
         for tile, weights in ahead(one, places):
-            encoded = encode(weights[None], "uint8", stack.maximum)
-            error = encoded.error
-            found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
-            codes[index, tile.rows, tile.columns] = found
+            if fine:
+                halves = upper_halves(weights)
+                off = np.abs(values_of_halves(halves) - weights)
+                error = max(error, float(off.max(initial=0)))
+                codes[index, tile.rows, tile.columns] = halves
+            else:
+                encoded = encode(weights[None], "uint8", stack.maximum)
+                error = encoded.error
+                found = np.frombuffer(encoded.data, np.uint8).reshape(weights.shape)
+                codes[index, tile.rows, tile.columns] = found
             if maps is not None:
                 maps.add(index, tile, weights)
             # Half of it is packing them.
@@ -408,12 +433,13 @@ def _whole_layer(
     embedded = np.tri(rows, columns, reach, dtype=np.bool_)
     header = {
         "shape": [len(heads), rows, columns],
-        "encoding": "uint8-sqrt",
+        "encoding": "bfloat16" if fine else "uint8-sqrt",
         "maximum": stack.maximum,
         "error": error,
         "reach": reach,
     }
-    return header, codes[:, embedded].tobytes()
+    chosen = codes[:, embedded]
+    return header, upper_halves_bytes(chosen) if chosen.dtype == np.uint16 else chosen.tobytes()
 
 
 class TilePlace(NamedTuple):

@@ -176,7 +176,11 @@ def page_steps(
             data["images"] = [_embedded_image(image) for image in record.images]
         rest = len(document(record.model, view, state, data, code).encode())
         weights = yield from embedded_weights(
-            record, precision=precision, max_bytes=max_bytes, rest=rest
+            record,
+            precision=precision,
+            max_bytes=max_bytes,
+            rest=rest,
+            fine=bool(state.get("renormalize")),
         )
         data |= {"blocks": weights.blocks, "maps": weights.maps, "embedded": weights.summary()}
         if weights.vectors is not None:

@@ -19,6 +19,9 @@ rests      row       one byte, ``round(255 sqrt(rest / most_rest))``: the weight
 gaps       key       keys passed over since the one before; before a row's first since `firsts`
 codes      key       one byte, ``round(255 sqrt(weight / maximum))``
 =========  ========  ===============================================================================
+
+Of a page that renormalises, ``fine`` in the header, rests and codes are bfloat16: all first bytes
+of a run, then all second.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from attnviz.pages.packing import packed
+from attnviz.pages.packing import packed, upper_halves, upper_halves_bytes, values_of_halves
 from attnviz.record.record import AttentionRecord
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
@@ -84,6 +87,10 @@ _SMALLEST = float(np.finfo(np.float32).smallest_subnormal)
 _SPARE = 0.985
 
 
+#: uint8, a byte each, or uint16, bfloat16.
+Codes = NDArray[np.unsignedinteger]
+
+
 @dataclass(frozen=True)
 class SparseRows:
     """The strongest weights of some heads, row by row.
@@ -96,13 +103,13 @@ class SparseRows:
         How many keys each row embeds.
     keys : ndarray of int64
         The keys embedded, row after row, ascending within a row.
-    codes : ndarray of uint8
-        Their weights, ``round(255 sqrt(weight / maximum))``.
+    codes : ndarray of uint8 or uint16
+        Their weights, ``round(255 sqrt(weight / maximum))``, or bfloat16.
     firsts, ends : ndarray of int64, (heads * rows,)
         The keys from ``firsts`` to before ``ends`` share the rest of a row, but for those embedded;
         all keys that are embedded lie there.
-    rests : ndarray of uint8, (heads * rows,)
-        What these have together, ``round(255 sqrt(rest / most_rest))``.
+    rests : ndarray of uint8 or uint16, (heads * rows,)
+        What these have together, ``round(255 sqrt(rest / most_rest))``, or bfloat16.
     maximum, most_rest : float
         The weight and the rest of the highest code.
     """
@@ -110,23 +117,23 @@ class SparseRows:
     shape: tuple[int, int, int]
     counts: NDArray[np.int64]
     keys: NDArray[np.int64]
-    codes: NDArray[np.uint8]
+    codes: Codes
     firsts: NDArray[np.int64]
     ends: NDArray[np.int64]
-    rests: NDArray[np.uint8]
+    rests: Codes
     maximum: float
     most_rest: float
 
     @property
     def weights(self) -> NDArray[np.float64]:
         """Weights of the keys that are embedded."""
-        return self.maximum * (self.codes / TOP_CODE) ** 2
+        return _values(self.codes, self.maximum)
 
     @property
     def spread(self) -> NDArray[np.float64]:
         """What each key of a row has that is not embedded; 0 where all are, (heads * rows,)."""
         others = self.ends - self.firsts - self.counts
-        rests = self.most_rest * (self.rests / TOP_CODE) ** 2
+        rests = _values(self.rests, self.most_rest)
         spread: NDArray[np.float64] = np.where(others > 0, rests / np.maximum(1, others), 0.0)
         return spread
 
@@ -165,9 +172,9 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
         _packed(rows.counts),
         _packed(rows.firsts),
         _packed(np.maximum(0, last - rows.ends)),
-        rows.rests.tobytes(),
+        _bytes_of(rows.rests),
         _packed(gaps),
-        rows.codes.tobytes(),
+        _bytes_of(rows.codes),
     ]
     header = {
         "shape": list(rows.shape),
@@ -177,6 +184,8 @@ def encode_sparse(rows: SparseRows) -> tuple[dict[str, Any], bytes]:
         "reach": reach,
         "runs": [len(run) for run in runs],
     }
+    if rows.codes.dtype == np.uint16:
+        header["fine"] = True
     return header, b"".join(runs)
 
 
@@ -205,13 +214,25 @@ def decode_sparse(header: dict[str, Any], data: bytes) -> SparseRows:
         shape=(heads, num_rows, columns),
         counts=counts,
         keys=keys,
-        codes=np.frombuffer(runs[5], np.uint8),
+        codes=_codes_of(runs[5], fine=header.get("fine", False)),
         firsts=firsts,
         ends=np.maximum(firsts, last - before),
-        rests=np.frombuffer(runs[3], np.uint8),
+        rests=_codes_of(runs[3], fine=header.get("fine", False)),
         maximum=header["maximum"],
         most_rest=header["most_rest"],
     )
+
+
+def _bytes_of(codes: Codes) -> bytes:
+    return upper_halves_bytes(codes) if codes.dtype == np.uint16 else codes.tobytes()
+
+
+def _codes_of(run: bytes, *, fine: bool) -> Codes:
+    data = np.frombuffer(run, np.uint8)
+    if not fine:
+        return data
+    first, second = data.reshape(2, -1).astype(np.uint16)
+    return (first << 8 | second).astype(np.uint16)
 
 
 def _packed(numbers: NDArray[np.int64]) -> bytes:
@@ -328,7 +349,8 @@ def _strongest_rows(weights: NDArray[np.float32], threshold: float, first: int) 
     left[:, :columns] = torch.from_numpy(weights)
     binned = left.view(count, bins, _BIN)
     largest = binned.amax(dim=2)
-    sums = binned.sum(dim=2).sum(dim=1, dtype=torch.float64)
+    # What is left beside a strong key is a difference: in single precision it would be rounding.
+    sums = binned.sum(dim=(1, 2), dtype=torch.float64)
     row = torch.arange(count)
 
     # The first and the last bin with any weight, and its keys there.
@@ -413,17 +435,18 @@ def joined(parts: list[StrongestRows]) -> StrongestRows:
 
 
 def sparse_rows(
-    strongest: StrongestRows, shape: tuple[int, int, int], maximum: float
+    strongest: StrongestRows, shape: tuple[int, int, int], maximum: float, *, fine: bool = False
 ) -> tuple[SparseRows, float]:
     """What a page embeds of all heads' rows, and how far any weight is off at most.
 
-    Rows sum up to what they did, but for the rounding of the rest to one byte.
+    What the keys have together that are not embedded is rounded by itself: the rounding of a strong
+    key would be many times as much as they have.
     """
-    codes = _codes(strongest.weights, maximum)
-    rounded = maximum * (codes / TOP_CODE) ** 2
+    codes = _codes(strongest.weights, maximum, fine=fine)
+    rounded = _values(codes, maximum)
     row = np.repeat(np.arange(len(strongest.counts)), strongest.counts)
     others = strongest.ends - strongest.firsts - strongest.counts
-    embedded = np.bincount(row, rounded, minlength=len(strongest.counts))
+    embedded = np.bincount(row, strongest.weights, minlength=len(strongest.counts))
     rests = np.where(others > 0, np.maximum(0.0, strongest.sums - embedded), 0.0)
     most_rest = float(rests.max(initial=0))
     rows = SparseRows(
@@ -433,7 +456,7 @@ def sparse_rows(
         codes=codes,
         firsts=strongest.firsts,
         ends=strongest.ends,
-        rests=_codes(rests, most_rest),
+        rests=_codes(rests, most_rest, fine=fine),
         maximum=maximum,
         most_rest=most_rest,
     )
@@ -446,7 +469,16 @@ def sparse_rows(
     return rows, max(float(each.max(initial=0)) for each in errors)
 
 
-def _codes(weights: NDArray[np.floating], most: float) -> NDArray[np.uint8]:
+def _values(codes: Codes, most: float) -> NDArray[np.float64]:
+    if codes.dtype == np.uint16:
+        return values_of_halves(codes).astype(np.float64)
+    values: NDArray[np.float64] = most * (codes / TOP_CODE) ** 2
+    return values
+
+
+def _codes(weights: NDArray[np.floating], most: float, *, fine: bool) -> Codes:
+    if fine:
+        return upper_halves(weights)
     shares = np.clip(weights / most, 0, 1) if most > 0 else np.zeros_like(weights)
     codes: NDArray[np.uint8] = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
     return codes
@@ -535,10 +567,13 @@ class Sweep:
         Bytes that keys may take, as the text that they become in a page.
     level : int
         Keys below are not collected at all, as `first_level` says.
+    fine : bool
+        Whether weights are embedded in two bytes each.
     """
 
-    def __init__(self, room: float, level: int = 0) -> None:
+    def __init__(self, room: float, level: int = 0, *, fine: bool = False) -> None:
         self._room = room
+        self._fine = fine
         self._layers: list[tuple[AttentionStack, int]] = []
         # Each with the place of its layer.
         self._parts: list[tuple[int, StrongestRows]] = []
@@ -623,7 +658,7 @@ class Sweep:
             cut: list[tuple[dict[str, Any], int, float, float]] = []
             for each in layers:
                 yield Progress("packing", len(cut), len(layers), "layer")
-                cut.append(_embedded(*each, level))
+                cut.append(_embedded(*each, level, fine=self._fine))
             size = sum(len(block["data"]) for block, *_ in cut)
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / size)
             if size > room and level <= _LEVELS:
@@ -645,10 +680,13 @@ class Sweep:
         histogram: _Histogram,
     ) -> int:
         """The level from which on keys have room, at least `level`, estimated from some rows."""
-        bare = sum(_size_of(stack, n, _some_of(rows, 0), level)[0] for stack, n, rows in layers)
+        bare = sum(
+            _size_of(stack, n, _some_of(rows, 0), level, fine=self._fine)[0]
+            for stack, n, rows in layers
+        )
         sample = [(stack, n, _some_of(rows, _FEW_KEYS)) for stack, n, rows in layers]
         for _ in range(_TRIES):
-            tried = [_size_of(*each, level) for each in sample]
+            tried = [_size_of(*each, level, fine=self._fine) for each in sample]
             each_key = (sum(size for size, _ in tried) - bare) / max(1, sum(k for _, k in tried))
             size = bare + each_key * histogram.keys(level)
             holding = histogram.holding(_SPARE * histogram.keys(level) * room / max(1, size))
@@ -737,19 +775,21 @@ def _raised(stack: AttentionStack, rows: StrongestRows, level: int) -> Strongest
     return rows.raised(_threshold(level) * stack.maximum)
 
 
-def _size_of(stack: AttentionStack, layer: int, rows: StrongestRows, level: int) -> tuple[int, int]:
+def _size_of(
+    stack: AttentionStack, layer: int, rows: StrongestRows, level: int, *, fine: bool
+) -> tuple[int, int]:
     """Bytes and keys of a layer from a level on."""
-    block, keys = _embedded(stack, layer, rows, level)[:2]
+    block, keys = _embedded(stack, layer, rows, level, fine=fine)[:2]
     return len(block["data"]), keys
 
 
 def _embedded(
-    stack: AttentionStack, layer: int, rows: StrongestRows, level: int
+    stack: AttentionStack, layer: int, rows: StrongestRows, level: int, *, fine: bool
 ) -> tuple[dict[str, Any], int, float, float]:
     """A layer from a level on: its block, how many keys and weight it has, and its error."""
     rows = _raised(stack, rows, level)
     shape = (len(stack.kept_heads(layer)), len(stack.query_tokens), len(stack.key_tokens))
-    sparse, error = sparse_rows(rows, shape, stack.maximum)
+    sparse, error = sparse_rows(rows, shape, stack.maximum, fine=fine)
     header, data = encode_sparse(sparse)
     mass, total = float(rows.weights.sum(dtype=np.float64)), float(rows.sums.sum())
     covered = min(1.0, mass / total) if total > 0 else 1.0

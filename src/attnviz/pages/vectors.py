@@ -281,6 +281,10 @@ def _measured(
             logit_error = max(logit_error, float(difference.abs().max()))
             one, other = (each.weights_of_rows(head, part)[0] for each in (attention, embedded))
             weight_error = max(weight_error, float(np.abs(other - one).max()))
+            if attention.sinks is not None:
+                # A sink's weight is off by all that the others are together.
+                lost = other.sum(axis=1, dtype=np.float64) - one.sum(axis=1, dtype=np.float64)
+                weight_error = max(weight_error, float(np.abs(lost).max()))
     said = {} if measured == count else {"measured": measured}
     return {"error": weight_error, "logit_error": logit_error} | said
 

@@ -60,8 +60,9 @@ class Strongest:
     weights : ndarray
         float32, (matrices, rows, k): theirs, 0 where there is none.
     sums : ndarray
-        float32, (matrices, rows, 3): of a row's whole weight, of the keys that are left out, and of
-        other keys that the pair of texts does not take.
+        float32, (matrices, rows, 3): of the keys that are meant, of those that are left out, and of
+        other keys that the pair of texts does not take. The first is summed and not what the
+        others leave of 1, which would be rounding where a strong key is left out.
     spread : ndarray
         float32, (matrices, bins): weight of all queries that the pair takes, to the keys from
         ``bin_size * b`` on, without what is left out or not taken.
@@ -130,15 +131,15 @@ def strongest_keys(
                 (row_sums.whole_rows(stack, layer=layer, head=head, rows=part) for head in group),
                 combine,
             )
-            sums = torch.stack(
-                [weights.sum(dim=1), _sum_of(weights, out), _sum_of(weights, away)], dim=1
-            )
+            gone = [_sum_of(weights, out), _sum_of(weights, away)]
+            # What is not finite stays so: 0 times it is NaN.
+            weights *= (~(out | away)).to(weights)
+            sums = torch.stack([weights.sum(dim=1), *gone], dim=1)
             if not bool(sums.isfinite().all()):
                 query = part.start + int((~sums.isfinite()).any(dim=1).nonzero()[0])
                 raise not_finite(
                     f"stack {stack.name!r}, layer {layer}", f"the first of query {query}"
                 )
-            weights[:, (out | away).to(weights.device)] = 0.0
             strong, keys = _top(weights, k, bin_size)
             found.keys[matrix, here] = keys.masked_fill(strong == 0, -1).cpu().numpy()
             found.weights[matrix, here] = strong.cpu().numpy()

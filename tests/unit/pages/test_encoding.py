@@ -45,9 +45,13 @@ def shown(block: dict[str, Any]) -> NDArray[np.float64]:
         return decode_sparse(block, data).dense()
     heads, rows, columns = block["shape"]
     weights = np.zeros((heads, rows, columns))
-    codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
     held = np.tri(rows, columns, block["reach"], dtype=np.bool_)
-    weights[:, held] = block["maximum"] * (codes / 255) ** 2
+    if block["encoding"] == "bfloat16":
+        first, second = np.frombuffer(data, np.uint8).astype(np.uint32).reshape(2, heads, -1)
+        weights[:, held] = (first << 24 | second << 16).view(np.float32)
+    else:
+        codes = np.frombuffer(data, np.uint8).reshape(heads, -1)
+        weights[:, held] = block["maximum"] * (codes / 255) ** 2
     return weights
 
 
@@ -123,13 +127,20 @@ def test_a_long_text_is_carried_within_its_limit(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("make", [captured_record, encoder_decoder_record, given_record])
 @pytest.mark.parametrize("form", ["all", "strongest"])
-def test_what_is_said_is_so(make: Any, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fine", [False, True])
+def test_what_is_said_is_so(
+    make: Any, form: str, fine: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     record = make()
     monkeypatch.setattr(choice, "_can_compute", lambda _: False)
     if form == "strongest":
         monkeypatch.setattr(choice, "_all", no_page_of_all)
-    data = data_of(HeadView(record).to_html())
+    data = data_of(HeadView(record, renormalize=fine).to_html())
     assert data["embedded"]["form"] == form
+    # In two bytes every weight is exact to a share of itself, in one it is not.
+    assert all(
+        fine == ("fine" in each or each["encoding"] == "bfloat16") for each in data["blocks"]
+    )
     error = embedded = total = 0.0
     for block in data["blocks"]:
         weights = record.stacks[block["stack"]].weights(layer=block["layer"]).astype(np.float64)
@@ -288,7 +299,7 @@ def test_long_texts_are_never_held_whole(monkeypatch: pytest.MonkeyPatch) -> Non
     assert data["maps"][0]["shape"] == [2, 32, 32]
 
 
-def no_page_of_all(*_: object) -> Steps[None]:
+def no_page_of_all(*_: object, **__: object) -> Steps[None]:
     """In place of a page of all weights."""
     yield from ()
 

@@ -100,9 +100,9 @@ def test_packing_ends_where_the_page_is_full(monkeypatch: pytest.MonkeyPatch) ->
     layers: list[int] = []
     whole = encoding._whole_layer
 
-    def counted(stack: Any, layer: int, *rest: Any) -> Any:
+    def counted(stack: Any, layer: int, *rest: Any, **more: Any) -> Any:
         layers.append(layer)
-        return whole(stack, layer, *rest)
+        return whole(stack, layer, *rest, **more)
 
     monkeypatch.setattr(encoding, "_whole_layer", counted)
     record = heads_of_all_sharpness()
@@ -284,7 +284,7 @@ def test_keys_of_a_large_page_are_not_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert computed.weights == 2 * first
 
 
-def no_page_of_all(*_: object) -> Steps[None]:
+def no_page_of_all(*_: object, **__: object) -> Steps[None]:
     """In place of a page of all weights."""
     yield from ()
 

@@ -157,7 +157,7 @@ def test_what_is_left_out_is_none_of_the_strongest_and_said(name: str) -> None:
     rest = weights.copy()
     rest[:, :, :2] = 0
     agrees(found, rest, 2, 3)
-    np.testing.assert_allclose(found.sums[..., 0], weights.sum(axis=2), atol=2e-6)
+    np.testing.assert_allclose(found.sums[..., 0], rest.sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 1], weights[:, :, :2].sum(axis=2), atol=2e-6)
     assert not found.sums[..., 2].any()
 
@@ -170,6 +170,7 @@ def test_a_pair_takes_the_queries_and_keys_of_its_texts() -> None:
     first_text[:, :, 1:3] = weights[:, :, 1:3]
     np.testing.assert_allclose(found.weights[:, :, 0], first_text.max(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.spread, first_text[:, 3:5].sum(axis=1), atol=2e-6)
+    np.testing.assert_allclose(found.sums[..., 0], first_text.sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 1], weights[:, :, [0, 5]].sum(axis=2), atol=2e-6)
     np.testing.assert_allclose(found.sums[..., 2], weights[:, :, 3:5].sum(axis=2), atol=2e-6)
 

@@ -115,13 +115,18 @@ export class PageCarrier implements Carrier {
     const width = right - left;
     const values = new Float32Array(request.heads.length * (bottom - top) * width);
     let offset = 0;
-    for (const head of this.#layers.places(request, request.heads)) {
+    const places = this.#layers.places(request, request.heads);
+    for (const head of places) {
       for (let row = top; row < bottom; row++) {
         rows.add([head], row, left, values.subarray(offset, offset + width));
         offset += width;
       }
     }
-    return replyOf(rows, values, [request.heads.length, bottom - top, width]);
+    const shape: [number, number, number] = [request.heads.length, bottom - top, width];
+    const { header, data } = replyOf(rows, values, shape);
+    if (rows.error === 0) return { header, data };
+    const ranges = places.map((head) => (row: number) => rows.range(head, row));
+    return { header: { ...header, ranges }, data };
   }
 
   async #maps(request: MapsRequest): Promise<Reply> {
@@ -204,7 +209,11 @@ function saidOf(description: Description, embedded?: EmbeddedShare): Description
 }
 
 /** Floats, no less exact than what they come from. */
-function replyOf(from: Rows, values: Float32Array, shape: [number, number, number]): Reply {
+function replyOf(
+  from: Rows,
+  values: Float32Array,
+  shape: [number, number, number],
+): Reply & { header: PieceHeader } {
   const { maximum, error } = from;
   const header: PieceHeader = { shape, encoding: "float32", maximum, error };
   return { header, data: values };

@@ -1,7 +1,8 @@
 /** Rows of a layer's weights, in whichever form an exported page contains them. */
 
-import { codeValues, fromBase64, inflate } from "../codec";
+import { codeRanges, codeValues, fromBase64, inflate } from "../codec";
 import type { Encoding } from "../protocol";
+import type { RowRange } from "../quotients";
 
 /** A layer's heads, row by row; heads by their place among those that were kept. */
 export interface Rows {
@@ -14,6 +15,8 @@ export interface Rows {
   bytes: number;
   /** Adds some heads' weights of a row, from the key `left` on, to the numbers in `line`. */
   add: (heads: readonly number[], row: number, left: number, line: Float32Array) => void;
+  /** Between which numbers the weights of a head's row lie. */
+  range: (head: number, row: number) => RowRange;
 }
 
 /** Every weight of all kept heads of a layer; also its small maps, where they are embedded. */
@@ -21,7 +24,7 @@ export interface EmbeddedPiece {
   stack: string;
   layer: number;
   shape: [number, number, number];
-  encoding: Encoding;
+  encoding: Encoding | "bfloat16";
   /**
    * Row r has weights for its first r + 1 + reach keys alone, and none that is not zero after;
    * left out where all rows are whole.
@@ -44,26 +47,75 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
     ends[row + 1] = (ends[row] as number) + width;
   }
   const each = ends[rows] as number;
-  const size = encoding === "float32" ? 4 : 1;
+  const size = { "uint8-sqrt": 1, bfloat16: 2, float32: 4, "float32-deflated": 4 }[encoding];
   if (bytes.length !== count * each * size) {
     throw new Error(
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
     );
   }
-  const exact = encoding === "float32";
-  const codes = exact ? new Float32Array(bytes.buffer as ArrayBuffer) : bytes;
-  const values = codeValues(maximum);
+  const weights = READERS[encoding](bytes, maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length },
     add: (heads, row, left, line) => {
       for (const head of heads) {
         const start = head * each + (ends[row] as number) + left;
         const stop = Math.min(line.length, head * each + (ends[row + 1] as number) - start);
-        for (let x = 0; x < stop; x++) {
-          const code = codes[start + x] as number;
-          line[x] = (line[x] as number) + (exact ? code : (values[code] as number));
-        }
+        for (let x = 0; x < stop; x++) line[x] = (line[x] as number) + weights.value(start + x);
       }
+    },
+    range: (head, row) => {
+      const [low, high] = [new Float64Array(columns), new Float64Array(columns)];
+      const start = head * each + (ends[row] as number);
+      const stop = head * each + (ends[row + 1] as number) - start;
+      for (let x = 0; x < stop; x++) [low[x], high[x]] = weights.range(start + x);
+      return { low, high, shared: null };
     },
   };
 }
+
+/** Weights as they are embedded. */
+export interface EmbeddedWeights {
+  value: (at: number) => number;
+  /** Between which numbers it lies. */
+  range: (at: number) => [number, number];
+}
+
+/** A byte each. */
+export function byteWeights(codes: Uint8Array, maximum: number): EmbeddedWeights {
+  const values = codeValues(maximum);
+  const between = codeRanges(maximum);
+  return {
+    value: (at) => values[codes[at] as number] as number,
+    range: (at) => between(codes[at] as number),
+  };
+}
+
+/** A number of eight binary places is off by at most half of one in the last. */
+const FINE = 2 ** -8;
+
+/** The upper halves of floats: the first bytes of all, and then the second. */
+export function fineWeights(bytes: Uint8Array): EmbeddedWeights {
+  const count = bytes.length / 2;
+  const bits = Uint32Array.from(
+    { length: count },
+    (_, i) => ((bytes[i] as number) << 24) | ((bytes[count + i] as number) << 16),
+  );
+  const values = new Float32Array(bits.buffer);
+  return {
+    value: (at) => values[at] as number,
+    range: (at) => [(values[at] as number) * (1 - FINE), (values[at] as number) * (1 + FINE)],
+  };
+}
+
+function exactWeights(bytes: Uint8Array): EmbeddedWeights {
+  const values = new Float32Array(bytes.buffer as ArrayBuffer);
+  const value = (at: number): number => values[at] as number;
+  return { value, range: (at) => [value(at), value(at)] };
+}
+
+const READERS = {
+  "uint8-sqrt": byteWeights,
+  bfloat16: fineWeights,
+  float32: exactWeights,
+  "float32-deflated": exactWeights,
+} satisfies Record<EmbeddedPiece["encoding"], unknown>;

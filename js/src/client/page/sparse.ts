@@ -5,8 +5,8 @@
  * `tests/fixtures/sparse.json`.
  */
 
-import { codeValues, fromBase64, inflate } from "../codec";
-import type { Rows } from "./rows";
+import { fromBase64, inflate } from "../codec";
+import { byteWeights, fineWeights, type Rows } from "./rows";
 
 /** The strongest weights of a layer's heads. */
 export interface EmbeddedKeys {
@@ -17,6 +17,8 @@ export interface EmbeddedKeys {
   maximum: number;
   /** What the highest code of a row's rest stands for. */
   most_rest: number;
+  /** Whether weights and rests are bfloat16, not a byte each. */
+  fine?: boolean;
   reach: number;
   /** Bytes of each run. */
   runs: number[];
@@ -59,13 +61,14 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
   const ends = unpacked(run(2), all);
   const spread = new Float32Array(all);
   const starts = new Uint32Array(all + 1);
-  const rests = codeValues(piece.most_rest);
+  const read = piece.fine ? fineWeights : byteWeights;
+  const rests = read(run(3), piece.most_rest);
   for (let row = 0; row < all; row++) {
     const [first, count] = [firsts[row] as number, counts[row] as number];
     const last = Math.min(columns, (row % numRows) + 1 + piece.reach) - (ends[row] as number);
     ends[row] = Math.max(first, last);
     const others = (ends[row] as number) - first - count;
-    spread[row] = others > 0 ? (rests[run(3)[row] as number] as number) / others : 0;
+    spread[row] = others > 0 ? rests.value(row) / others : 0;
     starts[row + 1] = (starts[row] as number) + count;
   }
   const keys = unpacked(run(4), starts[all] as number);
@@ -76,8 +79,7 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
       keys[at] = key;
     }
   }
-  const codes = run(5);
-  const values = codeValues(maximum);
+  const weights = read(run(5), maximum);
   return {
     ...{ shape, maximum, error, bytes: bytes.length + 16 * all + 4 * keys.length },
     add: (places, row, left, line) => {
@@ -101,10 +103,30 @@ export async function sparseRows(piece: EmbeddedKeys): Promise<Rows> {
         for (let i = starts[at] as number; i < last; i++) {
           const x = (keys[i] as number) - left;
           if (x < 0 || x >= length) continue;
-          line[x] = (line[x] as number) - each + (values[codes[i] as number] as number);
+          line[x] = (line[x] as number) - each + weights.value(i);
         }
       }
       spreadRest();
+    },
+    range: (head, row) => {
+      const at = head * numRows + row;
+      const [low, high] = [new Float64Array(columns), new Float64Array(columns)];
+      const [first, stop] = [firsts[at] as number, ends[at] as number];
+      const [begin, end] = [starts[at] as number, starts[at + 1] as number];
+      const others = new Uint8Array(columns);
+      others.fill(1, first, stop);
+      let weakest = Number.POSITIVE_INFINITY;
+      for (let i = begin; i < end; i++) {
+        const key = keys[i] as number;
+        [low[key], high[key]] = weights.range(i);
+        others[key] = 0;
+        weakest = Math.min(weakest, high[key] as number);
+      }
+      if (stop - first === end - begin) return { low, high, shared: null };
+      const [least, most] = rests.range(at);
+      // The keys that are embedded are the strongest of their row.
+      for (let key = first; key < stop; key++) if (others[key]) high[key] = Math.min(weakest, most);
+      return { low, high, shared: { keys: others, low: least, high: most } };
     },
   };
 }

@@ -169,20 +169,31 @@ export class VectorCarrier {
     const shape = this.shape(at);
     const bytes = 4 * shape[0] * numQueries * numKeys;
     const known = new Map<number, Float32Array>();
+    const rowOf = (head: number, row: number): Float32Array => {
+      const place = head * numQueries + row;
+      let weights = known.get(place);
+      if (!weights) {
+        weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
+        known.set(place, weights);
+      }
+      return weights;
+    };
+    // What all weights of a row are divided by is in no quotient of them.
+    const factor = Math.exp(layer.logit_error);
     return {
       ...{ shape, maximum: 1, error: layer.error, bytes },
       add: (heads, row, left, line) => {
         for (const head of heads) {
-          const place = head * numQueries + row;
-          let weights = known.get(place);
-          if (!weights) {
-            weights = Float32Array.from(attentionRow(inputs(head, row)).weights);
-            known.set(place, weights);
-          }
+          const weights = rowOf(head, row);
           for (let x = 0; x < line.length; x++) {
             line[x] = (line[x] as number) + (weights[left + x] as number);
           }
         }
+      },
+      range: (head, row) => {
+        const weights = Float64Array.from(rowOf(head, row));
+        const [low, high] = [-1, 1].map((sign) => weights.map((each) => each * factor ** sign));
+        return { low: low as Float64Array, high: high as Float64Array, shared: null };
       },
     };
   }

@@ -15,7 +15,10 @@ export interface Found {
   /** k for each row, the strongest first; -1 where there is none. */
   keys: Int32Array;
   weights: Float32Array;
-  /** For each row its whole weight, that of keys left out, that of keys not taken; NaN: not yet known. */
+  /**
+   * For each row the weight of the keys that are meant, of those left out and of those not taken;
+   * NaN: not yet known. The first is no difference, which would be rounding where it is little.
+   */
   sums: Float32Array;
   /** Weight of all rows that are taken, without what is left out or not taken, along the keys. */
   spread: Float32Array;
@@ -131,12 +134,11 @@ export function strongestOf(
     const values = rowAt(row);
     const first = (row - top) * k;
     const spread = meant.pairQueries[row] ? found.spread : null;
-    let [sum, leftOut, otherPair] = [0, 0, 0];
+    let [kept, leftOut, otherPair] = [0, 0, 0];
     for (let key = 0; key < numKeys; key++) {
       const value = values[key] as number;
       // Half of the keys of a causal text, and of what a page contains most, have nothing.
       if (value === 0) continue;
-      sum += value;
       if (meant.leftOut[key]) {
         leftOut += value;
         continue;
@@ -145,6 +147,7 @@ export function strongestOf(
         otherPair += value;
         continue;
       }
+      kept += value;
       if (spread) {
         const bin = Math.floor(key / request.bin_size);
         spread[bin] = (spread[bin] as number) + value;
@@ -159,7 +162,7 @@ export function strongestOf(
       found.weights[at] = value;
       found.keys[at] = key;
     }
-    found.sums.set([sum, leftOut, otherPair], 3 * (row - top));
+    found.sums.set([kept, leftOut, otherPair], 3 * (row - top));
   }
   return found;
 }
@@ -235,4 +238,10 @@ export async function askStrongest(
       if (!signal.aborted) onPart({ rows, k, binSize, matrices: all, done: done / parts.length });
     }),
   );
+}
+
+/** The whole weight of a row of what was found; NaN where it is not yet known. */
+export function wholeSum({ sums }: Pick<Found, "sums">, row: number): number {
+  const [kept = Number.NaN, leftOut = 0, otherPair = 0] = sums.subarray(3 * row, 3 * row + 3);
+  return kept + leftOut + otherPair;
 }

@@ -13,7 +13,7 @@ import {
   firstQuery,
   useCopying,
 } from "../copying";
-import { roundedTo, roundedUp, shortest } from "../csv";
+import { roundedTo, shortest, writtenError } from "../csv";
 import type { ViewContext } from "../define-view";
 import { type Hint, pointIn, ScenePlot } from "../plot";
 import { assign, same } from "../state";
@@ -52,7 +52,7 @@ function formatExact(exact: Exact): string {
 
 /** The error of a weight: an exported page embeds them rounded, or spread evenly. */
 function within(error: number): string {
-  return error > 0 ? ` ± ${roundedUp(error)}` : "";
+  return error > 0 ? ` ± ${writtenError(error)}` : "";
 }
 
 /** The tooltip of the cell or the label under the pointer. */
@@ -82,7 +82,9 @@ export function hintOf(heatMap: HeatMap, at: CellAt, exact: Exact | null): Omit<
       ? `weight  ${formatExact(own)}${own.error === 0 ? ", exact" : ""}`
       : value === 0
         ? `weight  ${nothingInWords(heatMap.grid)}`
-        : `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(heatMap.grid.error)}${heatMap.grid.estimate ? ", estimate" : ""}`;
+        : heatMap.grid.estimate
+          ? `weight  ${value < 5e-5 ? formatSmall(value) : formatWeight(value, value < 0.00995 ? 4 : 3)}${within(error)}, estimate`
+          : `weight  ${value < 5e-5 ? formatSmall(value) : roundedTo(value, error)}${within(error)}`;
   const rows = [{ color: "", text: weight, meant: true }];
   if (what !== "") rows.push({ color: "", text: what, meant: false });
   return { title, rows };

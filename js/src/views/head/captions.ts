@@ -272,13 +272,12 @@ export function subtitleOf(plan: Plan, error: number | null, state: HeadState): 
   const numQueries = plan.queries.text.length;
   const numKeys = plan.keys.text.length;
   const tokens = tokensInWords(numQueries, numKeys, plan.stack.key_tokens === null);
-  // What is divided by less than one is off by more than it was.
   const parted = state.leave_out.length > 0 || pairOf(plan, state.pair) !== "all";
   const divided = state.renormalize && parted && (error ?? 0) > 0;
   const exact =
     error === null
       ? []
-      : [precision(error, plan.stack.embedded) + (divided ? " before renormalising" : "")];
+      : [precision(error, plan.stack.embedded) + (divided ? " after renormalising" : "")];
   return [stackName(plan.stack.name), tokens, ...exact].join(" · ");
 }
 
@@ -346,7 +345,7 @@ export function captionOf(
   const absent = absentInWords(plan);
   return {
     title: "",
-    subtitle: subtitleOf(plan, weights.error, state),
+    subtitle: subtitleOf(plan, lines.error, state),
     sentence:
       `${sentence(sentenceInputOf(plan, linePlot, focusOf(linePlot), state.renormalize))} ${absent}`.trim(),
     coverage: coverage({

@@ -3,6 +3,7 @@
 import { useSignal } from "@preact/signals";
 import { useRef } from "preact/hooks";
 import type { Range } from "../../client/protocol";
+import { wholeSum } from "../../client/requests/strongest";
 import { counted, formatShare, formatSmall, formatWeight, quoted } from "../../ui/captions";
 import { Choice, StepSlider, Switch } from "../../ui/controls/fields";
 import type { ViewContext } from "../../ui/define-view";
@@ -330,7 +331,7 @@ export function StrongestList(props: { context: ViewContext<HeadState>; store: H
         const keys = [...matrix.keys.slice(0, each)].filter(
           (key, i) => key >= 0 && (i === 0 || (matrix.weights[i] as number) >= LEAST),
         );
-        const total = (matrix.sums[0] ?? 1) || 1;
+        const total = wholeSum(matrix, 0) || 1;
         const sum = keys.reduce((all, _, i) => all + (matrix.weights[i] as number), 0);
         return (
           <div class="av-row av-options" key={series[m]?.name}>

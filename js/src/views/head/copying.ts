@@ -13,7 +13,7 @@ import {
 import type { ViewContext } from "../../ui/define-view";
 import { pairOf } from "../../ui/pairs";
 import type { TokenAt } from "./line-plot";
-import { computeLines, shownMatrices } from "./lines";
+import { computeLines, errorsOf, shownMatrices } from "./lines";
 import { type HeadState, isTogether, type Plan } from "./state";
 import type { HeadStore } from "./store";
 
@@ -32,19 +32,27 @@ async function rowOf(
   const weights = {
     ...{ heads, rows, columns, matrices: piece.matrices, numKeys: keys.text.length },
     ...{ normalized: stack.normalized, maximum: piece.maximum, error: piece.error },
+    ranges: piece.ranges,
   };
   const combine = state.combine.peek();
-  const lines = computeLines(
-    weights,
-    {
-      ...{ combine, topK: null, threshold: 0, renormalize: state.renormalize.peek() },
-      ...meantBy(plan, state.leave_out.peek(), pairOf(plan, state.pair.peek())),
-      ...{ queryWindow: rows, keyWindow: columns },
-    },
-    shownMatrices(weights, combine, isTogether(plan), plan),
-  );
-  const series = lines.series.map(({ name, matrix }) => ({ name, weights: matrix }));
-  return { query, series, error: piece.error };
+  const options = {
+    ...{ combine, topK: null, threshold: 0, renormalize: state.renormalize.peek() },
+    ...meantBy(plan, state.leave_out.peek(), pairOf(plan, state.pair.peek())),
+    ...{ queryWindow: rows, keyWindow: columns },
+  };
+  const shown = shownMatrices(weights, combine, isTogether(plan), plan);
+  const { series } = computeLines(weights, options, shown);
+  const errorsIn = errorsOf(weights, options);
+  const errors = series.map(({ head, matrix }) => {
+    const ofRow = errorsIn(head, query);
+    return (key: number) => ofRow(key, matrix[key] as number);
+  });
+  return {
+    query,
+    series: series.map(({ name, matrix }) => ({ name, weights: matrix })),
+    error: piece.error,
+    errors,
+  };
 }
 
 /** Under the pointer, else the keyboard, else what is pinned. */

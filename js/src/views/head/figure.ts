@@ -3,7 +3,7 @@
 import { composeFigure, type FigureParts, namedColors, rampBox } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { csvText, roundedTo, writtenError } from "../../ui/csv";
 import { rgbOf } from "../../ui/palette";
 import type { Caption } from "./captions";
 import { type LinePlot, legendOf } from "./line-plot";
@@ -63,11 +63,11 @@ const LINE_COLUMNS = [
 /** The lines that are drawn, one a row. */
 export function linesCsv(linePlot: LinePlot, stack: string, layer: number): string {
   const rows: (string | number)[][] = [];
-  const { error } = linePlot.weights;
   for (const series of linePlot.lines.series) {
     for (let i = 0; i < series.count; i++) {
       const query = series.query[i] as number;
       const key = series.key[i] as number;
+      const error = series.error[i] as number;
       rows.push([
         stack,
         layer,
@@ -77,7 +77,7 @@ export function linesCsv(linePlot: LinePlot, stack: string, layer: number): stri
         key,
         linePlot.keys.text[key] ?? "",
         roundedTo(series.weight[i] as number, error),
-        roundedUp(error),
+        writtenError(error),
       ]);
     }
   }

@@ -97,7 +97,7 @@ export function HeadView({ context }: { context: ViewContext<HeadState> }) {
         plan
           ? subtitleOf(
               plan,
-              loaded && isLoaded(loaded) ? loaded.weights.error : null,
+              loaded && isLoaded(loaded) ? (store.lines.value?.error ?? null) : null,
               follow(state),
             )
           : ""

@@ -1,6 +1,7 @@
 /** Which lines the head view draws, and how much of the weight they cover. Pure functions. */
 
 import type { Range } from "../../client/protocol";
+import { type ErrorOf, quotientErrors, type RangeOf } from "../../client/quotients";
 import { type Strongest, strongestOf } from "../../client/requests/strongest";
 import { allInWords } from "../../ui/captions";
 import type { Place } from "../../ui/record";
@@ -21,6 +22,8 @@ export interface Weights {
   normalized: boolean;
   maximum: number;
   error: number;
+  /** Between which numbers each head's weights lie; left out where they are exact. */
+  ranges?: readonly RangeOf[] | undefined;
 }
 
 /** What is to be drawn of them. */
@@ -51,6 +54,8 @@ export interface Series {
   query: Int32Array;
   key: Int32Array;
   weight: Float32Array;
+  /** How far each of these weights may be off. */
+  error: Float64Array;
   /** The matrix that they come from, as drawn: renormalised where that is asked for. */
   matrix: Float32Array;
 }
@@ -78,6 +83,8 @@ export interface Lines {
   faint: number;
   /** Largest weight drawn. */
   largest: number;
+  /** How far any number that is shown of the queries in sight may be off. */
+  error: number;
   /** Queries without any weight, as masked rows are. */
   emptyQueries: number;
   /** Whether weights to keys outside the window are known, key by key. */
@@ -137,6 +144,25 @@ export function shownMatrices(
   return [{ head: null, name, matrix: combineMatrices(matrices, how) }];
 }
 
+/** How far the weights of a query in a series, null for all heads together, may be off as shown. */
+export function errorsOf(
+  weights: Pick<Weights, "heads" | "ranges" | "error">,
+  options: Pick<LineOptions, "combine" | "renormalize" | "leftOut" | "pairKeys">,
+): (head: number | null, query: number) => ErrorOf {
+  const { heads, ranges } = weights;
+  if (!options.renormalize || !ranges) return () => () => weights.error;
+  const how = options.combine === "max" ? "max" : "mean";
+  const isKept = (key: number): boolean => !options.leftOut[key] && options.pairKeys[key] === 1;
+  return (head, query) => {
+    const meant = head === null ? ranges : [ranges[heads.indexOf(head)] as RangeOf];
+    return quotientErrors(
+      meant.map((of) => of(query)),
+      how,
+      isKept,
+    );
+  };
+}
+
 /** One line on its way to a key outside the window. */
 interface Away {
   series: number;
@@ -145,6 +171,7 @@ interface Away {
   weight: number;
   /** Its share of the row. */
   value: number;
+  error: number;
 }
 
 /**
@@ -191,17 +218,22 @@ export function computeLines(
   let largest = 0;
   let emptyQueries = 0;
   let awaited = 0;
+  const errorsIn = errorsOf(weights, options);
+  const divides = options.renormalize && weights.ranges !== undefined;
+  let largestError = divides ? 0 : weights.error;
 
   const drawn = shown.map(({ head, name, matrix }, series) => {
     const query: number[] = [];
     const key: number[] = [];
     const weight: number[] = [];
+    const errors: number[] = [];
     const drawnMatrix = options.renormalize ? matrix.slice() : matrix;
     const found = founds[series];
-    const draw = (from: number, to: number, value: number, share: number): void => {
+    const draw = (from: number, to: number, value: number, share: number, error: number): void => {
       query.push(from);
       key.push(to);
       weight.push(value);
+      errors.push(error);
       sums.drawn += share;
       if (value > largest) largest = value;
     };
@@ -209,38 +241,48 @@ export function computeLines(
       if (!options.pairQueries[row]) continue;
       const offset = (row - rowsStart) * numColumns - left;
       const at = row - start;
-      let [total, leftOut, otherPair] = [0, 0, 0];
+      let [remaining, leftOut, otherPair] = [0, 0, 0];
       if (found) {
-        total = found.sums[3 * at] as number;
+        remaining = found.sums[3 * at] as number;
         leftOut = found.sums[3 * at + 1] as number;
         otherPair = found.sums[3 * at + 2] as number;
-        if (Number.isNaN(total)) {
+        if (Number.isNaN(remaining)) {
           awaited++;
           continue;
         }
       } else {
         for (let column = left; column < right; column++) {
           const value = matrix[offset + column] as number;
-          total += value;
           if (options.leftOut[column]) leftOut += value;
           else if (!options.pairKeys[column]) otherPair += value;
+          else remaining += value;
         }
         // Without the whole row in hand what is missing from one has left the window.
-        if (!wholeRows && weights.normalized) total = Math.max(total, 1);
+        if (!wholeRows && weights.normalized)
+          remaining += Math.max(0, 1 - remaining - leftOut - otherPair);
       }
+      const total = remaining + leftOut + otherPair;
       // Nothing in the window is not nothing at all.
       if (total === 0 && wholeRows) emptyQueries++;
-      const remaining = total - leftOut - otherPair;
       const factor = options.renormalize && remaining > 0 ? 1 / remaining : 1;
+      const rowErrors = divides ? errorsIn(head, row) : null;
+      const errorOf: ErrorOf = (to, value) => {
+        // Of the number that is kept, in single precision.
+        const error = rowErrors ? rowErrors(to, Math.fround(value)) : weights.error;
+        if (error > largestError) largestError = error;
+        return error;
+      };
       for (let i = at * k; found && i < at * k + most; i++) {
         const to = found.keys[i] as number;
         const share = found.weights[i] as number;
         const value = share * factor;
         if (to < 0 || value < options.threshold) break;
         const away = to < options.keyWindow[0] || to >= options.keyWindow[1];
+        const error = errorOf(to, value);
         if (value < faintestFound) sums.faint += away ? 0 : share;
-        else if (away) leaving.push({ series, query: row, key: to, weight: value, value: share });
-        else if (topK !== null) draw(row, to, value, share);
+        else if (away)
+          leaving.push({ series, query: row, key: to, weight: value, value: share, error });
+        else if (topK !== null) draw(row, to, value, share, error);
       }
       // What is in the window may not be in hand yet: at least so much is.
       let inSight = numColumns === 0 || noneAside ? remaining : 0;
@@ -253,17 +295,18 @@ export function computeLines(
         const value = share * factor;
         inSight += share;
         if (options.renormalize) drawnMatrix[offset + column] = value;
+        const error = divides ? errorOf(column, value) : weights.error;
         // A weight of 0 has no line, also where the maximum is nothing.
         if (topK !== null || value === 0 || value < options.threshold) continue;
         if (value < faintest) sums.faint += share;
-        else draw(row, column, value, share);
+        else draw(row, column, value, share, error);
       }
       sums.total += total;
       sums.leftOut += leftOut;
       sums.otherPair += otherPair;
       sums.outside += remaining - inSight;
     }
-    return { head, name, query, key, weight, matrix: drawnMatrix };
+    return { head, name, query, key, weight, error: errors, matrix: drawnMatrix };
   });
   // Each its part, so that none looks as if it never left the window.
   const each = Math.max(2, Math.floor(MOST_AWAY / drawn.length));
@@ -272,7 +315,7 @@ export function computeLines(
   const counts = [...starts];
   const ways = new Map<string, number>();
   let far = 0;
-  for (const { series, query, key, weight, value } of leaving) {
+  for (const { series, query, key, weight, value, error } of leaving) {
     const into = drawn[series] as (typeof drawn)[0];
     const way = `${series} ${Math.floor((PLACES * key) / weights.numKeys)}`;
     const taken = ways.get(way) ?? 0;
@@ -282,6 +325,7 @@ export function computeLines(
     into.query.splice(at, 0, query);
     into.key.splice(at, 0, key);
     into.weight.splice(at, 0, weight);
+    into.error.splice(at, 0, error);
     if (!fits || taken >= TO_ONE_PLACE) continue;
     ways.set(way, taken + 1);
     counts[series] = at + 1;
@@ -295,6 +339,7 @@ export function computeLines(
     query: Int32Array.from(each.query),
     key: Int32Array.from(each.key),
     weight: Float32Array.from(each.weight),
+    error: Float64Array.from(each.error),
   }));
 
   const share = (sum: number): number =>
@@ -313,5 +358,8 @@ export function computeLines(
     sums.total > 0 ? 1 - shares.drawn - shares.leftOut - shares.otherPair - shares.outside : 0,
   );
   const faint = share(sums.faint);
-  return { series, shares, faint, largest, emptyQueries, wholeRows, awaited };
+  return {
+    ...{ series, shares, faint, largest, error: largestError },
+    ...{ emptyQueries, wholeRows, awaited },
+  };
 }

@@ -1,6 +1,7 @@
 /** What the head view's state asks of a record, and the loading of it. */
 
 import type { Range } from "../../client/protocol";
+import type { RangeOf } from "../../client/quotients";
 import type { Piece, Source } from "../../client/source";
 import { type Place, RECORD_DEFAULTS, type RecordState } from "../../ui/record";
 import { same } from "../../ui/state";
@@ -172,6 +173,7 @@ function weightsOf(plan: Plan, piece: Piece): Weights {
     normalized: plan.stack.normalized,
     maximum: piece.maximum,
     error: piece.error,
+    ranges: piece.ranges,
   };
 }
 
@@ -203,6 +205,10 @@ export async function load(source: Source, plan: Plan, signal: AbortSignal): Pro
   const heads = all ? plan.kept : plan.heads;
   // Numbers are read from what is drawn: in the bars, in hints, captions and tables.
   const piece = await source.block({ ...request, heads, precision: "float32" }, signal);
-  const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)]);
-  return { plan, weights: weightsOf(plan, { ...piece, matrices: matrices as Float32Array[] }) };
+  const { ranges } = piece;
+  const own = ranges && {
+    ranges: plan.heads.map((head) => ranges[heads.indexOf(head)] as RangeOf),
+  };
+  const matrices = plan.heads.map((head) => piece.matrices[heads.indexOf(head)] as Float32Array);
+  return { plan, weights: weightsOf(plan, { ...piece, ...own, matrices }) };
 }

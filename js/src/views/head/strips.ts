@@ -3,7 +3,7 @@
  * keys' side shows how much weight goes where. Pure functions.
  */
 
-import type { Strongest } from "../../client/requests/strongest";
+import { type Strongest, wholeSum } from "../../client/requests/strongest";
 import { fontOf, type Mark, type TextMark } from "../../draw/marks";
 import { counted, formatShare } from "../../ui/captions";
 import type { Measure } from "../../ui/labels";
@@ -54,7 +54,7 @@ export function spreadOf(
       bins[bin] = (bins[bin] as number) + value;
     });
     for (let row = rows[0]; row < rows[1]; row++) {
-      if (options.pairQueries[row]) total += each.sums[3 * (row - rows[0])] || 0;
+      if (options.pairQueries[row]) total += wholeSum(each, row - rows[0]) || 0;
     }
   }
   const [left, right] = weights.columns;

@@ -87,9 +87,9 @@ export function strongestKeys(
   const at = query - strongest.rows[0];
   const all: StrongKey[] = [];
   for (const [series, { keys, weights, sums }] of strongest.matrices.entries()) {
-    const [total = Number.NaN, leftOut = 0, otherPair = 0] = sums.subarray(3 * at, 3 * at + 3);
-    if (Number.isNaN(total)) return null;
-    const whole = renormalize ? total - leftOut - otherPair || 1 : 1;
+    const kept = sums[3 * at] ?? Number.NaN;
+    if (Number.isNaN(kept)) return null;
+    const whole = (renormalize && kept) || 1;
     for (let i = at * k; i < at * k + k; i++) {
       const key = keys[i] as number;
       if (key >= 0) all.push({ series, key, value: (weights[i] as number) / whole });

@@ -3,7 +3,7 @@
 import { type Captions, composeFigure, type FigureParts } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Scene } from "../../draw/marks";
-import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { csvText, roundedTo, writtenError } from "../../ui/csv";
 import { withoutSpareRoom } from "../../ui/heat-map/layout";
 import { scaleBox } from "../../ui/heat-map/legend";
 import { backMarks, frontMarks, type HeatMap } from "../../ui/heat-map/marks";
@@ -55,12 +55,9 @@ export function cellsCsv(heatMap: HeatMap): string {
   const pooled = viewport.rows.level > 0 || viewport.columns.level > 0;
   const heads = viewport.heads.join(" ");
   // The error of an estimate is unknown. Weights of a long text are all small.
-  const error = grid.estimate ? null : roundedUp(grid.error);
-  const exact = grid.error === 0 && !grid.estimate;
+  const error = grid.estimate ? null : writtenError(grid.error);
   const rounded = (weight: number): number =>
-    exact || grid.largest === undefined
-      ? roundedTo(weight, grid.error)
-      : Number(weight.toPrecision(4));
+    grid.estimate ? Number(weight.toPrecision(4)) : roundedTo(weight, grid.error);
   const rows: (string | number | null)[][] = [];
   for (let row = 0; row < grid.rows; row++) {
     const [query, queryStop] = tokensOf(viewport.rows, row);

@@ -12,7 +12,7 @@ import {
 } from "../../draw/figure";
 import type { FigureRequest } from "../../draw/figure-request";
 import type { Mark, Scene } from "../../draw/marks";
-import { csvText, roundedTo, roundedUp } from "../../ui/csv";
+import { csvText, roundedTo, roundedUp, writtenError } from "../../ui/csv";
 import {
   columnLabel,
   type HeadGrid,
@@ -275,7 +275,7 @@ export async function headsCsv(
       best?.key ?? null,
       best ? (place.keys.text[best.key] ?? "") : null,
       // A weight that is too small for its code is drawn as none, and may be there.
-      roundedUp(best?.error ?? errorOf(map(cell))),
+      best ? writtenError(best.error) : roundedUp(errorOf(map(cell))),
     ];
   });
   return csvText(named(grid, COLUMNS), rows);

@@ -242,7 +242,7 @@ describe("cells of a long text as a table", () => {
           .slice(-2) ?? []
       );
     };
-    expect(lastOf({})).toEqual(["0.000007629", "3e-8"]);
+    expect(lastOf({})).toEqual(["0.0000076294", "4e-8"]);
     const estimate = { queries: 1, of: 2, progress: 0 };
     expect(lastOf({ estimate })).toEqual(["0.000007629", ""]);
   });

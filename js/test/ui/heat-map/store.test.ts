@@ -174,7 +174,7 @@ describe("a live matrix", () => {
       title: "“b” (1) → “c” (2)",
       rows: [{ color: "", text: "weight  0.12345, exact", meant: true }],
     });
-    expect(hintOf(picture, at, null).rows[0]?.text).toBe("weight  0.125 ± 0.004");
+    expect(hintOf(picture, at, null).rows[0]?.text).toBe("weight  0.1246 ± 0.004");
     expect(hintOf(picture, { row: 1, column: null }, null).title).toBe("“b”, query 1");
   });
 

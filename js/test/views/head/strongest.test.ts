@@ -87,7 +87,7 @@ describe("the strongest keys", () => {
     const pairQueries = Uint8Array.from([1, 1, 0, 1, 1, 1]);
     const found = strongestOf(rowAt, request, 6, meant({ leftOut, pairKeys, pairQueries }));
     expect([...found.keys]).toEqual([1, -1, 2, 3, 5, -1]);
-    expect([...found.sums]).toEqual([1, 0.5, 0.25, 1, 0.125, 0, 1, 0, 0]);
+    expect([...found.sums]).toEqual([0.25, 0.5, 0.25, 0.875, 0.125, 0, 1, 0, 0]);
     // Of the two queries that are taken.
     expect([...found.spread]).toEqual([0.25, 0.75, 0.125]);
   });
@@ -183,7 +183,7 @@ describe("the strongest keys", () => {
       [0, 1],
     ]);
     // Of one half left out and a quarter of another text a quarter is left.
-    found.sums.set([1, 0.5, 0.25]);
+    found.sums.set([0.25, 0.5, 0.25]);
     expect(strongestKeys(all, 0, true)?.map(({ series, value }) => [series, value])).toEqual([
       [1, 2],
       [1, 1],

@@ -1,0 +1,124 @@
+"""What pages contain of weights beside a strong sink, held against a fixture of both languages."""
+
+from __future__ import annotations
+
+import base64
+import json
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+from numpy.typing import NDArray
+
+import attnviz as av
+from attnviz.pages.encoding import embedded_weights
+from attnviz.pages.strongest import encode_sparse, joined, sparse_rows, strongest_rows
+from attnviz.pages.vectors import embedded_vectors
+from attnviz.server.strongest import strongest_keys
+from attnviz.utils.progress import finished
+
+FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
+CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
+
+each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
+
+
+def record_of(case: dict[str, Any]) -> av.AttentionRecord:
+    queries, keys = (np.array(case[name], np.float32) for name in ("queries", "keys"))
+    return av.AttentionRecord.from_qk(
+        [queries], [keys], [str(token) for token in range(keys.shape[1])], scale=1.0, causal=False
+    )
+
+
+def bytes_of(block: dict[str, Any]) -> bytes:
+    return zlib.decompress(base64.b64decode(block["data"]))
+
+
+def weights_of(case: dict[str, Any]) -> NDArray[np.float32]:
+    return record_of(case).stack().weights(layer=0)
+
+
+@each_case
+def test_weights_are_those_of_the_formula(case: dict[str, Any]) -> None:
+    assert_allclose(weights_of(case), case["weights"], rtol=1e-5)
+
+
+@each_case
+def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, Any]) -> None:
+    # Single precision knows what a sink of logit 12 leaves of 1 to three digits at most.
+    stack = record_of(case).stack()
+    rows = slice(0, len(stack.query_tokens))
+    for head in (0, 1):
+        found = strongest_keys(
+            stack, layer=0, heads=[head], rows=rows, k=99, bin_size=1, leave_out=["first"]
+        )
+        expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
+        quotients = found.weights[0, :, : expected.shape[1]] / found.sums[0, :, :1]
+        assert_allclose(quotients, expected, rtol=1e-5)
+
+
+@each_case
+@pytest.mark.parametrize(("form", "fine"), [("all", False), ("fine", True)])
+def test_a_page_of_all_weights_is_that_of_the_fixture(
+    case: dict[str, Any], form: str, fine: bool
+) -> None:
+    steps = embedded_weights(record_of(case), precision="auto", max_bytes=None, rest=0, fine=fine)
+    [block] = finished(steps, "page").blocks
+    expected = case["blocks"][form]
+    assert bytes_of(block) == bytes_of(expected)
+    assert block["error"] == pytest.approx(expected["error"], rel=1e-4)
+    assert {**block, "data": 0, "error": 0} == {**expected, "data": 0, "error": 0}
+
+
+@each_case
+@pytest.mark.parametrize(("form", "fine"), [("strongest", False), ("fine strongest", True)])
+def test_a_page_of_strongest_keys_is_that_of_the_fixture(
+    case: dict[str, Any], form: str, fine: bool
+) -> None:
+    weights = weights_of(case)
+    kept = joined([strongest_rows(head, case["threshold"]) for head in weights])
+    rows, error = sparse_rows(kept, weights.shape, 1.0, fine=fine)
+    header, data = encode_sparse(rows)
+    expected = case["blocks"][form]
+    assert data == bytes_of(expected)
+    assert error == pytest.approx(expected["error"], rel=1e-4)
+    most_rest = header.pop("most_rest")
+    assert most_rest == pytest.approx(expected["most_rest"], rel=1e-5)
+    assert header.items() <= expected.items()
+
+
+@each_case
+def test_errors_of_queries_and_keys_are_those_of_the_fixture(
+    case: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
+    vectors = embedded_vectors(record_of(case).stacks.values())
+    [layer], [expected] = vectors["layers"], case["vectors"]["layers"]
+    for name in ("error", "logit_error"):
+        assert layer[name] == pytest.approx(expected[name], rel=1e-2)
+
+
+def test_a_sinks_weight_is_off_by_all_that_the_others_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("attnviz.pages.vectors.MAX_EXACT_BYTES", 0)
+    # All keys are alike, and each is rounded by as much the same way.
+    queries, keys = np.full((1, 1, 1), 1.0005, np.float32), np.full((1, 40, 1), 3.0009, np.float32)
+    record = av.AttentionRecord.from_qk(
+        [queries],
+        [keys],
+        ["q"],
+        key_tokens=[str(key) for key in range(40)],
+        scale=1.0,
+        sinks=[[6.0]],
+    )
+    [layer] = embedded_vectors(record.stacks.values())["layers"]
+
+    def sink(query: np.floating, key: np.floating) -> float:
+        powers = 40 * np.exp(float(query) * float(key))
+        return float(np.exp(6.0) / (np.exp(6.0) + powers))
+
+    exact = sink(queries[0, 0, 0], keys[0, 0, 0])
+    rounded = sink(np.float16(queries[0, 0, 0]), np.float16(keys[0, 0, 0]))
+    assert layer["error"] == pytest.approx(abs(exact - rounded), rel=0.05)
