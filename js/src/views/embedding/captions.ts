@@ -11,6 +11,7 @@ import {
   several,
   stackName,
 } from "../../ui/captions";
+import { roundedUp } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
 import type { HeadIndex } from "../../ui/head-grid/grid";
 import { follow, same } from "../../ui/state";
@@ -443,7 +444,8 @@ export function aggregateInWords(input: Omit<MeanCaptionInput, "weight" | "at">)
       : input.far === null
         ? "; far positions exist in few of them"
         : `; ${counted(input.far)} of them ${input.far === 1 ? "reaches" : "reach"} the last row`;
-  return `Mean over ${of}${some}${long}.${bins}`;
+  const exact = input.error > 0 ? ` Means are exact to ${roundedUp(input.error)}.` : "";
+  return `Mean over ${of}${some}${long}.${bins}${exact}`;
 }
 
 /** What is found, in one sentence; "" where nothing is sought. */

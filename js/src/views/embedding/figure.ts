@@ -12,13 +12,13 @@ import {
 } from "../../draw/figure";
 import { fontOf, type Mark, type Scene } from "../../draw/marks";
 import { counted, formatNumber, several } from "../../ui/captions";
-import { csvText } from "../../ui/csv";
+import { csvText, roundedTo, writtenError } from "../../ui/csv";
 import type { ViewContext } from "../../ui/define-view";
 import type { Exports } from "../../ui/exports";
 import { scaleBox } from "../../ui/heat-map/legend";
 import { type Palette, rgbOf } from "../../ui/palette";
 import { coverageOf, sentenceOf, subtitleOf, trustStepsOf } from "./captions";
-import { type Corpus, normsOf } from "./client/requests";
+import { type Corpus, meanError, normsOf } from "./client/requests";
 import type { Coloring } from "./colors";
 import { meanMarks } from "./mean/marks";
 import { meanStoreOf } from "./mean/store";
@@ -325,10 +325,12 @@ function meanCsv(context: Context, store: EmbeddingStore): string {
       ...mean.keyEdges.slice(column, column + 2),
     ];
     const stack = store.corpus.peek()?.stack ?? "";
-    rows.push([stack, mean.layer, mean.head, ...edges, Number(weight.toPrecision(5))]);
+    const error = meanError(mean, weight);
+    const numbers = [roundedTo(weight, error), writtenError(error)];
+    rows.push([stack, mean.layer, mean.head, ...edges, ...numbers]);
   });
   const columns = ["stack", "layer", "head", "query", "query_stop", "key", "key_stop"];
-  return csvText([...columns, "mean_weight"], rows);
+  return csvText([...columns, "mean_weight", "largest_error"], rows);
 }
 
 /** What the export menu gives. */

@@ -190,11 +190,14 @@ describe("coverage", () => {
   });
 
   it("of a mean by position says what it is the mean of", () => {
-    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null };
+    const mean = { texts: 12, ofTexts: 800, queries: 64, ofQueries: 512, far: null, error: 0 };
     expect(aggregateInWords({ ...mean, bin: [4, 2] })).toBe(
       "Mean over 12 of 800 texts, 64 of their 512 queries; far positions exist in few of them. A cell is the mean over 4 × 2 positions at most.",
     );
-    const short = { texts: 12, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
+    const short = { ...mean, ofTexts: 12, queries: 9, ofQueries: 9, bin: [1, 1] as [1, 1] };
+    expect(aggregateInWords({ ...short, far: 12, error: 0.00151 })).toBe(
+      "Mean over 12 texts. Means are exact to 0.002.",
+    );
     expect(aggregateInWords({ ...short, far: 1 })).toBe(
       "Mean over 12 texts; 1 of them reaches the last row.",
     );
@@ -327,7 +330,7 @@ describe("the sentence", () => {
       far: 12,
     };
     const state = { ...said().state, shown: "aggregate" as const };
-    const aggregate = { weight: 0.98, at: "query 3 → key 0", ...of };
+    const aggregate = { weight: 0.98, error: 0, at: "query 3 → key 0", ...of };
     expect(sentence(said({ state, aggregate }))).toBe(
       "Layer 2, head 1: mean weight by position. Largest, query 3 → key 0: 0.98.",
     );

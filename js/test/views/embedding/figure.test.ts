@@ -110,10 +110,20 @@ describe("the figure", () => {
     expect(words).toContain("key position →");
     expect(words).not.toContain("keys 6");
     expect(rowsOf(await exports.csv())).toEqual([
-      ["stack", "layer", "head", "query", "query_stop", "key", "key_stop", "mean_weight"],
-      ['"self"', "0", "0", "0", "2", "0", "2", "0.5"],
-      ['"self"', "0", "0", "2", "4", "0", "2", "0.25"],
-      ['"self"', "0", "0", "2", "4", "2", "4", "0.125"],
+      [
+        "stack",
+        "layer",
+        "head",
+        "query",
+        "query_stop",
+        "key",
+        "key_stop",
+        "mean_weight",
+        "largest_error",
+      ],
+      ['"self"', "0", "0", "0", "2", "0", "2", "0.5", "0"],
+      ['"self"', "0", "0", "2", "4", "0", "2", "0.25", "0"],
+      ['"self"', "0", "0", "2", "4", "2", "4", "0.125", "0"],
     ]);
   });
 

@@ -292,7 +292,7 @@ export class EmbeddingPageCarrier implements Carrier {
     const weights = Float32Array.from(codes, (code) =>
       code === 0 ? -1 : largest * ((code - 1) / 254) ** 2,
     );
-    return { header, data: weights };
+    return { header: { ...header, coded: largest }, data: weights };
   }
 
   /** The points that a text's own keys are counted among. */

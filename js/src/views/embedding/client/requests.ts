@@ -92,6 +92,8 @@ export interface Aggregate {
   ofQueries: number;
   /** Row by row; -1 where no query may attend to any key. */
   weights: Float32Array;
+  /** The mean of the highest of 255 codes; left out where the means are exact. */
+  coded?: number;
 }
 
 /** The strongest keys of a query, or the queries that give a key most. */
@@ -269,16 +271,25 @@ export async function aggregateOf(
 ): Promise<Aggregate> {
   const { layer, head } = request;
   const read = (reply: Reply): Aggregate => {
-    const header = reply.header as AggregateHeader;
+    const header = reply.header as AggregateHeader & { coded?: number };
     const { rows, columns, query_edges, key_edges, texts, queries } = header;
     const bytes = asBytes(dataOf(reply));
     expectBytes(bytes, 4 * rows * columns);
     const weights = new Float32Array(bytes.slice().buffer);
     const edges = { queryEdges: query_edges, keyEdges: key_edges };
     const of = { ofTexts: header.of_texts, ofQueries: header.of_queries };
-    return { layer, head, rows, columns, ...edges, texts, queries, ...of, weights };
+    const coded = header.coded === undefined ? {} : { coded: header.coded };
+    return { layer, head, rows, columns, ...edges, texts, queries, ...of, weights, ...coded };
   };
   return source.question("aggregate", request, read, () => LARGEST_REPLY / 4, signal);
+}
+
+/** How far a mean weight may be off: half the distance of the two codes between which it lies. */
+export function meanError({ coded }: Pick<Aggregate, "coded">, weight: number): number {
+  if (!coded) return 0;
+  const code = 254 * Math.sqrt(weight / coded);
+  // Somewhat more, for numbers of single precision.
+  return (coded * (code + 0.2501)) / 254 ** 2 + 1e-7 * weight;
 }
 
 /** The attention lines of a point. */

@@ -4,7 +4,7 @@ import { computed, type ReadonlySignal, type Signal, signal } from "@preact/sign
 import type { ColorScale } from "../../../ui/color-scales";
 import type { ViewContext } from "../../../ui/define-view";
 import { same } from "../../../ui/state";
-import { type Aggregate, aggregateOf } from "../client/requests";
+import { type Aggregate, aggregateOf, meanError } from "../client/requests";
 import type { EmbeddingState } from "../state";
 import type { EmbeddingStore } from "../store";
 import {
@@ -21,6 +21,8 @@ import {
 /** Where a mean weight is largest, "query 3 → key 0", and what it is the mean of. */
 export interface MeanCaptionInput {
   weight: number;
+  /** How far any mean may be off. */
+  error: number;
   at: string;
   texts: number;
   ofTexts: number;
@@ -102,7 +104,8 @@ export function meanStoreOf(
       const bin: [number, number] = [widest(now.queryEdges), widest(now.keyEdges)];
       const far = reaching({ row: now.rows - 1, column: 0 });
       const of = { texts, ofTexts, queries, ofQueries, bin, far };
-      return { weight: largest.weight, at: binCaption(now, largest)[0], ...of };
+      const error = meanError(now, largest.weight);
+      return { weight: largest.weight, error, at: binCaption(now, largest)[0], ...of };
     }),
     textsAt: reaching,
     scale,

@@ -11,6 +11,7 @@ import {
   aggregateOf,
   corpusOf,
   linesOf,
+  meanError,
   normsOf,
   overviewOf,
   projectionOf,
@@ -248,6 +249,15 @@ describe("an exported page", () => {
     const aggregate = await aggregateOf(source, { ...HEAD, size: 64 });
     expect(aggregate).toMatchObject({ rows: 1, columns: 3, texts: 2, ofTexts: 9, ofQueries: 30 });
     expect([...aggregate.weights]).toEqual([0.5, 0.125, -1]);
+    // Whatever a mean was before it was rounded to one of 255 codes: 1 + round(254 sqrt(mean / 0.5)).
+    for (let mean = 0; mean <= 0.5; mean += 0.0001) {
+      const shown = 0.5 * (Math.round(254 * Math.sqrt(mean / 0.5)) / 254) ** 2;
+      const error = meanError(aggregate, shown);
+      expect(Math.abs(shown - mean)).toBeLessThanOrEqual(error);
+      expect(error).toBeLessThan(0.002);
+    }
+    // A kernel's are exact.
+    expect(meanError({}, 0.5)).toBe(0);
   });
 
   it("has the strongest keys of queries, counted in their own text", async () => {
