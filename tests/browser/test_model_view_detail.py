@@ -237,3 +237,24 @@ def test_a_frame_that_gets_low_keeps_the_detail_that_was_drawn(page: Page, file:
     assert canvas.evaluate("(canvas) => canvas.mark")
     expect(root.locator(".av-sentence")).to_contain_text("Layer 3, head 5.")
     page.set_viewport_size({"width": 1000, "height": 800})
+
+
+def test_the_grid_says_which_heads_are_in_sight_also_on_paper(page: Page, file: Path) -> None:
+    page.set_viewport_size({"width": 1300, "height": 1000})
+    root = opened(page, file)
+    said = root.locator(".av-in-sight")
+    expect(said).to_have_count(0)
+    cell(root, 3, 1).click()
+    expect(said).to_have_text(re.compile(r"In sight: heads 0 to \d+ of 12\. Scroll for the rest\."))
+    box = rect(root.get_by_role("grid"))
+    last = int(re.findall(r"to (\d+) of", said.inner_text())[0])
+    right = [rect(cell(root, 3, head)) for head in (last, last + 1)]
+    edges = [each["x"] + each["width"] for each in right]
+    assert edges[0] <= box["x"] + box["width"] + 3 < edges[1] + 20
+    root.get_by_role("grid").evaluate("(grid) => { grid.scrollLeft = 9999; }")
+    expect(said).to_contain_text("to 11 of 12")
+    page.emulate_media(media="print")
+    expect(said).to_contain_text("left out here")
+    assert "Scroll" not in said.inner_text()
+    page.emulate_media(media="screen")
+    page.set_viewport_size({"width": 1000, "height": 800})

@@ -350,6 +350,8 @@ export function OrderControl<S extends RecordState>({ context }: { context: View
 export function Footer(props: {
   sentence: string;
   coverage: string;
+  /** A further line. */
+  more?: ComponentChildren;
   class?: string;
   /** Legends and scales. */
   children?: ComponentChildren;
@@ -359,6 +361,7 @@ export function Footer(props: {
       <div class="av-words">
         <p class="av-sentence">{props.sentence}</p>
         <p class="av-muted">{props.coverage}</p>
+        {props.more}
       </div>
       <div class="av-legends">{props.children}</div>
     </footer>

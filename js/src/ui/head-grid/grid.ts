@@ -221,6 +221,33 @@ export function sightOf(
   };
 }
 
+/** What a scroll bar takes of a box. */
+export const SCROLL_BAR = 15;
+/** Pixels that a cell may lack and still is seen. */
+const NEARLY = 3;
+
+/** Rows and columns whose cells are in sight as a whole: the first, and the one after the last. */
+export function wholeInSight(
+  layout: GridLayout,
+  numRows: number,
+  scroll: { x: number; y: number },
+): { rows: [number, number]; columns: [number, number] } {
+  const { left, top, across, down, cell, width, height, boxWidth, boxHeight } = layout;
+  const upright = height > boxHeight ? SCROLL_BAR : 0;
+  const sideways = width + upright > boxWidth ? SCROLL_BAR : 0;
+  const within = (from: number, room: number, bar: number, each: number, count: number) => {
+    const first = Math.max(0, Math.ceil((from - NEARLY) / each));
+    // At the end all is in sight, also where a browser's bars take no room.
+    const atEnd = from + room >= count * each - NEARLY;
+    const last = atEnd ? count : Math.floor((from + room - bar - cell + NEARLY) / each) + 1;
+    return [first, Math.max(first, Math.min(count, last))] as [number, number];
+  };
+  return {
+    rows: within(scroll.y, boxHeight - top, sideways, down, numRows),
+    columns: within(scroll.x, boxWidth - left, upright, across, layout.columns),
+  };
+}
+
 /** Cells of a row in a chunk of columns. */
 export function chunkOf<T>(row: readonly T[], chunk: number): T[] {
   return row.slice(chunk * CHUNK, (chunk + 1) * CHUNK);

@@ -19,6 +19,7 @@ import {
   type HeadIndex,
   isSameHead,
   rowLabel,
+  SCROLL_BAR,
   type ScoredHead,
 } from "./grid";
 import type { HeadGridStore } from "./store";
@@ -253,9 +254,6 @@ function useScrolling(
     }
   }, [current?.layer, current?.head, layer, grid?.stack, grid?.score, scrollAgain]);
 }
-
-/** What a scroll bar takes of a box. */
-const SCROLL_BAR = 15;
 
 /** Scrolls a box until a row is in sight, and its column where that is wanted. */
 function scrollTo(

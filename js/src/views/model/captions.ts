@@ -15,10 +15,12 @@ import { scoreText } from "../../ui/controls/heads";
 import { predictingInWords } from "../../ui/generated-token/state";
 import {
   countKept,
+  type GridLayout,
   type HeadGrid,
   type HeadIndex,
   isSameHead,
   type ScoredHead,
+  wholeInSight,
 } from "../../ui/head-grid/grid";
 import type { Palette } from "../../ui/palette";
 import type { Hint } from "../../ui/plot";
@@ -148,6 +150,35 @@ export function orderInWords(grid: HeadGrid, least: number | null, estimated = f
   const from = estimated ? ", estimated from those queries that may attend there" : "";
   const by = `By ${grid.score}${from}`;
   return `${by}, strongest first: ${which}.`;
+}
+
+/** Which heads and layers are in sight, where not all of them are. */
+export function inSightInWords(
+  grid: HeadGrid,
+  layout: GridLayout,
+  scroll: { x: number; y: number },
+): string {
+  const { rows, columns } = wholeInSight(layout, grid.rows.length, scroll);
+  if (grid.columns === null) {
+    const cells = grid.rows.slice(...rows).flatMap((row) => row.slice(...columns));
+    const count = cells.filter((cell) => cell !== null).length;
+    return count < grid.shown ? `In sight: ${count} of ${grid.shown} heads.` : "";
+  }
+  const layers = grid.rows.map((row) => row.find((cell) => cell !== null)?.layer ?? 0);
+  const parts = [partInWords("head", grid.columns, columns), partInWords("layer", layers, rows)];
+  const said = parts.filter((part) => part !== "").join(", ");
+  return said === "" ? "" : `In sight: ${said}.`;
+}
+
+/** "heads 0 to 6 of 12", or "heads 1 to 9 (3 of 6)" where numbers are left out. */
+function partInWords(name: string, numbers: readonly number[], [start, stop]: [number, number]) {
+  const [count, all] = [stop - start, numbers.length];
+  if (count >= all) return "";
+  if (count === 0) return `no ${name} as a whole`;
+  const [first, last] = [numbers[start] as number, numbers[stop - 1] as number];
+  const which = count === 1 ? `${name} ${first}` : `${name}s ${first} to ${last}`;
+  const gapless = numbers[0] === 0 && numbers[all - 1] === all - 1;
+  return gapless ? `${which} of ${all}` : `${which} (${count} of ${all})`;
 }
 
 /** What a thumbnail leaves out: where it is pooled, and lines that are not drawn. */

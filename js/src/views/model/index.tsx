@@ -18,6 +18,7 @@ import { pairInWords, pairOf } from "../../ui/pairs";
 import { type Place, RECORD_HASH } from "../../ui/record";
 import { assign } from "../../ui/state";
 import {
+  inSightInWords,
   layersInWords,
   orderInWords,
   sentenceOf,
@@ -335,6 +336,7 @@ function ModelFooter(props: {
     <Footer
       sentence={props.detailCaptions.value?.sentence ?? sentenceOf(store, place, grid, true)}
       coverage={props.busy ?? coverageOf(context, store, grid)}
+      more={<InSight store={store} />}
     >
       {store.strips.value ? (
         <StripLegend context={context} store={store} />
@@ -346,6 +348,22 @@ function ModelFooter(props: {
         />
       )}
     </Footer>
+  );
+}
+
+/** What of the grid is in sight, and how the rest is reached. */
+function InSight({ store }: { store: ModelStore }) {
+  // As text, so that scrolling on by pixels changes nothing.
+  const text = useComputed(() => {
+    const [grid, layout] = [store.grid.value, store.layout.value];
+    return grid && layout ? inSightInWords(grid, layout, store.heads.scroll.value) : "";
+  });
+  if (text.value === "") return null;
+  return (
+    <p class="av-muted av-in-sight">
+      {text.value} <span class="av-on-screen">Scroll for the rest.</span>
+      <span class="av-on-paper">The rest is left out here; SVG, PNG and PDF have all.</span>
+    </p>
   );
 }
 

@@ -8,6 +8,7 @@ import {
   rankedCells,
   sightOf,
   stepCell,
+  wholeInSight,
 } from "../../../src/ui/head-grid/grid";
 import { layOut } from "../../../src/views/model/layout";
 
@@ -101,5 +102,33 @@ describe("a grid that scrolls", () => {
     expect(far.rows[0]).toBe(39);
     expect(far.rows[1]).toBeLessThanOrEqual(64);
     expect(far.chunks).toEqual([2, 64 / CHUNK]);
+  });
+
+  it("counts as in sight what is not cut off, from one end to the other", () => {
+    const layout = layOut({ ...options, columns: 64, rows: 64, width: 1000 });
+    const { cell, across, down, left, top, width, height, boxWidth, boxHeight } = layout;
+    for (const [x, y] of [
+      [0, 0],
+      [across, down],
+      [10.5 * across, 7.5 * down],
+      [width - boxWidth, height - boxHeight],
+    ] as const) {
+      const { rows, columns } = wholeInSight(layout, 64, { x, y });
+      for (const [[start, stop], each, from, room] of [
+        [columns, across, x, boxWidth - left],
+        [rows, down, y, boxHeight - top],
+      ] as const) {
+        // The first and the last lie inside, and those beside them do not.
+        expect(start * each).toBeGreaterThanOrEqual(from - 3);
+        expect((start - 1) * each).toBeLessThan(from);
+        expect((stop - 1) * each + cell).toBeLessThanOrEqual(from + room + 3);
+        const beyond = stop * each + cell > from + room - 15 - 3;
+        expect(beyond).toBe(true);
+      }
+    }
+    const end = wholeInSight(layout, 64, { x: width - boxWidth, y: height - boxHeight });
+    expect([end.rows[1], end.columns[1]]).toEqual([64, 64]);
+    const small = layOut({ ...options, columns: 4, rows: 4, width: 1000 });
+    expect(wholeInSight(small, 4, { x: 0, y: 0 })).toEqual({ rows: [0, 4], columns: [0, 4] });
   });
 });
