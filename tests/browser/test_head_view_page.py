@@ -283,6 +283,32 @@ def test_renormalised_weights_say_how_exact_they_are(page: Page, tmp_path: Path)
     expect(root).not_to_contain_text("after renormalising")
 
 
+def test_a_page_that_is_renormalised_by_its_reader_says_what_is_finer(
+    page: Page, tmp_path: Path
+) -> None:
+    rows = np.array([[1, 0, 0], [0.9, 0.1, 0], [0.9835, 0.0124, 0.0041]])
+    record = av.AttentionRecord.from_weights([[rows]], ["a", "b", "c"])
+    exact = rows[2, 1:] / rows[2, 1:].sum()
+    errors = []
+    for renormalize in (False, True):
+        view = av.HeadView(record, leave_out=["first"], renormalize=renormalize)
+        root = opened(page, view, tmp_path)
+        root.get_by_role("checkbox", name="renormalise").check()
+        finer = "A page that is saved with renormalize=True is exact to 0.002 after renormalising."
+        if renormalize:
+            expect(root).not_to_contain_text(finer)
+        else:
+            says(root, finer)
+        lines = [line for line in lines_of(page) if line["query"] == "2"]
+        assert [line["key"] for line in lines] == ["1", "2"]
+        for line, expected in zip(lines, exact, strict=True):
+            error = float(line["largest_error"])
+            assert abs(float(line["weight"]) - expected) <= error
+            errors.append(error)
+    assert min(errors[:2]) > 0.01
+    assert max(errors[2:]) <= 0.002
+
+
 def test_a_long_text_is_shown_in_a_window_and_searched(page: Page, tmp_path: Path) -> None:
     count = 300
     tokens = [f"t{position}" for position in range(count)]
