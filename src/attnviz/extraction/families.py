@@ -19,6 +19,7 @@ from transformers import PreTrainedConfig
 __all__ = [
     "ATTENTION_CLASS",
     "AUDIO_MODULE",
+    "CACHES",
     "CONNECTOR_MODULE",
     "CROSS_MODULE",
     "FRAME_MASKS",
@@ -69,6 +70,8 @@ IMAGE_GRIDS = ("image_grid_thw", "image_grid_hw", "video_grid_thw", "grid_thw")
 IMAGE_MERGE_SIZES = ("merge_sizes", "image_merge_sizes", "video_merge_sizes")
 #: Which features of a sound are not padding.
 FRAME_MASKS = ("feature_attention_mask", "input_features_mask", "features_mask", "attention_mask")
+#: Arguments that hold what a model read before.
+CACHES = ("past_key_values", "cache_params", "mems", "past_buckets_states", "state")
 #: What tokenizers return beside what models take.
 TOKENIZER_EXTRAS = {
     "labels",
@@ -146,6 +149,8 @@ class Family:
     image_first : bool or None
         In one attention over a text and an image: whether the image's tokens come first. None where
         the model has none, or it is not known.
+    unmasked_with_cache : bool
+        A forward with a cache masks nothing in the decoder: it is meant for one token at a time.
     """
 
     prompt_looks_both_ways: bool = False
@@ -153,6 +158,7 @@ class Family:
     own_patch_order: bool = False
     colours_last: bool = False
     image_first: bool | None = None
+    unmasked_with_cache: bool = False
 
 
 _COMMON = Family()
@@ -160,6 +166,7 @@ _COMMON = Family()
 _FAMILIES = {
     "cosmos3_edge": Family(colours_last=True),
     "cosmos3_edge_vision": Family(colours_last=True),
+    "fsmt": Family(unmasked_with_cache=True),
     "git": Family(image_first=True),
     "hiera": Family(own_patch_order=True),
     "layoutlmv3": Family(image_first=False),

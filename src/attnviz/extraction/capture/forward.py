@@ -16,7 +16,7 @@ from transformers import PreTrainedModel
 from attnviz.extraction.capture.collector import Collector
 from attnviz.extraction.capture.memory import check_disk, check_memory, layer_sizes
 from attnviz.extraction.capture.stacks import StackLayers, is_copied, stacks_of
-from attnviz.extraction.families import SOUNDS, is_compiled
+from attnviz.extraction.families import SOUNDS, family_of, is_compiled
 from attnviz.extraction.inputs.batch import Batch, TokenSequence, moved_to_model
 from attnviz.extraction.models import Loaded, evaluate
 from attnviz.extraction.options import CaptureOptions
@@ -130,7 +130,12 @@ def _watched_forward(
             # Compiled code does not ask the dispatcher: the same modules run uncompiled.
             _uncompiled.hold(undo)
         collector.watch(undo)
-        outputs = model(**arguments)
+        try:
+            outputs = model(**arguments)
+        except RuntimeError as error:
+            _explain_mask(model, arguments, error)
+            raise
+    notes += _cache_notes(model, arguments)
     precision = _precision_note(model, collector)
     return Forward(collector, outputs, [*notes, precision] if precision else notes)
 
@@ -235,6 +240,37 @@ def _check_free_space(
         check_disk(sizes, options, folder)
     else:
         check_memory(sizes, options)
+
+
+def _explain_mask(model: PreTrainedModel, arguments: Mapping[str, Any], error: Exception) -> None:
+    """Raise ValueError where a mask of four axes was given that the model cannot mean as a mask."""
+    mask = arguments.get("attention_mask")
+    implementation = getattr(model.config, "_attn_implementation", None)
+    if not isinstance(mask, torch.Tensor) or mask.dim() != 4 or mask.is_floating_point():
+        return
+    if mask.dtype == torch.bool and implementation != "eager":
+        return
+    raise ValueError(
+        f"inputs: attention_mask has four axes and is {str(mask.dtype).removeprefix('torch.')}, "
+        f"which attn_implementation={implementation!r} does not read as a mask: it adds what it is "
+        "given. Give floats, 0 where a query may attend and torch.finfo(torch.float32).min where "
+        "it may not, or bool with attn_implementation='sdpa'"
+    ) from error
+
+
+def _cache_notes(model: PreTrainedModel, arguments: Mapping[str, Any]) -> list[str]:
+    """Which forward is shown, where a model masks in another way with a cache than without."""
+    if not family_of(model.config).unmasked_with_cache:
+        return []
+    if arguments.get("use_cache"):
+        return [
+            "Shown is a forward with a cache, in which this model masks nothing in its decoder: "
+            "queries attend to later tokens too."
+        ]
+    return [
+        "Shown is the forward without a cache, in which no query of the decoder attends to later "
+        "tokens. Called with a cache, as by default, this model masks nothing there."
+    ]
 
 
 def _precision_note(model: PreTrainedModel, collector: Collector) -> str | None:

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from attnviz.extraction.capabilities import capabilities_of, check_ids, check_length
-from attnviz.extraction.families import TOKENIZER_EXTRAS, has_codebooks
+from attnviz.extraction.families import CACHES, TOKENIZER_EXTRAS, has_codebooks
 from attnviz.extraction.inputs.batch import (
     Batch,
     ProducedText,
@@ -211,7 +211,11 @@ class Encoder:
         return self._encode_mapping(encoded)
 
     def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
-        arguments = {name: tensor_of(name, value) for name, value in given.items()}
+        arguments = {
+            name: tensor_of(name, value)
+            for name, value in given.items()
+            if not _stands_for_tokens(name, value)
+        }
         if not arguments:
             raise ValueError("inputs: the encoded batch is empty; give a tokenizer's output")
         labels = arguments.get("labels")
@@ -360,6 +364,23 @@ class Encoder:
         self._add_sequence(
             batch, "decoder", "target" if target is not None else "decoder_input_ids", None
         )
+
+
+def _stands_for_tokens(name: str, value: Any) -> bool:
+    """Whether an argument would hold what came of other tokens; ValueError if it does hold it."""
+    if name not in (*CACHES, "encoder_outputs"):
+        return False
+    if value is None:
+        return True
+    if name == "encoder_outputs":
+        raise ValueError(
+            "inputs: encoder_outputs take the place of the encoder, whose attention would not be "
+            "seen; leave them out and give input_ids, or what else they were made of"
+        )
+    raise ValueError(
+        f"inputs: {name} is a cache of tokens that were read before, of which the record would "
+        "know nothing; leave it out and give the whole text: the rows of its tokens are the same"
+    )
 
 
 _KINDS = (

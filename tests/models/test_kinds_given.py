@@ -1,0 +1,216 @@
+"""What else a forward is given: padding anywhere, positions, packed texts, caches, dropout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from attnviz import extract
+from models.tiny import built, own_fields
+
+pytestmark = pytest.mark.models
+
+TOLERANCE = 1e-4
+DECODERS = ["gpt2", "llama", "mistral"]
+IMPLEMENTATIONS = ["sdpa", "eager"]
+IDS = torch.tensor([[5, 17, 42, 17, 99, 8, 23, 7], [7, 31, 12, 99, 5, 210, 44, 9]])
+ONES = torch.ones_like(IDS)
+# Two texts of four tokens in one row.
+PACKED = torch.tensor([[0, 1, 2, 3, 0, 1, 2, 3]])
+APART = torch.zeros(8, 8, dtype=torch.bool)
+APART[:4, :4] = APART[4:, 4:] = True
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", [*DECODERS, "bert", "bart", "t5", "bloom"])
+def test_padding_on_the_left_and_masks_with_holes(
+    kind: str,
+    implementation: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    """What a mask leaves out is no token: its rows and columns are not there."""
+    model = make_model(kind)
+    if kind != "bloom":
+        model.set_attn_implementation(implementation)
+    mask = torch.tensor([[0, 0, 0, 1, 1, 1, 1, 1], [1, 1, 0, 1, 0, 0, 1, 1]])
+    arguments = {"input_ids": IDS, "attention_mask": mask}
+    if kind in ("bart", "t5"):
+        arguments["decoder_input_ids"] = IDS[:, :5]
+    own = reference(model, arguments)
+    for example, record in enumerate(extract(model, arguments)):
+        kept = np.flatnonzero(mask[example])
+        keep = {"input": kept, "decoder": np.arange(5)}
+        assert largest_error(record, own, example, keep) < TOLERANCE
+        tokens = next(iter(record.stacks.values())).key_tokens
+        assert tokens.ids == tuple(IDS[example, kept].tolist())
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", [*DECODERS, "bert"])
+def test_position_ids(
+    kind: str,
+    implementation: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    later = {"input_ids": IDS[:1], "position_ids": torch.tensor([[9, 8, 20, 3, 4, 5, 40, 11]])}
+    assert largest_error(extract(model, later), reference(model, later)) < TOLERANCE
+    mask = torch.tensor([[0, 0, 1, 1, 1, 1, 1, 1]])
+    padded = {
+        "input_ids": IDS[:1],
+        "attention_mask": mask,
+        "position_ids": (mask.cumsum(-1) - 1).clamp(min=0),
+    }
+    kept = {"input": np.arange(2, 8)}
+    error = largest_error(extract(model, padded), reference(model, padded), 0, kept)
+    assert error < TOLERANCE
+
+
+@pytest.mark.parametrize(("cache", "mask"), product([None, True, False], [False, True]), ids=str)
+@pytest.mark.parametrize("kind", DECODERS)
+def test_packed_texts_by_their_positions(
+    *,
+    kind: str,
+    cache: bool | None,
+    mask: bool,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    """Transformers takes them apart where there is neither a mask nor a cache; the record too."""
+    model = make_model(kind)
+    arguments: dict[str, Any] = {"input_ids": IDS[:1], "position_ids": PACKED}
+    if cache is not None:
+        arguments["use_cache"] = cache
+    if mask:
+        arguments["attention_mask"] = ONES[:1]
+    record = extract(model, arguments)
+    assert largest_error(record, reference(model, arguments)) < TOLERANCE
+    apart = cache is False and not mask
+    across = record.stack().weights(layer=0)[:, 4:, :4]
+    assert (across.max() == 0) == apart
+
+
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
+@pytest.mark.parametrize("kind", [*DECODERS, "bert"])
+def test_packed_texts_by_a_mask_of_pairs(
+    kind: str,
+    implementation: str,
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind)
+    model.set_attn_implementation(implementation)
+    allowed = APART if kind == "bert" else APART.tril()
+    added = torch.zeros(1, 1, 8, 8).masked_fill(~allowed, torch.finfo(torch.float32).min)
+    arguments = {"input_ids": IDS[:1], "position_ids": PACKED, "attention_mask": added}
+    own = reference(model, arguments)
+    assert largest_error(extract(model, arguments), own) < TOLERANCE
+    as_flags = arguments | {"attention_mask": allowed[None, None]}
+    as_numbers = arguments | {"attention_mask": allowed[None, None].long()}
+    if implementation == "sdpa":
+        # Eager attention adds what it is given: of flags only torch's own function makes a mask.
+        record = extract(model, as_flags)
+        assert largest_error(record, own) < TOLERANCE
+        assert record.stack().weights(layer=0)[:, 4:, :4].max() == 0
+    else:
+        with pytest.raises(ValueError, match=r"mask has four axes and is bool, which .* Give"):
+            extract(model, as_flags)
+    with pytest.raises(ValueError, match=rf"axes and is int64, which attn_.*'{implementation}'"):
+        extract(model, as_numbers)
+
+
+@pytest.mark.parametrize("kind", ["gpt2", "llama"])
+def test_a_cache_that_is_given_is_refused(kind: str, make_model: Callable[..., Any]) -> None:
+    model = make_model(kind)
+    with torch.no_grad():
+        cache = model(IDS[:1, :4], use_cache=True).past_key_values
+    arguments = {"input_ids": IDS[:1, 4:], "past_key_values": cache}
+    with pytest.raises(ValueError, match=r"inputs: past_key_values is a cache .* give th"):
+        extract(model, arguments)
+    # It is not used up, and nothing is no cache.
+    assert cache.get_seq_length() == 4
+    record = extract(model, {"input_ids": IDS[:1], "past_key_values": None})
+    with torch.no_grad():
+        model.set_attn_implementation("eager")
+        rest = model(**arguments, output_attentions=True).attentions
+    # As the error says: rows of the whole text are those of the steps.
+    for layer, own in enumerate(rest):
+        assert np.abs(record.stack().weights(layer=layer)[:, 4:] - own[0].numpy()).max() < TOLERANCE
+
+
+def test_an_encoder_that_ran_before_is_refused(make_model: Callable[..., Any]) -> None:
+    model = make_model("t5")
+    with torch.no_grad():
+        outputs = model.get_encoder()(IDS[:1])
+    with pytest.raises(ValueError, match=r"encoder_outputs take the place .*; leave them out"):
+        extract(model, {"decoder_input_ids": IDS[:1, :3], "encoder_outputs": outputs})
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("gpt2", ["attn_pdrop", "resid_pdrop", "embd_pdrop"]),
+        ("llama", ["attention_dropout"]),
+        ("bert", ["attention_probs_dropout_prob", "hidden_dropout_prob"]),
+        ("bart", ["attention_dropout", "dropout", "activation_dropout"]),
+        ("bloom", ["attention_dropout", "hidden_dropout"]),
+    ],
+)
+def test_dropout_of_a_model_in_training_mode_is_left_out_and_said(
+    kind: str,
+    names: list[str],
+    make_model: Callable[..., Any],
+    reference: Callable[..., Any],
+    largest_error: Callable[..., float],
+) -> None:
+    model = make_model(kind, **dict.fromkeys(names, 0.5)).train()
+    arguments = {"input_ids": IDS[:1]}
+    if kind == "bart":
+        arguments["decoder_input_ids"] = IDS[:1, :5]
+    own = reference(model, arguments)
+    with torch.no_grad():
+        # The premise: the model itself does leave some out.
+        assert not torch.equal(model(**arguments).logits, model.eval()(**arguments).logits)
+    record = extract(model.train(), arguments)
+    assert model.training
+    assert largest_error(record, own) < TOLERANCE
+    assert sum("training mode" in note for note in record.notes) == 1
+
+
+@pytest.mark.parametrize("cache", [None, True, False])
+def test_the_record_says_which_forward_is_shown_where_a_cache_unmasks(
+    *, cache: bool | None
+) -> None:
+    size = {"d_model": 48, "src_vocab_size": 400, "tgt_vocab_size": 400, "langs": ["en", "de"]}
+    sides = {
+        f"{side}_{name}": number
+        for side in ("encoder", "decoder")
+        for name, number in (("layers", 2), ("attention_heads", 4), ("ffn_dim", 64))
+    }
+    model = built("FSMTModel", transformers.FSMTConfig(**size, **sides))
+    arguments: dict[str, Any] = {"input_ids": IDS[:1], "decoder_input_ids": IDS[1:, :5]}
+    if cache is not None:
+        arguments["use_cache"] = cache
+    record = extract(model, arguments)
+    shown = arguments | {"use_cache": bool(cache)}
+    own = own_fields(model, shown)["decoder_attentions"]
+    later = np.triu(np.ones((5, 5)), 1).astype(bool)
+    for layer, weights in enumerate(own):
+        found = record.stacks["decoder"].weights(layer=layer)
+        assert np.abs(found - weights[0]).max() < TOLERANCE
+        assert (found[:, later].max() > 0.01) == bool(cache)
+    note = "with a cache, in which this model masks nothing" if cache else "the forward without a"
+    assert sum(note in each for each in record.notes) == 1
