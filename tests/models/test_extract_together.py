@@ -1,0 +1,212 @@
+"""Extractions at once: in threads, tasks, forked processes and workers, each as one made alone."""
+
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import os
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset
+
+from attnviz import extract
+
+pytestmark = pytest.mark.models
+
+TEXTS = [torch.tensor([[7, 31, 12, 99, 5, 210, 44, 8]]), torch.tensor([[5, 17, 42, 17, 99]])]
+Weights = NDArray[np.float32]
+
+forked = pytest.mark.skipif(not hasattr(os, "fork"), reason="this system forks no processes")
+
+
+def weights(model: Any, number: int) -> Weights:
+    """All weights of one of the texts."""
+    stack = extract(model, TEXTS[number % 2], progress=False).stack()
+    return np.stack([stack.weights(layer=layer) for layer in stack.layers])
+
+
+def mode_of(model: Any) -> list[bool]:
+    return [module.training for module in model.modules()]
+
+
+def in_threads(*work: Callable[[], None]) -> None:
+    """Run all of it at once; an error of any thread is raised."""
+    errors: list[BaseException] = []
+    start = threading.Barrier(len(work))
+
+    def run(each: Callable[[], None]) -> None:
+        try:
+            start.wait()
+            each()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=run, args=(each,)) for each in work]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        raise errors[0]
+
+
+@pytest.fixture
+def dropping(make_model: Callable[..., Any]) -> Any:
+    """A model in training mode whose dropout would show; a part of it is not."""
+    model = make_model("llama", attention_dropout=0.4).train()
+    model.model.layers[1].eval()
+    return model
+
+
+@pytest.mark.parametrize("parts", ["one model", "models", "a model and its part"])
+def test_four_threads_at_once(parts: str, dropping: Any, make_model: Callable[..., Any]) -> None:
+    models = {
+        "one model": [dropping] * 4,
+        "models": [dropping, make_model("bloom").train(), make_model("bert"), dropping],
+        "a model and its part": [dropping, dropping.model, dropping, dropping.model],
+    }[parts]
+    before = list(map(mode_of, models))
+    alone = [weights(model, number) for number, model in enumerate(models)]
+
+    def work(number: int) -> None:
+        for _ in range(6):
+            assert np.array_equal(weights(models[number], number), alone[number])
+
+    in_threads(*(partial(work, number) for number in range(4)))
+    assert list(map(mode_of, models)) == before
+
+
+def test_other_threads_run_and_train_as_if_nothing_happened(
+    dropping: Any, make_model: Callable[..., Any]
+) -> None:
+    # Random numbers are one sequence for all threads: without them training is the same again.
+    none = dict.fromkeys(["attn_pdrop", "resid_pdrop", "embd_pdrop"], 0.0)
+    shared, trained = make_model("gpt2"), make_model("gpt2", **none)
+    with torch.no_grad():
+        own = shared(TEXTS[0]).logits
+    first = {name: value.clone() for name, value in trained.state_dict().items()}
+    done = threading.Event()
+    extracted = 0
+
+    def watch() -> None:
+        nonlocal extracted
+        while not done.is_set() or not extracted:
+            for model in (shared, dropping):
+                weights(model, extracted)
+            extracted += 1
+
+    def train() -> list[float]:
+        trained.load_state_dict(first)
+        losses = []
+        optimizer = torch.optim.SGD(trained.parameters(), lr=0.05)
+        for _ in range(8):
+            logits = trained.train()(TEXTS[0]).logits[0]
+            loss = torch.nn.functional.cross_entropy(logits[:-1], TEXTS[0][0, 1:])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.item())
+        return losses
+
+    found: list[list[float]] = []
+
+    def work() -> None:
+        try:
+            for _ in range(20):
+                with torch.no_grad():
+                    assert torch.equal(shared(TEXTS[0]).logits, own)
+            found.append(train())
+        finally:
+            done.set()
+
+    in_threads(watch, work)
+    assert found == [train()]
+    assert found[0][-1] < found[0][0]
+    assert trained.training
+
+
+def test_tasks_of_an_event_loop(dropping: Any) -> None:
+    before, alone = mode_of(dropping), [weights(dropping, number) for number in range(2)]
+
+    async def here(number: int) -> Weights:
+        await asyncio.sleep(0)
+        return weights(dropping, number)
+
+    async def all_of_them() -> list[Weights]:
+        tasks = [here(number) for number in range(4)]
+        threads = [asyncio.to_thread(weights, dropping, number) for number in range(4)]
+        return await asyncio.gather(*tasks, *threads)
+
+    found = asyncio.run(all_of_them())
+    for number, each in enumerate(found):
+        assert np.array_equal(each, alone[number % 2])
+    assert mode_of(dropping) == before
+
+
+def _send(queue: Any, model: Any) -> None:
+    # As a DataLoader does: torch's own threads do not live on in a forked process.
+    torch.set_num_threads(1)
+    queue.put((weights(model, 0), mode_of(model)))
+
+
+@forked
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_process(dropping: Any) -> None:
+    """Also where another thread was in the middle of an extraction when it was forked."""
+    before, alone = mode_of(dropping), weights(dropping, 0)
+    context = multiprocessing.get_context("fork")
+    done = threading.Event()
+
+    def fork() -> None:
+        try:
+            for _ in range(4):
+                queue = context.Queue()
+                process = context.Process(target=_send, args=(queue, dropping))
+                process.start()
+                found, _ = queue.get()
+                process.join()
+                assert np.array_equal(found, alone)
+        finally:
+            done.set()
+
+    def watch() -> None:
+        while not done.is_set():
+            weights(dropping, 1)
+
+    in_threads(fork, watch)
+    assert mode_of(dropping) == before
+    queue = context.Queue()
+    process = context.Process(target=_send, args=(queue, dropping))
+    process.start()
+    assert queue.get()[1] == before
+    process.join()
+
+
+class _Records(Dataset[Weights]):
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, number: int) -> Weights:
+        return weights(self.model, number)
+
+
+@forked
+def test_workers_of_a_data_loader(dropping: Any) -> None:
+    alone = [weights(dropping, number) for number in range(2)]
+    loader = DataLoader(
+        _Records(dropping), batch_size=None, num_workers=2, multiprocessing_context="fork"
+    )
+    found = list(loader)
+    assert len(found) == 4
+    for number, each in enumerate(found):
+        assert np.array_equal(each, alone[number % 2])
