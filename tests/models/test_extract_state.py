@@ -95,9 +95,11 @@ def test_the_state_is_the_same_after_as_before(
     model = make_model(kind).train(training)
     # A part that is frozen in another mode than the rest keeps its own.
     next(model.children()).eval()
-    before = state_of(model)
+    before, numbers = state_of(model), torch.get_rng_state()
     record = extract(model, arguments_of(kind))
     assert_same_state(before, state_of(model))
+    # Sampling and training after it go on as if nothing had been.
+    assert torch.equal(torch.get_rng_state(), numbers)
     assert not isinstance(record, list)
     assert any("training mode" in note for note in record.notes) == any(before["training"])
 
