@@ -19,6 +19,7 @@ from attnviz.embedding.server.plots import HeadPlot, PlotOptions
 from attnviz.embedding.server.server import CORPUS_REQUESTS
 from attnviz.server.protocol import Requests
 from attnviz.server.server import RECORD_REQUESTS
+from attnviz.server.unfinished import LaterHeader
 from attnviz.server.vectors import RowHeader
 
 FILE = Path(__file__).parents[1] / "js" / "src" / "client" / "protocol.ts"
@@ -189,7 +190,7 @@ def _table(writer: Writer, name: str, summary: str, requests: Requests[Any]) -> 
 def protocol() -> str:
     """The whole file."""
     writer = Writer()
-    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader):
+    for kind in (PlotOptions, HeadPlot, CorpusPoints, RowHeader, LaterHeader):
         writer.name_of(kind)
     tables = [
         _table(writer, "RecordRequests", "What is asked of a record.", RECORD_REQUESTS),

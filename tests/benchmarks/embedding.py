@@ -30,6 +30,7 @@ from attnviz.embedding.placement import Placing
 from attnviz.embedding.server.plots import EmbeddingAnswers
 from attnviz.embedding.threads import one_thread
 from attnviz.pages.image import HOW_TO_GET_ONE, find_browser
+from attnviz.utils.progress import completed
 from benchmarks.clock import Clock, Row, in_words
 from benchmarks.corpora import TEXT_TOKENS, made
 from benchmarks.guarded import ROOT
@@ -165,7 +166,7 @@ def overview(browser: Browser, sizes: Sizes) -> Iterator[Row]:
     answers, clock = EmbeddingAnswers(corpus), Clock()
     for layer in corpus.stack().layers:
         heads = corpus.stack().kept_heads(layer)
-        answers.plots(corpus.stack().name, layer, heads, _WAY)
+        completed(answers.plots(corpus.stack().name, layer, heads, _WAY))
     yield clock.row(f"{name}: placing and PCA, in Python")
     with _page(browser) as page:
         clock = Clock()

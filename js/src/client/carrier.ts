@@ -1,6 +1,6 @@
 /** What moves requests and replies: a running kernel, or an exported page. */
 
-import type { CorpusRequests, PartHeader, RecordRequests } from "./protocol";
+import type { CorpusRequests, Later, PartHeader, RecordRequests } from "./protocol";
 
 /** A reply as it came: a header, and at most one buffer. */
 export interface Reply {
@@ -8,17 +8,28 @@ export interface Reply {
   data: ArrayBufferView | ArrayBuffer | null;
 }
 
-/** How a carrier stands: `unanswered` after it has waited too long. */
-export type Connection = "ready" | "waiting" | "unanswered";
+/**
+ * How a carrier stands: `unanswered` after it has waited too long; how far an answer is that is
+ * computed for a while already.
+ */
+export type Connection = "ready" | "waiting" | "unanswered" | Later;
 
 /** Arguments of all requests, by name. */
 export type Requests = RecordRequests & Omit<CorpusRequests, keyof RecordRequests>;
 
 /** Moves requests and replies. */
 export interface Carrier {
-  ask<N extends keyof Requests>(name: N, args: Requests[N], signal?: AbortSignal): Promise<Reply>;
+  /** @param report hears how far the answer is, where it takes long; nobody else does then. */
+  ask<N extends keyof Requests>(
+    name: N,
+    args: Requests[N],
+    signal?: AbortSignal,
+    report?: (later: Later) => void,
+  ): Promise<Reply>;
   /** Asks once more for everything that has not been answered. */
   retry(): void;
+  /** Gives up the answers that are computed for a while already, but for those with a `report`. */
+  stop?(): void;
   /** Calls the listener with every change of the connection, until the signal is aborted. */
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void;
   /** Whether a kernel is behind it, which can compute what was not asked for before. */

@@ -3,10 +3,12 @@
  *
  * anywidget's own `invoke` gives up after three seconds and cannot carry an error back, so the
  * channel is its own: every request has an id, can be cancelled, may be answered late, and only
- * a few travel at once.
+ * a few travel at once. A kernel computes a moment for each; what takes longer it answers with how
+ * far it is, and goes on when it is asked again (`attnviz/server/unfinished.py`).
  */
 
 import type { Carrier, Connection, Reply } from "./carrier";
+import type { Later, LaterHeader } from "./protocol";
 
 /** The part of anywidget's model that is used. */
 export interface MessageModel {
@@ -32,6 +34,11 @@ interface Pending {
   release: () => void;
   connection: Connection;
   timers: ReturnType<typeof setTimeout>[];
+  /** How far the answer is, once the kernel has said that it takes longer. */
+  later: Later | null;
+  /** When it said so first. */
+  since: number;
+  report: ((later: Later) => void) | undefined;
 }
 
 interface Message {
@@ -74,7 +81,12 @@ export class KernelChannel implements Carrier {
     });
   }
 
-  ask(name: string, args: object, signal?: AbortSignal): Promise<Reply> {
+  ask(
+    name: string,
+    args: object,
+    signal?: AbortSignal,
+    report?: (later: Later) => void,
+  ): Promise<Reply> {
     return new Promise((resolve, reject) => {
       if (signal?.aborted) {
         reject(abortError());
@@ -93,6 +105,9 @@ export class KernelChannel implements Carrier {
         release: () => signal?.removeEventListener("abort", abort),
         connection: "ready",
         timers: [],
+        later: null,
+        since: 0,
+        report,
       };
       signal?.addEventListener("abort", abort);
       this.#queue.push(pending);
@@ -103,6 +118,14 @@ export class KernelChannel implements Carrier {
   retry(): void {
     for (const pending of this.#inFlight) this.#send(pending);
     this.#report();
+  }
+
+  stop(): void {
+    for (const pending of this.#inFlight) {
+      if (!isLong(pending)) continue;
+      this.#cancel(pending);
+      pending.reject(new Error("Stopped before it was computed."));
+    }
   }
 
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void {
@@ -168,6 +191,11 @@ export class KernelChannel implements Carrier {
     // An id that is not in the table: another tab's, or one that was cancelled meanwhile.
     const pending = this.#byId.get(String(message.id));
     if (!pending) return;
+    const { later = null } = (message.header ?? {}) as Partial<LaterHeader>;
+    if (message.attnviz === "reply" && later !== null) {
+      this.#goOn(pending, String(message.id), later);
+      return;
+    }
     this.#finish(pending);
     if (message.attnviz === "reply") {
       pending.resolve({ header: message.header, data: buffers[0] ?? null });
@@ -177,17 +205,38 @@ export class KernelChannel implements Carrier {
     this.#sendNext();
   }
 
+  /** Asks again for what the kernel has not done yet. */
+  #goOn(pending: Pending, id: string, later: Later): void {
+    const newest = pending.ids[pending.ids.length - 1] === id;
+    pending.ids = pending.ids.filter((other) => other !== id);
+    this.#byId.delete(id);
+    // After a retry, the last one sent goes on.
+    if (!newest) return;
+    if (pending.later === null) pending.since = Date.now();
+    pending.later = later;
+    pending.report?.(later);
+    // Who heard of it may have given it up.
+    if (!this.#inFlight.has(pending)) return;
+    this.#send(pending);
+    this.#report();
+  }
+
   #report(): void {
     const states = new Set(Array.from(this.#inFlight, (pending) => pending.connection));
+    const long = [...this.#inFlight].filter(isLong);
+    // Of several, the one that was asked for first.
     const connection = states.has("unanswered")
       ? "unanswered"
-      : states.has("waiting")
-        ? "waiting"
-        : "ready";
+      : (long[0]?.later ?? (states.has("waiting") ? "waiting" : "ready"));
     if (connection === this.#connection) return;
     this.#connection = connection;
     for (const listener of this.#listeners) listener(connection);
   }
+}
+
+/** Whether an answer is computed for so long that the reader is told how far it is. */
+function isLong({ later, since, report }: Pending): boolean {
+  return later !== null && report === undefined && Date.now() - since >= WAITING_AFTER_MS;
 }
 
 function abortError(): DOMException {

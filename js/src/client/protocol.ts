@@ -143,6 +143,21 @@ export interface RowHeader {
   measured?: number;
 }
 
+/** How far an answer is. */
+export interface Later {
+  /** What is being done. */
+  doing: string;
+  /** How far that is, 0 to 1. */
+  progress: number;
+  /** What it still takes, measured on what is done; null where that is not known yet. */
+  seconds_left: number | null;
+}
+
+/** What any reply may say in place of its answer: the same request, sent again, goes on. */
+export interface LaterHeader {
+  later: Later;
+}
+
 /** What the record holds: in the header, or deflated in parts where the text is long. */
 export interface DescribeRequest {
   part?: number;
@@ -222,7 +237,10 @@ export interface StackDescription {
   patterns: string[];
   /** Queries that estimates are made from; only where whole maps of all heads take too long. */
   sampled?: number;
-  /** By layer and head, weights that are exactly 0 and pairs counted; only where there are any. */
+  /**
+   * By layer and head that was kept, weights that are exactly 0 and pairs counted; only where there
+   * are any.
+   */
   zeros?: [number, number][][];
   /** How much of its weights an exported page embeds; left out where there is a kernel. */
   embedded?: EmbeddedShare;
@@ -478,18 +496,11 @@ export interface PageRequest {
   state: object;
 }
 
-/** What a reply says about a part of a page, or about a page that is being made. */
+/** What a reply says about a part of a page. */
 export interface PageHeader {
-  /** 0 while the page is being made: each further request makes more of it. */
   parts: number;
-  /** Of the file; empty while it is being made. */
+  /** Of the file. */
   name: string;
-  /** What is being done. */
-  doing?: string;
-  /** How far that is, 0 to 1. */
-  progress?: number;
-  /** What it still takes, measured on what is done; null where that is not known yet. */
-  seconds_left?: number | null;
 }
 
 /** What the corpus holds, without its tokens. */

@@ -10,6 +10,7 @@ import { bytesPerValue, decodeReply, inflate } from "./codec";
 import type {
   BlockRequest,
   Description,
+  Later,
   MapsHeader,
   MapsRequest,
   PageHeader,
@@ -241,20 +242,16 @@ export class Source {
   /**
    * The page that contains what is shown, made by the kernel, with its name.
    *
-   * @param report hears how far it is; the kernel makes a moment of it for each request.
+   * @param report hears how far it is.
    */
   async page(
     state: object,
     signal?: AbortSignal,
-    report?: (progress: PageHeader) => void,
+    report?: (later: Later) => void,
   ): Promise<MadeFile> {
     const more = async (part: number): Promise<Reply> =>
-      this.carrier.ask("page", { part, state }, signal);
-    let first = await more(0);
-    while ((first.header as PageHeader).parts === 0) {
-      report?.(first.header as PageHeader);
-      first = await more(0);
-    }
+      this.carrier.ask("page", { part, state }, signal, report);
+    const first = await more(0);
     const { name } = first.header as PageHeader;
     const bytes = await joined(first, more);
     return { name, bytes };

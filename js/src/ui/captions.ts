@@ -1,8 +1,22 @@
 /** Numbers, tokens and stacks in words, the same in every view. */
 
-import type { EmbeddedShare, Range, StackDescription } from "../client/protocol";
+import type { EmbeddedShare, Later, Range, StackDescription } from "../client/protocol";
+import { keptHeads } from "../client/source";
 import { printable } from "../draw/marks";
 import { roundedUp } from "./csv";
+
+/** How far an answer is: "strongest keys, 34%, about 40 s left". */
+export function laterInWords({ doing, progress, seconds_left: left }: Later): string {
+  const parts = [doing, `${Math.floor(100 * progress)}%`];
+  if (left !== null) {
+    // No more exact than it is.
+    const seconds = left > 20 ? 10 * Math.ceil(left / 10) : Math.ceil(left);
+    parts.push(
+      seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(left / 60)} min left`,
+    );
+  }
+  return parts.join(", ");
+}
 
 /** A token between quotation marks, short enough for a sentence. */
 export function quoted(text: string): string {
@@ -169,10 +183,11 @@ interface ShownHeads {
 export function zerosInWords({ stack, layer, heads }: ShownHeads): string {
   // The kernel counts: a byte that is 0 may stand for a weight that was only small.
   const counts = stack.zeros?.[stack.layers.indexOf(layer)];
+  const kept = counts ? keptHeads(stack, layer) : [];
   let zeros = 0;
   let total = 0;
   for (const head of heads) {
-    const [ofHead = 0, ofAll = 0] = counts?.[head] ?? [];
+    const [ofHead = 0, ofAll = 0] = counts?.[kept.indexOf(head)] ?? [];
     zeros += ofHead;
     total += ofAll;
   }

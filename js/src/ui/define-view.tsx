@@ -196,7 +196,9 @@ function open<S extends RecordState>(
   const common = state as unknown as Signals<RecordState>;
   const record = createRecordStore(source, common, ended);
   const stopStanding = effect(() => {
-    const standing = record.error.value === null ? record.connection.value : "error";
+    const connection = record.connection.value;
+    const there = typeof connection === "object" ? "working" : connection;
+    const standing = record.error.value === null ? there : "error";
     root.setAttribute("data-attnviz-state", standing);
   });
   const context: ViewContext<S> = {

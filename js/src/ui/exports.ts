@@ -2,11 +2,12 @@
 
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import type { PageHeader } from "../client/protocol";
+import type { Later } from "../client/protocol";
 import type { MadeFile } from "../client/source";
 import { toPng } from "../draw/canvas";
 import type { Figure } from "../draw/figure";
 import { toSvg } from "../draw/svg";
+import { laterInWords } from "./captions";
 import type { MenuEntry } from "./controls/menu";
 import type { ViewContext } from "./define-view";
 import { download, downloadsAllowed } from "./downloads";
@@ -128,9 +129,10 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
   record.job.peek()?.cancel();
   const job = { text: "Making the page …", done: null, cancel };
   record.job.value = job;
-  const report = (header: PageHeader): void => {
+  const report = (later: Later): void => {
     if (record.job.peek()?.cancel !== cancel) return;
-    record.job.value = { text: inWords(header), done: header.progress ?? null, cancel };
+    const text = `Making the page: ${laterInWords(later)}.`;
+    record.job.value = { text, done: later.progress, cancel };
   };
   try {
     return await source.page(valuesOf(state), given.signal, report);
@@ -138,18 +140,4 @@ async function madePage<S extends RecordState>(context: ViewContext<S>): Promise
     ended.removeEventListener("abort", end);
     if (record.job.peek()?.cancel === cancel) record.job.value = null;
   }
-}
-
-/** How far a page is: "Making the page: strongest keys, 34%, about 40 s left." */
-export function inWords({ doing, progress, seconds_left: left }: PageHeader): string {
-  const parts = [doing ?? "", progress === undefined ? "" : `${Math.floor(100 * progress)}%`];
-  if (typeof left === "number") {
-    // No more exact than it is.
-    const seconds = left > 20 ? 10 * Math.ceil(left / 10) : Math.ceil(left);
-    parts.push(
-      seconds < 120 ? `about ${seconds} s left` : `about ${Math.ceil(left / 60)} min left`,
-    );
-  }
-  const words = parts.filter((each) => each !== "").join(", ");
-  return words === "" ? "Making the page …" : `Making the page: ${words}.`;
 }

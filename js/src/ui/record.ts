@@ -212,6 +212,8 @@ export interface RecordStore {
     ask: (question: Q, ended: AbortSignal) => Promise<A>,
   ) => Signal<Answer<Q, A> | null>;
   retry: () => void;
+  /** Gives up what the kernel computes for a while already. */
+  stop: () => void;
   /** What the reader waits for. */
   job: Signal<Job | null>;
 }
@@ -392,5 +394,6 @@ export function createRecordStore(
       source.carrier.retry();
       attempt.value += 1;
     },
+    stop: () => source.carrier.stop?.(),
   };
 }

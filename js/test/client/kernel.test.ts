@@ -182,3 +182,79 @@ describe("the request channel", () => {
     expect(host.id(0)).not.toBe(host.id(1));
   });
 });
+
+describe("an answer that takes longer than a moment", () => {
+  const later = (progress: number): object => ({
+    later: { doing: "scores", progress, seconds_left: 8 },
+  });
+
+  it("is asked for again, with the same arguments, until it is there", async () => {
+    const answer = channel.ask("scores", { pattern: "self" });
+    host.reply(host.id(0), later(0.25));
+    host.reply(host.id(1), later(0.5));
+    host.reply(host.id(2), { scores: [] });
+    expect((await answer).header).toEqual({ scores: [] });
+    expect(host.requests().map((each) => each.arguments)).toEqual(
+      Array(3).fill({ pattern: "self" }),
+    );
+    expect(new Set(host.requests().map(({ id }) => id)).size).toBe(3);
+    expect(seen).toEqual(["ready"]);
+  });
+
+  it("keeps its place among those that travel", () => {
+    for (let i = 0; i < MOST_IN_FLIGHT + 2; i++) void channel.ask("block", { i });
+    host.reply(host.id(0), later(0.5));
+    const asked = host.requests().map((each) => (each.arguments as { i: number }).i);
+    expect(asked).toEqual([...Array(MOST_IN_FLIGHT).keys(), 0]);
+  });
+
+  it("is not asked for again once it is given up, and the kernel hears of it", async () => {
+    const given = new AbortController();
+    const answer = channel.ask("scores", {}, given.signal);
+    host.reply(host.id(0), later(0.25));
+    given.abort();
+    await expect(answer).rejects.toSatisfy(isAbort);
+    host.reply(host.id(1), later(0.5));
+    expect(host.requests()).toHaveLength(2);
+    const cancelled = host.sent.filter(({ attnviz }) => attnviz === "cancel");
+    expect(cancelled.map(({ id }) => id)).toEqual([host.id(1)]);
+  });
+
+  it("says how far it is after a while, and can be stopped", async () => {
+    const answer = channel.ask("scores", {});
+    host.reply(host.id(0), later(0.25));
+    vi.advanceTimersByTime(900);
+    host.reply(host.id(1), later(0.5));
+    expect(seen).toEqual(["ready"]);
+    vi.advanceTimersByTime(200);
+    host.reply(host.id(2), later(0.75));
+    expect(seen).toEqual(["ready", { doing: "scores", progress: 0.75, seconds_left: 8 }]);
+    channel.stop();
+    await expect(answer).rejects.toThrow("Stopped before it was computed");
+    expect(seen.at(-1)).toBe("ready");
+    host.reply(host.id(3), later(0.9));
+    expect(host.requests()).toHaveLength(4);
+  });
+
+  it("is told of by whoever asked, if they listen", () => {
+    const told: number[] = [];
+    void channel.ask("page", {}, undefined, ({ progress }) => told.push(progress));
+    host.reply(host.id(0), later(0.25));
+    vi.advanceTimersByTime(1100);
+    host.reply(host.id(1), later(0.5));
+    channel.stop();
+    expect(told).toEqual([0.25, 0.5]);
+    expect(seen.every((each) => typeof each === "string")).toBe(true);
+    host.reply(host.id(2), later(0.75));
+    expect(told).toEqual([0.25, 0.5, 0.75]);
+  });
+
+  it("goes on once, however often it was retried", () => {
+    void channel.ask("scores", {});
+    channel.retry();
+    host.reply(host.id(0), later(0.25));
+    expect(host.requests()).toHaveLength(2);
+    host.reply(host.id(1), later(0.25));
+    expect(host.requests()).toHaveLength(3);
+  });
+});

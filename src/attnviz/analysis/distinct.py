@@ -18,6 +18,7 @@ from attnviz.analysis.heads import (
     token_codes,
 )
 from attnviz.analysis.patterns import pairs_of
+from attnviz.utils.progress import completed
 
 if TYPE_CHECKING:
     from attnviz.record.record import AttentionRecord
@@ -155,7 +156,7 @@ def _as_shown(stack: AttentionStack, layer: int, head: int, pattern: str) -> Dis
     cells = num_queries * len(stack.key_tokens)
     layers = [stack.attention(number) for number in stack.layers]
     queries = None if affords_maps(layers, cells) else min(SAMPLED_QUERIES, num_queries)
-    score = float(scores_of_heads(stack, [pattern], layer, [head], queries)[0, 0])
+    score = float(completed(scores_of_heads(stack, [pattern], layer, [head], queries))[0, 0])
     [(_, even, _)] = _measured(stack, layer, head, _pairs(stack, [pattern], queries))
     return DistinctHead(layer, head, pattern, score, even, queries)
 

@@ -14,9 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.analysis.patterns import PATTERNS, codes_of, pairs_of
+from attnviz.utils.progress import Pace, Steps, completed
 
 if TYPE_CHECKING:
-    from attnviz.record.attention import LayerAttention
+    from attnviz.record.attention import RowsOfHeads
     from attnviz.record.record import AttentionRecord
     from attnviz.record.stack import AttentionStack
 
@@ -128,8 +129,7 @@ def head_scores(
     [[0.4]]
     """
     stack = stack_of(stack)
-    _check_pattern(stack, pattern)
-    return _measured(stack, [pattern], queries)[pattern]
+    return completed(head_scores_in_steps(stack, pattern, queries))
 
 
 def all_head_scores(
@@ -163,7 +163,7 @@ def all_head_scores(
     {'previous token': 0.25, 'next token': 0.0, 'self': 0.875, 'first token': 0.625}
     """
     stack = stack_of(stack)
-    return _measured(stack, patterns_of(stack), queries)
+    return completed(_measured(stack, patterns_of(stack), queries))
 
 
 def head_entropy(
@@ -284,14 +284,24 @@ def uniform_scores(
     return measured
 
 
+def head_scores_in_steps(
+    stack: AttentionStack, pattern: str, queries: int | None = None
+) -> Steps[list[Scores]]:
+    """`head_scores`, some weights at a time."""
+    _check_pattern(stack, pattern)
+    return (yield from _measured(stack, [pattern], queries))[pattern]
+
+
 def scores_of_heads(
     stack: AttentionStack,
     patterns: Sequence[str],
     layer: int,
     heads: Sequence[int],
     queries: int | None = None,
-) -> Scores:
-    """Measure some patterns of some heads of a layer.
+    *,
+    pace: Pace | None = None,
+) -> Steps[Scores]:
+    """Measure some patterns of some heads of a layer, some weights at a time.
 
     Returns
     -------
@@ -301,43 +311,48 @@ def scores_of_heads(
     for pattern in patterns:
         _check_pattern(stack, pattern)
     codes = token_codes(stack) if any(name in _WITH_REPETITIONS for name in patterns) else None
+    num_keys = len(stack.key_tokens)
+    pace = pace or _pace(stack, len(heads), queries)
     mass = np.zeros((len(patterns), len(heads)))
     counts = np.zeros((len(patterns), len(heads)), np.int64)
     for rows in row_blocks(stack, queries):
-        blocks = [pairs_of(name, rows, len(stack.key_tokens), codes) for name in patterns]
+        blocks = [pairs_of(name, rows, num_keys, codes) for name in patterns]
         if queries is not None:
-            found, counted = _sampled(stack.attention(layer), heads, rows, blocks)
-            mass, counts = mass + found, counts + counted
+            # Of heads that read the same keys, rows are held together.
+            together = max(1, _ENTRIES // num_keys)
+            for start in range(0, len(heads), together):
+                some = slice(start, start + together)
+                into = mass[:, some], counts[:, some]
+                groups = stack.attention(layer).rows_of_heads(heads[some], rows)
+                for places, group in groups:
+                    _add_sampled(group, places, blocks, into)
+                    yield from pace.did(len(places) * len(rows) * num_keys, len(rows))
             continue
         for place, head in enumerate(heads):
             weights, allowed = _weights(stack, layer, head, rows)
             for number, pairs in enumerate(blocks):
                 mass[number, place] += weights.sum(where=pairs, dtype=np.float64)
                 counts[number, place] += np.count_nonzero((pairs & allowed).any(axis=1))
+            yield from pace.did(weights.size)
     with np.errstate(invalid="ignore", divide="ignore"):
         return np.where(counts > 0, mass / counts, np.nan)
 
 
-def _sampled(
-    attention: LayerAttention,
-    heads: Sequence[int],
-    rows: NDArray[np.int64],
+def _add_sampled(
+    group: RowsOfHeads,
+    places: Sequence[int],
     blocks: Sequence[NDArray[np.bool_]],
-) -> tuple[Scores, NDArray[np.int64]]:
-    """Weight on each pattern's pairs, looking at no other keys of a row; and rows with a pair."""
-    # torch comes with a record, and not with measures of arrays.
-
-    mass = np.zeros((len(blocks), len(heads)))
-    counts = np.zeros((len(blocks), len(heads)), np.int64)
-    for places, group in attention.rows_of_heads(heads, rows):
-        for number, pairs in enumerate(blocks):
-            for at in np.flatnonzero(pairs.any(axis=1)).tolist():
-                keys = np.flatnonzero(pairs[at])
-                one, columns = slice(at, at + 1), slice(int(keys[0]), int(keys[-1]) + 1)
-                chosen = pairs[at, columns]
-                mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
-                counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
-    return mass, counts
+    into: tuple[Scores, NDArray[np.int64]],
+) -> None:
+    """Add weight on each pattern's pairs, looking at no other keys of a row; and rows with one."""
+    mass, counts = into
+    for number, pairs in enumerate(blocks):
+        for at in np.flatnonzero(pairs.any(axis=1)).tolist():
+            keys = np.flatnonzero(pairs[at])
+            one, columns = slice(at, at + 1), slice(int(keys[0]), int(keys[-1]) + 1)
+            chosen = pairs[at, columns]
+            mass[number, places] += group.weights(one, columns)[:, 0, chosen].sum(axis=-1)
+            counts[number, places] += group.allowed(one, columns)[:, 0, chosen].any(axis=-1)
 
 
 def stack_of(given: object) -> AttentionStack:
@@ -377,15 +392,24 @@ def _check_pattern(stack: AttentionStack, pattern: str) -> None:
 
 def _measured(
     stack: AttentionStack, patterns: Sequence[str], queries: int | None
-) -> dict[str, list[Scores]]:
+) -> Steps[dict[str, list[Scores]]]:
     measured: dict[str, list[Scores]] = {pattern: [] for pattern in patterns}
+    pace = _pace(stack, sum(len(stack.kept_heads(layer)) for layer in stack.layers), queries)
     for layer, num_heads in zip(stack.layers, stack.heads_per_layer, strict=True):
         kept = stack.kept_heads(layer)
         shares = np.full((len(patterns), num_heads), np.nan)
-        shares[:, kept] = scores_of_heads(stack, patterns, layer, kept, queries)
+        shares[:, kept] = yield from scores_of_heads(
+            stack, patterns, layer, kept, queries, pace=pace
+        )
         for pattern, scores in zip(patterns, shares, strict=True):
             measured[pattern].append(scores)
     return measured
+
+
+def _pace(stack: AttentionStack, num_heads: int, queries: int | None) -> Pace:
+    num_queries = len(stack.query_tokens)
+    rows = num_queries if queries is None else min(num_queries, queries)
+    return Pace("scores", num_heads * rows * len(stack.key_tokens))
 
 
 def _weights(

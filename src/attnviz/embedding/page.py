@@ -29,6 +29,7 @@ from attnviz.pages.packing import packed
 from attnviz.server.images import encoded_image
 from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.utils.bars import Bar
+from attnviz.utils.progress import completed
 
 __all__ = ["MAX_BYTES", "SHOWN_KEYS", "make_embedding_page"]
 
@@ -98,7 +99,7 @@ def make_embedding_page(
         "format": FORMAT,
         "view": "embedding",
         "state": state,
-        "description": describe_corpus(corpus),
+        "description": completed(describe_corpus(corpus)),
         "blocks": [],
         "maps": [],
         "scores": [],
@@ -141,7 +142,7 @@ def _embedded_layer(
 ) -> dict[str, Any]:
     corpus = answers.corpus
     heads = corpus.stack(name).kept_heads(layer)
-    plots = answers.plots(name, layer, heads, placing)
+    plots = completed(answers.plots(name, layer, heads, placing))
     headers, planes = [], []
     for head, plot in zip(heads, plots, strict=True):
         low, size, codes = coded(plot.coordinates)
@@ -164,7 +165,7 @@ def _embedded_layer(
             np.concatenate([together >> 8, together & 255]).astype(np.uint8).tobytes()
         ),
         "norms": norms,
-        "trust": answers.trust(PlotOptions(name, layer, placing, "pca", 2), heads),
+        "trust": completed(answers.trust(PlotOptions(name, layer, placing, "pca", 2), heads)),
         "aggregate": means,
         "keys": None if keys is None else packed(keys.tobytes()),
     }
@@ -275,7 +276,7 @@ def _embedded_projections(
         )
         if plot is None or (method == "pca" and not is_shown):
             continue
-        [trust] = answers.trust(options, [head])
+        [trust] = completed(answers.trust(options, [head]))
         low, size, codes = coded(plot.coordinates)
         projections.append(
             {"method": method, "dimensions": dimensions, **settings}
@@ -314,7 +315,7 @@ def _embedded_images(corpus: Corpus) -> Iterator[dict[str, Any]]:
     ]
     largest = min(MAX_REPLY_BYTES, _IMAGE_BYTES // max(1, len(pictures)))
     for text, index, image in pictures:
-        header, data = encoded_image(image, max(3, largest))
+        header, data = completed(encoded_image(image, max(3, largest)))
         yield {"text": text, "index": index} | header | {"data": packed(data)}
 
 

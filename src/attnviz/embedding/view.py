@@ -22,6 +22,7 @@ from attnviz.record.record import AttentionRecord
 from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
+from attnviz.utils.progress import completed
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Index, LeftOut, Numbers, with_controls
 
@@ -361,7 +362,7 @@ class EmbeddingView(PositionedView):
         for layer in Bar(stack.layers, desc="trust", unit="layer", delay=1.0, leave=False):
             heads = list(stack.kept_heads(layer))
             options = PlotOptions(self.stack, layer, placing, "pca", self.dimensions)
-            measured = answers.trust(options, heads)
+            measured = completed(answers.trust(options, heads))
             problems = answers.problems(self.stack, layer, placing, self.dimensions)
             rows += [
                 {"layer": layer, "head": head} | _side_by_side(trust) | {"problem": problem}

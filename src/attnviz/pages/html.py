@@ -37,7 +37,7 @@ from attnviz.server.server import finite_scores
 from attnviz.server.sources import affords_sources, sources_header
 from attnviz.server.strips import strips
 from attnviz.utils.bars import Bar
-from attnviz.utils.progress import Steps, finished
+from attnviz.utils.progress import Steps, completed, finished
 
 __all__ = ["FORMAT", "Embedded", "bundle", "document", "make_page", "page_steps"]
 
@@ -268,7 +268,7 @@ def _embedded_scores(
 def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
     """Where each token of an answer came from, by stack; empty without an answer."""
     found = [
-        {"stack": stack.name, "of": [sources_header(stack, query) for query in queries]}
+        {"stack": stack.name, "of": [completed(sources_header(stack, query)) for query in queries]}
         for stack in stacks
         if (queries := sorted({each.query for each in stack.query_tokens.predictions}))
         and affords_sources(stack)
@@ -277,7 +277,7 @@ def _embedded_sources(stacks: Iterable[AttentionStack]) -> dict[str, Any]:
 
 
 def _embedded_strips(stack: AttentionStack, layer: int) -> dict[str, Any]:
-    found = strips(stack, layer)
+    found = completed(strips(stack, layer))
     place = {"stack": stack.name, "layer": layer}
     return place | found.header() | {"data": packed(found.data)}
 
@@ -291,7 +291,7 @@ def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
     maps = []
     layers = [(stack, layer) for stack in record.stacks.values() for layer in stack.layers]
     for stack, layer in Bar(layers, desc="page: maps", unit="layer", delay=1.0, leave=False):
-        small, sampled, _ = encoded_maps(stack, layer, MAP_SIZE)
+        small, sampled, _ = completed(encoded_maps(stack, layer, MAP_SIZE))
         place = {"stack": stack.name, "layer": layer} | small.header()
         said = {} if sampled is None else {"sampled": sampled}
         maps.append(place | said | {"data": packed(small.data)})
@@ -299,5 +299,5 @@ def _embedded_maps(record: AttentionRecord) -> list[dict[str, Any]]:
 
 
 def _embedded_image(image: NDArray[np.uint8]) -> dict[str, Any]:
-    header, data = encoded_image(image, MAX_REPLY_BYTES)
+    header, data = completed(encoded_image(image, MAX_REPLY_BYTES))
     return header | {"data": packed(data)}

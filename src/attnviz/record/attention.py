@@ -17,6 +17,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Protocol
 
@@ -117,6 +118,10 @@ class LayerAttention(ABC):
         if self.vectors is not None:
             return self.vectors.queries, self.vectors.keys
         return () if self.given_weights is None else (self.given_weights,)
+
+    def keeps(self, head: int) -> bool:
+        """Whether a head's weights are known, at the same cost however many are."""
+        return 0 <= head < self.num_heads
 
     def index(self, head: int) -> int:
         """Where a head stands in `kept_heads`; IndexError if its weights are not known."""
@@ -589,11 +594,19 @@ class HeadSubset(LayerAttention):
         """(heads, queries, keys) of `heads`; None where weights are computed."""
         return self.base.given_weights
 
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        return {head: place for place, head in enumerate(self.heads)}
+
+    def keeps(self, head: int) -> bool:
+        """Whether it is one of `heads`."""
+        return head in self._places
+
     def index(self, head: int) -> int:
         """Where a head stands in `base`; IndexError if it is not there."""
-        if head not in self.heads:
+        if head not in self._places:
             raise IndexError(f"head={head!r} was not kept, only {', '.join(map(str, self.heads))}")
-        return self.heads.index(head)
+        return self._places[head]
 
     def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
         """Weights of a head's block, float32, (rows, columns)."""
@@ -640,7 +653,8 @@ class _SharedKeys:
     ) -> None:
         # The keys as float32 once, not again for each look.
         keys = layer.keys[layer.key_head(heads[0])][None].float()
-        self._layer = replace(layer, keys=keys, key_heads=(0,) * layer.num_heads)
+        # All heads share the only key head: no list of as many numbers for each group.
+        self._layer = replace(layer, keys=keys, key_heads=None)
         self._heads = heads
         self._rows = torch.from_numpy(rows)
         with torch.no_grad():

@@ -12,6 +12,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.table import need_pandas, token_column
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.utils.arguments import whole_number
+from attnviz.utils.progress import Pace, Steps, completed
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,6 +25,7 @@ CAVEATS = (
     "The mean counts every head alike, and hides heads that disagree.",
 )
 _IN_WORDS = 5
+_ROW = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -180,11 +182,13 @@ class Sources:
 def sources_of_token(stack: AttentionStack, token: int | str, top_k: int) -> Sources:
     """Sources of a produced token; see `AttentionRecord.sources`."""
     query, text = _predicting(stack, token)
-    return sources_of_query(stack, query, top_k, text)
+    return completed(sources_of_query(stack, query, top_k, text))
 
 
-def sources_of_query(stack: AttentionStack, query: int, top_k: int, token: str = "") -> Sources:
-    """What all heads attend to from one query."""
+def sources_of_query(
+    stack: AttentionStack, query: int, top_k: int, token: str = ""
+) -> Steps[Sources]:
+    """What all heads attend to from one query, in steps."""
     top_k = whole_number("top_k", top_k, 1, hint="the number of keys of each head")
     num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
     if not 0 <= query < num_queries:
@@ -196,6 +200,9 @@ def sources_of_query(stack: AttentionStack, query: int, top_k: int, token: str =
     means, even = np.zeros(num_keys), np.zeros(num_keys)
     most, strongest = np.zeros(num_keys, np.float32), np.zeros(num_keys, np.int64)
     values: list[NDArray[np.float32]] = []
+    num_heads = sum(len(stack.kept_heads(layer)) for layer in stack.layers)
+    # A row by itself takes as long as several of a matrix product.
+    pace = Pace("sources", num_heads * _ROW * num_keys)
     for layer in stack.layers:
         attention = stack.attention(layer)
         of_layer = np.zeros(num_keys)
@@ -215,6 +222,7 @@ def sources_of_query(stack: AttentionStack, query: int, top_k: int, token: str =
             heads.append((layer, head))
             of_layer += weights
             even += seen / max(1, np.count_nonzero(seen))
+            yield from pace.did(_ROW * num_keys)
         means += of_layer
         layer_means.append(of_layer / len(stack.kept_heads(layer)))
     return Sources(

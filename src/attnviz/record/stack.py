@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention
+from attnviz.record.softmax import tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
 from attnviz.utils.arguments import from_end, full_slice, listed, spans
+from attnviz.utils.progress import Pace, Steps, completed
 
 __all__ = ["AttentionStack"]
 
@@ -128,14 +130,25 @@ class AttentionStack:
     @property
     def maximum(self) -> float:
         """The largest weight that can occur: 1 where rows are shares of one, else the largest."""
+        return completed(self.find_maximum())
+
+    def find_maximum(self) -> Steps[float]:
+        """`maximum` in steps: where rows are no shares of one, it is looked for in all weights."""
         if self.normalized:
             return 1.0
         if self._maximum is None:
-            self._maximum = max(
-                float(self.weights(layer=number, head=head).max())
-                for number, attention in self._layers.items()
-                for head in attention.kept_heads
-            )
+            num_queries, num_keys = len(self.query_tokens), len(self.key_tokens)
+            heads = sum(len(attention.kept_heads) for attention in self._layers.values())
+            pace = Pace("largest weight", heads * num_queries * num_keys)
+            most = []
+            for attention in self._layers.values():
+                for head in attention.kept_heads:
+                    for rows in tiles(slice(0, num_queries), num_keys):
+                        block = attention.weights(head, rows, slice(0, num_keys))
+                        most.append(float(block.max()))
+                        yield from pace.did(block.size)
+            # As of a whole array, NaN is the largest.
+            self._maximum = float(np.max(most))
         return self._maximum
 
     @property
@@ -313,10 +326,14 @@ class AttentionStack:
         ZeroCount(zeros=4, counted=9)
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
+        zeros = completed(self.find_zeros())
+        return zeros[layer][self.attention(layer).index(head)] if layer in zeros else None
+
+    def find_zeros(self) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
+        """`exact_zeros` of all known heads of the layers whose weights were given, in steps."""
         if self._zeros is None:
-            self._zeros = count_zeros(self._layers)
-        index = self.attention(layer).index(head)
-        return self._zeros[layer][index] if layer in self._zeros else None
+            self._zeros = yield from count_zeros(self._layers)
+        return self._zeros
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
@@ -434,8 +451,8 @@ class AttentionStack:
                 f"head={head!r}: layer {layer} of stack {self.name!r} has heads 0 to "
                 f"{num_heads - 1}"
             )
-        kept = self.kept_heads(layer)
-        if number not in kept:
+        if not self.attention(layer).keeps(number):
+            kept = self.kept_heads(layer)
             raise IndexError(
                 f"head={head!r}: of layer {layer} of stack {self.name!r} only "
                 f"{'heads' if len(kept) > 1 else 'head'} {spans(kept)} "

@@ -226,6 +226,10 @@ class MergedWeights(LayerAttention):
         """Numbers of the heads that were kept."""
         return self.base.kept_heads
 
+    def keeps(self, head: int) -> bool:
+        """Whether a head was kept."""
+        return self.base.keeps(head)
+
     def index(self, head: int) -> int:
         """Where a head stands in `kept_heads`."""
         return self.base.index(head)

@@ -15,9 +15,11 @@ from attnviz.analysis import patterns_of
 from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
+from attnviz.record.sparsity import ZeroCount
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
+from attnviz.utils.progress import Steps, completed
 
 __all__ = [
     "Description",
@@ -94,7 +96,8 @@ class StackDescription(TypedDict):
     sampled : int
         Queries that estimates are made from; only where whole maps of all heads take too long.
     zeros : list
-        By layer and head, weights that are exactly 0 and pairs counted; only where there are any.
+        By layer and head that was kept, weights that are exactly 0 and pairs counted; only where
+        there are any.
     embedded : EmbeddedShare
         How much of its weights an exported page embeds; left out where there is a kernel.
     """
@@ -139,6 +142,15 @@ _MOST_CHARACTERS = 100_000
 
 def describe(record: AttentionRecord) -> Description:
     """Say what a record holds, without any weights; fit for JSON."""
+    return completed(describing(record))
+
+
+def describing(record: AttentionRecord) -> Steps[Description]:
+    """`describe` in steps: zeros, and the largest weight, may have to be looked for in all."""
+    stacks: list[dict[str, Any]] = []
+    for stack in record.stacks.values():
+        described = yield from _describe_stack(stack)
+        stacks.append(described)
     file = file_stem(record.model)
     sizes = [{"height": each.shape[0], "width": each.shape[1]} for each in record.images]
     description: dict[str, Any] = {
@@ -146,12 +158,14 @@ def describe(record: AttentionRecord) -> Description:
         **({"file": file} if file else {}),
         "notes": list(record.notes),
         **({"images": sizes} if sizes else {}),
-        "stacks": [_describe_stack(stack) for stack in record.stacks.values()],
+        "stacks": stacks,
     }
     return cast("Description", description)
 
 
-def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
+def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
+    maximum = yield from stack.find_maximum()
+    zeros = yield from _zeros(stack)
     same = stack.key_tokens is stack.query_tokens
     return {
         "name": stack.name,
@@ -161,12 +175,12 @@ def _describe_stack(stack: AttentionStack) -> dict[str, Any]:
         "query_tokens": _describe_tokens(stack.query_tokens),
         "key_tokens": None if same else _describe_tokens(stack.key_tokens),
         "normalized": stack.normalized,
-        "maximum": stack.maximum,
+        "maximum": maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,
         "patterns": list(patterns_of(stack)),
         **_sampled(stack),
-        **_zeros(stack),
+        **zeros,
     }
 
 
@@ -182,20 +196,18 @@ def _sampled(stack: AttentionStack) -> dict[str, Any]:
     return {"sampled": min(SAMPLED_QUERIES, len(stack.query_tokens))}
 
 
-def _zeros(stack: AttentionStack) -> dict[str, Any]:
-    """Exact zeros by layer and head, where there are any: codecs round small weights to them."""
-    counts = [
-        [
-            stack.exact_zeros(layer=layer, head=head) if head in stack.kept_heads(layer) else None
-            for head in range(heads)
-        ]
-        for layer, heads in zip(stack.layers, stack.heads_per_layer, strict=True)
-    ]
-    if not any(count is not None and count.zeros for layer in counts for count in layer):
+def _zeros(stack: AttentionStack) -> Steps[dict[str, Any]]:
+    """Exact zeros by layer and kept head, where there are any: codecs round small weights to them."""
+    counts = yield from stack.find_zeros()
+    if not any(count.zeros for layer in counts.values() for count in layer):
         return {}
+    nothing = ZeroCount(0, 0)
     pairs = [
-        [(0, 0) if count is None else (count.zeros, count.counted) for count in layer]
-        for layer in counts
+        [
+            (count.zeros, count.counted)
+            for count in counts.get(layer, [nothing] * len(stack.kept_heads(layer)))
+        ]
+        for layer in stack.layers
     ]
     return {"zeros": pairs}
 

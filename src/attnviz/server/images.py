@@ -6,10 +6,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, TypedDict
+from typing import TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
+
+from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["ImageHeader", "averaged_image", "encoded_image"]
 
@@ -21,8 +23,8 @@ class ImageHeader(TypedDict):
     width: int
 
 
-def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
-    """Shrink an image until it fits, by whole factors: each pixel is the mean of a square.
+def averaged_image(image: NDArray[np.uint8], largest: int) -> Steps[NDArray[np.uint8]]:
+    """Shrink an image until it fits, by whole factors, in steps: a pixel is the mean of a square.
 
     Parameters
     ----------
@@ -39,7 +41,8 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
 
     Examples
     --------
-    >>> averaged_image(np.array([[[0] * 3, [200] * 3]], np.uint8), largest=3)
+    >>> from attnviz.utils.progress import completed
+    >>> completed(averaged_image(np.array([[[0] * 3, [200] * 3]], np.uint8), largest=3))
     array([[[100, 100, 100]]], dtype=uint8)
     """
     if largest < 3:
@@ -50,19 +53,21 @@ def averaged_image(image: NDArray[np.uint8], largest: int) -> NDArray[np.uint8]:
         factor += 1
     if factor == 1:
         return image
-    sums: NDArray[Any] = image
-    pixels: NDArray[Any] = np.ones(())
-    for axis, size in ((0, height), (1, width)):
-        starts = np.arange(0, size, factor)
-        sums = np.add.reduceat(sums, starts, axis=axis, dtype=np.uint32)
-        # The squares at the end may be cut.
-        pixels = np.multiply.outer(pixels, np.diff(np.append(starts, size)))
-    means: NDArray[np.uint8] = np.rint(sums / pixels[:, :, None]).astype(np.uint8)
+    # The squares at the end may be cut.
+    wide = np.diff(np.append(np.arange(0, width, factor), width))
+    means = np.empty((-(-height // factor), len(wide), 3), np.uint8)
+    pace = Pace("image", image.size)
+    for row in range(len(means)):
+        lines = image[row * factor : (row + 1) * factor]
+        sums = lines.sum(axis=0, dtype=np.uint32)
+        sums = np.add.reduceat(sums, np.arange(0, width, factor), axis=0)
+        means[row] = np.rint(sums / (wide * len(lines))[:, None])
+        yield from pace.did(lines.size)
     return means
 
 
-def encoded_image(image: NDArray[np.uint8], largest: int) -> tuple[ImageHeader, bytes]:
-    """An image as an answer.
+def encoded_image(image: NDArray[np.uint8], largest: int) -> Steps[tuple[ImageHeader, bytes]]:
+    """An image as an answer, in steps.
 
     Parameters
     ----------
@@ -78,5 +83,5 @@ def encoded_image(image: NDArray[np.uint8], largest: int) -> tuple[ImageHeader, 
     data : bytes
         Red, green and blue of each pixel, row by row from the top left.
     """
-    sent = averaged_image(image, largest)
+    sent = yield from averaged_image(image, largest)
     return {"height": sent.shape[0], "width": sent.shape[1]}, sent.tobytes()

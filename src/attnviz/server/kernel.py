@@ -12,21 +12,30 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
+from cachetools import LRUCache
+
 from attnviz.server.protocol import Reply
 
 __all__ = ["KernelChannel", "Server"]
 
 _logger = logging.getLogger(__name__)
 
-# Cancelled ids that may still arrive; a browser has far fewer requests under way.
-_CANCELLED_KEPT = 256
+# Cancelled ids that may still arrive, and ids whose answers go on when they are asked for again; a
+# browser has far fewer requests under way.
+_IDS_KEPT = 256
+# Characters of an error: what was asked may be in it.
+_MOST_CHARACTERS = 2_000
 
 
 class Server(Protocol):
     """Whatever has answers: of one record, or of several."""
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Answer one request."""
+        """Answer one request, or say that it goes on when it is asked again."""
+        ...
+
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Stop an answer that would go on."""
         ...
 
 
@@ -44,7 +53,8 @@ class KernelChannel:
     def __init__(self, server: Server, send: Callable[[dict[str, Any], list[bytes]], None]) -> None:
         self._server = server
         self._send = send
-        self._cancelled: deque[str] = deque(maxlen=_CANCELLED_KEPT)
+        self._cancelled: deque[str] = deque(maxlen=_IDS_KEPT)
+        self._goes_on: LRUCache[str, tuple[str, Any]] = LRUCache(_IDS_KEPT)
         # JupyterLab may call from several threads (subshells); the server keeps state.
         self._lock = threading.Lock()
 
@@ -52,12 +62,18 @@ class KernelChannel:
         """Take one message.
 
         ``{"attnviz": "request", "id", "name", "arguments"}`` is answered with a reply or an error;
-        ``{"attnviz": "cancel", "id"}`` drops a request that has not begun. Anything else is left.
+        ``{"attnviz": "cancel", "id"}`` drops a request that has not begun, or that would go on.
+        Anything else is left.
         """
         if not isinstance(message, dict):
             return
         if message.get("attnviz") == "cancel":
-            self._cancelled.append(str(message.get("id")))
+            identifier = str(message.get("id"))
+            self._cancelled.append(identifier)
+            with self._lock:
+                asked = self._goes_on.pop(identifier, None)
+                if asked is not None:
+                    self._server.cancel(*asked)
         elif message.get("attnviz") == "request":
             with self._lock:
                 self._answer(message)
@@ -66,8 +82,9 @@ class KernelChannel:
         identifier = str(message.get("id"))
         if identifier in self._cancelled:
             return
+        name, arguments = str(message.get("name")), message.get("arguments") or {}
         try:
-            reply = self._server.reply(str(message.get("name")), message.get("arguments") or {})
+            reply = self._server.reply(name, arguments)
         # Otherwise the reader would not learn that the interrupt met a view and not a cell.
         except KeyboardInterrupt:
             said = "The kernel was interrupted; what had been computed before is kept."
@@ -78,6 +95,8 @@ class KernelChannel:
             _logger.debug("request %r failed", message.get("name"), exc_info=True)
             self._send({"attnviz": "error", "id": identifier, "message": _reason(error)}, [])
             return
+        if "later" in reply.header:
+            self._goes_on[identifier] = (name, arguments)
         buffers = [] if reply.data is None else [reply.data]
         self._send({"attnviz": "reply", "id": identifier, "header": reply.header}, buffers)
 
@@ -86,5 +105,12 @@ def _reason(error: Exception) -> str:
     # A KeyError reads as the repr of its message; a missing argument is a key and nothing more.
     if isinstance(error, KeyError) and error.args:
         key = str(error.args[0])
-        return key if " " in key else f"{key!r} is missing"
-    return str(error) or type(error).__name__
+        return _short(key if " " in key else f"{key!r} is missing")
+    return _short(str(error) or type(error).__name__)
+
+
+def _short(words: str) -> str:
+    left_out = len(words) - _MOST_CHARACTERS
+    if left_out <= 0:
+        return words
+    return f"{words[:_MOST_CHARACTERS]} … ({left_out:,} more characters)"

@@ -14,8 +14,9 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
-from attnviz.server.codec import Encoded, encode, pool_max
-from attnviz.server.protocol import MAX_REPLY_BYTES
+from attnviz.server.codec import Encoded, encode
+from attnviz.server.protocol import MAX_REPLY_BYTES, heads_of
+from attnviz.utils.progress import STEP, Pace, Steps
 
 __all__ = ["Maps", "encoded_maps", "pooled_where_it_lies"]
 
@@ -46,18 +47,15 @@ def encoded_maps(
     heads: Sequence[int] | None = None,
     rows: slice | None = None,
     columns: slice | None = None,
-) -> Maps:
-    """Heads' maps, pooled by the maximum.
+) -> Steps[Maps]:
+    """Heads' maps, pooled by the maximum, in steps.
 
     Of a part whose every weight would take too long (see `affords_maps`) each row of a map
     is one query, taken from its share of the text.
     """
     if size < 1:
         raise ValueError(f"size={size} must be at least 1")
-    if heads is None:
-        heads = stack.kept_heads(layer)
-    if not heads:
-        raise ValueError("heads is empty; ask for the maps of at least one")
+    layer, heads = heads_of(stack, layer, stack.kept_heads(layer) if heads is None else heads)
     rows = rows or slice(0, len(stack.query_tokens))
     columns = columns or slice(0, len(stack.key_tokens))
     cells = len(heads)
@@ -66,24 +64,42 @@ def encoded_maps(
     if cells > MAX_REPLY_BYTES:
         # Before minutes of computing.
         raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
+    maximum = yield from stack.find_maximum()
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     queries = None
     if not affords_maps([stack.attention(layer)], pairs):
         queries = rows.start + sampled_queries(rows.stop - rows.start, size)
     attention = stack.attention(layer)
     vectors = attention.vectors
+    num_rows = rows.stop - rows.start if queries is None else len(queries)
+    pace = Pace("maps", len(heads) * num_rows * attention.num_keys)
     maps = []
     for head in heads:
-        if queries is not None:
-            weights = attention.weights_of_rows(head, queries)[0][:, columns]
-        elif vectors is not None and vectors.queries.is_cuda:
+        if queries is None and vectors is not None and vectors.queries.is_cuda:
             index = attention.index(head)
-            weights = pooled_where_it_lies(vectors, index, rows, columns, size)
-        else:
-            weights = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
-        maps.append(pool_max(weights[None], size))
+            maps.append(pooled_where_it_lies(vectors, index, rows, columns, size)[None])
+            yield from pace.did(STEP)
+            continue
+        # Row by row of cells: of all rows together no more than a tile is held.
+        tops, lefts = (np.array(_edges(side, size)[:-1]) for side in (slice(0, num_rows), columns))
+        most = np.full((len(tops), len(lefts)), -np.inf, np.float32)
+        for part in tiles(slice(0, num_rows), attention.num_keys):
+            if queries is None:
+                here = slice(rows.start + part.start, rows.start + part.stop)
+                weights = attention.weights(head, here, columns)
+            else:
+                weights = attention.weights_of_rows(head, queries[part])[0][:, columns]
+            cell = np.searchsorted(tops, np.arange(part.start, part.stop), side="right") - 1
+            firsts = np.flatnonzero(np.diff(cell, prepend=-1))
+            # Along the rows first, as they lie in memory.
+            found = np.maximum.reduceat(weights, lefts - columns.start, axis=1)
+            found = np.maximum.reduceat(found, firsts, axis=0)
+            touched = cell[firsts]
+            most[touched] = np.maximum(most[touched], found)
+            yield from pace.did(len(weights) * attention.num_keys)
+        maps.append(most[None])
     of = f"stack {stack.name!r}, layer {layer}"
-    encoded = encode(np.concatenate(maps), "uint8", stack.maximum, of=of)
+    encoded = encode(np.concatenate(maps), "uint8", maximum, of=of)
     largest = [(int(each.argmax()), float(each.max())) for each in maps]
     return Maps(encoded, None if queries is None else len(queries), largest)
 

@@ -6,27 +6,38 @@
 from __future__ import annotations
 
 import operator
+import reprlib
 import types
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Any, Generic, Literal, Protocol, TypedDict, TypeVar
 
+from attnviz.record.stack import AttentionStack
+from attnviz.utils.progress import Steps
+
 __all__ = [
     "MAX_REPLY_BYTES",
+    "MOST_ENTRIES",
     "PartHeader",
     "Range",
     "Reply",
     "Request",
     "Requests",
+    "checked",
+    "heads_of",
     "part_of",
+    "refuse_large",
     "span",
 ]
 
 # Databricks ends a widget message at 5 MB, others slow down long before: a megabyte crosses in
 # some 40 ms and leaves room for others between.
 MAX_REPLY_BYTES = 1_000_000
+
+#: Entries of a list that is asked with: more than any model has heads.
+MOST_ENTRIES = 100_000
 
 Range = tuple[int, int]
 
@@ -58,8 +69,8 @@ class PartHeader(TypedDict):
 class Request(Protocol[_AnyServer_contra]):
     """A frozen dataclass whose fields are the arguments of a request."""
 
-    def answer(self, server: _AnyServer_contra) -> Reply:
-        """Answer it."""
+    def answer(self, server: _AnyServer_contra) -> Reply | Steps[Reply]:
+        """Answer it: at once, or in steps of which a reply makes a few."""
         ...
 
 
@@ -86,16 +97,16 @@ class Requests(Generic[_Server]):
 
         return taken
 
-    def answer(self, server: _Server, name: str, arguments: Mapping[str, Any]) -> Reply:
-        """Check a request's arguments and answer it; errors name the argument."""
-        request: Request[_Server] = checked(self.classes[name], arguments)
-        return request.answer(server)
+    def request(self, name: str, arguments: Mapping[str, Any]) -> Request[_Server]:
+        """A request with its arguments checked as far as their types say; errors name them."""
+        return checked(self.classes[name], arguments)
 
 
 def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
     """Make a dataclass from arguments as JSON has them; what it does not know is left out."""
     if not isinstance(arguments, Mapping):
-        raise TypeError(f"{within[:-1] or 'arguments'}={arguments!r} must have names and values")
+        given = reprlib.repr(arguments)
+        raise TypeError(f"{within[:-1] or 'arguments'}={given} must have names and values")
     values: dict[str, Any] = {}
     hints = _hints(request)  # type: ignore[arg-type]  # a class is hashable
     for each in fields(request):  # type: ignore[arg-type]  # a dataclass, as every request is
@@ -121,7 +132,7 @@ def _value(name: str, kind: Any, given: Any) -> Any:
         for option in options:
             if type(option) is type(given) and option == given:
                 return given
-        raise ValueError(f"{name}={given!r} must be {_either(map(_written, options))}")
+        raise ValueError(f"{name}={reprlib.repr(given)} must be {_either(map(_written, options))}")
     if origin is tuple:
         return _values(name, options, given)
     if is_dataclass(kind) and isinstance(kind, type):
@@ -145,24 +156,27 @@ def _one_of(name: str, options: tuple[Any, ...], given: Any) -> Any:
 
 def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
     if isinstance(given, str | bytes) or not hasattr(given, "__iter__"):
-        raise TypeError(f"{name}={given!r} must be a list")
+        raise TypeError(f"{name}={reprlib.repr(given)} must be a list")
     values = tuple(given)
+    if len(values) > MOST_ENTRIES:
+        raise ValueError(f"{name} has {len(values):,} entries; at most {MOST_ENTRIES:,} are taken")
     if options[-1] is Ellipsis:
         return tuple(_value(name, options[0], each) for each in values)
     if len(values) != len(options):
-        raise ValueError(f"{name}={list(values)} must be {len(options)} values")
+        raise ValueError(f"{name}={reprlib.repr(list(values))} must be {len(options)} values")
     return tuple(_value(name, *each) for each in zip(options, values, strict=True))
 
 
 def _plain(name: str, kind: Any, given: Any) -> Any:
     if kind is int:
         if isinstance(given, bool) or not hasattr(given, "__index__"):
-            raise TypeError(f"{name}={given!r} must be a whole number")
+            raise TypeError(f"{name}={reprlib.repr(given)} must be a whole number")
         return operator.index(given)
     origin = typing.get_origin(kind) or kind
     words = {str: "a text", bool: "true or false"}
     if not isinstance(given, origin):
-        raise TypeError(f"{name}={given!r} must be {words.get(kind, 'names and values')}")
+        wanted = words.get(kind, "names and values")
+        raise TypeError(f"{name}={reprlib.repr(given)} must be {wanted}")
     return given
 
 
@@ -181,6 +195,23 @@ def span(name: str, given: Range, size: int) -> slice:
     if not 0 <= start < stop <= size:
         raise ValueError(f"{name}=[{start}, {stop}] must lie within 0 to {size}")
     return slice(start, stop)
+
+
+def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[int, list[int]]:
+    """A layer and some of its heads by the model's numbers, each head once, one at least."""
+    number = stack.layer_number(layer)
+    if not heads:
+        raise ValueError("heads is empty; ask for at least one")
+    found = [stack.head_number(number, head) for head in heads]
+    if len(set(found)) < len(found):
+        raise ValueError(f"heads={reprlib.repr(list(heads))} names one twice; ask for each once")
+    return number, found
+
+
+def refuse_large(what: str, size: int, hint: str) -> None:
+    """Refuse an answer of more bytes than a reply has, before it is computed."""
+    if size > MAX_REPLY_BYTES:
+        raise ValueError(f"{what} are {size} bytes; {MAX_REPLY_BYTES} are sent at once, so {hint}")
 
 
 def part_of(content: bytes, part: int, of: str) -> tuple[bytes, int]:

@@ -35,6 +35,8 @@ from attnviz.record.softmax import blocks, normalized, powers
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.server.row_sums import HeadMean, RowSums
+from attnviz.server.unfinished import REPLY_SECONDS
+from attnviz.utils.arguments import spans
 
 __all__ = ["Budget", "PyramidTile", "Pyramids", "is_large"]
 
@@ -44,8 +46,6 @@ MOST_CELLS = 2048
 LARGE = 1 << 24
 # Bytes of cells that are kept: three whole matrices, and some hundred tiles beside them.
 CELL_BYTES = 160_000_000
-# Seconds that a reply computes. Other requests, and the reader's own cells, wait no longer.
-REPLY_SECONDS = 0.2
 
 # Queries that are gone through together: a matrix product of fewer is slow.
 _ROWS_AT_ONCE = 256
@@ -153,14 +153,13 @@ class Pyramids:
     ) -> PyramidTile:
         """One tile, after some more work on it."""
         budget = budget or Budget()
-        mean = HeadMean(stack, layer, heads, self._sums)
-        stored = _stored_level(mean)
-        with _worded(mean.words), _half_the_threads():
-            if level < stored:
-                held = self._cells(mean, rows, columns, level)
-            else:
-                size = slice(0, mean.attention.num_queries), slice(0, mean.attention.num_keys)
-                held = self._cells(mean, *size, stored)
+        whole = slice(0, len(stack.query_tokens)), slice(0, len(stack.key_tokens))
+        stored = _stored_level(*whole)
+        finer = level < stored
+        place = (rows, columns, level) if finer else (*whole, stored)
+        of = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
+        with _worded(of), _half_the_threads():
+            held = self._cells(stack, layer, heads, place)
             span = slice(
                 (rows.start - held.rows.start) >> held.level,
                 -(-(rows.stop - held.rows.start) >> held.level),
@@ -181,16 +180,24 @@ class Pyramids:
             waiting and held.progress(span, across) < 1,
         )
 
-    def _cells(self, mean: HeadMean, rows: slice, columns: slice, level: int) -> CellRows:
-        name = (mean.name, level, rows.start, columns.start)
+    def _cells(
+        self,
+        stack: AttentionStack,
+        layer: int,
+        heads: Sequence[int],
+        place: tuple[slice, slice, int],
+    ) -> CellRows:
+        rows, columns, level = place
+        name = (stack.name, layer, tuple(heads), level, rows.start, columns.start)
         cells = self._kept.get(name)
         if cells is None:
+            mean = HeadMean(stack, layer, heads, self._sums)
             self._kept[name] = cells = CellRows(mean, rows, columns, level)
         return cells
 
 
-def _stored_level(mean: HeadMean) -> int:
-    longest = max(mean.attention.num_queries, mean.attention.num_keys)
+def _stored_level(queries: slice, keys: slice) -> int:
+    longest = max(queries.stop, keys.stop)
     return max(0, (-(-longest // MOST_CELLS) - 1).bit_length())
 
 
@@ -466,8 +473,8 @@ class CellRows:
         # Blocks begin where cells do, so that each holds whole ones.
         keys = slice(self.columns.start + (first << self.level), reach.stop)
         for columns in blocks(keys, len(divided[0]), divided[0].device, least=self._each):
+            weights = yield from heads.weights(rows, columns, divided)
             with torch.no_grad():
-                weights = heads.weights(rows, columns, divided)
                 total, most = _pooled(weights, each, self._each)
             at = (columns.start - self.columns.start) >> self.level
             cells = np.s_[: total.shape[0], at : at + total.shape[1]]

@@ -15,16 +15,21 @@ from attnviz.record.softmax import normalized, tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.cache import ByteCache
 from attnviz.server.codec import not_finite
+from attnviz.utils.arguments import spans
+from attnviz.utils.progress import STEP, Pace, Steps
 
-__all__ = ["HeadMean", "RowSums"]
+__all__ = ["KEPT_BYTES", "HeadMean", "RowSums"]
 
 # Four bytes a query: a head of 131,072 tokens takes half a megabyte.
-_KEPT_BYTES = 64_000_000
+KEPT_BYTES = 48_000_000
 # Below so many keys a row is computed again as fast as it is looked up.
 _LONG = 4096
 
-# Of so many queries the sums are computed before another request has a turn.
+# Of so many queries the sums are computed before another request has a turn,
 _ROWS_A_STEP = 128
+# and of fewer where they have more weights than these.
+_WEIGHTS_A_STEP = 1 << 24
+_CALL = 1 << 12
 
 
 class RowSums:
@@ -43,28 +48,51 @@ class RowSums:
     >>> import attnviz as av
     >>> vectors = torch.zeros(1, 2, 4)
     >>> stack = av.AttentionRecord.from_qk([vectors], [vectors], ["a", "b"], causal=True).stack()
-    >>> RowSums().block(stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1))
+    >>> from attnviz.utils.progress import completed
+    >>> steps = RowSums().block(stack, layer=0, head=0, rows=slice(1, 2), columns=slice(0, 1))
+    >>> completed(steps)
     array([[0.5]], dtype=float32)
     """
 
-    def __init__(self, kept_bytes: int = _KEPT_BYTES) -> None:
+    def __init__(self, kept_bytes: int = KEPT_BYTES) -> None:
         self._kept: ByteCache[torch.Tensor] = ByteCache(kept_bytes, lambda sums: sums.nbytes)
 
     def block(
-        self, stack: AttentionStack, *, layer: int, head: int, rows: slice, columns: slice
-    ) -> NDArray[np.float32]:
-        """Weights of some queries and keys.
+        self,
+        stack: AttentionStack,
+        *,
+        layer: int,
+        head: int,
+        rows: slice,
+        columns: slice,
+        pace: Pace | None = None,
+    ) -> Steps[NDArray[np.float32]]:
+        """Weights of some queries and keys, in steps.
 
         Returns
         -------
         ndarray
             float32, (rows, columns).
         """
+        block = np.zeros((rows.stop - rows.start, columns.stop - columns.start), np.float32)
+        pace = pace or Pace("weights", len(block) * len(stack.key_tokens))
+        for part in tiles(rows, len(stack.key_tokens)):
+            here = slice(part.start - rows.start, part.stop - rows.start)
+            block[here], computed = self._part(stack, layer, head, part, columns)
+            yield from pace.did(computed)
+        return block
+
+    def _part(
+        self, stack: AttentionStack, layer: int, head: int, rows: slice, columns: slice
+    ) -> tuple[NDArray[np.float32], int]:
+        """Weights of some queries and keys, and how many were computed for them."""
+        count = rows.stop - rows.start
         known = None
         if len(stack.key_tokens) > max(_LONG, columns.stop - columns.start):
             known = self._vectors(stack, layer, head)
         if known is None:
-            return stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+            block = stack.weights(layer=layer, head=head, rows=rows, columns=columns)
+            return block, count * len(stack.key_tokens)
         attention, place = known
         sums = self.of(stack, layer, head)
         with torch.no_grad():
@@ -73,8 +101,7 @@ class RowSums:
                 sums[missing] = attention.log_normalizer(place, missing).cpu()
             logits = attention.logits(place, rows, columns)
             weights = normalized(logits, sums[rows].to(logits.device))
-        block: NDArray[np.float32] = weights.cpu().numpy()
-        return block
+        return weights.cpu().numpy(), len(missing) * len(stack.key_tokens) + weights.numel()
 
     def whole_rows(
         self, stack: AttentionStack, *, layer: int, head: int, rows: slice
@@ -110,8 +137,7 @@ class RowSums:
     def _vectors(
         stack: AttentionStack, layer: int, head: int
     ) -> tuple[QueryKeyAttention, int] | None:
-        # Weights of nothing, for the words of an error where the head does not exist.
-        stack.weights(layer=layer, head=head, rows=slice(0, 0), columns=slice(0, 0))
+        head = stack.head_number(layer, head)
         attention = stack.attention(layer)
         return None if attention.vectors is None else (attention.vectors, attention.index(head))
 
@@ -155,16 +181,13 @@ class HeadMean:
         self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
     ) -> None:
         for head in heads:
-            # Weights of nothing, for the words of an error where the head does not exist.
-            stack.weights(layer=layer, head=head, rows=slice(0, 0))
+            # For the words of an error where the head does not exist.
+            stack.head_number(layer, head)
         vectors = stack.attention(layer).vectors
         if vectors is None:
             raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")
         self.attention: QueryKeyAttention = vectors
-        self.name = (stack.name, layer, tuple(heads))
-        self.words = (
-            f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
-        )
+        self.words = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
         self._places = {head: stack.attention(layer).index(head) for head in heads}
         self._sums = {head: partial(sums.of, stack, layer, head) for head in heads}
 
@@ -184,8 +207,9 @@ class HeadMean:
         numbers = torch.arange(rows.start, rows.stop) if isinstance(rows, slice) else rows
         # Gathered here: what is kept may be dropped while others have their turn.
         gathered = torch.empty(len(numbers))
-        for start in range(0, len(numbers), _ROWS_A_STEP):
-            part = numbers[start : start + _ROWS_A_STEP]
+        step = max(1, min(_ROWS_A_STEP, _WEIGHTS_A_STEP // self.attention.num_keys))
+        for start in range(0, len(numbers), step):
+            part = numbers[start : start + step]
             found = self._sums[head]()[part]
             if bool(torch.isnan(found).any()):
                 asked: Rows = part
@@ -225,8 +249,10 @@ class HeadMean:
         (place,) = self._places.values()
         return self.attention.log_normalizer_from(place, logits)
 
-    def weights(self, rows: Rows, columns: slice, divided: list[torch.Tensor]) -> torch.Tensor:
-        """Weights of a block, the mean over the heads.
+    def weights(
+        self, rows: Rows, columns: slice, divided: list[torch.Tensor]
+    ) -> Generator[None, None, torch.Tensor]:
+        """Weights of a block, the mean over the heads, some heads at a time.
 
         Parameters
         ----------
@@ -242,11 +268,17 @@ class HeadMean:
         Tensor
             float32, (rows, columns).
         """
-        weights = (
-            normalized(self.attention.logits(place, rows, columns), sums)
-            for place, sums in zip(self._places.values(), divided, strict=True)
-        )
-        total = next(weights)
-        for each in weights:
-            total += each
+        total: torch.Tensor | None = None
+        since = 0
+        for place, sums in zip(self._places.values(), divided, strict=True):
+            with torch.no_grad():
+                weights = normalized(self.attention.logits(place, rows, columns), sums)
+                total = weights if total is None else total.add_(weights)
+            # A call has its price, however few weights it gives.
+            since += weights.numel() + _CALL
+            if since >= STEP:
+                since = 0
+                yield
+        if total is None:
+            raise ValueError("a mean of no heads was asked for")
         return total.div_(len(self._places)) if len(self._places) > 1 else total

@@ -1,12 +1,19 @@
 """Answers what a view may ask of a record.
 
 A view never gets the whole tensor: it asks for the description once, and then for the blocks and
-maps that it draws. Replies stay under a size that every notebook host accepts. A request is a class
-below, with the method that answers it.
+maps that it draws. A request is a class below, with the method that answers it. Whatever is asked,
+
+- it is checked against what the record holds before anything is computed,
+- a reply has at most a megabyte (`attnviz.server.protocol.MAX_REPLY_BYTES`),
+- a reply computes for a moment; what takes longer is asked for again and goes on
+  (`attnviz.server.unfinished`),
+- and what is kept for later requests has a bound in bytes.
 """
 
 from __future__ import annotations
 
+import math
+import reprlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NotRequired, TypedDict
@@ -14,11 +21,10 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.analysis import head_scores
-from attnviz.analysis.heads import scores_of_heads
+from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
 from attnviz.record.record import AttentionRecord
 from attnviz.server.codec import PieceHeader, Precision, encode
-from attnviz.server.description import Description, describe, packed_description
+from attnviz.server.description import Description, describing, packed_description
 from attnviz.server.images import ImageHeader, encoded_image
 from attnviz.server.maps import encoded_maps
 from attnviz.server.protocol import (
@@ -26,18 +32,23 @@ from attnviz.server.protocol import (
     PartHeader,
     Range,
     Reply,
+    Request,
     Requests,
+    heads_of,
     part_of,
+    refuse_large,
     span,
 )
-from attnviz.server.pyramid import REPLY_SECONDS, Pyramids
-from attnviz.server.row_sums import RowSums
+from attnviz.server.pyramid import CELL_BYTES, Pyramids
+from attnviz.server.row_sums import KEPT_BYTES, RowSums
 from attnviz.server.sources import SourcesHeader, sources_header
 from attnviz.server.strips import StripsHeader, strips
 from attnviz.server.strongest import Combine, Pair, StrongestHeader, encoded_strongest
 from attnviz.server.tiles import Pooled, TileWork, answered_tile
+from attnviz.server.unfinished import Unfinished
 from attnviz.server.vectors import VectorsHeader, encoded_vectors
-from attnviz.utils.progress import Steps, Work
+from attnviz.utils.arguments import spans, whole_number
+from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["RECORD_REQUESTS", "RecordServer", "finite_scores"]
 
@@ -54,6 +65,8 @@ class RecordServer:
         The record.
     page : callable, optional
         Makes the exported page from a view's state; without it views offer no HTML export.
+    share : int
+        Among how many servers the memory is shared that one of them may keep for later requests.
 
     Examples
     --------
@@ -63,21 +76,38 @@ class RecordServer:
     [0]
     """
 
-    def __init__(self, record: AttentionRecord, page: MakePage | None = None) -> None:
+    def __init__(
+        self, record: AttentionRecord, page: MakePage | None = None, *, share: int = 1
+    ) -> None:
         self.record = record
         self.make_page = page
-        self.row_sums = RowSums()
-        self.pyramids = Pyramids(self.row_sums)
+        self.row_sums = RowSums(KEPT_BYTES // share)
+        self.pyramids = Pyramids(self.row_sums, CELL_BYTES // share)
         self.page: tuple[Any, str, bytes] | None = None
-        self.page_work: tuple[Any, Work[tuple[str, str]]] | None = None
-        self.description: bytes | None = None
+        self.description: Description | bytes | None = None
+        self.unfinished = Unfinished()
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them."""
-        if name not in RECORD_REQUESTS.classes:
-            raise ValueError(f"request {name!r} is unknown; this kernel's attnviz may be older")
-        return RECORD_REQUESTS.answer(self, name, arguments)
+        request = self._request(name, arguments)
+        answer = request.answer(self)
+        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Stop an answer that is under way."""
+        self.unfinished.forget(self._request(name, arguments))
+
+    @staticmethod
+    def _request(name: str, arguments: Mapping[str, Any]) -> Request[RecordServer]:
+        if name not in RECORD_REQUESTS.classes:
+            raise ValueError(
+                f"request {reprlib.repr(name)} is unknown; this kernel's attnviz may be older"
+            )
+        return RECORD_REQUESTS.request(name, arguments)
+
+
+# A float in JSON, with what parts it from the next.
+_SCORE_BYTES = 22
 
 RECORD_REQUESTS: Requests[RecordServer] = Requests()
 
@@ -89,13 +119,13 @@ class DescribeRequest:
 
     part: int = 0
 
-    def answer(self, server: RecordServer) -> Reply:
-        """Describe the record."""
+    def answer(self, server: RecordServer) -> Steps[Reply]:
+        """Describe the record once."""
         if server.description is None:
-            description = describe(server.record)
-            server.description = packed_description(description)
-            if server.description is None:
-                return Reply(description)
+            description = yield from describing(server.record)
+            server.description = packed_description(description) or description
+        if not isinstance(server.description, bytes):
+            return Reply(server.description)
         piece, parts = part_of(server.description, self.part, "a description")
         return Reply({"parts": parts}, piece)
 
@@ -112,27 +142,24 @@ class BlockRequest:
     columns: Range
     precision: Precision
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Encode the weights, exact or in one byte each."""
         stack = server.record.stack(self.stack)
+        layer, heads = heads_of(stack, self.layer, self.heads)
         rows = span("rows", self.rows, len(stack.query_tokens))
         columns = span("columns", self.columns, len(stack.key_tokens))
-        count = len(self.heads) * (rows.stop - rows.start) * (columns.stop - columns.start)
-        size = count * (4 if self.precision == "float32" else 1)
-        if not self.heads or size > MAX_REPLY_BYTES:
-            raise ValueError(
-                f"a block of {size} bytes was asked for; 1 to {MAX_REPLY_BYTES} are sent at once"
+        shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
+        each = 4 if self.precision == "float32" else 1
+        refuse_large("the weights of a block", each * math.prod(shape), "ask for a smaller one")
+        maximum = yield from stack.find_maximum()
+        weights = np.empty(shape, np.float32)
+        pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
+        for place, head in enumerate(heads):
+            weights[place] = yield from server.row_sums.block(
+                stack, layer=layer, head=head, rows=rows, columns=columns, pace=pace
             )
-        weights = np.stack(
-            [
-                server.row_sums.block(
-                    stack, layer=self.layer, head=head, rows=rows, columns=columns
-                )
-                for head in self.heads
-            ]
-        )
-        of = f"stack {stack.name!r}, layer {self.layer}, heads {', '.join(map(str, self.heads))}"
-        encoded = encode(weights, self.precision, stack.maximum, of=of)
+        of = f"stack {stack.name!r}, layer {layer}, heads {spans(sorted(heads))}"
+        encoded = encode(weights, self.precision, maximum, of=of)
         return Reply(encoded.header(), encoded.data)
 
 
@@ -170,11 +197,11 @@ class MapsRequest:
     rows: Range | None = None
     columns: Range | None = None
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Pool the maps."""
         stack = server.record.stack(self.stack)
         num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
-        maps, sampled, largest = encoded_maps(
+        maps, sampled, largest = yield from encoded_maps(
             stack,
             self.layer,
             self.size,
@@ -215,10 +242,10 @@ class StrongestRequest:
     leave_out: tuple[str | int, ...]
     pair: Pair
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Find them in one pass over all keys."""
         stack = server.record.stack(self.stack)
-        header, data = encoded_strongest(
+        header, data = yield from encoded_strongest(
             stack,
             largest=MAX_REPLY_BYTES,
             layer=self.layer,
@@ -258,9 +285,9 @@ class TileRequest:
     precision: Precision
     exact: bool = True
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Cut the tile; of a large matrix as far as it is known after a moment's work."""
-        header, data = answered_tile(
+        header, data = yield from answered_tile(
             server.record.stack(self.stack),
             server.pyramids,
             layer=self.layer,
@@ -305,14 +332,21 @@ class ScoresRequest:
     heads: tuple[int, ...] | None = None
     queries: int | None = None
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Compute them, or estimate those of some heads."""
         stack = server.record.stack(self.stack)
         if self.heads is None:
-            return Reply({"scores": finite_scores(head_scores(stack, self.pattern))})
+            count = sum(stack.heads_per_layer)
+            refuse_large(f"scores of {count:,} heads", _SCORE_BYTES * count, "name some heads")
+            return Reply(
+                {"scores": finite_scores((yield from head_scores_in_steps(stack, self.pattern)))}
+            )
         if self.layer is None or self.queries is None:
             raise ValueError("scores of some heads need 'layer' and 'queries'")
-        scores = scores_of_heads(stack, [self.pattern], self.layer, list(self.heads), self.queries)
+        layer, heads = heads_of(stack, self.layer, self.heads)
+        refuse_large(f"scores of {len(heads):,} heads", _SCORE_BYTES * len(heads), "name fewer")
+        queries = whole_number("queries", self.queries, 1)
+        scores = yield from scores_of_heads(stack, [self.pattern], layer, heads, queries)
         return Reply({"scores": finite_scores(list(scores))})
 
 
@@ -325,9 +359,9 @@ class StripsRequest:
     layer: int
     heads: tuple[int, ...]
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Say it from some of their queries."""
-        found = strips(server.record.stack(self.stack), self.layer, self.heads)
+        found = yield from strips(server.record.stack(self.stack), self.layer, self.heads)
         return Reply(found.header(), found.data)
 
 
@@ -339,9 +373,10 @@ class SourcesRequest:
     stack: str
     query: int
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Go over the query's row in all heads."""
-        return Reply(sources_header(server.record.stack(self.stack), self.query))
+        found = yield from sources_header(server.record.stack(self.stack), self.query)
+        return Reply(found)
 
 
 @RECORD_REQUESTS.add("vectors", VectorsHeader)
@@ -382,35 +417,26 @@ class ImageRequest:
 
     index: int
 
-    def answer(self, server: RecordServer) -> Reply:
+    def answer(self, server: RecordServer) -> Steps[Reply]:
         """Send its pixels."""
         images = server.record.images
         if not 0 <= self.index < len(images):
-            raise IndexError(f"image {self.index} was asked for; the record has {len(images)}")
-        return Reply(*encoded_image(images[self.index], MAX_REPLY_BYTES))
+            given = reprlib.repr(self.index)
+            raise IndexError(f"image {given} was asked for; the record has {len(images)}")
+        header, data = yield from encoded_image(images[self.index], MAX_REPLY_BYTES)
+        return Reply(header, data)
 
 
 class PageHeader(PartHeader):
-    """What a reply says about a part of a page, or about a page that is being made.
+    """What a reply says about a part of a page.
 
     Attributes
     ----------
-    parts : int
-        0 while the page is being made: each further request makes more of it.
     name : str
-        Of the file; empty while it is being made.
-    doing : str
-        What is being done.
-    progress : float
-        How far that is, 0 to 1.
-    seconds_left : float or None
-        What it still takes, measured on what is done; None where that is not known yet.
+        Of the file.
     """
 
     name: str
-    doing: NotRequired[str]
-    progress: NotRequired[float]
-    seconds_left: NotRequired[float | None]
 
 
 @RECORD_REQUESTS.add("page", PageHeader)
@@ -421,50 +447,23 @@ class PageRequest:
     part: int
     state: Mapping[str, Any]
 
-    def answer(self, server: RecordServer) -> Reply:
-        """Make the page once for all its parts, a moment of it for each request."""
+    def answer(self, server: RecordServer) -> Steps[Reply]:
+        """Make the page once for all its parts."""
         if server.make_page is None:
             raise ValueError("this view has no HTML export")
+        if self.part < 0:
+            raise ValueError(f"part={reprlib.repr(self.part)} of a page must not be negative")
         # Two tabs may fetch at once, each with its state.
         if server.page is None or server.page[0] != self.state:
-            made = self._made(server)
-            if isinstance(made, Reply):
-                return made
-            name, text = made
+            made = server.make_page(self.state)
+            # What was computed stays with the record, also of a page that is given up.
+            name, text = made if isinstance(made, tuple) else (yield from made)
             server.page = (self.state, name, text.encode())
         _, name, content = server.page
         piece, parts = part_of(content, self.part, "a page")
         if self.part == parts - 1:
             server.page = None
         return Reply({"parts": parts, "name": name}, piece)
-
-    def _made(self, server: RecordServer) -> tuple[str, str] | Reply:
-        """The page, or how far it is."""
-        if server.page_work is None or server.page_work[0] != self.state:
-            if server.make_page is None:
-                raise ValueError("this view has no HTML export")
-            made = server.make_page(self.state)
-            if isinstance(made, tuple):
-                return made
-            server.page_work = (self.state, Work(made))
-        work = server.page_work[1]
-        done = False
-        try:
-            done = work.go_on(REPLY_SECONDS)
-        except BaseException:
-            # What was computed stays with the record.
-            server.page_work = None
-            raise
-        if done:
-            server.page_work = None
-            return work.result
-        progress = work.progress
-        header: dict[str, Any] = {"parts": 0, "name": ""}
-        if progress is not None:
-            header["doing"] = progress.doing
-            header["progress"] = float(progress.done / max(1, progress.total))
-            header["seconds_left"] = work.seconds_left
-        return Reply(header)
 
 
 def finite_scores(scores: Sequence[NDArray[np.float64]]) -> list[list[float | None]]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from attnviz.record.sources import sources_of_query
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.progress import Steps
 
 __all__ = ["SourceKey", "SourcesHeader", "affords_sources", "sources_header"]
 
@@ -69,18 +70,19 @@ class SourcesHeader(TypedDict):
     rest: float
 
 
-def sources_header(stack: AttentionStack, query: int, count: int = KEYS) -> SourcesHeader:
-    """The keys that all heads look at most from a query.
+def sources_header(stack: AttentionStack, query: int, count: int = KEYS) -> Steps[SourcesHeader]:
+    """The keys that all heads look at most from a query, in steps.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
-    >>> found = sources_header(record.stack(), 1)
+    >>> from attnviz.utils.progress import completed
+    >>> found = completed(sources_header(record.stack(), 1))
     >>> [(each["key"], each["mean"]) for each in found["keys"]]
     [(1, 0.75), (0, 0.25)]
     """
-    found = sources_of_query(stack, query, 1)
+    found = yield from sources_of_query(stack, query, 1)
     keys: list[SourceKey] = []
     top = found.top(count)
     for key in top.tolist():

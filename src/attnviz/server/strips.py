@@ -25,6 +25,8 @@ from attnviz.record.attention import LayerAttention
 from attnviz.record.rows import SAMPLED_QUERIES, sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import not_finite
+from attnviz.server.protocol import heads_of, refuse_large
+from attnviz.utils.progress import STEP, Pace, Steps
 
 __all__ = ["NEAR", "PARTS", "Strips", "StripsHeader", "strips"]
 
@@ -37,6 +39,8 @@ _FIRST, _ELSEWHERE, _WINDOW, _PREVIOUS, _NO_KEY = range(len(PARTS))
 
 # Less than this is what rounding leaves of weights that were given, and no sink's.
 _ROUNDING = 0.005
+# Heads whose shares are worked out together.
+_HEADS_AT_ONCE = 1024
 
 
 class StripsHeader(TypedDict):
@@ -116,8 +120,8 @@ def strips(
     heads: Sequence[int] | None = None,
     *,
     queries: int = SAMPLED_QUERIES,
-) -> Strips:
-    """Say where the weight of heads goes, from some of their queries.
+) -> Steps[Strips]:
+    """Say where the weight of heads goes, from some of their queries, in steps.
 
     Notes
     -----
@@ -129,31 +133,33 @@ def strips(
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
-    >>> found = strips(record.stack(), 0)
+    >>> from attnviz.utils.progress import completed
+    >>> found = completed(strips(record.stack(), 0))
     >>> dict(zip(found.parts, found.shares[0].round(6).tolist(), strict=True))
     {'first token': 0.7, 'elsewhere': 0.0, 'own window': 0.3, 'previous token': 0.0}
     """
+    layer, heads = heads_of(stack, layer, stack.kept_heads(layer) if heads is None else heads)
+    refuse_large(
+        f"strips of {len(heads):,} heads", 8 * len(PARTS) * len(heads), "ask for fewer heads"
+    )
     attention = stack.attention(layer)
-    heads = attention.kept_heads if heads is None else heads
-    if not heads:
-        raise ValueError("heads is empty; ask for the strips of at least one")
-    missing = [head for head in heads if head not in attention.kept_heads]
-    if missing:
-        raise IndexError(f"head={missing[0]}: layer {layer} has {attention.kept_heads}")
     rows = sampled_queries(attention.num_queries, queries)
     window = _window(attention) if stack.key_tokens is stack.query_tokens else None
-    masses = _masses(attention, heads, rows, window)
+    masses = yield from _masses(attention, heads, rows, window)
     _refuse_nan(masses, f"stack {stack.name!r}, layer {layer}", heads, rows)
     if stack.normalized:
         masses[..., _NO_KEY] += _lost(masses.sum(axis=-1))
     totals = masses.sum(axis=-1, keepdims=True)
     # Weights are not always shares: of what was given, only its part of the row can be said.
-    parted = np.divide(masses, totals, out=np.zeros_like(masses), where=totals > 0)
+    parted = np.divide(masses, totals, out=masses, where=totals > 0)
     counted = totals[..., 0] > 0
-    shares, errors = _means(parted, counted, attention.num_queries)
+    shares, errors = np.empty((len(heads), len(PARTS))), np.empty((len(heads), len(PARTS)))
+    for start in range(0, len(heads), _HEADS_AT_ONCE):
+        some = slice(start, start + _HEADS_AT_ONCE)
+        shares[some], errors[some] = _means(parted[some], counted[some], attention.num_queries)
     # A query that a mask lets attend to nothing says nothing about where weight goes.
     said = counted.sum(axis=1)
-    there = [True, True, window is not None, window is not None, bool(masses[..., _NO_KEY].any())]
+    there = [True, True, window is not None, window is not None, bool(parted[..., _NO_KEY].any())]
     return Strips(
         parts=tuple(np.array(PARTS)[there].tolist()),
         shares=shares[:, there],
@@ -190,23 +196,29 @@ def _masses(
     heads: Sequence[int],
     rows: NDArray[np.int64],
     window: _Window | None,
-) -> NDArray[np.float64]:
+) -> Steps[NDArray[np.float64]]:
     """Weight in each of `PARTS`, (heads, rows, parts)."""
     masses = np.zeros((len(heads), len(rows), len(PARTS)))
-    for places, group in attention.rows_of_heads(heads, rows):
-        found = np.zeros((len(places), len(rows), len(PARTS)))
-        found[..., _FIRST] = group.weights(slice(None), slice(0, 1))[..., 0]
-        found[..., _NO_KEY] = group.sunk
-        if window is not None:
-            for number, row in enumerate(rows.tolist()):
-                keys = window.keys(row, attention.num_keys)
-                if keys.stop > keys.start:
-                    near = group.weights(slice(number, number + 1), keys)[:, 0]
-                    _add_near(found[:, number], near, row, keys)
-        rest = np.maximum(0, group.totals + group.sunk - found.sum(axis=-1))
-        # All that a mask's own window lets through lies in it.
-        found[..., _WINDOW if window is not None and window.own else _ELSEWHERE] += rest
-        masses[places] = found
+    pace = Pace("strips", len(heads) * len(rows) * attention.num_keys)
+    # Of heads that read the same keys, a row's weights near its query are held together.
+    together = max(1, STEP // max(len(rows) * 2 * NEAR, attention.num_keys))
+    for start in range(0, len(heads), together):
+        for numbers, group in attention.rows_of_heads(heads[start : start + together], rows):
+            places = [start + number for number in numbers]
+            found = np.zeros((len(places), len(rows), len(PARTS)))
+            found[..., _FIRST] = group.weights(slice(None), slice(0, 1))[..., 0]
+            found[..., _NO_KEY] = group.sunk
+            if window is not None:
+                for number, row in enumerate(rows.tolist()):
+                    keys = window.keys(row, attention.num_keys)
+                    if keys.stop > keys.start:
+                        near = group.weights(slice(number, number + 1), keys)[:, 0]
+                        _add_near(found[:, number], near, row, keys)
+            rest = np.maximum(0, group.totals + group.sunk - found.sum(axis=-1))
+            # All that a mask's own window lets through lies in it.
+            found[..., _WINDOW if window is not None and window.own else _ELSEWHERE] += rest
+            masses[places] = found
+            yield from pace.did(len(places) * len(rows) * attention.num_keys, len(rows))
     return masses
 
 

@@ -7,8 +7,10 @@ and computes the same where whole rows are at hand.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import reprlib
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, TypedDict, get_args
 
 import numpy as np
@@ -18,7 +20,9 @@ from numpy.typing import NDArray
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import not_finite
+from attnviz.server.protocol import heads_of
 from attnviz.server.row_sums import RowSums
+from attnviz.utils.progress import Pace, Steps
 
 __all__ = [
     "Combine",
@@ -33,8 +37,8 @@ Combine = Literal["separate", "mean", "max"]
 Pair = Literal["all", "a-a", "a-b", "b-a", "b-b"]
 LeaveOut = Sequence[str | int]
 
-# Entries of weights that are held at once, 32 MB in float32.
-_ENTRIES = 1 << 23
+# Entries of weights that are held at once, 16 MB in float32: also while another reply is made.
+_ENTRIES = 1 << 22
 
 
 class StrongestHeader(TypedDict):
@@ -86,15 +90,19 @@ def strongest_keys(
     leave_out: LeaveOut = (),
     pair: Pair = "all",
     row_sums: RowSums | None = None,
-) -> Strongest:
-    """Find the strongest keys of some queries, and sum their weight up along the text.
+    largest: int | None = None,
+) -> Steps[Strongest]:
+    """Find the strongest keys of some queries, and sum their weight up along the text, in steps.
+
+    Of more than `largest` bytes, nothing is computed: ValueError.
 
     Examples
     --------
     >>> import attnviz as av
     >>> record = av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.25, 0.75]]]], ["a", "b"])
-    >>> found = strongest_keys(
-    ...     record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1, bin_size=1
+    >>> from attnviz.utils.progress import completed
+    >>> found = completed(
+    ...     strongest_keys(record.stack(), layer=0, heads=[0], rows=slice(0, 2), k=1, bin_size=1)
     ... )
     >>> found.keys.tolist(), found.weights.tolist(), found.spread.tolist()
     ([[[0], [1]]], [[[1.0], [0.75]]], [[1.25, 0.75]])
@@ -102,8 +110,7 @@ def strongest_keys(
     for name, value in (("k", k), ("bin_size", bin_size)):
         if value < 1:
             raise ValueError(f"{name}={value} must be at least 1")
-    if not heads:
-        raise ValueError("heads is empty; ask for at least one")
+    layer, heads = heads_of(stack, layer, heads)
     if combine not in {"separate", "mean", "max"}:
         raise ValueError(f'combine={combine!r} must be "separate", "mean" or "max"')
     if pair not in get_args(Pair):
@@ -113,24 +120,30 @@ def strongest_keys(
     groups = [[head] for head in heads] if combine == "separate" else [list(heads)]
     k, bin_size = min(k, num_keys), min(bin_size, num_keys)
     shape = (len(groups), rows.stop - rows.start)
+    bins = -(-num_keys // bin_size)
+    size = 4 * len(groups) * (shape[1] * (2 * k + 3) + bins)
+    if largest is not None and size > largest:
+        raise ValueError(
+            f"the strongest keys are {size} bytes; {largest} are sent at once, so ask for fewer "
+            "rows or keys, or for larger bins"
+        )
+    out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
     found = Strongest(
         np.full((*shape, k), -1, np.int32),
         np.zeros((*shape, k), np.float32),
         np.zeros((*shape, 3), np.float32),
-        np.zeros((len(groups), -(-num_keys // bin_size)), np.float32),
+        np.zeros((len(groups), bins), np.float32),
     )
-    out = torch.from_numpy(_left_out(stack.key_tokens, leave_out))
     away = torch.from_numpy(~_of_text(stack.key_tokens, pair, 2)) & ~out
     taken = torch.from_numpy(_of_text(stack.query_tokens, pair, 0)[rows])
     step = max(1, _ENTRIES // num_keys)
+    pace = Pace("strongest keys", len(heads) * shape[1] * num_keys)
     for matrix, group in enumerate(groups):
         for start in range(rows.start, rows.stop, step):
             part = slice(start, min(start + step, rows.stop))
             here = slice(part.start - rows.start, part.stop - rows.start)
-            weights = _together(
-                (row_sums.whole_rows(stack, layer=layer, head=head, rows=part) for head in group),
-                combine,
-            )
+            one = partial(row_sums.whole_rows, stack, layer=layer, rows=part)
+            weights = yield from _together(one, group, combine, pace)
             gone = [_sum_of(weights, out), _sum_of(weights, away)]
             # What is not finite stays so: 0 times it is NaN.
             weights *= (~(out | away)).to(weights)
@@ -151,28 +164,26 @@ def strongest_keys(
 
 def encoded_strongest(
     stack: AttentionStack, *, largest: int, **wanted: Any
-) -> tuple[StrongestHeader, bytes]:
+) -> Steps[tuple[StrongestHeader, bytes]]:
     """The same for a reply: keys, weights, sums and spread one after the other, little endian."""
-    found = strongest_keys(stack, **wanted)
+    found = yield from strongest_keys(stack, largest=largest, **wanted)
     parts = (found.keys, found.weights, found.sums, found.spread)
-    size = sum(part.nbytes for part in parts)
-    if size > largest:
-        raise ValueError(
-            f"the strongest keys are {size} bytes; {largest} are sent at once, so ask for fewer "
-            "rows or keys, or for larger bins"
-        )
     data = b"".join(part.astype(part.dtype.newbyteorder("<")).tobytes() for part in parts)
     matrices, rows, k = found.keys.shape
     return {"shape": (matrices, rows, k, found.spread.shape[1])}, data
 
 
-def _together(rows: Iterator[torch.Tensor], combine: Combine) -> torch.Tensor:
+def _together(
+    rows_of: Callable[..., torch.Tensor], heads: Sequence[int], combine: Combine, pace: Pace
+) -> Steps[torch.Tensor]:
     """Rows of one head, or of the mean or the maximum over several; no more than two are held."""
-    weights, count = next(rows), 1
-    for more in rows:
+    weights = rows_of(head=heads[0])
+    yield from pace.did(weights.numel())
+    for head in heads[1:]:
+        more = rows_of(head=head)
         weights = torch.maximum(weights, more) if combine == "max" else weights.add_(more)
-        count += 1
-    return weights / count if combine == "mean" else weights
+        yield from pace.did(weights.numel())
+    return weights / len(heads) if combine == "mean" else weights
 
 
 def _sum_of(weights: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
@@ -204,7 +215,7 @@ def _top(weights: torch.Tensor, k: int, bin_size: int) -> tuple[torch.Tensor, to
 
 def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
     flags = np.zeros(len(keys), np.bool_)
-    for each in leave_out:
+    for each in dict.fromkeys(leave_out):
         if each == "special":
             flags |= np.array(keys.special, np.bool_)
         elif each == "first":
@@ -212,8 +223,9 @@ def _left_out(keys: Tokens, leave_out: LeaveOut) -> NDArray[np.bool_]:
         elif isinstance(each, int) and 0 <= each < len(keys):
             flags[each] = True
         else:
+            given = reprlib.repr(each)
             raise ValueError(
-                f'leave_out={each!r} must be "special", "first" or a key from 0 to {len(keys) - 1}'
+                f'leave_out={given} must be "special", "first" or a key from 0 to {len(keys) - 1}'
             )
     return flags
 

@@ -14,7 +14,10 @@ from numpy.typing import NDArray
 from attnviz.record.softmax import tiles
 from attnviz.record.stack import AttentionStack
 from attnviz.server.codec import Encoded, Precision, encode
+from attnviz.server.protocol import heads_of
 from attnviz.server.pyramid import Budget, Pyramids, is_large
+from attnviz.utils.arguments import spans
+from attnviz.utils.progress import Pace, Steps
 
 __all__ = ["TILE", "Pooled", "TileWork", "answered_tile", "encoded_tile"]
 
@@ -22,8 +25,7 @@ __all__ = ["TILE", "Pooled", "TileWork", "answered_tile", "encoded_tile"]
 TILE = 256
 # Above this no matrix that fits into a machine has anything to pool.
 _MAX_LEVEL = 24
-# Pairs of words that a tile is made from at most: a quarter of a minute, in which the kernel does
-# nothing else.
+# Pairs of words that a tile is made from at most: a quarter of a minute.
 _MOST_PAIRS_OF_WORDS = 1 << 32
 
 Pooled = Literal["mean", "max"]
@@ -59,8 +61,8 @@ def encoded_tile(
     place: tuple[int, int],
     pooled: Pooled,
     precision: Precision,
-) -> Encoded:
-    """One tile of a head's matrix, or of the mean of several heads.
+) -> Steps[Encoded]:
+    """One tile of a head's matrix, or of the mean of several heads, in steps.
 
     Parameters
     ----------
@@ -80,17 +82,21 @@ def encoded_tile(
     precision : {"uint8", "float32"}
         How the cells are written; those of an estimate in one byte each, whatever was asked for.
     """
-    rows, columns = _checked(stack, heads, level, place, pooled)
+    layer, heads = heads_of(stack, layer, heads)
+    rows, columns = _checked(stack, level, place, pooled)
+    maximum = yield from stack.find_maximum()
+    attention = stack.attention(layer)
+    pace = Pace("weights", len(heads) * (rows.stop - rows.start) * attention.num_keys)
     cell = 2**level
     starts = np.arange(0, columns.stop - columns.start, cell)
     cells = np.zeros((-(-(rows.stop - rows.start) // cell), len(starts)))
     # A row of cells of a long text spans many queries, which are not all held at once.
     for part in tiles(rows, len(stack.key_tokens)):
-        weights = np.mean(
-            [stack.weights(layer=layer, head=head, rows=part, columns=columns) for head in heads],
-            axis=0,
-            dtype=np.float64,
-        )
+        weights = np.zeros((part.stop - part.start, columns.stop - columns.start))
+        for head in heads:
+            weights += attention.weights(head, part, columns)
+            yield from pace.did((part.stop - part.start) * attention.num_keys)
+        weights /= len(heads)
         row = (np.arange(part.start, part.stop) - rows.start) // cell
         firsts = np.flatnonzero(np.diff(row, prepend=-1))
         touched = row[firsts]
@@ -99,8 +105,8 @@ def encoded_tile(
         cells[touched] = pool(cells[touched], pieces)
     if pooled == "mean":
         cells /= np.outer(_sizes(rows, cell), _sizes(columns, cell))
-    of = f"stack {stack.name!r}, layer {layer}, mean of heads {', '.join(map(str, heads))}"
-    return encode(cells.astype(np.float32)[None], precision, stack.maximum, of=of)
+    of = f"stack {stack.name!r}, layer {layer}, mean of heads {spans(sorted(heads))}"
+    return encode(cells.astype(np.float32)[None], precision, maximum, of=of)
 
 
 def answered_tile(
@@ -115,8 +121,8 @@ def answered_tile(
     precision: Precision,
     exact: bool = True,
     budget: Budget | None = None,
-) -> tuple[Mapping[str, Any], bytes]:
-    """One tile as a reply, which of a large matrix may be an estimate.
+) -> Steps[tuple[Mapping[str, Any], bytes]]:
+    """One tile as a reply, which of a large matrix may be an estimate; of another, in steps.
 
     Returns
     -------
@@ -129,9 +135,10 @@ def answered_tile(
         The cells. Those of large matrices are written relative to the largest among them: means
         over a long text are far below the largest weight that there can be.
     """
-    if not heads or not is_large(stack, layer, heads):
+    layer, heads = heads_of(stack, layer, heads)
+    if not is_large(stack, layer, heads):
         _refuse_minutes(stack, layer, heads, level, place[0])
-        tile = encoded_tile(
+        tile = yield from encoded_tile(
             stack,
             layer=layer,
             heads=heads,
@@ -141,7 +148,7 @@ def answered_tile(
             precision=precision,
         )
         return tile.header(), tile.data
-    rows, columns = _checked(stack, heads, level, place, pooled)
+    rows, columns = _checked(stack, level, place, pooled)
     found = pyramids.tile(
         stack,
         layer=layer,
@@ -166,13 +173,9 @@ def answered_tile(
 
 
 def _checked(
-    stack: AttentionStack, heads: Sequence[int], level: int, place: tuple[int, int], pooled: str
+    stack: AttentionStack, level: int, place: tuple[int, int], pooled: str
 ) -> tuple[slice, slice]:
     """Queries and keys of a tile that makes sense."""
-    if not heads:
-        raise ValueError("heads is empty; a tile shows at least one head")
-    if len(set(heads)) < len(heads):
-        raise ValueError(f"heads={list(heads)} names one twice; a mean counts each once")
     if pooled not in {"mean", "max"}:
         raise ValueError(f'pooled={pooled!r} must be "mean" or "max"')
     if not 0 <= level <= _MAX_LEVEL:
@@ -193,8 +196,8 @@ def _refuse_minutes(
     queries = max(0, min(len(stack.query_tokens) - row * span, span))
     if queries * len(stack.key_tokens) * len(heads) > _MOST_PAIRS_OF_WORDS:
         raise ValueError(
-            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would keep the kernel busy "
-            "for minutes: choose a smaller part with query_window=(start, stop), fewer heads, or "
+            f"a tile of {queries:,} by {len(stack.key_tokens):,} words would take the kernel "
+            "minutes: choose a smaller part with query_window=(start, stop), fewer heads, or "
             "show the tokens that words are made of (without words=True, merge_words())"
         )
 

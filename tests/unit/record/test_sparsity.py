@@ -17,6 +17,7 @@ from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode, encode
 from attnviz.server.description import describe
+from attnviz.utils.progress import completed
 from unit.records import captured_record, shares, words
 
 Weights = NDArray[np.float64]
@@ -59,7 +60,7 @@ def counts_of(
     *layers: NDArray[np.floating], dtype: torch.dtype = torch.float32
 ) -> list[tuple[ZeroCount, ...]]:
     given = {i: GivenWeights(torch.from_numpy(each).to(dtype)) for i, each in enumerate(layers)}
-    return list(count_zeros(given).values())
+    return list(completed(count_zeros(given)).values())
 
 
 def record_of(*layers: NDArray[np.floating]) -> AttentionRecord:

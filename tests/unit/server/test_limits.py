@@ -54,8 +54,9 @@ def sent(record: av.AttentionRecord, name: str, arguments: Any) -> tuple[dict[st
     answers: list[tuple[dict[str, Any], list[bytes]]] = []
     server = RecordServer(record, page=page)
     channel = KernelChannel(server, lambda *answer: answers.append(answer))
-    channel.receive({"attnviz": "request", "id": "tab-1", "name": name, "arguments": arguments})
-    [(message, buffers)] = answers
+    while not answers or "later" in answers[-1][0].get("header", {}):
+        channel.receive({"attnviz": "request", "id": "tab-1", "name": name, "arguments": arguments})
+    message, buffers = answers[-1]
     session = Session(key=b"secret")
     content = {"comm_id": "0" * 32, "data": {"method": "custom", "content": message}}
     parts = session.serialize(session.msg("comm_msg", content))

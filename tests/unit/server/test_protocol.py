@@ -103,7 +103,7 @@ def test_a_request_is_answered_under_its_name() -> None:
     requests: Requests[list[str]] = Requests()
     requests.add("ask")(Asked)
     server: list[str] = []
-    assert requests.answer(server, "ask", GOOD).header == {"size": 2}
+    assert requests.request("ask", GOOD).answer(server) == Reply({"size": 2})
     assert server == ["a"]
 
 

@@ -24,6 +24,7 @@ from attnviz.server.pyramid import Budget, Pyramids, is_large
 from attnviz.server.row_sums import RowSums
 from attnviz.server.server import RecordServer
 from attnviz.server.tiles import answered_tile
+from attnviz.utils.progress import completed
 from unit.long_records import NEEDLE, long_record
 from unit.records import shares, vectors, words
 
@@ -77,14 +78,16 @@ class Asked:
         options.setdefault("budget", in_no_time())
         options.setdefault("layer", 3)
         options.setdefault("heads", self.heads)
-        header, data = answered_tile(
-            self.stack,
-            self.pyramids,
-            level=level,
-            place=(row, column),
-            pooled=pooled,  # type: ignore[arg-type]
-            precision=options.pop("precision", "float32"),
-            **options,
+        header, data = completed(
+            answered_tile(
+                self.stack,
+                self.pyramids,
+                level=level,
+                place=(row, column),
+                pooled=pooled,  # type: ignore[arg-type]
+                precision=options.pop("precision", "float32"),
+                **options,
+            )
         )
         shape = tuple(header["shape"])
         encoded = Encoded(shape, header["encoding"], header["maximum"], header["error"], data)

@@ -11,6 +11,7 @@ from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.row_sums import RowSums
+from attnviz.utils.progress import completed
 from unit.records import vectors, words
 
 # More keys than a row that is computed anew each time has.
@@ -41,6 +42,6 @@ def test_rows_are_divided_by_their_own_sums(method: str) -> None:
                     expected = stack.weights(**where, columns=columns)
                     if method == "whole_rows":
                         sums.whole_rows(stack, **where)
-                    found = sums.block(stack, **where, columns=columns)
+                    found = completed(sums.block(stack, **where, columns=columns))
                     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert sums.num_bytes == 2 * 2 * 2 * 3 * 4

@@ -19,13 +19,13 @@ from attnviz.analysis import patterns_of
 from attnviz.record.attention import GivenWeights, QueryKeyAttention
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
-from attnviz.server import server as server_module
+from attnviz.server import unfinished
 from attnviz.server.codec import Encoded, decode
 from attnviz.server.description import describe
 from attnviz.server.images import averaged_image
 from attnviz.server.protocol import MAX_REPLY_BYTES, Reply
 from attnviz.server.server import RecordServer
-from attnviz.utils.progress import Progress, Steps
+from attnviz.utils.progress import Progress, Steps, completed
 from unit.records import (
     captured_record,
     encoder_decoder_record,
@@ -139,7 +139,7 @@ def test_blocks_are_slices_of_the_weights(data: st.DataObject) -> None:
     stack = record.stacks[name]
     layer = data.draw(st.sampled_from(stack.layers))
     whole = stack.weights(layer=layer)
-    heads = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4))
+    heads = data.draw(st.lists(st.integers(0, len(whole) - 1), min_size=1, max_size=4, unique=True))
 
     def ends(size: int) -> list[int]:
         start = data.draw(st.integers(0, size - 1))
@@ -196,7 +196,7 @@ def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool)
         assert data is not None
         assert len(data) == MAX_REPLY_BYTES
     else:
-        with pytest.raises(ValueError, match=r"a block of 100\d000 bytes .* 1000000 are sent"):
+        with pytest.raises(ValueError, match=r"a block are 100\d000 bytes; 1000000 are sent"):
             server.reply("block", block | {"precision": precision})
 
 
@@ -207,7 +207,7 @@ def test_a_reply_is_at_most_a_megabyte(precision: str, columns: int, fits: bool)
         ({"layer": 9}, IndexError, "layer=9: stack 'self' has layers 0, 1"),
         ({"heads": [0, 3]}, IndexError, "head=3: layer 1 of stack 'self' has heads 0 to 2"),
         ({"heads": [-4]}, IndexError, "head=-4"),
-        ({"heads": []}, ValueError, "a block of 0 bytes was asked for"),
+        ({"heads": []}, ValueError, "heads is empty; ask for at least one"),
         ({"rows": [0, 6]}, ValueError, r"rows=\[0, 6\] must lie within 0 to 5"),
         ({"rows": [-1, 2]}, ValueError, r"rows=\[-1, 2\] must lie within"),
         ({"columns": [3, 3]}, ValueError, r"columns=\[3, 3\] must lie within"),
@@ -363,7 +363,7 @@ def test_the_last_part_can_be_asked_for_again() -> None:
 def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(server_module, "REPLY_SECONDS", 0.0)
+    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
     made = []
 
     def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
@@ -379,11 +379,11 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     shares = []
     for _ in range(3):
         reply = server.reply("page", asked)
-        assert (reply.data, reply.header["parts"], reply.header["name"]) == (None, 0, "")
-        assert reply.header["doing"] == "strongest keys"
+        assert (reply.data, reply.header.keys()) == (None, {"later"})
+        assert reply.header["later"]["doing"] == "strongest keys"
         # Other requests have their turn.
         assert server.reply("describe", {}).header["stacks"]
-        shares.append(reply.header["progress"])
+        shares.append(reply.header["later"]["progress"])
     assert shares == [0.25, 0.5, 0.75]
     last = server.reply("page", asked)
     assert (last.header, last.data) == ({"parts": 1, "name": "x.html"}, b"page")
@@ -393,14 +393,17 @@ def test_a_page_that_takes_long_is_made_a_moment_at_a_time(
     server.reply("page", {"part": 0, "state": {"stop": 2}})
     with pytest.raises(KeyboardInterrupt):
         server.reply("page", {"part": 0, "state": {"stop": 2}})
-    assert server.reply("page", {"part": 0, "state": {"stop": 2}}).header["progress"] == 0.25
+    assert server.reply("page", {"part": 0, "state": {"stop": 2}}).header == {
+        "later": {"doing": "strongest keys", "progress": 0.25, "seconds_left": None}
+    }
 
 
 def test_parts_and_pages_that_are_not_there() -> None:
     server = RecordServer(given_record(), page=lambda _: ("x.html", "é"))
-    for part in (1, -1):
-        with pytest.raises(ValueError, match=f"part {part} of a page of 1 parts was asked for"):
-            server.reply("page", {"part": part, "state": {}})
+    with pytest.raises(ValueError, match="part 1 of a page of 1 parts was asked for"):
+        server.reply("page", {"part": 1, "state": {}})
+    with pytest.raises(ValueError, match="part=-1 of a page must not be negative"):
+        server.reply("page", {"part": -1, "state": {}})
     with pytest.raises(ValueError, match="this view has no HTML export"):
         RecordServer(given_record()).reply("page", {"part": 0, "state": {}})
 
@@ -431,17 +434,17 @@ def test_images_that_are_not_there(index: int) -> None:
 def test_an_image_that_is_too_large_is_averaged() -> None:
     image = np.arange(5 * 7 * 3, dtype=np.uint8).reshape(5, 7, 3)
     # 105 bytes; by two it is 3 x 4 pixels, of which those at the end stand for fewer.
-    small = averaged_image(image, 104)
+    small = completed(averaged_image(image, 104))
     assert small.shape == (3, 4, 3)
     assert_array_equal(small[0, 0], image[:2, :2].mean((0, 1)).round())
     assert_array_equal(small[2, 3], image[4, 6])
     assert_array_equal(small[1, 3], image[2:4, 6].mean(0).round())
-    assert averaged_image(image, 36).shape == (3, 4, 3)
-    assert averaged_image(image, 35).shape == (2, 3, 3)
-    assert averaged_image(image, 3).shape == (1, 1, 3)
-    assert averaged_image(image, 105) is image
+    assert completed(averaged_image(image, 36)).shape == (3, 4, 3)
+    assert completed(averaged_image(image, 35)).shape == (2, 3, 3)
+    assert completed(averaged_image(image, 3)).shape == (1, 1, 3)
+    assert completed(averaged_image(image, 105)) is image
     with pytest.raises(ValueError, match="largest=2 bytes hold no pixel"):
-        averaged_image(image, 2)
+        completed(averaged_image(image, 2))
 
 
 def test_large_images_stay_under_a_megabyte() -> None:

@@ -30,11 +30,16 @@ from attnviz.record.words import MergedWeights
 from attnviz.server import strips as channel_strips
 from attnviz.server.description import describe
 from attnviz.server.server import RecordServer
-from attnviz.server.strips import NEAR, Strips, strips
+from attnviz.server.strips import NEAR, Strips
+from attnviz.utils.progress import completed
 from unit.records import captured_record, image_record, shares, vectors, words
 
 HEADS, TOKENS, DIM = 4, 150, 8
 Doubles = NDArray[np.float64]
+
+
+def strips(*given: Any, **more: Any) -> Strips:
+    return completed(channel_strips.strips(*given, **more))
 
 
 def stack_of(

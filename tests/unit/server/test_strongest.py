@@ -22,6 +22,7 @@ from attnviz.server.protocol import MAX_REPLY_BYTES
 from attnviz.server.row_sums import RowSums
 from attnviz.server.server import RecordServer
 from attnviz.server.strongest import Strongest, strongest_keys
+from attnviz.utils.progress import completed
 from unit.long_records import NEEDLE, long_record
 from unit.records import captured_record, given_record, vectors, words
 
@@ -102,7 +103,7 @@ def asked(stack: AttentionStack, **given: Any) -> Strongest:
         "k": 3,
         "bin_size": 2,
     }
-    return strongest_keys(stack, **(wanted | given))
+    return completed(strongest_keys(stack, **(wanted | given)))
 
 
 def matrices(stack: AttentionStack) -> NDArray[np.float64]:
@@ -184,12 +185,14 @@ def test_strips_and_window_add_up_to_the_rows_weight(name: str) -> None:
     for head, found in zip(
         stack.kept_heads(layer), zip(*_parts(asked(stack, row_sums=sums)), strict=True), strict=True
     ):
-        block = sums.block(
-            stack,
-            layer=layer,
-            head=head,
-            rows=slice(0, len(stack.query_tokens)),
-            columns=slice(window.start, min(window.stop, len(stack.key_tokens))),
+        block = completed(
+            sums.block(
+                stack,
+                layer=layer,
+                head=head,
+                rows=slice(0, len(stack.query_tokens)),
+                columns=slice(window.start, min(window.stop, len(stack.key_tokens))),
+            )
         )
         totals, spread = found
         outside = spread.sum() - spread[1]
@@ -204,7 +207,8 @@ def test_sums_that_are_kept_give_the_same_blocks_and_are_bounded() -> None:
     stack = long_record(300, heads=3, key_heads=1).stack()
     sums = RowSums(kept_bytes=2 * 4 * 300)
     for head in (0, 1, 2, 1):
-        block = sums.block(stack, layer=0, head=head, rows=slice(200, 220), columns=slice(190, 215))
+        part = {"rows": slice(200, 220), "columns": slice(190, 215)}
+        block = completed(sums.block(stack, layer=0, head=head, **part))
         by_hand = formula(stack.attention(0), head)[200:220, 190:215]
         np.testing.assert_allclose(block, by_hand, atol=2e-6)
     assert sums.num_bytes <= 2 * 4 * 300
@@ -214,8 +218,9 @@ def test_one_far_key_is_found() -> None:
     tokens = 5000
     record = long_record(tokens)
     query, key = (int(share * tokens) for share in NEEDLE)
-    found = strongest_keys(
-        record.stack(), layer=0, heads=[3], rows=slice(query - 1, query + 1), k=1, bin_size=8
+    rows = slice(query - 1, query + 1)
+    found = completed(
+        strongest_keys(record.stack(), layer=0, heads=[3], rows=rows, k=1, bin_size=8)
     )
     assert found.keys[0, 1, 0] == key
     assert found.weights[0, 1, 0] > 0.9

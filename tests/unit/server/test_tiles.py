@@ -18,6 +18,7 @@ from attnviz.record.record import AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.codec import decode
 from attnviz.server.tiles import TILE, encoded_tile
+from attnviz.utils.progress import completed
 from unit.records import captured_record, given_record, words
 
 FIXTURE = json.loads((Path(__file__).parents[2] / "fixtures" / "tiles.json").read_text())
@@ -47,7 +48,7 @@ def tile(stack: AttentionStack, **request: Any) -> Any:
         "precision": "float32",
     }
     place = request.pop("row", 0), request.pop("column", 0)
-    return decode(encoded_tile(stack, place=place, **(asked | request)))[0]
+    return decode(completed(encoded_tile(stack, place=place, **(asked | request))))[0]
 
 
 @pytest.mark.parametrize("each", FIXTURE["cases"], ids=lambda each: json.dumps(each["request"]))

@@ -6,7 +6,7 @@ import { useEffect, useRef } from "preact/hooks";
 import type { Connection } from "../../client/carrier";
 import type { StackDescription } from "../../client/protocol";
 import { keptHeads } from "../../client/source";
-import { embeddedInWords, placeInWords, stackName } from "../captions";
+import { embeddedInWords, laterInWords, placeInWords, stackName } from "../captions";
 import { Choice } from "../controls/fields";
 import { HeadStrip, HeadTools, toggleHead } from "../controls/heads";
 import { Layers } from "../controls/layers";
@@ -105,6 +105,7 @@ export function ViewFrame<S extends RecordState>(props: ViewFrameProps<S>) {
       job={record.job.value}
       error={record.error.value}
       onRetry={record.retry}
+      onStop={record.stop}
       history={context.history}
       exports={[...props.exports, ...copyEntries(context)]}
       keys={withCommon(props.keys, copies, true)}
@@ -379,6 +380,7 @@ interface FrameProps {
   job: Job | null;
   error: string | null;
   onRetry: () => void;
+  onStop: () => void;
   history: History;
   exports: MenuEntry[];
   /** Keys and what they do. */
@@ -398,7 +400,8 @@ function Standing({
   connection,
   error,
   onRetry,
-}: Pick<FrameProps, "connection" | "error" | "onRetry">) {
+  onStop,
+}: Pick<FrameProps, "connection" | "error" | "onRetry" | "onStop">) {
   const text =
     error !== null
       ? error
@@ -406,9 +409,12 @@ function Standing({
         ? "The kernel does not answer: it is busy or gone. What is drawn stays."
         : connection === "waiting"
           ? "Waiting for the kernel …"
-          : null;
+          : connection === "ready"
+            ? null
+            : `The kernel computes ${laterInWords(connection)}.`;
   // It comes and goes by itself: what stands below must not move for it.
-  const passing = error === null && connection === "waiting";
+  const working = error === null && typeof connection === "object";
+  const passing = error === null && (connection === "waiting" || working);
   return (
     <div role="status" class="av-standing-place">
       {text !== null && (
@@ -419,6 +425,11 @@ function Standing({
           {(error !== null || connection === "unanswered") && (
             <button type="button" onClick={onRetry}>
               Try again
+            </button>
+          )}
+          {working && (
+            <button type="button" title="Stop what takes long; other parts stay" onClick={onStop}>
+              Cancel
             </button>
           )}
         </div>
@@ -616,7 +627,7 @@ function Frame(props: FrameProps) {
       </header>
       {helping.value && <Keys keys={props.keys} />}
       {!tight && notes}
-      <Standing connection={props.connection} error={props.error} onRetry={props.onRetry} />
+      <Standing {...props} />
       {props.job && <Waiting job={props.job} />}
       {props.controls}
       {props.children}

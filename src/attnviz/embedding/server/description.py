@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from attnviz.corpus.columns import Column
 from attnviz.corpus.corpus import Caveat, Corpus, caveats_of
 from attnviz.record.tokens import Tokens
-from attnviz.server.description import Description, TokenList, describe
+from attnviz.server.description import Description, TokenList, describing
+from attnviz.utils.progress import Steps
 
 __all__ = [
     "CorpusPoints",
@@ -141,9 +142,9 @@ class CorpusPoints(TypedDict):
     grids: NotRequired[list[CorpusGrid]]
 
 
-def describe_corpus(corpus: Corpus) -> Description:
-    """What a corpus holds, without points and without tokens, which differ from text to text."""
-    first = describe(corpus.records[0])
+def describe_corpus(corpus: Corpus) -> Steps[Description]:
+    """What a corpus holds, without points and tokens, which differ from text to text; in steps."""
+    first = yield from describing(corpus.records[0])
     first.pop("images", None)
     stacks = []
     for stack in first["stacks"]:

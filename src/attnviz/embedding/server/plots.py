@@ -7,8 +7,9 @@ by both sides.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, TypedDict
 
 import numpy as np
@@ -22,6 +23,8 @@ from attnviz.embedding.server.projections import ProjectionJobs, Work
 from attnviz.embedding.threads import one_thread
 from attnviz.embedding.trust import HeadTrust, Trust, measure_trust
 from attnviz.server.cache import ByteCache
+from attnviz.server.protocol import heads_of
+from attnviz.utils.progress import Progress, Steps, completed
 
 __all__ = [
     "MOST_SHOWN",
@@ -42,11 +45,17 @@ MOST_SHOWN = 10_000
 #: The highest code of a coordinate or a norm.
 TOP_CODE = 65_535
 
-# Plots of a thousand heads of 10,000 points.
-_CACHED_BYTES = 256_000_000
+# Plots of a thousand heads of 10,000 tokens.
+_CACHED_BYTES = 192_000_000
+# What the small plots of one answer take at most, which is held until all of its parts were sent.
+_OVERVIEW_BYTES = 64_000_000
+# Numbers of vectors that are placed at once: some 0.2 s on one core, and 32 MB in float32.
+_PLACED_AT_ONCE = 1 << 23
 _TRUST_DIGITS = 4
 # What a head is measured on: some 0.3 s on one core.
 _MOST_QUERIES, _FEWEST_QUERIES, _MOST_PAIRS = 512, 64, 10_000_000
+# Heads that are measured together, side by side where there are cores.
+_MEASURED_AT_ONCE = 4
 
 Dimensions = Literal[2, 3]
 Floats = NDArray[np.float32]
@@ -76,6 +85,11 @@ class HeadPlot(PlotOptions):
     """The plot of one head."""
 
     head: int
+
+    def checked(self, corpus: Corpus) -> HeadPlot:
+        """The same by the model's numbers of layer and head, which have to be there."""
+        layer, [head] = heads_of(corpus.stack(self.stack), self.layer, [self.head])
+        return replace(self, layer=layer, head=head)
 
     @property
     def settings(self) -> ProjectionSettings:
@@ -254,17 +268,31 @@ class EmbeddingAnswers:
 
     def overview(
         self, stack: str, layers: Sequence[int], placing: Placing
-    ) -> tuple[OverviewHeader, bytes]:
-        """Small plots of all heads of some layers, by their principal components."""
+    ) -> Steps[tuple[OverviewHeader, bytes]]:
+        """Small plots of all heads of some layers, by their principal components, in steps."""
+        own = self.corpus.stack(stack)
         if not layers:
             raise ValueError("layers is empty; ask for at least one")
+        numbers = [own.layer_number(layer) for layer in layers]
+        if len(set(numbers)) < len(numbers):
+            raise ValueError(
+                f"layers={reprlib.repr(list(layers))} names one twice; ask for each once"
+            )
         count = len(self.corpus.points(stack))
         stride = max(1, -(-count // MOST_SHOWN))
+        num_heads = sum(len(own.kept_heads(layer)) for layer in numbers)
+        size = 2 * -(-count // stride) * num_heads
+        if size > _OVERVIEW_BYTES:
+            raise ValueError(
+                f"small plots of {num_heads:,} heads are {size} bytes; {_OVERVIEW_BYTES} are made "
+                "at once, so ask for fewer layers"
+            )
         heads: list[OverviewHead] = []
         data = []
-        for layer in layers:
-            kept = self.corpus.stack(stack).kept_heads(layer)
-            for head, plot in zip(kept, self.plots(stack, layer, kept, placing), strict=True):
+        for layer in numbers:
+            kept = own.kept_heads(layer)
+            plots = yield from self.plots(stack, layer, kept, placing)
+            for head, plot in zip(kept, plots, strict=True):
                 heads.append({"layer": layer, "head": head, "problem": plot.problem})
                 data.append((coded(plot.coordinates)[2][::stride] >> 8).astype(np.uint8))
         header: OverviewHeader = {
@@ -276,15 +304,18 @@ class EmbeddingAnswers:
 
     def projection(self, asked: HeadPlot, *, restart: bool = False) -> tuple[dict[str, Any], bytes]:
         """The plot of one head, by any method; of one that runs, its newest frame."""
+        asked = asked.checked(self.corpus)
         plot, work = self.plot(asked, restart=restart)
         low, size, codes = coded(plot.coordinates)
         header = plot.header() | {"low": low, "size": size}
         header["work"] = None if work is None else work.header()
         return header, codes.astype("<u2").tobytes()
 
-    def trust(self, asked: PlotOptions, heads: Sequence[int]) -> list[dict[str, Any] | None]:
-        """How far the plots of some heads can be trusted; None of those that have none."""
-        stack, layer = asked.stack, asked.layer
+    def trust(self, asked: PlotOptions, heads: Sequence[int]) -> Steps[list[dict[str, Any] | None]]:
+        """How far plots of some heads can be trusted, in steps; None of those that have none."""
+        stack = asked.stack
+        layer, heads = heads_of(self.corpus.stack(stack), asked.layer, heads)
+        asked = replace(asked, layer=layer)
         plot_of = {head: asked.of(head) for head in heads}
         figures = {
             head: self._trust[each.key] for head, each in plot_of.items() if each.key in self._trust
@@ -294,7 +325,7 @@ class EmbeddingAnswers:
         # The figures of a frame on its way are not cached.
         final: set[int] = set()
         if missing and asked.method == "pca":
-            plots = self.plots(stack, layer, missing, asked.way, asked.dimensions)
+            plots = yield from self.plots(stack, layer, missing, asked.way, asked.dimensions)
             shown, final = dict(zip(missing, plots, strict=True)), set(missing)
         else:
             for head in missing:
@@ -302,17 +333,19 @@ class EmbeddingAnswers:
                 if known is not None:
                     shown[head] = known[0]
                     final |= {head} if known[1].state == "done" else set()
-        if shown:
-            measured = self._measure(stack, layer, list(shown), list(shown.values()), asked.way)
-            for head, each in zip(shown, measured, strict=True):
+        for start in range(0, len(shown), _MEASURED_AT_ONCE):
+            some = list(shown)[start : start + _MEASURED_AT_ONCE]
+            measured = self._measure(stack, layer, some, [shown[head] for head in some], asked.way)
+            for head, each in zip(some, measured, strict=True):
                 figures[head] = each
                 if head in final:
                     self._trust[plot_of[head].key] = each
+            yield Progress("trust", start + len(some), len(shown), "head")
         return [figures.get(head) for head in heads]
 
     def norms(self, stack: str, layer: int, head: int) -> tuple[NormsHeader, bytes]:
         """The length of every point's vector, as the model has it."""
-        self.corpus.stack(stack)
+        layer, [head] = heads_of(self.corpus.stack(stack), layer, [head])
         vectors = self.corpus.vectors(stack, layer, [head])
         norms = torch.cat([vectors.queries[0], vectors.keys[0]]).double().norm(dim=1).numpy()
         finite = norms[np.isfinite(norms)]
@@ -324,17 +357,23 @@ class EmbeddingAnswers:
 
     def plots(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int = 2
-    ) -> list[Plot]:
-        """Principal components of some heads, cached."""
+    ) -> Steps[list[Plot]]:
+        """Principal components of some heads, cached, in steps."""
         keys = [(stack, layer, head, placing, "pca", dimensions) for head in heads]
         known = {key: plot for key in keys if (plot := self._plots.get(key)) is not None}
         missing = [head for head, key in zip(heads, keys, strict=True) if key not in known]
-        if missing:
-            made = self._components(stack, layer, missing, placing, dimensions)
-            for head, plot in zip(missing, made, strict=True):
+        attention = self.corpus.attention(stack, layer, self.corpus.points(stack).texts[0])
+        together = max(
+            1, _PLACED_AT_ONCE // (len(self.corpus.points(stack)) * attention.queries.shape[2])
+        )
+        for start in range(0, len(missing), together):
+            some = missing[start : start + together]
+            made = self._components(stack, layer, some, placing, dimensions)
+            for head, plot in zip(some, made, strict=True):
                 key = (stack, layer, head, placing, "pca", dimensions)
                 known[key] = plot
                 self._plots[key] = plot
+            yield Progress("plots", start + len(some), len(missing), "head")
         return [known[key] for key in keys]
 
     def plot(
@@ -348,8 +387,8 @@ class EmbeddingAnswers:
         """
         # Says which stacks there are, where it is none of them.
         self.corpus.stack(asked.stack)
-        [components] = self.plots(
-            asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions
+        [components] = completed(
+            self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
         )
         if asked.method == "pca":
             return components, None
@@ -385,8 +424,8 @@ class EmbeddingAnswers:
         frame = self.running.under_way(key)
         if frame is None or frame[0] is None:
             return None
-        [components] = self.plots(
-            asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions
+        [components] = completed(
+            self.plots(asked.stack, asked.layer, [asked.head], asked.way, asked.dimensions)
         )
         return Plot(frame[0], None, components.factor, None), frame[1]
 
@@ -395,7 +434,8 @@ class EmbeddingAnswers:
     ) -> list[str | None]:
         """Why heads of a layer show nothing; None where nothing is in the way."""
         heads = self.corpus.stack(stack).kept_heads(layer)
-        return [plot.problem for plot in self.plots(stack, layer, heads, placing, dimensions)]
+        plots = completed(self.plots(stack, layer, heads, placing, dimensions))
+        return [plot.problem for plot in plots]
 
     def _components(
         self, stack: str, layer: int, heads: Sequence[int], placing: Placing, dimensions: int

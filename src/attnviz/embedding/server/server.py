@@ -7,6 +7,7 @@ answers it.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, TypedDict
@@ -28,8 +29,18 @@ from attnviz.embedding.server.plots import (
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
 from attnviz.server.cache import ByteCache
 from attnviz.server.description import Description
-from attnviz.server.protocol import PartHeader, Reply, Requests, part_of
+from attnviz.server.protocol import (
+    PartHeader,
+    Reply,
+    Request,
+    Requests,
+    checked,
+    heads_of,
+    part_of,
+)
 from attnviz.server.server import MakePage, PageHeader, PageRequest, RecordServer
+from attnviz.server.unfinished import Unfinished
+from attnviz.utils.progress import Steps
 
 __all__ = ["CORPUS_REQUESTS", "MOST_BINS", "CorpusServer"]
 
@@ -71,28 +82,56 @@ class CorpusServer:
         self.pages = RecordServer(corpus.records[0], page=page)
         self.points: dict[str, bytes] = {}
         self.parts: ByteCache[Answer] = ByteCache(_PARTS_CACHED, lambda answer: len(answer[1]))
+        self.unfinished = Unfinished()
         self._texts: LRUCache[int, RecordServer] = LRUCache(_TEXTS_CACHED)
 
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `CORPUS_REQUESTS`, or with ``text`` one of `RECORD_REQUESTS`."""
-        if arguments.get("text") is not None:
-            rest = {key: value for key, value in arguments.items() if key != "text"}
-            return self._text(int(arguments["text"])).reply(name, rest)
+        server, rest = self._asked(arguments)
+        if server is not None:
+            return server.reply(name, rest)
+        request = self._request(name, arguments)
+        answer = request.answer(self)
+        return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
+
+    def cancel(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """Stop an answer that is under way."""
+        server, rest = self._asked(arguments)
+        if server is not None:
+            server.cancel(name, rest)
+        else:
+            self.unfinished.forget(self._request(name, arguments))
+
+    @staticmethod
+    def _request(name: str, arguments: Mapping[str, Any]) -> Request[CorpusServer]:
         if name not in CORPUS_REQUESTS.classes:
             raise ValueError(
-                f"request {name!r} is unknown of a corpus; of one of its texts say which, text=..."
+                f"request {reprlib.repr(name)} is unknown of a corpus; of one of its texts say "
+                "which, text=..."
             )
-        return CORPUS_REQUESTS.answer(self, name, arguments)
+        return CORPUS_REQUESTS.request(name, arguments)
+
+    def _asked(self, arguments: Mapping[str, Any]) -> tuple[RecordServer | None, Mapping[str, Any]]:
+        """The server of the text that is meant, if one is, and what is asked of it."""
+        if not isinstance(arguments, Mapping) or arguments.get("text") is None:
+            return None, arguments
+        text = checked(_OfText, arguments).text
+        return self._text(text), {key: arguments[key] for key in arguments if key != "text"}
 
     def _text(self, text: int) -> RecordServer:
         count = len(self.corpus.records)
         if not 0 <= text < count:
-            raise IndexError(f"text={text}: the corpus has texts 0 to {count - 1}")
+            raise IndexError(f"text={reprlib.repr(text)}: the corpus has texts 0 to {count - 1}")
         server = self._texts.get(text)
         if server is None:
-            server = RecordServer(self.corpus.records[text])
+            server = RecordServer(self.corpus.records[text], share=_TEXTS_CACHED)
             self._texts[text] = server
         return server
+
+
+@dataclass(frozen=True)
+class _OfText:
+    text: int
 
 
 CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
@@ -103,9 +142,9 @@ CORPUS_REQUESTS: Requests[CorpusServer] = Requests()
 class DescribeCorpusRequest:
     """What the corpus holds, without its tokens."""
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Describe the corpus."""
-        return Reply(describe_corpus(server.corpus))
+        return Reply((yield from describe_corpus(server.corpus)))
 
 
 @CORPUS_REQUESTS.add("corpus", PartHeader)
@@ -127,12 +166,17 @@ class CorpusRequest:
 def _in_parts(
     server: CorpusServer,
     request: OverviewRequest | ProjectionRequest | NormsRequest,
-    make: Callable[[], Answer],
-) -> Reply:
+    make: Callable[[], Answer | Steps[Answer]],
+) -> Steps[Reply]:
     """A part of an answer, all of the same one: a plot on its way moves on in between."""
+    if request.part < 0:
+        raise ValueError(f"part={reprlib.repr(request.part)} must not be negative")
     key = replace(request, part=0)
-    cached = server.parts.get(key) if request.part else None
-    header, data = cached or make()
+    answer = server.parts.get(key) if request.part else None
+    if answer is None:
+        made = make()
+        answer = made if isinstance(made, tuple) else (yield from made)
+    header, data = answer
     piece, parts = part_of(data, request.part, f"the answer to {type(request).__name__}")
     if parts > 1:
         server.parts[key] = header, data
@@ -152,7 +196,7 @@ class OverviewRequest:
     way: Placing
     part: int = 0
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Send the plots."""
         return _in_parts(
             server, self, lambda: server.answers.overview(self.stack, self.layers, self.way)
@@ -173,7 +217,7 @@ class ProjectionRequest(HeadPlot):
     part: int = 0
     restart: bool = False
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Send the plot, or its newest frame."""
         return _in_parts(
             server,
@@ -189,7 +233,7 @@ class CancelRequest(HeadPlot):
 
     def answer(self, server: CorpusServer) -> Reply:
         """End it, if it is the one that runs."""
-        server.answers.running.cancel(self.key)
+        server.answers.running.cancel(self.checked(server.corpus).key)
         return Reply({})
 
 
@@ -206,9 +250,9 @@ class TrustRequest(PlotOptions):
 
     heads: tuple[int, ...]
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Measure it."""
-        return Reply({"heads": server.answers.trust(self, self.heads)})
+        return Reply({"heads": (yield from server.answers.trust(self, self.heads))})
 
 
 @CORPUS_REQUESTS.add("norms", NormsHeader, PartHeader)
@@ -221,7 +265,7 @@ class NormsRequest:
     head: int
     part: int = 0
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Send the norms."""
         return _in_parts(
             server, self, lambda: server.answers.norms(self.stack, self.layer, self.head)
@@ -241,8 +285,10 @@ class AggregateRequest:
     def answer(self, server: CorpusServer) -> Reply:
         """Compute it over as many texts as a moment allows."""
         if not 1 <= self.size <= MOST_BINS:
-            raise ValueError(f"size={self.size} must lie between 1 and {MOST_BINS}")
-        means = aggregate(server.corpus, self.stack, self.layer, self.head, self.size)
+            given = reprlib.repr(self.size)
+            raise ValueError(f"size={given} must lie between 1 and {MOST_BINS}")
+        layer, [head] = heads_of(server.corpus.stack(self.stack), self.layer, [self.head])
+        means = aggregate(server.corpus, self.stack, layer, head, self.size)
         return Reply(means.header(), means.weights.astype("<f4").tobytes())
 
 
@@ -258,7 +304,8 @@ class LinesRequest:
 
     def answer(self, server: CorpusServer) -> Reply:
         """Find them."""
-        return Reply(lines(server.corpus, self.stack, self.layer, self.head, self.point))
+        layer, [head] = heads_of(server.corpus.stack(self.stack), self.layer, [self.head])
+        return Reply(lines(server.corpus, self.stack, layer, head, self.point))
 
 
 @CORPUS_REQUESTS.add("page", PageHeader)
@@ -269,6 +316,6 @@ class CorpusPageRequest:
     part: int
     state: Mapping[str, Any]
 
-    def answer(self, server: CorpusServer) -> Reply:
+    def answer(self, server: CorpusServer) -> Steps[Reply]:
         """Make the page once for all its parts."""
         return PageRequest(self.part, self.state).answer(server.pages)

@@ -1,6 +1,7 @@
 /** Asks about one text of a corpus what is asked about a record. */
 
 import type { Carrier, Connection, Reply, Requests } from "../../../client/carrier";
+import type { Later } from "../../../client/protocol";
 
 export class TextCarrier implements Carrier {
   readonly #carrier: Carrier;
@@ -16,12 +17,21 @@ export class TextCarrier implements Carrier {
     return this.#carrier.live;
   }
 
-  ask<N extends keyof Requests>(name: N, args: Requests[N], signal?: AbortSignal): Promise<Reply> {
-    return this.#carrier.ask(name, { ...args, text: this.#text }, signal);
+  ask<N extends keyof Requests>(
+    name: N,
+    args: Requests[N],
+    signal?: AbortSignal,
+    report?: (later: Later) => void,
+  ): Promise<Reply> {
+    return this.#carrier.ask(name, { ...args, text: this.#text }, signal, report);
   }
 
   retry(): void {
     this.#carrier.retry();
+  }
+
+  stop(): void {
+    this.#carrier.stop?.();
   }
 
   watch(listener: (connection: Connection) => void, signal: AbortSignal): void {

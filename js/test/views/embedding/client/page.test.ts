@@ -320,7 +320,7 @@ describe("an exported page", () => {
   it("is never late, and there is nothing to cancel", async () => {
     const carrier = new EmbeddingPageCarrier(pageData());
     const heard: string[] = [];
-    carrier.watch((connection) => heard.push(connection));
+    carrier.watch((connection) => heard.push(String(connection)));
     carrier.retry();
     expect(heard).toEqual(["ready"]);
     expect(await carrier.ask("cancel", {})).toEqual({ header: {}, data: null });

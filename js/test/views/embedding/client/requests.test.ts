@@ -301,7 +301,7 @@ describe("a text of a corpus", () => {
     expect(each.asked).toEqual([["strips", { stack: "self", layer: 0, heads: [1], text: 4 }]]);
     expect(text.live).toBe(true);
     const heard: string[] = [];
-    text.watch((connection) => heard.push(connection), new AbortController().signal);
+    text.watch((connection) => heard.push(String(connection)), new AbortController().signal);
     expect(heard).toEqual(["ready"]);
     text.retry();
   });
