@@ -180,6 +180,7 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     from attnviz.server.pyramid import Budget
     from attnviz.server.server import RecordServer
     from attnviz.server.tiles import answered_tile
+    from attnviz.utils.progress import completed
     from unit.long_records import long_record
 
     record = long_record(8192, heads=2, key_heads=1)
@@ -190,16 +191,18 @@ def test_tiles_of_a_long_text_are_computed_on_the_device(level: int) -> None:
     cells = []
     for each in (record.stack(), stack):
         for heads in ([0], [0, 1]):
-            header, data = answered_tile(
-                each,
-                RecordServer(record).pyramids,
-                layer=0,
-                heads=heads,
-                level=level,
-                place=(8192 // 256 - 1 >> level, 0),
-                pooled="mean",
-                precision="float32",
-                budget=Budget(3600),
+            header, data = completed(
+                answered_tile(
+                    each,
+                    RecordServer(record).pyramids,
+                    layer=0,
+                    heads=heads,
+                    level=level,
+                    place=(8192 // 256 - 1 >> level, 0),
+                    pooled="mean",
+                    precision="float32",
+                    budget=Budget(3600),
+                )
             )
             assert header["progress"] == 1
             cells.append(np.frombuffer(data, "<f4"))

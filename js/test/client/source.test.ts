@@ -3,7 +3,7 @@ import { deflateSync } from "node:zlib";
 import { describe, expect, it } from "vitest";
 import type { Carrier } from "../../src/client/carrier";
 import { PageCarrier, type PageData } from "../../src/client/page";
-import type { BlockRequest, Description } from "../../src/client/protocol";
+import type { BlockRequest, Description, TileRequest } from "../../src/client/protocol";
 import { Source, splitRequest } from "../../src/client/source";
 
 /** Two heads of 3 queries and 2 keys, whose codes say where they are: 100 h + 10 row + column. */
@@ -166,6 +166,49 @@ describe("big requests", () => {
     expect(piece.matrices[0]?.[416 * 600 + 5]).toBe(416);
     await source.block({ ...big, heads: [1] });
     expect(asked).toBe(4);
+  });
+
+  it("are not given for a request that differs in anything", async () => {
+    let asked = 0;
+    const carrier: Carrier = {
+      live: true,
+      retry: () => undefined,
+      watch: () => undefined,
+      ask: async (_name, args) => {
+        asked++;
+        const { heads, rows, columns } = args as BlockRequest;
+        const shape = rows
+          ? [heads.length, rows[1] - rows[0], columns[1] - columns[0]]
+          : [heads.length, 2, 2];
+        const header = { shape, encoding: "uint8-sqrt", maximum: 1, error: 0 };
+        return { header, data: new Uint8Array(shape.reduce((a, b) => a * b, 1)).fill(asked) };
+      },
+    };
+    const source = new Source(carrier);
+    const block = { ...request, heads: [1], rows: [0, 2], columns: [0, 2] } satisfies BlockRequest;
+    const tile: TileRequest = {
+      ...{ stack: "self", layer: 0, heads: [1], level: 0, row: 0, column: 0 },
+      ...{ pooled: "mean", precision: "uint8" },
+    };
+    const firsts = new Set<number | undefined>();
+    const blocks: Partial<BlockRequest>[] = [
+      ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }, { precision: "float32" as const }],
+      ...[{ rows: [1, 3] as [number, number] }, { columns: [1, 3] as [number, number] }],
+    ];
+    // Each answer has a number of its own; twice asked, it is the same.
+    for (let again = 0; again < 2; again++) {
+      for (const changed of blocks) {
+        firsts.add((await source.block({ ...block, ...changed })).matrices[0]?.[0]);
+      }
+      const tiles: Partial<TileRequest>[] = [
+        ...[{}, { stack: "cross" }, { layer: 1 }, { heads: [2] }, { level: 1 }, { row: 1 }],
+        ...[{ column: 1 }, { pooled: "max" as const }, { precision: "float32" as const }],
+      ];
+      for (const changed of tiles) {
+        firsts.add((await source.tile({ ...tile, ...changed })).matrices[0]?.[0]);
+      }
+      expect([asked, firsts.size]).toEqual([16, 16]);
+    }
   });
 
   it("are forgotten, the oldest first, when too much is kept", async () => {

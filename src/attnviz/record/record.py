@@ -21,6 +21,7 @@ from attnviz.record.given.tokens import ProjectedKeys
 from attnviz.record.given.weights import stacks_of_weights
 from attnviz.record.images import checked_image
 from attnviz.record.stack import AttentionStack
+from attnviz.record.storage.mapped import MappedFile, mapped_files
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
 from attnviz.utils.arguments import from_end, listed, spans, whole_number
@@ -79,6 +80,8 @@ class AttentionRecord:
         self.notes = tuple(notes)
         #: What others computed from the record and keep with it, by their names; never saved.
         self.computed: dict[str, object] = {}
+        #: The files that its numbers are read from when they are needed; none of one in memory.
+        self.mapped_files: tuple[MappedFile, ...] = ()
         self.images = tuple(
             checked_image(image, f"images[{index}]") for index, image in enumerate(images)
         )
@@ -369,7 +372,7 @@ class AttentionRecord:
         kept = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }
-        return AttentionRecord(kept, model=self.model, notes=self.notes, images=self.images)
+        return self._derived(kept, self.notes)
 
     def merge_words(self) -> AttentionRecord:
         """The same record with tokens merged into words: keys summed, queries averaged.
@@ -403,7 +406,15 @@ class AttentionRecord:
         if all(merged[name] is stack for name, stack in self.stacks.items()):
             return self
         notes = [*(note for note in self.notes if note != MERGED_NOTE), MERGED_NOTE]
-        return AttentionRecord(merged, model=self.model, notes=notes, images=self.images)
+        return self._derived(merged, notes)
+
+    def _derived(
+        self, stacks: Mapping[str, AttentionStack], notes: Sequence[str]
+    ) -> AttentionRecord:
+        """A record of the same numbers."""
+        record = AttentionRecord(stacks, model=self.model, notes=notes, images=self.images)
+        record.mapped_files = self.mapped_files
+        return record
 
     def to_numpy(self, stack: str | None = None) -> list[NDArray[np.float32]]:
         """All weights of a stack, computed now.
@@ -665,8 +676,10 @@ def load(path: str | os.PathLike[str], *, verify: bool = False) -> AttentionReco
             "version that saved it"
         )
     try:
-        return record_from_arrays(header, arrays)
+        record = record_from_arrays(header, arrays)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(
             f"path={str(path)!r} is damaged: its header and its arrays do not fit ({error})"
         ) from error
+    record.mapped_files = mapped_files(place)
+    return record

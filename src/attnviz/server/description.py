@@ -197,7 +197,7 @@ def _sampled(stack: AttentionStack) -> dict[str, Any]:
 
 
 def _zeros(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    """Exact zeros by layer and kept head, where there are any: codecs round small weights to them."""
+    """Exact zeros by layer and kept head, where there are any: codecs round to them, too."""
     counts = yield from stack.find_zeros()
     if not any(count.zeros for layer in counts.values() for count in layer):
         return {}

@@ -105,8 +105,9 @@ class Requests(Generic[_Server]):
 def checked(request: type[_Class], arguments: Mapping[str, Any], within: str = "") -> _Class:
     """Make a dataclass from arguments as JSON has them; what it does not know is left out."""
     if not isinstance(arguments, Mapping):
-        given = reprlib.repr(arguments)
-        raise TypeError(f"{within[:-1] or 'arguments'}={given} must have names and values")
+        raise TypeError(
+            f"{within[:-1] or 'arguments'}={reprlib.repr(arguments)} must have names and values"
+        )
     values: dict[str, Any] = {}
     hints = _hints(request)  # type: ignore[arg-type]  # a class is hashable
     for each in fields(request):  # type: ignore[arg-type]  # a dataclass, as every request is
@@ -160,6 +161,9 @@ def _values(name: str, options: tuple[Any, ...], given: Any) -> tuple[Any, ...]:
     values = tuple(given)
     if len(values) > MOST_ENTRIES:
         raise ValueError(f"{name} has {len(values):,} entries; at most {MOST_ENTRIES:,} are taken")
+    if options == (int, Ellipsis) and all(type(each) is int for each in values):
+        # As long lists are: heads.
+        return values
     if options[-1] is Ellipsis:
         return tuple(_value(name, options[0], each) for each in values)
     if len(values) != len(options):
@@ -202,7 +206,8 @@ def heads_of(stack: AttentionStack, layer: int, heads: Sequence[int]) -> tuple[i
     number = stack.layer_number(layer)
     if not heads:
         raise ValueError("heads is empty; ask for at least one")
-    found = [stack.head_number(number, head) for head in heads]
+    attention = stack.attention(number)
+    found = [head if attention.keeps(head) else stack.head_number(number, head) for head in heads]
     if len(set(found)) < len(found):
         raise ValueError(f"heads={reprlib.repr(list(heads))} names one twice; ask for each once")
     return number, found

@@ -197,7 +197,7 @@ class Pyramids:
 
 
 def _stored_level(queries: slice, keys: slice) -> int:
-    longest = max(queries.stop, keys.stop)
+    longest: int = max(queries.stop, keys.stop)
     return max(0, (-(-longest // MOST_CELLS) - 1).bit_length())
 
 

@@ -29,7 +29,7 @@ _LONG = 4096
 _ROWS_A_STEP = 128
 # and of fewer where they have more weights than these.
 _WEIGHTS_A_STEP = 1 << 24
-_CALL = 1 << 12
+_CALL = 1 << 13
 
 
 class RowSums:
@@ -181,8 +181,9 @@ class HeadMean:
         self, stack: AttentionStack, layer: int, heads: Sequence[int], sums: RowSums
     ) -> None:
         for head in heads:
-            # For the words of an error where the head does not exist.
-            stack.head_number(layer, head)
+            if not stack.attention(layer).keeps(head):
+                # For the words of an error.
+                stack.head_number(layer, head)
         vectors = stack.attention(layer).vectors
         if vectors is None:
             raise ValueError(f"stack {stack.name!r}, layer {layer} has no queries and keys")

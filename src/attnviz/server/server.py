@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
 from attnviz.record.record import AttentionRecord
+from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.codec import PieceHeader, Precision, encode
 from attnviz.server.description import Description, describing, packed_description
 from attnviz.server.images import ImageHeader, encoded_image
@@ -90,6 +91,7 @@ class RecordServer:
     def reply(self, name: str, arguments: Mapping[str, Any]) -> Reply:
         """Answer one of `RECORD_REQUESTS`, its arguments as JSON has them."""
         request = self._request(name, arguments)
+        check_mapped(self.record.mapped_files)
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 

@@ -75,7 +75,9 @@ class NeuronView(HeadOrder, GeneratedToken, RecordView):
             )
         if len(stacks) == len(record.stacks):
             return record
-        return AttentionRecord(stacks, model=record.model, notes=record.notes)
+        shown = AttentionRecord(stacks, model=record.model, notes=record.notes)
+        shown.mapped_files = record.mapped_files
+        return shown
 
 
 def _reason(record: AttentionRecord) -> str:

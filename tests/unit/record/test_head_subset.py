@@ -28,11 +28,11 @@ from attnviz.server.codec import decode
 from attnviz.server.description import describe
 from attnviz.server.maps import encoded_maps
 from attnviz.server.server import RecordServer
+from attnviz.utils.progress import completed
 from attnviz.views.dashboard import Dashboard
 from attnviz.views.head import HeadView
 from attnviz.views.model import ModelView
 from attnviz.views.neuron import NeuronView
-from attnviz.utils.progress import completed
 from unit.records import shares, vectors, words
 
 

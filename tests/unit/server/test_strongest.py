@@ -207,8 +207,8 @@ def test_sums_that_are_kept_give_the_same_blocks_and_are_bounded() -> None:
     stack = long_record(300, heads=3, key_heads=1).stack()
     sums = RowSums(kept_bytes=2 * 4 * 300)
     for head in (0, 1, 2, 1):
-        part = {"rows": slice(200, 220), "columns": slice(190, 215)}
-        block = completed(sums.block(stack, layer=0, head=head, **part))
+        rows, columns = slice(200, 220), slice(190, 215)
+        block = completed(sums.block(stack, layer=0, head=head, rows=rows, columns=columns))
         by_hand = formula(stack.attention(0), head)[200:220, 190:215]
         np.testing.assert_allclose(block, by_hand, atol=2e-6)
     assert sums.num_bytes <= 2 * 4 * 300

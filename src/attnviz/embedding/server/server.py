@@ -27,6 +27,7 @@ from attnviz.embedding.server.plots import (
     ProjectionHeader,
 )
 from attnviz.embedding.server.weights import AggregateHeader, LinesHeader, aggregate, lines
+from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.cache import ByteCache
 from attnviz.server.description import Description
 from attnviz.server.protocol import (
@@ -91,6 +92,7 @@ class CorpusServer:
         if server is not None:
             return server.reply(name, rest)
         request = self._request(name, arguments)
+        check_mapped({file for record in self.corpus.records for file in record.mapped_files})
         answer = request.answer(self)
         return answer if isinstance(answer, Reply) else self.unfinished.reply(request, answer)
 
@@ -113,7 +115,7 @@ class CorpusServer:
 
     def _asked(self, arguments: Mapping[str, Any]) -> tuple[RecordServer | None, Mapping[str, Any]]:
         """The server of the text that is meant, if one is, and what is asked of it."""
-        if not isinstance(arguments, Mapping) or arguments.get("text") is None:
+        if not isinstance(arguments, dict) or arguments.get("text") is None:
             return None, arguments
         text = checked(_OfText, arguments).text
         return self._text(text), {key: arguments[key] for key in arguments if key != "text"}

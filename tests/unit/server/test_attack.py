@@ -1,0 +1,328 @@
+"""Requests that make no sense, and those that ask for all: each reply is bounded.
+
+What a reply may cost is counted and not timed: weights that were computed, bytes that were sent,
+memory that was taken. With no time at all a reply makes one step, so that each step is seen.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import reprlib
+import tracemalloc
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pytest
+import torch
+
+import attnviz as av
+from attnviz.embedding.server.server import CORPUS_REQUESTS, CorpusServer
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.server import pyramid, row_sums, unfinished
+from attnviz.server.kernel import KernelChannel, Server
+from attnviz.server.server import RECORD_REQUESTS, RecordServer
+from attnviz.utils.progress import STEP, Progress, Steps
+from unit.asking import replies
+from unit.embedding_fixture import WAY
+from unit.long_records import long_record
+from unit.made_corpora import corpus
+
+LARGEST_REPLY = 1_100_000
+# A step ends after so many; what it began is made to its end.
+MOST_WEIGHTS = 4 * STEP
+# Of numpy and Python; the bytes of tensors are bounded by the weights that they hold.
+MOST_BYTES = 100_000_000
+TOKENS = 20_000
+HEADS = 40_000
+# Sets of arguments for each request and server.
+TRIES = 12
+
+
+def nested(depth: int = 1000) -> Any:
+    value: Any = 1
+    for _ in range(depth):
+        value = [value] if depth % 2 else {"a": value}
+    return value
+
+
+NUMBERS: list[Any] = [0, 1, -1, 3, 255, TOKENS - 1, TOKENS, 10**9, -(10**9), 2**63, 10**30]
+WRONG: list[Any] = [None, "", "x" * 10_000, 1.5, float("nan"), float("inf"), True, {}, "\ud800"]
+WRONG += [nested(), nested(999), [[0]], b"0"]
+LISTS: list[Any] = [[0], [], [0, 0], [0, 3], [-1], [10**9], [*range(4)], [*range(HEADS)]]
+LISTS += [[0] * 10**6, ["0"], [float("nan")], [None], "01", [nested()]]
+RANGES: list[Any] = [[0, 1], [0, TOKENS], [0, 8], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
+POOLS: dict[str, list[Any]] = {
+    "stack": ["self", "cross", ""],
+    **dict.fromkeys(("k", "bin_size", "size", "queries"), [1, *NUMBERS]),
+    "pattern": ["previous token", "induction", "first token", "entropy"],
+    "heads": LISTS,
+    "layers": LISTS,
+    "rows": [*RANGES, None],
+    "columns": [*RANGES, None],
+    "keys": RANGES,
+    "precision": ["uint8", "float32", "float64"],
+    "pooled": ["mean", "max"],
+    "combine": ["separate", "mean", "max"],
+    "pair": ["all", "a-a", "a-b", "x"],
+    "leave_out": [[], ["special"] * 1000, [*range(TOKENS)], ["x"], [10**30], [1.5]],
+    "method": ["pca", "tsne", "x"],
+    "way": [WAY, {}, WAY | {"scaling": "x"}],
+    "dimensions": [2, 3, 10**9],
+    "state": [{}, {"a": 1}, {"a": nested()}, {str(number): number for number in range(10_000)}],
+    "restart": [True, False],
+    "exact": [True, False],
+}
+
+
+def arguments(request: type, chosen: random.Random) -> dict[str, Any]:
+    """Arguments of which most are of the right kind, and some of any."""
+    made = {}
+    for name in request.__dataclass_fields__:  # type: ignore[attr-defined]
+        pool = POOLS.get(name, NUMBERS)
+        odds = chosen.random()
+        if odds < 0.75:
+            made[name] = pool[0]
+        elif odds < 0.95:
+            made[name] = chosen.choice(pool)
+        elif odds < 0.99:
+            made[name] = chosen.choice(WRONG)
+    if chosen.random() < 0.05:
+        made["text"] = chosen.choice([*NUMBERS, *WRONG])
+    return made
+
+
+class Counted:
+    """Weights that were computed since `clear`, and the most at once."""
+
+    def __init__(self) -> None:
+        self.weights = self.at_once = 0
+
+    def clear(self) -> None:
+        self.weights = self.at_once = 0
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Counted]:
+    """No time at all for a reply, and a count of what it computes all the same."""
+    found = Counted()
+    compute = QueryKeyAttention.shared_logits
+
+    def logits(*given: Any, **more: Any) -> torch.Tensor:
+        made = compute(*given, **more)
+        found.weights += made.numel()
+        found.at_once = max(found.at_once, made.numel())
+        return made
+
+    monkeypatch.setattr(QueryKeyAttention, "shared_logits", logits)
+    monkeypatch.setattr(unfinished, "REPLY_SECONDS", 0.0)
+    usual = pyramid.Budget.__init__.__defaults__
+    monkeypatch.setattr(pyramid.Budget.__init__, "__defaults__", (0.0, *(usual or ())[1:]))
+    tracemalloc.start()
+    yield found
+    tracemalloc.stop()
+
+
+def page(state: Mapping[str, Any]) -> Steps[tuple[str, str]]:
+    yield Progress("page", 1, 2)
+    return "x.html", "é" * 10**6 + str(len(state))
+
+
+def attacked() -> dict[str, Server]:
+    """Servers of large records: long, of many heads, and of many texts."""
+    generator = torch.Generator().manual_seed(0)
+    small = torch.randn(HEADS, 8, 4, generator=generator)
+    many = av.AttentionRecord.from_qk([small], [small], [f"t{i}" for i in range(8)], causal=True)
+    return {
+        "long": RecordServer(long_record(TOKENS), page=page),
+        "many heads": RecordServer(many, page=page),
+        "corpus": CorpusServer(corpus([40, 9, 1]), page=page),
+    }
+
+
+@pytest.fixture(scope="module")
+def servers() -> dict[str, Server]:
+    return attacked()
+
+
+def assert_bounded(server: Server, name: str, given: Any, counted: Counted) -> dict[str, Any]:
+    """One request by way of the channel; its reply or error."""
+    sent: list[tuple[dict[str, Any], list[bytes]]] = []
+    channel = KernelChannel(server, lambda *message: sent.append(message))
+    counted.clear()
+    tracemalloc.reset_peak()
+    before, _ = tracemalloc.get_traced_memory()
+    channel.receive({"attnviz": "request", "id": "1", "name": name, "arguments": given})
+    _, peak = tracemalloc.get_traced_memory()
+    [(message, buffers)] = sent
+    said = f"{name} {reprlib.repr(given)}"
+    size = len(json.dumps(message)) + sum(map(len, buffers))
+    assert size <= (LARGEST_REPLY if message["attnviz"] == "reply" else 20_000), said
+    assert counted.weights <= MOST_WEIGHTS, said
+    assert counted.at_once <= 2 * STEP, said
+    assert peak - before <= MOST_BYTES, said
+    return message
+
+
+@pytest.mark.parametrize("name", [*RECORD_REQUESTS.classes])
+@pytest.mark.parametrize("record", ["long", "many heads"])
+def test_a_reply_about_a_record_is_bounded(
+    servers: dict[str, Server], counted: Counted, record: str, name: str
+) -> None:
+    server, chosen = servers[record], random.Random(name)  # noqa: S311 - no secret
+    answers = [
+        assert_bounded(server, name, arguments(RECORD_REQUESTS.classes[name], chosen), counted)
+        for _ in range(TRIES)
+    ]
+    assert isinstance(server, RecordServer)
+    assert len(server.unfinished) <= unfinished.MOST_UNFINISHED
+    assert server.row_sums.num_bytes <= row_sums.KEPT_BYTES
+    assert server.pyramids.num_bytes <= pyramid.CELL_BYTES
+    # Some have sense: else all would be refused, and nothing be tried. There is no image.
+    assert name == "image" or "reply" in {each["attnviz"] for each in answers}
+
+
+@pytest.mark.parametrize("name", [*CORPUS_REQUESTS.classes])
+def test_a_reply_about_a_corpus_is_bounded(
+    servers: dict[str, Server], counted: Counted, name: str
+) -> None:
+    server, chosen = servers["corpus"], random.Random(name)  # noqa: S311 - no secret
+    for _ in range(TRIES):
+        given = arguments(CORPUS_REQUESTS.classes[name], chosen)
+        # Projections run in a process of their own.
+        given |= {"method": "pca"} if given.get("method") == "tsne" else {}
+        assert_bounded(server, name, given, counted)
+
+
+ALL = {"stack": "self", "layer": 0, "rows": [0, TOKENS], "columns": [0, 1]}
+STRONGEST = {"stack": "self", "layer": 0, "k": 1, "bin_size": TOKENS, "combine": "mean"}
+STRONGEST |= {"leave_out": [], "pair": "all"}
+EVERY_HEAD = [*range(HEADS)]
+LARGE: list[tuple[str, str, dict[str, Any]]] = [
+    ("long", "block", ALL | {"heads": [0, 1, 2, 3], "precision": "uint8"}),
+    ("long", "maps", ALL | {"heads": [0], "size": TOKENS}),
+    ("long", "strongest", STRONGEST | {"heads": [0, 1, 2, 3], "rows": [0, TOKENS]}),
+    ("long", "scores", {"stack": "self", "pattern": "induction"}),
+    (
+        "long",
+        "scores",
+        {"stack": "self", "pattern": "self", "layer": 0, "heads": [0, 1], "queries": 10**9},
+    ),
+    ("long", "strips", {"stack": "self", "layer": 0, "heads": [0, 1, 2, 3]}),
+    ("many heads", "block", ALL | {"heads": EVERY_HEAD, "rows": [0, 1], "precision": "uint8"}),
+    ("many heads", "maps", {"stack": "self", "layer": 0, "size": 4}),
+    ("many heads", "strongest", STRONGEST | {"heads": EVERY_HEAD, "rows": [0, 8]}),
+    (
+        "many heads",
+        "tile",
+        {"stack": "self", "layer": 0, "heads": EVERY_HEAD, "level": 0, "row": 0, "column": 0}
+        | {"pooled": "mean", "precision": "uint8"},
+    ),
+    ("many heads", "scores", {"stack": "self", "pattern": "first token"}),
+    ("many heads", "sources", {"stack": "self", "query": 3}),
+    ("many heads", "strips", {"stack": "self", "layer": 0, "heads": EVERY_HEAD[:20_000]}),
+]
+
+
+@pytest.mark.parametrize(("record", "name", "given"), LARGE)
+def test_what_takes_long_is_made_in_bounded_steps(
+    servers: dict[str, Server], counted: Counted, record: str, name: str, given: Any
+) -> None:
+    shares = []
+    whole = servers[record]
+    assert isinstance(whole, RecordServer)
+    server = RecordServer(whole.record)
+    for _ in range(4):
+        message = assert_bounded(server, name, given, counted)
+        assert message["attnviz"] == "reply", message
+        if "later" not in message["header"]:
+            break
+        shares.append(message["header"]["later"]["progress"])
+    # It goes on each time, and whoever asks is told how far it is.
+    assert shares
+    assert shares == sorted(set(shares))
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("block", ALL | {"heads": [0, 0], "precision": "uint8"}, "names one twice"),
+        ("block", ALL | {"heads": [0, -4], "precision": "uint8"}, "names one twice"),
+        ("maps", {"stack": "self", "layer": 0, "size": 1, "heads": [0] * 100_000}, "one twice"),
+        ("tile", {"heads": [1, 1], "level": 0, "row": 0, "column": 0}, "names one twice"),
+        ("strips", {"stack": "self", "layer": 0, "heads": [1, 1]}, "names one twice"),
+        ("block", {"heads": [0] * 100_001}, "heads has 100,001 entries; at most 100,000"),
+        ("strongest", {"heads": [0], "rows": [0, TOKENS], "k": TOKENS}, "keys are 3200"),
+    ],
+)
+def test_what_makes_no_sense_is_refused_before_any_work(
+    servers: dict[str, Server], counted: Counted, name: str, given: dict[str, Any], said: str
+) -> None:
+    usual = {"strongest": STRONGEST, "tile": LARGE[9][2], "block": LARGE[0][2]}
+    given = usual.get(name, {}) | given
+    whole = servers["long"]
+    assert isinstance(whole, RecordServer)
+    message = assert_bounded(RecordServer(whole.record), name, given, counted)
+    assert message["attnviz"] == "error"
+    assert said in message["message"]
+    assert counted.weights == 0
+
+
+def test_what_goes_on_gives_what_is_computed_at_once(counted: Counted) -> None:
+    """The answer of many steps is that of the formula, whoever asks in between."""
+    record = long_record(900, heads=24, key_heads=24)
+    server, stack = RecordServer(record), record.stack()
+    place = {"stack": "self", "layer": 0, "heads": [*range(24)]}
+    asked: dict[str, Any] = {
+        "block": place | {"rows": [0, 900], "columns": [3, 14], "precision": "float32"},
+        "maps": place | {"size": 30},
+        "strongest": place | STRONGEST | {"rows": [0, 900], "k": 3, "bin_size": 900},
+        "scores": {"stack": "self", "pattern": "first token"},
+    }
+    weights = stack.weights(layer=0)
+    found: dict[str, list[Any]] = {name: [] for name in asked}
+    waiting = dict(asked)
+    while waiting:
+        # By turns, as the requests of a view are answered.
+        for name, given in list(waiting.items()):
+            reply = server.reply(name, given)
+            found[name].append(reply)
+            if "later" not in reply.header:
+                del waiting[name]
+    assert min(len(each) for each in found.values()) > 2
+    scores = found["scores"][-1].header["scores"][0]
+    torch.testing.assert_close(
+        torch.tensor(scores),
+        torch.tensor(weights[:, :, 0].mean(axis=1)),
+        atol=1e-5,
+        rtol=0,
+        check_dtype=False,
+    )
+    strongest = torch.frombuffer(bytearray(found["strongest"][-1].data), dtype=torch.float32)
+    best = strongest[900 * 3 : 2 * 900 * 3].view(900, 3)
+    mean = torch.from_numpy(weights).mean(dim=0)
+    torch.testing.assert_close(best, mean.topk(3, dim=1).values, atol=1e-6, rtol=0)
+    largest = found["maps"][-1].header["largest"]
+    assert [value for _, value in largest] == pytest.approx(weights.max(axis=(1, 2)).tolist())
+    assert found["block"][-1].header["shape"] == (24, 900, 11)
+
+
+def test_answers_that_nobody_asks_for_make_place(counted: Counted) -> None:
+    server = RecordServer(long_record(4000))
+    given = {"stack": "self", "layer": 0, "heads": [0], "precision": "uint8", "columns": [0, 9]}
+    asked = [given | {"rows": [row, 4000]} for row in range(unfinished.MOST_UNFINISHED + 1)]
+    for each in asked:
+        later = server.reply("block", each).header["later"]
+    # There is no place for the last one, which waits for its turn.
+    assert (later["progress"], later["doing"]) == (0.0, "other answers first")
+    assert len(server.unfinished) == unfinished.MOST_UNFINISHED
+    # A browser says what it has given up.
+    server.cancel("block", asked[0])
+    assert server.reply("block", asked[-1]).header["later"]["progress"] > 0
+    # One that has gone says nothing.
+    server = RecordServer(long_record(4000))
+    for each in asked[:-1]:
+        server.reply("block", each)
+    turns = list(replies(server, "block", asked[-1]))
+    assert turns[0].header["later"]["progress"] == 0.0
+    assert turns[-1].header["shape"] == (1, 4000 - unfinished.MOST_UNFINISHED, 9)

@@ -1,0 +1,94 @@
+"""Views whose record is gone: an error that says so, and never the end of the kernel."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import attnviz as av
+from attnviz.server.codec import Encoded, decode
+from attnviz.server.kernel import KernelChannel
+from attnviz.server.server import RecordServer
+from unit.long_records import long_record
+
+BLOCK = {"stack": "self", "layer": 0, "heads": [1], "rows": [0, 9], "columns": [0, 9]}
+BLOCK |= {"precision": "float32"}
+
+
+def asked(record: av.AttentionRecord) -> tuple[dict[str, Any], list[bytes]]:
+    """What a kernel sends to who asks for a block."""
+    sent: list[tuple[dict[str, Any], list[bytes]]] = []
+    channel = KernelChannel(RecordServer(record), lambda *message: sent.append(message))
+    channel.receive({"attnviz": "request", "id": "1", "name": "block", "arguments": BLOCK})
+    [message] = sent
+    return message
+
+
+def saved(folder: Path) -> tuple[av.AttentionRecord, Path, Any]:
+    """A record from its file, and the weights of the block."""
+    made = long_record(600)
+    path = made.save(folder / "x.safetensors")
+    return av.load(path), path, made.stack().weights(layer=0, head=1)[:9, :9]
+
+
+def test_the_file_of_a_record_may_be_deleted_or_replaced(tmp_path: Path) -> None:
+    for change in (Path.unlink, lambda path: made_shorter(tmp_path / "y").replace(path)):
+        record, path, weights = saved(tmp_path)
+        change(path)
+        message, [data] = asked(record)
+        header = message["header"]
+        piece = Encoded(header["shape"], header["encoding"], 1.0, 0.0, data)
+        np.testing.assert_allclose(decode(piece)[0], weights, atol=1e-6)
+
+
+def made_shorter(path: Path) -> Path:
+    path.write_bytes(b"short")
+    return path
+
+
+@pytest.mark.parametrize("derived", ["loaded", "some layers", "words"])
+def test_a_file_that_was_made_shorter_is_an_error(tmp_path: Path, derived: str) -> None:
+    record, path, _ = saved(tmp_path)
+    if derived == "some layers":
+        record = record.only(layers=0)
+    elif derived == "words":
+        starts = ["·w", "ord"] * 300
+        whole = av.AttentionRecord.from_weights(np.full((1, 1, 600, 600), 1 / 600), starts)
+        record = av.load(whole.save(path)).merge_words()
+    os.truncate(path, 1000)
+    message, buffers = asked(record)
+    assert (message["attnviz"], buffers) == ("error", [])
+    assert "is shorter than when the record was loaded from it" in message["message"]
+
+
+def test_the_same_reading_without_the_check_ends_the_process(tmp_path: Path) -> None:
+    """Why the check is there; where a platform reads on, nothing is lost."""
+    _, path, _ = saved(tmp_path)
+    code = (
+        "import os, sys, attnviz as av\n"
+        "record = av.load(sys.argv[1]); os.truncate(sys.argv[1], 1000)\n"
+        "from attnviz.server.server import RecordServer\n"
+        f"try: RecordServer(record).reply('block', {BLOCK!r})\n"
+        "except OSError as error: print('told')\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", code, path], capture_output=True, check=False)
+    assert (ended.returncode, ended.stdout.strip()) == (0, b"told")
+
+
+def test_a_closed_view_and_two_views_of_a_record_answer_or_say_nothing() -> None:
+    record = long_record(40)
+    first, second = av.HeadView(record), av.HeadView(record)
+    first.close()
+    message = {"attnviz": "request", "id": "1", "name": "describe", "arguments": {}}
+    # What was sent before the view was closed may still arrive; nobody hears the answer.
+    first._channel.receive(message)
+    sent: list[dict[str, Any]] = []
+    second._channel._send = lambda content, _: sent.append(content)
+    second._channel.receive(message)
+    assert [each["attnviz"] for each in sent] == ["reply"]
