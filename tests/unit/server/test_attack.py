@@ -54,7 +54,7 @@ LISTS += [[0] * 10**6, ["0"], [float("nan")], [None], "01", [nested()]]
 RANGES: list[Any] = [[0, 1], [0, TOKENS], [0, 8], [5, 5], [9, 3], [-5, 5], [0, 10**12], [0]]
 POOLS: dict[str, list[Any]] = {
     "stack": ["self", "cross", ""],
-    **dict.fromkeys(("k", "bin_size", "size", "queries"), [1, *NUMBERS]),
+    **{each: [1, *NUMBERS] for each in ("k", "bin_size", "size", "queries")},
     "pattern": ["previous token", "induction", "first token", "entropy"],
     "heads": LISTS,
     "layers": LISTS,
