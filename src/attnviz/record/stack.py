@@ -15,7 +15,7 @@ from attnviz.record.words import merged_layers
 from attnviz.utils.arguments import from_end, full_slice, listed, spans
 from attnviz.utils.progress import Pace, Steps, completed
 
-__all__ = ["AttentionStack"]
+__all__ = ["AttentionStack", "find_maximum", "find_zeros"]
 
 
 class AttentionStack:
@@ -130,26 +130,7 @@ class AttentionStack:
     @property
     def maximum(self) -> float:
         """The largest weight that can occur: 1 where rows are shares of one, else the largest."""
-        return completed(self.find_maximum())
-
-    def find_maximum(self) -> Steps[float]:
-        """`maximum` in steps: where rows are no shares of one, it is looked for in all weights."""
-        if self.normalized:
-            return 1.0
-        if self._maximum is None:
-            num_queries, num_keys = len(self.query_tokens), len(self.key_tokens)
-            heads = sum(len(attention.kept_heads) for attention in self._layers.values())
-            pace = Pace("largest weight", heads * num_queries * num_keys)
-            most = []
-            for attention in self._layers.values():
-                for head in attention.kept_heads:
-                    for rows in tiles(slice(0, num_queries), num_keys):
-                        block = attention.weights(head, rows, slice(0, num_keys))
-                        most.append(float(block.max()))
-                        yield from pace.did(block.size)
-            # As of a whole array, NaN is the largest.
-            self._maximum = float(np.max(most))
-        return self._maximum
+        return completed(find_maximum(self))
 
     @property
     def causal(self) -> bool:
@@ -326,14 +307,8 @@ class AttentionStack:
         ZeroCount(zeros=4, counted=9)
         """
         layer, head = self.layer_number(layer), self.head_number(layer, head)
-        zeros = completed(self.find_zeros())
+        zeros = completed(find_zeros(self))
         return zeros[layer][self.attention(layer).index(head)] if layer in zeros else None
-
-    def find_zeros(self) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
-        """`exact_zeros` of all known heads of the layers whose weights were given, in steps."""
-        if self._zeros is None:
-            self._zeros = yield from count_zeros(self._layers)
-        return self._zeros
 
     def queries(self, *, layer: int, head: int) -> NDArray[np.float32] | None:
         """Query vectors of a head.
@@ -474,3 +449,30 @@ class AttentionStack:
             f"<{self.name}: layers {spans(self.layers)}, {per_layer} "
             f"head{'s' if per_layer != '1' else ''} each, {size}>"
         )
+
+
+def find_maximum(stack: AttentionStack) -> Steps[float]:
+    """`AttentionStack.maximum` in steps: unless rows are shares of one, all weights are read."""
+    if stack.normalized:
+        return 1.0
+    if stack._maximum is None:
+        num_queries, num_keys = len(stack.query_tokens), len(stack.key_tokens)
+        heads = sum(len(attention.kept_heads) for attention in stack._layers.values())
+        pace = Pace("largest weight", heads * num_queries * num_keys)
+        most = []
+        for attention in stack._layers.values():
+            for head in attention.kept_heads:
+                for rows in tiles(slice(0, num_queries), num_keys):
+                    block = attention.weights(head, rows, slice(0, num_keys))
+                    most.append(float(block.max()))
+                    yield from pace.did(block.size)
+        # As of a whole array, NaN is the largest.
+        stack._maximum = float(np.max(most))
+    return stack._maximum
+
+
+def find_zeros(stack: AttentionStack) -> Steps[dict[int, tuple[ZeroCount, ...]]]:
+    """`AttentionStack.exact_zeros` of all known heads whose weights were given, in steps."""
+    if stack._zeros is None:
+        stack._zeros = yield from count_zeros(stack._layers)
+    return stack._zeros

@@ -16,6 +16,7 @@ from attnviz.record.images import PatchGrid
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.rows import SAMPLED_QUERIES, affords_maps
 from attnviz.record.sparsity import ZeroCount
+from attnviz.record.stack import find_maximum, find_zeros
 from attnviz.record.tokens import Prediction, Tokens
 from attnviz.server.images import ImageHeader
 from attnviz.utils.filenames import file_stem
@@ -164,7 +165,7 @@ def describing(record: AttentionRecord) -> Steps[Description]:
 
 
 def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
-    maximum = yield from stack.find_maximum()
+    maximum = yield from find_maximum(stack)
     zeros = yield from _zeros(stack)
     same = stack.key_tokens is stack.query_tokens
     return {
@@ -198,7 +199,7 @@ def _sampled(stack: AttentionStack) -> dict[str, Any]:
 
 def _zeros(stack: AttentionStack) -> Steps[dict[str, Any]]:
     """Exact zeros by layer and kept head, where there are any: codecs round to them, too."""
-    counts = yield from stack.find_zeros()
+    counts = yield from find_zeros(stack)
     if not any(count.zeros for layer in counts.values() for count in layer):
         return {}
     nothing = ZeroCount(0, 0)

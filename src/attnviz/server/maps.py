@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from attnviz.record.attention import QueryKeyAttention
 from attnviz.record.rows import affords_maps, sampled_queries
 from attnviz.record.softmax import normalized, tiles
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, encode
 from attnviz.server.protocol import MAX_REPLY_BYTES, heads_of
 from attnviz.utils.progress import STEP, Pace, Steps
@@ -64,7 +64,7 @@ def encoded_maps(
     if cells > MAX_REPLY_BYTES:
         # Before minutes of computing.
         raise ValueError(f"maps of size {size} are {cells} bytes; ask for smaller ones")
-    maximum = yield from stack.find_maximum()
+    maximum = yield from find_maximum(stack)
     pairs = (rows.stop - rows.start) * (columns.stop - columns.start)
     queries = None
     if not affords_maps([stack.attention(layer)], pairs):

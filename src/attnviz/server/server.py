@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from attnviz.analysis.heads import head_scores_in_steps, scores_of_heads
 from attnviz.record.record import AttentionRecord
+from attnviz.record.stack import find_maximum
 from attnviz.record.storage.mapped import check_mapped
 from attnviz.server.codec import PieceHeader, Precision, encode
 from attnviz.server.description import Description, describing, packed_description
@@ -153,7 +154,7 @@ class BlockRequest:
         shape = (len(heads), rows.stop - rows.start, columns.stop - columns.start)
         each = 4 if self.precision == "float32" else 1
         refuse_large("the weights of a block", each * math.prod(shape), "ask for a smaller one")
-        maximum = yield from stack.find_maximum()
+        maximum = yield from find_maximum(stack)
         weights = np.empty(shape, np.float32)
         pace = Pace("weights", shape[0] * shape[1] * len(stack.key_tokens))
         for place, head in enumerate(heads):

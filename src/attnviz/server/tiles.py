@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.record.softmax import tiles
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, find_maximum
 from attnviz.server.codec import Encoded, Precision, encode
 from attnviz.server.protocol import heads_of
 from attnviz.server.pyramid import Budget, Pyramids, is_large
@@ -84,7 +84,7 @@ def encoded_tile(
     """
     layer, heads = heads_of(stack, layer, heads)
     rows, columns = _checked(stack, level, place, pooled)
-    maximum = yield from stack.find_maximum()
+    maximum = yield from find_maximum(stack)
     attention = stack.attention(layer)
     pace = Pace("weights", len(heads) * (rows.stop - rows.start) * attention.num_keys)
     cell = 2**level
