@@ -129,17 +129,20 @@ class LiveView:
 
     def _answers(self, message: dict[str, Any]) -> list[tuple[dict[str, Any], str | None]]:
         self._said.clear()
-        if message.get("attnviz") == "request":
-            self.requests[message["name"]] += 1
         self._channel.receive(message)
+        # What a slow machine makes in several replies counts once, as its answer.
+        goes_on = any("later" in answer.get("header", {}) for answer, _ in self._said)
+        if message.get("attnviz") == "request" and not goes_on:
+            self.requests[message["name"]] += 1
         answers: list[tuple[dict[str, Any], str | None]] = []
         for answer, buffers in self._said:
             data = buffers[0] if buffers else None
             # An id is of random length.
             plain = {name: value for name, value in answer.items() if name != "id"}
-            self.bytes += len(json.dumps(plain)) + len(data or b"")
+            if not goes_on:
+                self.bytes += len(json.dumps(plain)) + len(data or b"")
             answers.append((answer, None if data is None else base64.b64encode(data).decode()))
-            if self._heard is not None:
+            if self._heard is not None and not goes_on:
                 self._heard(message, answer)
         return answers
 

@@ -206,7 +206,9 @@ from attnviz.record.attention import QueryKeyAttention
 asked, answer = [], RecordServer.reply
 def reply(self, name, arguments):
     found = answer(self, name, arguments)
-    asked.append([name, arguments.get("layer"), arguments.get("heads"), len(found.data or b"")])
+    # What goes on when it is asked again counts once.
+    if "later" not in found.header:
+        asked.append([name, arguments.get("layer"), arguments.get("heads"), len(found.data or b"")])
     return found
 RecordServer.reply = reply
 

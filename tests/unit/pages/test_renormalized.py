@@ -18,7 +18,7 @@ from attnviz.pages.encoding import embedded_weights
 from attnviz.pages.strongest import encode_sparse, joined, sparse_rows, strongest_rows
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.server.strongest import strongest_keys
-from attnviz.utils.progress import finished
+from attnviz.utils.progress import completed, finished
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "renormalized.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
@@ -52,8 +52,10 @@ def test_what_is_left_beside_a_sink_is_a_sum_and_no_difference(case: dict[str, A
     stack = record_of(case).stack()
     rows = slice(0, len(stack.query_tokens))
     for head in (0, 1):
-        found = strongest_keys(
-            stack, layer=0, heads=[head], rows=rows, k=99, bin_size=1, leave_out=["first"]
+        found = completed(
+            strongest_keys(
+                stack, layer=0, heads=[head], rows=rows, k=99, bin_size=1, leave_out=["first"]
+            )
         )
         expected = np.sort(np.array(case["renormalized"])[head])[:, :0:-1]
         quotients = found.weights[0, :, : expected.shape[1]] / found.sums[0, :, :1]
