@@ -269,3 +269,48 @@ def test_where_the_clipboard_is_refused_the_text_can_be_taken_by_hand(
     assert offer.get_by_role("textbox").input_value().startswith("query\tquery_token")
     offer.get_by_role("button", name="Copy the text").click()
     expect(offer).to_contain_text("press Ctrl-C")
+
+
+@pytest.mark.parametrize("view", [av.HeadView, av.MatrixView, av.ModelView, av.NeuronView])
+def test_a_weight_is_one_number_wherever_a_page_has_it(
+    tab: Page, record: av.AttentionRecord, weights: Any, tmp_path: Path, view: Any
+) -> None:
+    root = opened(tab, view(record, layer=1, heads=[2], token=5, key=3), tmp_path)
+    from_menu(root, "Copy value")
+    says(root, "Copied")
+    copied = float(clipboard(tab))
+    assert copied == pytest.approx(weights[1, 2, 5, 3], abs=ROUNDED)
+
+    def agrees(text: str) -> bool:
+        """Whether a number is the copied one, rounded to the digits that it has."""
+        digits = len(text.partition(".")[2])
+        return bool(abs(float(text) - copied) <= 0.5000001 * 10.0**-digits)
+
+    found = root.locator(".av-sentence").first.inner_text()
+    number = re.search(r"(?:gives|:) (0\.\d+)", found)
+    assert number, found
+    assert agrees(number[1]), (found, copied)
+    at = {"query": "5", "key": "3"}
+    if view is not av.NeuronView:
+        from_menu(root, "Copy row")
+        says(root, "to 7 keys")
+        rows = [row for row in table(tab) if at.items() <= row.items()]
+        assert [agrees(row["weight"]) for row in rows] == [True]
+    if view is av.ModelView:
+        # Its tables and figures have no single weight.
+        return
+    lines = csv.DictReader(
+        io.StringIO(tab.evaluate("() => document.querySelector('.attnviz').attnviz.csv()"))
+    )
+    name = "value" if view is av.NeuronView else "weight"
+    told = [
+        row
+        for row in lines
+        if at.items() <= row.items() and row.get("quantity", "weight") == "weight"
+    ]
+    assert [agrees(row[name]) for row in told] == [True]
+    # In the cell, and in the bars of the query and of the key; no other weight is nearly as large.
+    places = {av.HeadView: 2, av.MatrixView: 3, av.NeuronView: 1}
+    svg = tab.evaluate("() => document.querySelector('.attnviz').attnviz.svg()")
+    drawn = re.findall(r">(0?\.\d\d)</text>", svg)
+    assert sum(map(agrees, drawn)) == places[view], (drawn, copied)
