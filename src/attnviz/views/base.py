@@ -14,9 +14,9 @@ from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import bundle
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
-from attnviz.record.storage.safetensors_file import write_whole
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.filenames import file_stem
+from attnviz.utils.files import write_whole
 from attnviz.utils.host import ipython_cell
 from attnviz.utils.progress import Steps
 from attnviz.views.trait_types import Controls

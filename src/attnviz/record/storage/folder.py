@@ -23,9 +23,9 @@ from attnviz.record.storage.safetensors_file import (
     array_checksum,
     as_text,
     map_arrays,
-    write_whole,
 )
 from attnviz.utils.arguments import as_path
+from attnviz.utils.files import read_unchanged, write_whole
 
 __all__ = [
     "INDEX",
@@ -96,7 +96,20 @@ def read_folder(
     folder = as_path("path", path, "folder")
     if not (folder / INDEX).is_file():
         _refuse(path, folder)
-    content = _index(path, folder)
+    try:
+        return read_unchanged(
+            folder / INDEX, lambda index: _read(path, folder, index.read_bytes(), verify=verify)
+        )
+    except FileNotFoundError:
+        # It was removed since.
+        _refuse(path, folder)
+        raise
+
+
+def _read(
+    path: str | os.PathLike[str], folder: Path, index: bytes, *, verify: bool
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    content = _content(path, index)
     try:
         files = {name: StoredFile(**fields) for name, fields in content["files"].items()}
         arrays = {name: StoredArray(**fields) for name, fields in content["arrays"].items()}
@@ -135,10 +148,11 @@ def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
             f"writes. Extract again with spool={str(path)!r}, which starts again, or delete the "
             "folder"
         )
-    inside = sorted(
-        (each for each in folder.iterdir() if (each / INDEX).is_file()),
-        key=lambda each: (len(each.name), each.name),
-    )
+    try:
+        records = [each for each in folder.iterdir() if (each / INDEX).is_file()]
+    except FileNotFoundError:
+        records = []
+    inside = sorted(records, key=lambda each: (len(each.name), each.name))
     if inside:
         names = ", ".join(each.name for each in inside[:3]) + (", ..." if inside[3:] else "")
         raise ValueError(
@@ -148,8 +162,7 @@ def _refuse(path: str | os.PathLike[str], folder: Path) -> None:
     raise FileNotFoundError(f"no record at path={str(path)!r}: the folder has no {INDEX}")
 
 
-def _index(path: str | os.PathLike[str], folder: Path) -> dict[str, Any]:
-    data = (folder / INDEX).read_bytes()
+def _content(path: str | os.PathLike[str], data: bytes) -> dict[str, Any]:
     start = len(_BEFORE) + 8
     rest = data[start + len(_BEHIND) :]
     stated = data[len(_BEFORE) : start]

@@ -12,13 +12,12 @@ is, the header as JSON, and the arrays one after the other
 
 from __future__ import annotations
 
+import errno
 import json
 import math
 import os
-import tempfile
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -26,6 +25,7 @@ from typing import IO, Any
 import torch
 
 from attnviz.utils.arguments import as_path
+from attnviz.utils.files import read_unchanged, writing_whole
 
 __all__ = [
     "ALWAYS_SUMMED",
@@ -37,8 +37,6 @@ __all__ = [
     "read_arrays",
     "write_arrays",
     "write_safetensors",
-    "write_whole",
-    "writing_whole",
 ]
 
 _HEADER_KEY = "attnviz"
@@ -68,45 +66,6 @@ _UNKNOWN = "00000000"
 _SWALLOWED = "could not determine the shape of object"
 # So much is read from a mapped file, summed and written at once, while it is near.
 _PIECE = 1 << 22
-
-
-@contextmanager
-def writing_whole(path: str | os.PathLike[str]) -> Iterator[tuple[IO[bytes], Path]]:
-    """Write a file so that it is complete or not there; an existing one is replaced at the end.
-
-    Yields the file to write to, beside its place, and the absolute path that it will have. OSError,
-    naming the path, if the folder does not exist or cannot be written to.
-    """
-    target = as_path("path", path, "file").absolute()
-    try:
-        handle, beside = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    except OSError as error:
-        raise type(error)(
-            error.errno, f"cannot write path={str(path)!r}: {error.strerror}", str(target.parent)
-        ) from error
-    try:
-        with os.fdopen(handle, "wb") as file:
-            yield file, target
-        # mkstemp makes private files; give it the mode that open() would have given.
-        umask = os.umask(0)
-        os.umask(umask)
-        Path(beside).chmod(0o666 & ~umask)
-        Path(beside).replace(target)
-    except OSError as error:
-        Path(beside).unlink(missing_ok=True)
-        raise type(error)(
-            error.errno, f"cannot write path={str(path)!r}: {error.strerror}", str(target)
-        ) from error
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
-
-
-def write_whole(path: str | os.PathLike[str], data: bytes) -> Path:
-    """Write bytes so that their file is complete or not there; returns its absolute path."""
-    with writing_whole(path) as (file, target):
-        file.write(data)
-    return target
 
 
 def as_text(header: Mapping[str, Any]) -> str:
@@ -147,12 +106,18 @@ def _header_checksum(header: str, arrays: Mapping[str, torch.Tensor]) -> str:
 def map_arrays(path: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     """The metadata and the arrays of any safetensors file; nothing is read until it is needed.
 
-    ValueError if it is not such a file, or not as long as it says.
+    Both are of one file, also if another takes its place meanwhile. ValueError if it is not such a
+    file, or not as long as it says.
     """
+    return read_unchanged(path, lambda opened: _mapped(path, opened))
+
+
+def _mapped(path: Path, opened: Path) -> tuple[dict[str, str], dict[str, torch.Tensor]]:
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt") as file:
+        # It opens its file twice: for the header, and for the arrays.
+        with safe_open(opened, framework="pt") as file:
             metadata = file.metadata() or {}
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a mapping
     except (SafetensorError, ValueError, RuntimeError, UnicodeDecodeError) as error:
@@ -171,12 +136,25 @@ def read_arrays(
 
     Header, names and shapes are always held against their checksum, and so are arrays of up to 16
     MB in all; with `verify` every byte is. FileNotFoundError if there is no such file, ValueError
-    if it is damaged or was not written by attnviz.
+    if it is damaged or was not written by attnviz, or changed all the time while it was read.
     """
     source = as_path("path", path, "file")
-    if not source.is_file():
-        raise FileNotFoundError(f"no file at path={str(path)!r}")
-    metadata, arrays = map_arrays(source)
+    try:
+        if not source.is_file():
+            raise FileNotFoundError(errno.ENOENT, "no file")  # noqa: TRY301 - it may also vanish below
+        return read_unchanged(source, lambda opened: _read(source, opened, verify=verify))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"no file at path={str(path)!r}") from error
+    except OSError as error:
+        raise type(error)(
+            error.errno, f"cannot read path={str(path)!r}: {error.strerror or error}", str(source)
+        ) from error
+
+
+def _read(
+    path: Path, opened: Path, *, verify: bool
+) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    metadata, arrays = _mapped(path, opened)
     if _HEADER_KEY not in metadata:
         raise ValueError(
             f"path={str(path)!r} is a safetensors file, but attnviz did not write it; "

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import tempfile
 import tracemalloc
 from collections.abc import Callable
@@ -21,9 +23,10 @@ from attnviz.record.attention import GivenWeights, LayerAttention, QueryKeyAtten
 from attnviz.record.images import PatchGrid
 from attnviz.record.masks import BandMask, PackedMask, compact_bias, compact_mask
 from attnviz.record.record import AttentionRecord, AttentionStack, load
-from attnviz.record.storage.safetensors_file import read_arrays, write_arrays, write_whole
+from attnviz.record.storage.safetensors_file import read_arrays, write_arrays
 from attnviz.record.storage.spool import Spool
 from attnviz.record.tokens import Candidate, Prediction, Tokens
+from attnviz.utils.files import write_whole
 from models.counting import LiveTensors
 from unit.records import (
     HOSTILE,
@@ -466,6 +469,46 @@ def test_a_loaded_record_outlives_its_file(tmp_path: Path) -> None:
     again = load(path)
     path.unlink()
     assert_same(record, again)
+
+
+REPLACER = """
+import itertools, os, sys
+print("ready", flush=True)
+for source in itertools.cycle(sys.argv[2:]):
+    os.link(source, sys.argv[1] + ".new")
+    os.replace(sys.argv[1] + ".new", sys.argv[1])
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows replaces no file that is read")
+def test_a_record_that_is_replaced_while_it_is_read_is_never_mixed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As with a large file, of which the numbers are not summed.
+    monkeypatch.setattr("attnviz.record.storage.safetensors_file.ALWAYS_SUMMED", 0)
+    path, sources = tmp_path / "x", []
+    for number in range(3):
+        values = torch.full((2, 4, 4), float(number))
+        layers: dict[int, LayerAttention] = {0: GivenWeights(values)}
+        stack = AttentionStack("self", layers, Tokens.of(words(4)))
+        record = AttentionRecord({"self": stack}, model=str(number))
+        sources.append(str(record.save(tmp_path / f"source-{number}")))
+    record.save(path)
+    command = [sys.executable, "-c", REPLACER, str(path), *sources]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"ready\n"
+            found: list[tuple[str, set[float]]] = []
+            for _ in range(300):
+                again = load(path)
+                attention = again.stack().attention(0)
+                assert isinstance(attention, GivenWeights)
+                found.append((again.model, set(attention.values.flatten().tolist())))
+        finally:
+            process.kill()
+    assert [numbers for _, numbers in found] == [{float(model)} for model, _ in found]
+    assert len({model for model, _ in found}) == 3
 
 
 def test_a_layer_of_unknown_kind_is_not_saved(tmp_path: Path) -> None:
