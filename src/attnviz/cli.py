@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, cast
 
 import attnviz
+from attnviz.utils.arguments import MOST_NUMBERS, shown
 from attnviz.utils.host import offer_file
 
 if TYPE_CHECKING:
@@ -226,7 +227,12 @@ def _numbers(text: str) -> list[int]:
         found = re.fullmatch(r"\s*(-?\d+)(?:-(\d+))?\s*", part)
         if found is None:
             raise argparse.ArgumentTypeError(f"{text!r} is not a list such as 0,5 or 0-3")
-        numbers += range(int(found[1]), int(found[2] or found[1]) + 1)
+        span = range(int(found[1]), int(found[2] or found[1]) + 1)
+        if len(numbers) + len(span[:MOST_NUMBERS]) >= MOST_NUMBERS:
+            raise argparse.ArgumentTypeError(
+                f"{shown(text)} has more than {MOST_NUMBERS:,} numbers; no model has so many"
+            )
+        numbers += span
     return numbers
 
 

@@ -24,7 +24,7 @@ from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
 from attnviz.utils.progress import completed
 from attnviz.views.position import PositionedView, with_layers
-from attnviz.views.trait_types import Index, LeftOut, Numbers, with_controls
+from attnviz.views.trait_types import Choice, Index, LeftOut, Numbers, with_controls
 
 __all__ = ["COLORINGS", "EmbeddingView"]
 
@@ -119,17 +119,17 @@ class EmbeddingView(PositionedView):
 
     text = Index(None, allow_none=True).tag(sync=True)
     enlarged = traitlets.Bool(default_value=False).tag(sync=True)
-    shown = traitlets.Enum(["plot", "aggregate"], "plot").tag(sync=True)
-    method = traitlets.Enum(["pca", "tsne", "umap"], "pca").tag(sync=True)
+    shown = Choice(["plot", "aggregate"], "plot").tag(sync=True)
+    method = Choice(["pca", "tsne", "umap"], "pca").tag(sync=True)
     dimensions = Index(2).tag(sync=True)
-    scaling = traitlets.Enum(["norms", "search", "none"], "norms").tag(sync=True)
+    scaling = Choice(["norms", "search", "none"], "norms").tag(sync=True)
     translate = traitlets.Bool(default_value=True).tag(sync=True)
     lift = traitlets.Bool(default_value=False).tag(sync=True)
     perplexity = Index(50).tag(sync=True)
     neighbors = Index(15).tag(sync=True)
     seed = Index(0).tag(sync=True)
     color = traitlets.Unicode("type").tag(sync=True)
-    points = traitlets.Enum(["both", "queries", "keys"], "both").tag(sync=True)
+    points = Choice(["both", "queries", "keys"], "both").tag(sync=True)
     search = traitlets.Unicode("").tag(sync=True)
     match_case = traitlets.Bool(default_value=False).tag(sync=True)
     selected = Numbers(traitlets.Int()).tag(sync=True)

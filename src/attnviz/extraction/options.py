@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypedDict
@@ -10,7 +11,7 @@ from typing import Any, Literal, TypedDict
 import torch
 from transformers import GenerationConfig
 
-from attnviz.utils.arguments import from_end, listed, whole_numbers
+from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
 
 __all__ = [
     "CaptureOptions",
@@ -149,10 +150,11 @@ def read_capture_options(
         chosen = _by_layer(heads)
         if wanted is None:
             wanted = tuple(chosen)
-        others = [layer for layer in chosen if layer not in wanted]
+        others = sorted(set(chosen) - set(wanted))
         if others:
             raise ValueError(
-                f"heads={heads!r} names layer {others[0]}, and layers={layers!r} does not keep it; "
+                f"heads={shown(heads)} names layer {others[0]}, and layers={shown(layers)} does "
+                "not keep it; "
                 f"add {others[0]} to layers, or leave layers out to keep the layers that heads "
                 "names"
             )
@@ -176,12 +178,13 @@ def _numbers(argument: str, given: Any, example: str, name: str = "") -> tuple[i
     read = whole_numbers(name, listed(given), hint=f"such as {example}")
     if not read:
         raise ValueError(
-            f"{name}={given!r} is empty; leave {argument} out to keep all, or give "
+            f"{name}={shown(given)} is empty; leave {argument} out to keep all, or give "
             f"{argument} such as {example}"
         )
-    twice = [number for number in read if read.count(number) > 1]
-    if twice:
-        raise ValueError(f"{name}={given!r} names {twice[0]} twice; name each once")
+    counts = Counter(read)
+    if len(counts) < len(read):
+        twice = next(number for number in read if counts[number] > 1)
+        raise ValueError(f"{name}={shown(given)} names {twice} twice; name each once")
     return tuple(sorted(read))
 
 

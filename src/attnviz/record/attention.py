@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from attnviz.record.masks import Bias, Mask, Rows
 from attnviz.record.softmax import blocks, normalized, powers, tiles
+from attnviz.utils.arguments import MOST_NUMBERS
 
 __all__ = ["GivenWeights", "HeadSubset", "LayerAttention", "QueryKeyAttention", "RowsOfHeads"]
 
@@ -546,6 +547,8 @@ class HeadSubset(LayerAttention):
                 f"heads={self.heads!r} must lie between 0 and {self.model_heads - 1}, as there are "
                 f"model_heads={self.model_heads}"
             )
+        if self.model_heads > MOST_NUMBERS:
+            raise ValueError(f"model_heads={self.model_heads}: no layer has so many heads")
         key_heads = self.model_key_heads
         whole_groups = key_heads is None or (key_heads > 0 and self.model_heads % key_heads == 0)
         if not whole_groups or (key_heads is None) != (self.base.vectors is None):

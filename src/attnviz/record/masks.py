@@ -191,6 +191,10 @@ class Bias(_Part):
         return sum(4 * tensor.numel() for tensor in self.to_parts()[1].values())
 
 
+# What a position in any text is below, and sums of a few of them are in 64 bits.
+_FARTHEST = 1 << 53
+
+
 @dataclass(frozen=True)
 class BandMask(Mask):
     """Keys allowed within a band around the query: causal, sliding window, or both.
@@ -211,6 +215,8 @@ class BandMask(Mask):
         ends = self.before, self.after, self.offset
         if not all(isinstance(end, int) for end in ends if end is not None) or self.offset is None:
             raise TypeError(f"a band has ends that are not whole numbers: {ends!r}")
+        if any(abs(end) > _FARTHEST for end in ends if end is not None):
+            raise ValueError(f"a band has an end farther away than any token: {ends!r}")
 
     @property
     def causal(self) -> bool:

@@ -24,7 +24,14 @@ from attnviz.record.stack import AttentionStack
 from attnviz.record.storage.mapped import MappedFile, mapped_files
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import MERGED_NOTE
-from attnviz.utils.arguments import from_end, listed, spans, whole_number
+from attnviz.utils.arguments import (
+    from_end,
+    listed,
+    shown,
+    spans,
+    whole_number,
+    whole_numbers,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -352,10 +359,12 @@ class AttentionRecord:
 
         Raises
         ------
+        TypeError
+            If they are not numbers.
         IndexError
             If no stack has one of the layers.
         """
-        wanted = list(dict.fromkeys(listed(layers)))
+        wanted = list(dict.fromkeys(whole_numbers("layers", listed(layers))))
         numbers = {
             name: [
                 number
@@ -368,7 +377,8 @@ class AttentionRecord:
         longest = max(stack.num_layers for stack in self.stacks.values())
         missing = [each for each in wanted if each not in known and each not in range(-longest, 0)]
         if missing or not wanted:
-            raise IndexError(f"layers={wanted!r}: this record has layers {spans(sorted(known))}")
+            there = spans(sorted(known))
+            raise IndexError(f"layers={shown(wanted)}: this record has layers {there}")
         kept = {
             name: stack.only(numbers[name]) for name, stack in self.stacks.items() if numbers[name]
         }

@@ -12,7 +12,7 @@ from attnviz.record.softmax import tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
-from attnviz.utils.arguments import from_end, full_slice, listed, spans
+from attnviz.utils.arguments import from_end, full_slice, listed, spans, whole_numbers
 from attnviz.utils.progress import Pace, Steps, completed
 
 __all__ = ["AttentionStack", "find_maximum", "find_zeros"]
@@ -364,7 +364,8 @@ class AttentionStack:
         -------
         AttentionStack
         """
-        kept = {self.layer_number(number): self.attention(number) for number in listed(layers)}
+        numbers = whole_numbers("layers", listed(layers))
+        kept = {self.layer_number(number): self.attention(number) for number in numbers}
         return AttentionStack(
             self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
         )

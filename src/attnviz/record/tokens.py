@@ -11,6 +11,7 @@ import difflib
 import unicodedata
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from attnviz.record.images import PatchGrid
 from attnviz.utils.arguments import from_end, whole_number
@@ -295,6 +296,12 @@ class Tokens:
                 raise TypeError(
                     f"tokens must be strings; tokens[{position}] is a {type(token).__name__}"
                 )
+        # One more than there may be tells that there are too many, also of what never ends.
+        most = len(strings) + 1
+        special = None if special is None else list(islice(special, most))
+        sequence = None if sequence is None else list(islice(sequence, most))
+        ids = None if ids is None else list(islice(ids, most))
+        words = None if words is None else list(islice(words, most))
         flags = tuple(map(bool, special)) if special is not None else (False,) * len(strings)
         if sequence is None:
             sequence = [None if flag else 0 for flag in flags]

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import operator
 import os
+import reprlib
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 __all__ = [
+    "MOST_NUMBERS",
     "as_path",
     "from_end",
     "full_slice",
     "listed",
+    "shown",
     "spans",
     "whole_number",
     "whole_numbers",
 ]
+
+#: As many layers, heads or keys may be named at once; no model has so many layers or heads.
+MOST_NUMBERS = 100_000
+
+_SHORT = reprlib.Repr()
+_SHORT.maxlist = _SHORT.maxtuple = _SHORT.maxset = _SHORT.maxdict = 24
+_SHORT.maxstring = _SHORT.maxlong = _SHORT.maxother = 400
+
+
+def shown(given: Any) -> str:
+    """What was given as an error shows it: as Python writes it, long ones with a gap.
+
+    >>> shown([0, 5]), len(shown(list(range(10**6)))) < 200
+    ('[0, 5]', True)
+    """
+    try:
+        return _SHORT.repr(given)
+    except Exception:  # noqa: BLE001 - a stranger's code
+        return f"<{type(given).__name__}>"
 
 
 def whole_number(
@@ -33,28 +56,31 @@ def whole_number(
     hint = f", {hint}" if hint else ""
     number = _index(given)
     if number is None:
-        raise TypeError(f"{name}={given!r} must be a whole number{hint}")
+        raise TypeError(f"{name}={shown(given)} must be a whole number{hint}")
     if (least is not None and number < least) or (most is not None and number > most):
         bounds = f"at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name}={number} must be {bounds}{hint}")
+        raise ValueError(f"{name}={shown(number)} must be {bounds}{hint}")
     return number
 
 
 def whole_numbers(name: str, given: Any, *, hint: str = "such as [0, 5]") -> tuple[int, ...]:
-    """Read a list of whole numbers; TypeError, with `hint` in it.
+    """Read a list of whole numbers; TypeError, with `hint` in it; ValueError above 100,000 numbers.
 
     >>> whole_numbers("layers", range(3))
     (0, 1, 2)
     """
-    refused = f"{name}={given!r} must be a list of whole numbers, {hint}"
+    refused = f"{name}={shown(given)} must be a list of whole numbers, {hint}"
     if isinstance(given, str | bytes) or not isinstance(given, Iterable):
         raise TypeError(refused)
     numbers = []
-    for each in given:
+    # What never ends must end here.
+    for each in islice(iter(given), MOST_NUMBERS + 1):
         number = _index(each)
         if number is None:
-            raise TypeError(f"{refused}; {each!r} is not one")
+            raise TypeError(f"{refused}; {shown(each)} is not one")
         numbers.append(number)
+    if len(numbers) > MOST_NUMBERS:
+        raise ValueError(f"{name}={shown(given)} has more than {MOST_NUMBERS:,} numbers, {hint}")
     return tuple(numbers)
 
 

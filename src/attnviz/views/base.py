@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import anywidget
-import traitlets
 
 from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import bundle
@@ -19,7 +18,7 @@ from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
 from attnviz.utils.host import ipython_cell
 from attnviz.utils.progress import Steps
-from attnviz.views.trait_types import Controls
+from attnviz.views.trait_types import Choice, Controls
 
 if TYPE_CHECKING:
     from attnviz.pages.image import PictureKind
@@ -45,7 +44,7 @@ class View(anywidget.AnyWidget):
     #: The notebook cell that shows this view already (see `attnviz.views.show.show`).
     shown_in_cell: int | None = None
 
-    theme = traitlets.Enum(["auto", "light", "dark"], "auto").tag(sync=True)
+    theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
     def __init__(self, **traits: Any) -> None:

@@ -8,11 +8,12 @@ from typing import Any, ClassVar
 import traitlets
 
 from attnviz.record.record import AttentionStack
+from attnviz.utils.arguments import shown
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
-from attnviz.views.trait_types import Finite, LeftOut
+from attnviz.views.trait_types import Choice, Finite, LeftOut
 
 __all__ = ["HeadView"]
 
@@ -73,12 +74,12 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
 
     name: ClassVar[str] = "head"
 
-    combine = traitlets.Enum(["separate", "mean", "max"], "separate").tag(sync=True)
+    combine = Choice(["separate", "mean", "max"], "separate").tag(sync=True)
     top_k = traitlets.Int(None, allow_none=True, min=1).tag(sync=True)
     threshold = Finite(0.0, min=0.0).tag(sync=True)
     leave_out = LeftOut().tag(sync=True)
     renormalize = traitlets.Bool(default_value=False).tag(sync=True)
-    orientation = traitlets.Enum(["vertical", "horizontal"], "vertical").tag(sync=True)
+    orientation = Choice(["vertical", "horizontal"], "vertical").tag(sync=True)
 
     def _default_traits(self, stack: AttentionStack, layer: int) -> dict[str, Any]:
         """All heads up to four, all lines up to 32 tokens."""
@@ -103,7 +104,7 @@ class HeadView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
         count = len(self._stack_named(self.stack).key_tokens)
         if any(isinstance(each, int) and each >= count for each in leave_out):
             raise traitlets.TraitError(
-                f"leave_out={leave_out!r}: stack {self.stack!r} has keys 0 to {count - 1}"
+                f"leave_out={shown(leave_out)}: stack {self.stack!r} has keys 0 to {count - 1}"
             )
         return leave_out
 

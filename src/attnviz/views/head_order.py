@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
+from attnviz.utils.arguments import MOST_NUMBERS, shown
 from attnviz.views.position import PositionedView
 from attnviz.views.trait_types import Finite
 
@@ -27,13 +29,13 @@ class _HeadScores(traitlets.Dict):
         checked = _checked_scores(value, obj.record.stack(obj.stack or None))
         for name, by_stack in checked.items():
             # Stacks that this view leaves out may be scored, too.
-            shown = [each for each in by_stack if each in obj.record.stacks]
-            if by_stack and not shown:
+            there = [each for each in by_stack if each in obj.record.stacks]
+            if by_stack and not there:
                 raise traitlets.TraitError(
                     f"scores[{name!r}] are for {', '.join(map(repr, by_stack))}; this record has "
                     f"{', '.join(map(repr, obj.record.stacks))}"
                 )
-            for each in shown:
+            for each in there:
                 _check_shape(name, by_stack[each], obj.record.stacks[each])
         return checked
 
@@ -72,13 +74,13 @@ class HeadOrder(PositionedView):
         known = ["number", *self.scores, *PATTERNS]
         if order not in known:
             raise traitlets.TraitError(
-                f"order={order!r} must be one of {', '.join(map(repr, known))}"
+                f"order={order[:100]!r} must be one of {', '.join(map(repr, known))}"
             )
-        shown = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
-        if order in PATTERNS and order not in shown | set(self.scores):
+        possible = {name for stack in self.record.stacks.values() for name in patterns_of(stack)}
+        if order in PATTERNS and order not in possible | set(self.scores):
             raise traitlets.TraitError(
                 f"order={order!r}: no stack of this record can show it (where no token stands "
-                f"twice there is no induction); it can be {', '.join(map(repr, sorted(shown)))}"
+                f"twice there is no induction); it can be {', '.join(map(repr, sorted(possible)))}"
             )
         return order
 
@@ -97,7 +99,7 @@ def _checked_scores(given: Any, stack: AttentionStack) -> _ScoresByName:
     """
     if isinstance(given, str):
         raise traitlets.TraitError(
-            f"scores={given!r} is a name; give numbers, or order={given!r} for a pattern"
+            f"scores={shown(given)} is a name; give numbers, or order={shown(given)} for a pattern"
         )
     by_name = given if isinstance(given, Mapping) else {"score": given}
     checked: _ScoresByName = {}
@@ -115,8 +117,8 @@ def _checked_scores(given: Any, stack: AttentionStack) -> _ScoresByName:
 
 def _rows(name: str, value: Any) -> list[list[float | None]]:
     try:
-        rows = [np.asarray(row, dtype=np.float64) for row in value]
-    except (TypeError, ValueError) as error:
+        rows = [np.asarray(row, dtype=np.float64) for row in islice(value, MOST_NUMBERS)]
+    except (MemoryError, OverflowError, TypeError, ValueError) as error:
         raise traitlets.TraitError(
             f"scores[{name!r}] must be numbers, (layers, heads); got {type(value).__name__}"
         ) from error

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import ClassVar
 
-import traitlets
-
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
+from attnviz.views.trait_types import Choice
 
 __all__ = ["MatrixView"]
 
@@ -51,5 +50,5 @@ class MatrixView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
 
     name: ClassVar[str] = "matrix"
 
-    color_scale = traitlets.Enum(["linear", "log"], "linear").tag(sync=True)
-    pooled = traitlets.Enum(["mean", "max"], "mean").tag(sync=True)
+    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
+    pooled = Choice(["mean", "max"], "mean").tag(sync=True)

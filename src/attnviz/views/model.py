@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from typing import Any, ClassVar
 
 import traitlets
 
 from attnviz.record.record import AttentionRecord, AttentionStack
-from attnviz.utils.arguments import from_end, listed
+from attnviz.utils.arguments import MOST_NUMBERS, from_end, listed, shown
 from attnviz.views.generated_token import GeneratedToken
 from attnviz.views.head_order import HeadOrder
 from attnviz.views.record_view import RecordView
 from attnviz.views.token_windows import TokenWindows
+from attnviz.views.trait_types import Choice
 
 __all__ = ["ModelView"]
 
@@ -94,10 +96,10 @@ class ModelView(TokenWindows, HeadOrder, GeneratedToken, RecordView):
     # The grid has all heads in sight; a detail that opened by itself would move it.
     opens_at_pattern: ClassVar[bool] = False
 
-    thumbnails = traitlets.Enum(["heat-map", "lines"], "heat-map").tag(sync=True)
+    thumbnails = Choice(["heat-map", "lines"], "heat-map").tag(sync=True)
     include_heads = _IncludeHeads().tag(sync=True)
-    color_scale = traitlets.Enum(["linear", "log"], "linear").tag(sync=True)
-    pooled = traitlets.Enum(["mean", "max"], "mean").tag(sync=True)
+    color_scale = Choice(["linear", "log"], "linear").tag(sync=True)
+    pooled = Choice(["mean", "max"], "mean").tag(sync=True)
 
 
 def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[int]]:
@@ -109,12 +111,12 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
             for layer, heads in given.items()
         }
         if not by_layer:
-            raise traitlets.TraitError(_EMPTY.format(given))
+            raise traitlets.TraitError(_EMPTY.format(shown(given)))
         for layer, heads in by_layer.items():
             stacks = [stack for stack in record.stacks.values() if layer in stack.layers]
             if not stacks:
                 raise traitlets.TraitError(
-                    f"include_heads={given!r}: there is no layer {layer}; {_layers(record)}"
+                    f"include_heads={shown(given)}: there is no layer {layer}; {_layers(record)}"
                 )
             layers = [(stack, layer) for stack in stacks]
             by_layer[layer] = _check_heads(heads, layers, f"layer {layer}", given)
@@ -124,7 +126,7 @@ def _checked(given: Any, record: AttentionRecord) -> list[int] | dict[str, list[
     return _check_heads(heads, layers, "no layer", given)
 
 
-_EMPTY = "include_heads={!r} names no head; leave it out to offer all"
+_EMPTY = "include_heads={} names no head; leave it out to offer all"
 
 
 def _heads(heads: Any, given: Any) -> list[int]:
@@ -132,11 +134,11 @@ def _heads(heads: Any, given: Any) -> list[int]:
     if isinstance(heads, str) or not isinstance(heads, Iterable):
         raise traitlets.TraitError(
             "include_heads must be heads such as [0, 1], or heads by layer such as {3: [0, 1]}; "
-            f"got {given!r}"
+            f"got {shown(given)}"
         )
-    checked = sorted({_number(head, given) for head in heads})
+    checked = sorted({_number(head, given) for head in islice(iter(heads), MOST_NUMBERS)})
     if not checked:
-        raise traitlets.TraitError(_EMPTY.format(given))
+        raise traitlets.TraitError(_EMPTY.format(shown(given)))
     return checked
 
 
@@ -145,7 +147,7 @@ def _number(value: Any, given: Any) -> int:
         return int(value) if isinstance(value, str) else operator.index(value)
     except (TypeError, ValueError):
         raise traitlets.TraitError(
-            f"include_heads={given!r}: {value!r} is not the number of a layer or of a head"
+            f"include_heads={shown(given)}: {value!r} is not the number of a layer or of a head"
         ) from None
 
 
@@ -165,9 +167,9 @@ def _check_heads(
     if len(kept) < count:
         there = f"heads {', '.join(map(str, kept))} of {count}, as the others were not kept"
     raise traitlets.TraitError(
-        f"include_heads={given!r}: {where} has head {wrong[0]}; there are {there}"
+        f"include_heads={shown(given)}: {where} has head {wrong[0]}; there are {there}"
         if where == "no layer"
-        else f"include_heads={given!r}: {where} has {there}, not head {wrong[0]}"
+        else f"include_heads={shown(given)}: {where} has {there}, not head {wrong[0]}"
     )
 
 

@@ -6,6 +6,7 @@ They are looked up here, once; the traits hold numbers, which link to those of o
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Protocol, Self, TypeVar
@@ -14,7 +15,7 @@ import numpy as np
 import traitlets
 
 from attnviz.record.stack import AttentionStack
-from attnviz.utils.arguments import from_end, listed
+from attnviz.utils.arguments import from_end, listed, shown, whole_numbers
 from attnviz.utils.host import warn_caller
 from attnviz.views.base import View
 from attnviz.views.trait_types import Heads, Place
@@ -78,7 +79,13 @@ class PositionedView(View):
 
     def __init__(self, **traits: Any) -> None:
         stack = self._stack_named(traits.setdefault("stack", self.record.stack().name))
-        traits["layer"] = from_end(traits.get("layer", stack.layers[0]), stack.layers)
+        layer = from_end(traits.get("layer", stack.layers[0]), stack.layers)
+        try:
+            traits["layer"] = operator.index(layer)
+        except TypeError:
+            raise traitlets.TraitError(
+                f"layer={shown(layer)}: expected an int, the number of a layer"
+            ) from None
         # In this order: heads are looked up in a layer, tokens in a stack.
         place = {"stack": traits["stack"], "layer": traits["layer"]}
         super().__init__(**place | self._first_state(traits, stack))
@@ -117,7 +124,7 @@ class PositionedView(View):
         chosen = listed(value)
         if isinstance(chosen, str) and chosen != "all":
             raise traitlets.TraitError(
-                f'heads={value!r}: give a whole number, a list such as [0, 3], or "all"'
+                f'heads={shown(value)}: give a whole number, a list such as [0, 3], or "all"'
             )
         if not is_looked_up("heads", chosen):
             return chosen
@@ -172,7 +179,7 @@ class PositionedView(View):
             if len(kept) < count and 0 <= wrong[0] < count:
                 there = f"was kept with heads {', '.join(map(str, kept))} alone"
             raise traitlets.TraitError(
-                f"heads={heads!r}: layer {layer} of stack {self.stack!r} {there}"
+                f"heads={shown(heads)}: layer {layer} of stack {self.stack!r} {there}"
             )
         return heads
 
@@ -232,6 +239,11 @@ class PositionedView(View):
             self.heads = kept
 
     def _stack_named(self, name: str) -> AttentionStack:
+        if not isinstance(name, str):
+            raise traitlets.TraitError(
+                f"stack={shown(name)} must be the name of a stack, such as "
+                f"{self.record.stack().name!r}"
+            )
         try:
             return self.record.stack(name)
         except KeyError as error:
@@ -245,17 +257,18 @@ class _Layered(Protocol):
 _Shown = TypeVar("_Shown", bound=_Layered)
 
 
-def with_layers(shown: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
+def with_layers(record: _Shown, include_layers: int | Iterable[int] | None) -> _Shown:
     """A record or a corpus with the layers that a view offers; all where none are named."""
     if include_layers is None:
-        return shown
+        return record
     include_layers = listed(include_layers)
     if isinstance(include_layers, str) or not isinstance(include_layers, Iterable):
         raise TypeError(
             "include_layers must be the model's numbers of layers, such as [0, 1]; got "
-            f"{include_layers!r}"
+            f"{shown(include_layers)}"
         )
+    hint = "the model's numbers of layers, such as [0, 1]"
     try:
-        return shown.only(include_layers)
+        return record.only(whole_numbers("include_layers", include_layers, hint=hint))
     except IndexError as error:
         raise IndexError(f"include_layers: {error}") from None

@@ -19,7 +19,7 @@ from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps
 from attnviz.views.position import PositionedView, with_layers
-from attnviz.views.trait_types import with_controls
+from attnviz.views.trait_types import Choice, with_controls
 
 __all__ = ["RecordView"]
 
@@ -71,7 +71,7 @@ class RecordView(PositionedView):
     _record: AttentionRecord
 
     opening = traitlets.Any(None, read_only=True).tag(sync=True)
-    pair = traitlets.Enum(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
+    pair = Choice(["all", "a-a", "a-b", "b-a", "b-b"], "all").tag(sync=True)
 
     def __init__(
         self,

@@ -13,12 +13,45 @@ from typing import Any
 import numpy as np
 import traitlets
 
-__all__ = ["Controls", "Finite", "Heads", "Index", "LeftOut", "Numbers", "Place", "with_controls"]
+from attnviz.utils.arguments import MOST_NUMBERS, shown
+
+__all__ = [
+    "Choice",
+    "Controls",
+    "Finite",
+    "Heads",
+    "Index",
+    "LeftOut",
+    "Numbers",
+    "Place",
+    "with_controls",
+]
+
+# A lasso may hold all points of a corpus.
+_MOST_POINTS = 100_000_000
 
 
 def _plain(number: Any) -> Any:
-    """Numpy's whole numbers and truth values as Python's numbers, which JSON can hold."""
-    return int(number) if isinstance(number, (bool, np.integer)) else number
+    """Numbers of numpy and torch, also alone in an array, as Python's, which JSON can hold."""
+    if not isinstance(number, type) and getattr(number, "shape", None) == ():
+        number = number.item()
+    return int(number) if isinstance(number, bool) else number
+
+
+def _entries(name: str | None, value: Any, most: int = MOST_NUMBERS) -> Any:
+    """A list of what is given as any sequence; anything else as it is.
+
+    TraitError where it has too many entries: a range may have more than any memory holds.
+    """
+    value = _plain(value)
+    arrays = not isinstance(value, type) and hasattr(value, "shape") and hasattr(value, "tolist")
+    if not arrays and not isinstance(value, (list, tuple, set, frozenset, range)):
+        return value
+    # The length of a long range is more than len() gives.
+    counted = value[: most + 1] if isinstance(value, range) else value
+    if len(counted) > most:
+        raise traitlets.TraitError(f"{name}={shown(value)} has more than {most:,} entries")
+    return [_plain(each) for each in (value.tolist() if arrays else value)]
 
 
 class Index(traitlets.Int):  # type: ignore[type-arg]
@@ -34,13 +67,23 @@ class Finite(traitlets.Float):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make it Python's own."""
-        if isinstance(value, (np.floating, np.integer)):
-            value = float(value)
-        checked = super().validate(obj, value)
+        checked = super().validate(obj, _plain(value))
         if not math.isfinite(checked):
             rest = "; None sets no limit" if self.allow_none else ""
             raise traitlets.TraitError(f"{self.name}={checked!r} must be a finite number{rest}")
         return checked
+
+
+class Choice(traitlets.Enum):  # type: ignore[type-arg]
+    """One of several words."""
+
+    def validate(self, obj: Any, value: Any) -> Any:
+        """Refuse what cannot be compared with a word, as an array."""
+        words = self.values or []
+        if not isinstance(value, str) or value not in words:
+            forms = ", ".join(f'"{word}"' for word in words)
+            raise traitlets.TraitError(f"{self.name}={shown(value)}: expected any of {forms}")
+        return super().validate(obj, value)
 
 
 class Controls(traitlets.Unicode):  # type: ignore[type-arg]
@@ -57,7 +100,8 @@ class Controls(traitlets.Unicode):  # type: ignore[type-arg]
             return given
         forms = ", ".join(f'"{form}"' for form in cls.FORMS)
         raise ValueError(
-            f'controls={given!r} must be one of {forms}, or True for "auto" or False for "none"'
+            f'controls={shown(given)} must be one of {forms}, or True for "auto" or False for '
+            '"none"'
         )
 
     def validate(self, obj: Any, value: Any) -> Any:
@@ -79,9 +123,7 @@ class Numbers(traitlets.List):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make a list of what reads as one."""
-        if isinstance(value, (list, range, tuple, np.ndarray)):
-            value = [_plain(number) for number in value]
-        return super().validate(obj, value)
+        return super().validate(obj, _entries(self.name, value, _MOST_POINTS))
 
 
 class Place(Index):
@@ -89,7 +131,14 @@ class Place(Index):
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make it a number."""
-        return super().validate(obj, obj.number_of_place(self.name, _plain(value)))
+        value = _plain(value)
+        if isinstance(value, int | str):
+            value = obj.number_of_place(self.name, value)
+        if value is not None and not isinstance(value, int):
+            raise traitlets.TraitError(
+                f"{self.name}={shown(value)}: expected an int, a whole number"
+            )
+        return super().validate(obj, value)
 
 
 class Heads(Numbers):
@@ -97,6 +146,7 @@ class Heads(Numbers):
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make a list of numbers."""
+        value = _entries(self.name, value)
         # A list trait puts a text into a list before it asks.
         if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
             value = value[0]
@@ -112,8 +162,9 @@ class LeftOut(traitlets.List):  # type: ignore[type-arg]
 
     def validate(self, obj: Any, value: Any) -> Any:
         """Make numbers of texts."""
-        if isinstance(value, int | np.integer):
+        value = _entries(self.name, value)
+        if isinstance(value, int):
             value = [value]
-        if isinstance(value, (list, tuple, set, range, np.ndarray)):
-            value = obj.numbers_of_keys(self.name, [_plain(each) for each in value])
+        if isinstance(value, list):
+            value = obj.numbers_of_keys(self.name, value)
         return super().validate(obj, value)

@@ -50,6 +50,8 @@ from attnviz.extraction.tokens.text import display_tokens
 
 __all__ = ["Encoder", "examples_of"]
 
+_IDS = ("input_ids", "decoder_input_ids")
+
 
 class Encoder:
     """Encodes examples for one model, with the tokenizer and processor that the caller gave.
@@ -82,6 +84,8 @@ class Encoder:
         Errors name the argument, what was given and what would work.
         """
         check_target(self._model, example, target, decoder_input_ids, generating=generating)
+        if isinstance(target, str):
+            _check_characters("target", target)
         ends_open = generating or target is not None
         if self.encoder_decoder:
             to_come = 0
@@ -161,6 +165,7 @@ class Encoder:
         for part, which in zip(parts, ("the text", "the second text"), strict=False):
             if not part:
                 raise ValueError(f"inputs: {which} is empty; give at least one word")
+            _check_characters(f"inputs: {which}", part)
         capabilities = capabilities_of(self._model)
         if not capabilities.reads and (capabilities.sees or capabilities.hears):
             raise capabilities.refuse("a text")
@@ -174,6 +179,9 @@ class Encoder:
             processor = self._processor("of both")
             encoded = encode_chat(self._model, messages, processor, ends_open=ends_open)
             return self._processed(Processed(encoded, processor))
+        for message in messages:
+            if isinstance(message, Mapping) and isinstance(message.get("content"), str):
+                _check_characters("inputs: a message", message["content"])
         tokenizer = self.tokenizer(needed=True)
         if not getattr(tokenizer, "chat_template", None):
             raise ValueError(
@@ -212,7 +220,7 @@ class Encoder:
 
     def _encode_mapping(self, given: Mapping[str, Any]) -> Batch:
         arguments = {
-            name: tensor_of(name, value)
+            name: _ids(name, tensor_of(name, value)) if name in _IDS else tensor_of(name, value)
             for name, value in given.items()
             if not _stands_for_tokens(name, value)
         }
@@ -444,3 +452,23 @@ def _kind(entry: object) -> str | None:
         "ids": filled and all(isinstance(part, int) for part in parts),
     }
     return next((name for name, holds in is_kind.items() if holds), None)
+
+
+def _ids(name: str, tensor: torch.Tensor) -> torch.Tensor:
+    """Ids in a dtype that models look up; TypeError if they are not whole numbers."""
+    if tensor.layout != torch.strided or tensor.dtype == torch.bool or tensor.is_floating_point():
+        kind = str(tensor.dtype) if tensor.layout == torch.strided else str(tensor.layout)
+        raise TypeError(f"inputs: {name} must be whole numbers in a dense tensor; got {kind}")
+    return tensor if tensor.dtype in (torch.int32, torch.int64) else tensor.long()
+
+
+def _check_characters(name: str, text: str) -> None:
+    """Refuse half of a surrogate pair, which no tokenizer reads."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(
+            f"{name} has half of a surrogate pair ({text[error.start]!r}) at position "
+            f"{error.start}, which no tokenizer reads; take it out, for example with "
+            'text.encode(errors="replace").decode()'
+        ) from None

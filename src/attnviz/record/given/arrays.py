@@ -25,12 +25,30 @@ def array_tensor(given: Any, name: str, *, keep: tuple[torch.dtype, ...] = ()) -
     """
     try:
         tensor = given if isinstance(given, torch.Tensor) else _from_array(given, keep)
-        if tensor.is_complex():
-            raise TypeError("complex numbers")  # noqa: TRY301 - told like all others
+        if why := _unreadable(tensor):
+            raise TypeError(why)  # noqa: TRY301 - told like all others
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{name} is not an array of numbers ({error})") from error
     tensor = tensor.detach()
+    if tensor.is_floating_point() and tensor.element_size() == 1:
+        # Nothing is computed in 8 bits; float32 has all of their numbers.
+        return tensor.float()
     return tensor if tensor.is_floating_point() or tensor.dtype in keep else tensor.float()
+
+
+def _unreadable(tensor: torch.Tensor) -> str:
+    """Why a tensor cannot be read, and the way out; empty if it can."""
+    if tensor.is_complex():
+        return "complex numbers"
+    if tensor.is_nested:
+        return "a nested tensor; give a list of its parts, tensor.unbind()"
+    if tensor.layout != torch.strided:
+        return "a sparse tensor; give tensor.to_dense()"
+    if tensor.is_quantized:
+        return "a quantised tensor; give tensor.dequantize()"
+    if tensor.is_meta:
+        return "a tensor on the device 'meta', which holds no numbers"
+    return ""
 
 
 def _from_array(given: Any, keep: tuple[torch.dtype, ...]) -> torch.Tensor:

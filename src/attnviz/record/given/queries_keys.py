@@ -25,6 +25,7 @@ from attnviz.record.given.tokens import ProjectedKeys, key_tokens_of, numbered_t
 from attnviz.record.masks import Bias, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown
 
 __all__ = ["layers_of_vectors", "stack_of_vectors"]
 
@@ -96,8 +97,8 @@ def layers_of_vectors(
         raise TypeError(
             f"causal must be True or False, got {type(causal).__name__}; a mask is given as mask="
         )
-    scales = [_number(each, "scale") for each in _per_layer(scale, "scale", count)]
-    softcaps = [_number(each, "softcap") for each in _per_layer(softcap, "softcap", count)]
+    scales = [_number(each, "scale") for each in _per_layer(_listed(scale), "scale", count)]
+    softcaps = [_number(each, "softcap") for each in _per_layer(_listed(softcap), "softcap", count)]
     if any(each is not None and each <= 0 for each in softcaps):
         raise ValueError(f"softcap={softcap!r} must be above 0: logits stay below it")
     all_sinks = _per_layer(_rows(sinks), "sinks", count)
@@ -199,7 +200,7 @@ def _masks(
 ) -> list[tuple[Mask | None, Bias | None]]:
     """Each layer's mask and bias; what is the same for several is made once."""
     count = len(queries)
-    windows = [_window(each) for each in _per_layer(window, "window", count)]
+    windows = [_window(each) for each in _per_layer(_listed(window), "window", count)]
     masks, biases = _per_layer(mask, "mask", count), _per_layer(bias, "bias", count)
     made: dict[tuple[object, ...], tuple[Mask | None, Bias | None]] = {}
     found = []
@@ -233,6 +234,13 @@ def _per_layer(given: Any, argument: str, count: int) -> list[Any]:
     return list(given)
 
 
+def _listed(numbers: Any) -> Any:
+    """An array with one number a layer as a list; anything else as it is."""
+    if hasattr(numbers, "tolist") and len(getattr(numbers, "shape", ())) == 1:
+        return numbers.tolist()
+    return numbers
+
+
 def _name(argument: str, given: Any, position: int) -> str:
     return f"{argument}[{position}]" if isinstance(given, (list, tuple)) else argument
 
@@ -240,7 +248,12 @@ def _name(argument: str, given: Any, position: int) -> str:
 def _number(given: Any, argument: str) -> float | None:
     if given is None:
         return None
-    number = float(given)
+    try:
+        number = float("" if isinstance(given, str) else given)
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise TypeError(
+            f"{argument}={shown(given)} must be a number, or a list with one a layer"
+        ) from None
     if not math.isfinite(number):
         raise ValueError(f"{argument}={given!r} must be a finite number")
     return number
@@ -249,12 +262,18 @@ def _number(given: Any, argument: str) -> float | None:
 def _window(given: Any) -> int | None:
     if given is None:
         return None
-    if isinstance(given, bool) or int(given) != given or given < 1:
-        raise ValueError(
-            f"window={given!r} must be a whole number of at least 1: keys are allowed that are "
-            "fewer places away from the query"
-        )
-    return int(given)
+    refused = (
+        f"window={shown(given)} must be a whole number of at least 1: keys are allowed that are "
+        "fewer places away from the query"
+    )
+    try:
+        number = 0 if isinstance(given, bool | str) else int(given)
+        if number < 1 or number != given:
+            raise ValueError(refused)  # noqa: TRY301 - told like all others
+    except (TypeError, ValueError, OverflowError, RuntimeError):
+        raise ValueError(refused) from None
+    # Farther than any text reaches it is no limit, and band masks hold no larger numbers.
+    return min(number, 1 << 52)
 
 
 def _rows(sinks: Any) -> Any:
