@@ -14,6 +14,7 @@ import transformers
 from PIL import Image
 
 from attnviz import AttentionRecord
+from attnviz.demos import load as load_demo
 from attnviz.extraction import extract
 
 pytestmark = pytest.mark.models
@@ -426,3 +427,20 @@ def test_ids_without_a_tokenizer_are_said_once_for_both_sides(
     assert [note for note in record.notes if "#id" in note] == [
         "No tokenizer was given: tokens are shown as #id."
     ]
+
+
+def test_ids_of_any_whole_numbers_and_texts_that_no_tokenizer_reads() -> None:
+    model, tokenizer = load_demo("decoder")
+    ids = torch.tensor([[1, 2, 3]])
+    wanted = extract(model, ids, tokenizer=tokenizer)
+    for dtype in (torch.uint8, torch.int8, torch.int16, torch.int32):
+        record = extract(model, {"input_ids": ids.to(dtype)}, tokenizer=tokenizer)
+        assert record.tokens == wanted.tokens
+    for wrong in (ids.bool(), ids.float(), ids.to_sparse()):
+        with pytest.raises(TypeError, match="inputs: input_ids must be whole numbers"):
+            extract(model, {"input_ids": wrong}, tokenizer=tokenizer)
+    for inputs, name in (("a \ud800", "the text"), (("a", "\udc00"), "the second text")):
+        with pytest.raises(ValueError, match=f"inputs: {name} has half of a surrogate pair"):
+            extract(model, inputs, tokenizer=tokenizer)
+    with pytest.raises(ValueError, match="target has half of a surrogate pair"):
+        extract(model, "the cat", tokenizer=tokenizer, target="\ud800")

@@ -1,0 +1,132 @@
+"""Arguments that would take an endless time or all memory, and odd values of traits."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import traitlets
+
+from attnviz.cli import main
+from attnviz.extraction.options import read_capture_options
+from attnviz.record.attention import GivenWeights, HeadSubset
+from attnviz.record.masks import BandMask
+from attnviz.record.record import AttentionRecord
+from attnviz.record.tokens import Tokens
+from attnviz.views.head import HeadView
+from attnviz.views.model import ModelView
+from unit.records import given_record, vectors, words
+
+
+def test_many_layers_are_read_at_once() -> None:
+    # Comparing each with all others took more than a minute.
+    read = read_capture_options(layers=range(30_000)).layers
+    assert read == tuple(range(30_000))
+
+
+ENDLESS: dict[str, Callable[[Any], object]] = {
+    "layers": lambda given: read_capture_options(layers=given),
+    "heads": lambda given: read_capture_options(heads=given),
+    r"heads\[0\]": lambda given: read_capture_options(heads={0: given}),
+    "include_layers": lambda given: HeadView(given_record(), include_layers=given),
+    " layers|^layers": lambda given: given_record().only(given),
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+@pytest.mark.parametrize("given", [range(10**12), itertools.count(), itertools.repeat(0)], ids=repr)
+def test_numbers_without_end_are_refused(name: str, given: Any) -> None:
+    with pytest.raises(ValueError, match=rf"^({name})=.*more than 100,000 numbers"):
+        ENDLESS[name](given)
+
+
+def test_entries_of_tokens_without_end_are_refused() -> None:
+    for name in ("special", "sequence", "ids", "words"):
+        endless: dict[str, Any] = {name: itertools.repeat(0)}
+        with pytest.raises(ValueError, match=name):
+            Tokens.of(["a", "b"], **endless)
+
+
+def test_a_span_of_the_command_line_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(given_record().save(tmp_path / "x.safetensors"))
+    for span in ("0-99999999", "0-99999999999999999999", ",".join(["0-9999"] * 11)):
+        with pytest.raises(SystemExit):
+            main(["head-view", path, "--layers", span])
+        assert "has more than 100,000 numbers" in capsys.readouterr().err
+
+
+def test_a_layer_with_a_billion_heads_is_refused() -> None:
+    one = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+    with pytest.raises(ValueError, match="model_heads=1000000000: no layer has so many heads"):
+        HeadSubset(one, heads=(5,), model_heads=10**9)
+
+
+def test_a_band_beyond_any_text_is_refused() -> None:
+    for ends in ((10**30, 0, 0), (None, 10**30, 0), (None, 0, -(10**30))):
+        with pytest.raises(ValueError, match="farther away than any token"):
+            BandMask(*ends)
+
+
+ODD = [
+    *(np.array([0, 1]), np.eye(3), np.array([]), np.array(["a", "b"]), torch.tensor([0, 1])),
+    *({}, [[0]], [0, 1, 2], object(), range(10**12), 1j, float("nan"), b"x"),
+]
+
+
+@pytest.mark.parametrize("view", [HeadView, ModelView])
+def test_odd_values_of_a_trait_name_it(view: type[HeadView]) -> None:
+    shown = view(given_record())
+    for name in (
+        *("stack", "layer", "token", "key", "prediction", "combine", "orientation"),
+        *("theme", "pair", "color_scale", "thumbnails", "include_heads", "leave_out"),
+    ):
+        if name not in view.state_names():
+            continue
+        for odd in ODD:
+            before = getattr(shown, name)
+            said: str = name
+            try:
+                setattr(shown, name, odd)
+                setattr(shown, name, before)
+            except traitlets.TraitError as error:
+                said = str(error)
+            assert name in said, odd
+            assert len(said) < 1500
+
+
+def test_a_number_alone_in_an_array_is_a_number() -> None:
+    view = HeadView(given_record(), layer=torch.tensor(0), token=np.array(1))
+    assert (view.layer, view.token) == (0, 1)
+    view.set_trait("heads", torch.tensor([1, 0]))
+    assert view.heads == [1, 0]
+
+
+def made(**options: Any) -> AttentionRecord:
+    vector = vectors(2, 5, 4)
+    return AttentionRecord.from_qk([vector, vector], [vector, vector], words(5), **options)
+
+
+def test_numbers_by_layer_may_be_an_array() -> None:
+    for given in (np.array([0.5, 0.25]), torch.tensor([0.5, 0.25])):
+        stack, same = made(scale=given).stack(), made(scale=[0.5, 0.25]).stack()
+        assert np.array_equal(stack.weights(layer=1, head=0), same.weights(layer=1, head=0))
+    odd = {"scale": np.eye(2), "softcap": {}, "window": float("nan")}
+    for name, value in [*odd.items(), ("scale", "x"), ("window", float("inf")), ("window", "x")]:
+        with pytest.raises((TypeError, ValueError), match=rf"^{name}="):
+            made(**{name: value})
+
+
+def test_tensors_of_other_kinds_are_read_or_refused_by_name() -> None:
+    weights = torch.tensor([[[[1.0, 0.0], [0.5, 0.5]]]])
+    record = AttentionRecord.from_weights(weights.to(torch.float8_e4m3fn), ["a", "b"])
+    assert record.stack().weights(layer=0, head=0).tolist() == weights[0, 0].tolist()
+    for odd, way in ((weights.to_sparse(), "to_dense"), (weights.to("meta"), "meta")):
+        with pytest.raises(TypeError, match=rf"^attentions is not an array of numbers.*{way}"):
+            AttentionRecord.from_weights(odd, ["a", "b"])
