@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import gc
 import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -75,6 +78,35 @@ def test_an_interrupt_is_raised_as_such_and_only_once_all_is_restored(
     with pytest.raises(KeyboardInterrupt), Tracer(places[-1]) as tracer:
         subject.run(tmp_path)
     assert [file for file, _ in tracer.raised] == ["extraction/models.py"]
+    assert state_of(subject.models) == before
+
+
+def test_a_mode_that_torch_took_off_for_a_moment_does_not_come_back(
+    interrupted: dict[str, Subject], tmp_path: Path
+) -> None:
+    """Torch's generator puts it back when it ends: here when the interrupt is forgotten."""
+    subject, met = interrupted["traced"], []
+
+    def trace(frame: Any, event: str, _: object) -> None:
+        if (
+            event == "call"
+            and frame.f_code is contextlib._GeneratorContextManager.__exit__.__code__
+        ):
+            name = frame.f_locals["self"].gen.__name__
+            if name == "_pop_mode_temporarily":
+                met.append(name)
+                raise KeyboardInterrupt
+
+    before = state_of(subject.models)
+    try:
+        sys.settrace(trace)
+        subject.run(tmp_path)
+    except KeyboardInterrupt:
+        pass
+    finally:
+        sys.settrace(None)
+    gc.collect()
+    assert met
     assert state_of(subject.models) == before
 
 

@@ -8,7 +8,9 @@ and what was read is held against the weights that the model computed before it 
 
 from __future__ import annotations
 
+import contextlib
 import re
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -48,6 +50,23 @@ _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__geti
 # What is filled in where a key is not allowed: the lowest value of a dtype, or -1e4 and the like,
 # beside which every logit vanishes.
 _BLOCKED = -1e3
+
+
+def _end_interrupted(error: BaseException | None) -> None:
+    """End the generators of context managers in which an error was raised.
+
+    Torch takes a mode off while it runs, and a generator puts it back. An interrupt can leave that
+    generator open: then the mode would come back when the traceback goes, long after its end.
+    """
+    while error is not None:
+        trace = error.__traceback__
+        while trace is not None:
+            manager = trace.tb_frame.f_locals.get("self")
+            inside = trace.tb_frame.f_code.co_filename == contextlib.__file__
+            if inside and isinstance(manager, contextlib._GeneratorContextManager):
+                manager.gen.close()
+            trace = trace.tb_next
+        error = error.__context__
 
 
 @dataclass(frozen=True)
@@ -95,6 +114,7 @@ class FunctionWatch(TorchFunctionMode):
         self.__enter__()  # type: ignore[no-untyped-call, unused-ignore]
 
     def _stop(self) -> None:
+        _end_interrupted(sys.exception())
         # One that an interrupt left behind may lie above it.
         while self in overrides._get_current_function_mode_stack():
             overrides._pop_mode()
