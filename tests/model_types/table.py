@@ -34,6 +34,9 @@ The model must not change: its configuration, its modes and hooks, and every bit
 during the capture and after it. As a control, queries, keys, scale, mask and everything else that
 goes into the weights are corrupted one by one, and the comparison must fail.
 
+Rounding counts in both: a T5 in float32, whose logits are not scaled, was seen to differ from eager
+attention by up to 2.1e-4 in some settings, and all of it was rounding.
+
 {summary}
 
 """

@@ -357,6 +357,37 @@ class QueryKeyAttention(LayerAttention):
                     logits[which, :, at].masked_fill_(~allowed, -torch.inf)
         return logits
 
+    def logits_of_products(
+        self, products: torch.Tensor, heads: Sequence[int], rows: torch.Tensor
+    ) -> torch.Tensor:
+        """Make logits of scaled products of queries and all keys, in place, where they lie.
+
+        `products` are (..., heads, rows, keys) of any examples that share mask and bias, and `rows`
+        the numbers of the queries, int64, (heads, rows), or (1, rows) where heads have the same.
+
+        >>> from attnviz.record.masks import BandMask
+        >>> vectors = torch.zeros(1, 3, 4)
+        >>> attention = QueryKeyAttention(vectors, vectors, 0.5, mask=BandMask(None, 0))
+        >>> attention.logits_of_products(torch.ones(1, 1, 3), [0], torch.tensor([[1]]))
+        tensor([[[1., 1., -inf]]])
+        """
+        device, columns = products.device, slice(0, self.num_keys)
+        if self.softcap is not None:
+            products.div_(self.softcap).tanh_().mul_(self.softcap)
+        if self.bias is not None:
+            for which, head, numbers in _with_rows(self.bias, heads, rows):
+                added = self.bias.added(head, numbers.flatten(), columns, device)
+                products[..., which, :, :] += added.reshape(
+                    len(numbers) if len(added) > 1 else 1, -1, self.num_keys
+                )
+        if self.mask is not None:
+            for which, head, numbers in _with_rows(self.mask, heads, rows):
+                allowed = self.mask.allowed(head, numbers.flatten(), columns, device)
+                products[..., which, :, :].masked_fill_(
+                    ~allowed.reshape(len(numbers), -1, self.num_keys), -torch.inf
+                )
+        return products
+
     def reach(self, rows: Rows) -> slice:
         """Keys outside of which the mask allows some queries (at least one) nothing."""
         everything = slice(0, self.num_keys)
@@ -697,3 +728,11 @@ def _by_head(part: Mask | Bias, heads: Sequence[int]) -> Iterator[tuple[slice, i
         return
     for number, head in enumerate(heads):
         yield slice(number, number + 1), head
+
+
+def _with_rows(
+    part: Mask | Bias, heads: Sequence[int], rows: torch.Tensor
+) -> Iterator[tuple[slice, int, torch.Tensor]]:
+    """As `_by_head`, and with the numbers of the queries of these heads: (heads or 1, rows)."""
+    for which, head in _by_head(part, heads):
+        yield which, head, rows[which] if len(rows) > 1 else rows

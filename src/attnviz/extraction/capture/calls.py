@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from attnviz.extraction.capture.check import agrees_with_weights, check_output, uses_sink_as_gate
+from attnviz.extraction.capture.check import SelfCheck, sinks_of, uses_sink_as_gate
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall
 from attnviz.extraction.capture.masks import MaskReader, Positions
@@ -65,6 +65,7 @@ def capture(
     unpadded: Sequence[Positions],
     masks: MaskReader,
     copier: Copier,
+    check: SelfCheck,
     *,
     heads: Sequence[int],
     name: str,
@@ -75,14 +76,14 @@ def capture(
 
     `unpadded` has an entry for each example (or, with `windows`, for each window), `heads` are
     those to keep, `name` is the module's path, for errors, and `turn` the number of the call: it
-    decides which head (and which window) is compared with the model's own result.
+    decides on which window rounding is measured.
 
     Returns the copies, one an entry, and for each head how far its weights are off because copies
     are rounded (see `Copier.error`). Raises NotImplementedError if the weights are not what the
     model used, ValueError if numbers are too large for the dtype or not finite, and OSError if a
     spool cannot be written.
     """
-    read = _read(call, unpadded, masks, name=name, turn=turn, windows=windows)
+    read = _read(call, unpadded, masks, check, heads=heads, name=name)
     if not all(map(_is_finite, read)):
         raise ValueError(
             f"model: the queries or keys of {name} ({type(call.module).__name__}) hold NaN or "
@@ -102,11 +103,11 @@ def _read(
     call: AttentionCall,
     unpadded: Sequence[Positions],
     masks: MaskReader,
+    check: SelfCheck,
     *,
+    heads: Sequence[int],
     name: str,
-    turn: int,
-    windows: bool,
-) -> list[Captured]:
+) -> Sequence[Captured]:
     """What an attention's weights need, as the model has it: nothing is copied yet."""
     if call.query is None or call.key is None:
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
@@ -116,28 +117,23 @@ def _read(
         if call.weights is None:
             raise
         return [_given(call, index, each) for index, each in enumerate(unpadded)]
-    found: list[Captured] = []
-    for index, (positions, (mask, bias)) in enumerate(zip(unpadded, read, strict=True)):
-        attention = QueryKeyAttention(
+    found = [
+        QueryKeyAttention(
             queries=_part(call.query, index, positions.queries),
             keys=_part(call.key, index, positions.keys),
             scale=_scale(call),
             mask=mask,
             bias=bias,
             softcap=_softcap(call),
-            sinks=_sinks(call),
+            sinks=None if uses_sink_as_gate(call.module) else sinks_of(call),
         )
-        if windows and index != turn % len(unpadded):
-            found.append(attention)
-        elif call.weights is not None:
-            own = _given(call, index, positions).values
-            if not agrees_with_weights(attention, own, head=turn % attention.num_heads):
-                # What was traced doesn't account for the weights: these are known all the same.
-                return [_given(call, each, unpadded[each]) for each in range(len(unpadded))]
-            found.append(attention)
-        else:
-            check_output(call, attention, index, positions, name, turn=turn)
-            found.append(attention)
+        for index, (positions, (mask, bias)) in enumerate(zip(unpadded, read, strict=True))
+    ]
+    if call.weights is None:
+        check.check_output(call, found, unpadded, heads, name)
+    elif not check.agrees_with_weights(call, found, unpadded, heads):
+        # What was traced doesn't account for the weights: these are known all the same.
+        return [_given(call, index, each) for index, each in enumerate(unpadded)]
     return found
 
 
@@ -180,22 +176,3 @@ def _softcap(call: AttentionCall) -> float | None:
     # Torch's own function knows no cap: versions that are asked for both leave it out.
     softcap = None if call.implementation == "sdpa" else call.options.get("softcap")
     return None if softcap is None else float(softcap)
-
-
-def _sinks(call: AttentionCall) -> torch.Tensor | None:
-    sinks = call.options.get("s_aux")
-    if sinks is None:
-        sinks = call.options.get("sinks", getattr(call.module, "sinks", None))
-    if (
-        not isinstance(sinks, torch.Tensor)
-        or call.weights is not None
-        or uses_sink_as_gate(call.module)
-    ):
-        return None
-    if call.query is not None and sinks.numel() != call.query.shape[1]:
-        raise NotImplementedError(
-            f"model: the sinks of {type(call.module).__name__}, {tuple(sinks.shape)}, are not one "
-            f"for each of its {call.query.shape[1]} heads (they depend on the query), which cannot "
-            "be shown yet; draw the model's own weights with AttentionRecord.from_weights"
-        )
-    return sinks.detach().flatten()

@@ -11,6 +11,7 @@ import torch
 from torch import nn
 
 from attnviz.extraction.capture.calls import Captured, capture, with_four_axes
+from attnviz.extraction.capture.check import SelfCheck
 from attnviz.extraction.capture.copies import Copier
 from attnviz.extraction.capture.dispatch import AttentionCall, dispatching, report
 from attnviz.extraction.capture.masks import MaskReader, Positions
@@ -156,6 +157,7 @@ class Collector:
         self._started = 0
         self._unpadded: dict[tuple[str | None, str | None], list[Positions]] = {}
         self._masks = MaskReader()
+        self.check = SelfCheck()
         self._previous: AttentionCall | None = None
         self.stacks: dict[str, list[AttentionModule]] = {}
         for entry in self._modules:
@@ -274,6 +276,7 @@ class Collector:
                 unpadded,
                 self._masks,
                 self._copier,
+                self.check,
                 heads=run.heads,
                 name=run.name,
                 turn=len(self.runs),

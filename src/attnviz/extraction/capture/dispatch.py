@@ -53,6 +53,8 @@ class AttentionCall:
     whole : bool
         Whether queries and keys account for all of the logits that depends on the input; False
         where further products were added (disentangled attention).
+    function : callable or None
+        What computed it, where it was asked for under a name.
     """
 
     module: nn.Module
@@ -66,6 +68,7 @@ class AttentionCall:
     added: tuple[torch.Tensor, ...] = ()
     weights: torch.Tensor | None = None
     whole: bool = True
+    function: Callable[..., Any] | None = None
 
     @property
     def num_examples(self) -> int:
@@ -167,16 +170,18 @@ def _reporting(function: _AttentionFunction, implementation: str | None) -> _Att
         token = _dispatching.set(True)
         try:
             result = function(module, query, key, value, attention_mask, *args, **kwargs)
+            sink = _sink.get()
+            if sink is not None:
+                output = result[0] if isinstance(result, tuple) else result
+                tensors = (query, key, value, attention_mask)
+                # What the sink computes is not seen as the module's attention either.
+                sink(
+                    AttentionCall(
+                        module, implementation, *tensors, kwargs, output, function=function
+                    )
+                )
         finally:
             _dispatching.reset(token)
-        sink = _sink.get()
-        if sink is not None:
-            output = result[0] if isinstance(result, tuple) else result
-            sink(
-                AttentionCall(
-                    module, implementation, query, key, value, attention_mask, kwargs, output
-                )
-            )
         return result
 
     return attention

@@ -136,6 +136,7 @@ def _watched_forward(
             _explain_mask(model, arguments, error)
             raise
     notes += _cache_notes(model, arguments)
+    notes += [_foreign_note(*each) for each in collector.check.foreign.items()]
     precision = _precision_note(model, collector)
     return Forward(collector, outputs, [*notes, precision] if precision else notes)
 
@@ -166,6 +167,20 @@ def _eval_frame() -> Any:
 _stance = _Stance()
 # The stance is one for all threads.
 _uncompiled = SharedChange(_stance.force_eager, _stance.restore)
+
+
+def _foreign_note(name: str, rows: tuple[int, int] | None) -> str:
+    """Say which function attended that transformers does not ship, and what was compared."""
+    if rows is None:
+        compared = "which could not be compared with what it gave"
+    else:
+        some, num_queries = rows
+        part = f"all {some:,}" if some == num_queries else f"{some:,} of {num_queries:,}"
+        compared = f"compared with its output in {part} queries of each head"
+    return (
+        f"The attention function {name} does not come with transformers: weights are those of "
+        f"softmax(scale * q k^T + bias + mask), {compared}."
+    )
 
 
 def _arguments(model: PreTrainedModel, batch: Batch) -> dict[str, Any]:

@@ -1,0 +1,179 @@
+"""Attention functions of a user's own: shown where they follow the formula, refused elsewhere."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface
+
+from attnviz import AttentionRecord, extract
+from models.tiny import SIZE, built
+
+pytestmark = pytest.mark.models
+
+LENGTH, WINDOW = 24, 8
+# What a test changes in one call: logits (batch, heads, queries, keys) and what is allowed.
+Change = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+class Own:
+    """An attention function that is written out, with a change in one of its calls."""
+
+    def __init__(self) -> None:
+        self.change: Change | None = None
+        self.call = 0
+        self.weights: list[torch.Tensor] = []
+
+    def __call__(
+        self,
+        module: Any,
+        query: torch.Tensor,
+        key: torch.Tensor,
+        value: torch.Tensor,
+        attention_mask: torch.Tensor | None,
+        **options: Any,
+    ) -> tuple[torch.Tensor, None]:
+        size = query.shape[1] // key.shape[1]
+        key, value = (each.repeat_interleave(size, dim=1) for each in (key, value))
+        logits = query @ key.mT * options["scaling"]
+        allowed = torch.ones_like(logits, dtype=torch.bool)
+        if attention_mask is not None:
+            allowed &= attention_mask
+        elif getattr(module, "is_causal", False):
+            allowed = allowed.tril()
+        if self.change is not None and len(self.weights) == self.call:
+            self.change(logits, allowed)
+        weights = logits.masked_fill(~allowed, -torch.inf).softmax(dim=-1)
+        self.weights.append(weights)
+        return (weights @ value).transpose(1, 2).contiguous(), None
+
+
+@pytest.fixture
+def own() -> Iterator[Own]:
+    function = Own()
+    mappings = AttentionInterface._global_mapping, AttentionMaskInterface._global_mapping
+    kept = [dict(mapping) for mapping in mappings]
+    AttentionInterface.register("mine", function)
+    AttentionMaskInterface.register("mine", kept[1]["sdpa"])
+    yield function
+    for mapping, before in zip(mappings, kept, strict=True):
+        mapping.clear()
+        mapping.update(before)
+
+
+@pytest.fixture(scope="module")
+def mistral() -> Any:
+    config = {**SIZE, "num_key_value_heads": 2, "vocab_size": 99, "sliding_window": WINDOW}
+    return built("MistralForCausalLM", config)
+
+
+@pytest.fixture
+def model(mistral: Any, own: Own) -> Iterator[Any]:
+    mistral.set_attn_implementation("mine")
+    yield mistral
+    mistral.set_attn_implementation("sdpa")
+
+
+IDS = torch.randint(0, 99, (3, LENGTH), generator=torch.Generator().manual_seed(1))
+
+
+def extracted(model: Any, own: Own, change: Change | None = None, call: int = 0) -> Any:
+    own.weights.clear()
+    own.change, own.call = change, call
+    return extract(model, {"input_ids": IDS}, progress=False)
+
+
+def test_what_follows_the_formula_is_shown_and_named(model: Any, own: Own) -> None:
+    records: list[AttentionRecord] = extracted(model, own)
+    for number, record in enumerate(records):
+        for layer, weights in enumerate(own.weights):
+            found = record.stacks["self"].weights(layer=layer)
+            assert np.abs(found - weights[number].numpy()).max() < 1e-5
+        notes = [note for note in record.notes if "'mine'" in note]
+        assert len(notes) == 1
+        assert "test_own_attention) does not come with transformers" in notes[0]
+        assert f"compared with its output in all {LENGTH} queries of each head" in notes[0]
+
+
+def test_functions_of_transformers_are_not_named(mistral: Any) -> None:
+    for name in ("sdpa", "eager"):
+        mistral.set_attn_implementation(name)
+        [record, *_] = extract(mistral, {"input_ids": IDS}, progress=False)
+        assert not any("does not come with" in note for note in record.notes)
+    mistral.set_attn_implementation("sdpa")
+
+
+def _formula_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    logits[:, 2] = torch.tanh(logits[:, 2])
+
+
+def _temperature_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    logits[:, 3] *= 1.05
+
+
+def _two_rows_of_a_head(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    logits[:, 1, [5, 17]] *= 0.5
+
+
+def _a_row_without_its_mask(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    allowed[:, :, 13] = True
+
+
+def _another_window(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    places = torch.arange(LENGTH)
+    allowed |= places[:, None] - places == WINDOW
+
+
+def _one_example(logits: torch.Tensor, allowed: torch.Tensor) -> None:
+    logits[1, 0] *= 1.5
+
+
+@pytest.mark.parametrize("call", [0, 1])
+@pytest.mark.parametrize(
+    "change",
+    [
+        _formula_of_a_head,
+        _temperature_of_a_head,
+        _two_rows_of_a_head,
+        _a_row_without_its_mask,
+        _another_window,
+        _one_example,
+    ],
+)
+def test_what_differs_somewhere_is_refused(model: Any, own: Own, change: Change, call: int) -> None:
+    with pytest.raises(NotImplementedError, match=r"'mine'.* is not softmax.*its output differs"):
+        extracted(model, own, change, call)
+
+
+@pytest.mark.parametrize("number", [0, 1, 3])
+def test_one_window_that_differs_is_refused(number: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = {
+        "image_size": 32,
+        "embed_dim": 24,
+        "depths": [2],
+        "num_heads": [2],
+        "window_size": 4,
+    }
+    model = built("SwinModel", config, implementation="eager")
+    pixels = {"pixel_values": torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(2))}
+    file: Any = sys.modules[type(model).__module__]
+    own = file.eager_attention_forward
+    by = 0.0
+
+    def patched(*arguments: Any, **options: Any) -> Any:
+        output, weights = own(*arguments, **options)
+        output[number, 3, 1] += by
+        return output, weights
+
+    monkeypatch.setattr(file, "eager_attention_forward", patched)
+    record = extract(model, pixels, progress=False)
+    assert any("'eager'" in note and "does not come with" in note for note in record.notes)
+    by = 0.01
+    with pytest.raises(NotImplementedError, match="differs by"):
+        extract(model, pixels, progress=False)
