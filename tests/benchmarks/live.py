@@ -104,7 +104,7 @@ class LiveView:
             if not name.startswith("_") and name != "layout"
         }
         page.goto("about:blank")
-        page.evaluate(_HOST, [view._esm, traits])
+        page.evaluate(_HOST, [view._code, traits])
         if rest:
             self.rest()
 

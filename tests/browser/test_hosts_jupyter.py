@@ -59,7 +59,7 @@ def test_what_is_drawn_comes_through_the_request_channel(
     state = notebook.evaluate(f"sorted({view.class_name}.get_state())")
     size = notebook.evaluate(
         "len(str({name: value for name, value in "
-        f"{view.class_name}.get_state().items() if name != '_esm'}}))"
+        f"{view.class_name}.get_state().items() if name not in ('_esm', '_code')}}))"
     )
     assert "layer" in state
     assert size < 4_000

@@ -71,7 +71,7 @@ def files_in(wheel: Path) -> set[str]:
 def test_the_wheel_holds_what_it_needs_and_no_more(wheel: Path) -> None:
     files = files_in(wheel)
     assert {"attnviz/static/head.js", "attnviz/static/head-page.js"} <= files
-    assert {"attnviz/pages/note.js", "attnviz/pages/loader.js"} <= files
+    assert {f"attnviz/pages/{name}.js" for name in ("note", "loader", "widget")} <= files
     for demo in DEMOS:
         assert any(f"/{demo}/" in file and file.endswith(".safetensors") for file in files), demo
     with zipfile.ZipFile(wheel) as archive:

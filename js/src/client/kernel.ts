@@ -54,6 +54,30 @@ function randomPrefix(): string {
   return Array.from(words, (word) => word.toString(36)).join("");
 }
 
+/** Says something to the kernel, if there is one. */
+function tell(model: MessageModel, message: object): void {
+  try {
+    model.send(message);
+  } catch {
+    // JupyterLab throws where the kernel is gone.
+  }
+}
+
+/**
+ * Tells the kernel of a picture of the view, and of its end: it keeps the record as long as there is
+ * one (`views/lifetime.py`).
+ */
+export function reportPicture(model: MessageModel, ended: AbortSignal): void {
+  const picture = randomPrefix();
+  const gone = (): void => {
+    tell(model, { attnviz: "gone", picture });
+  };
+  tell(model, { attnviz: "drawn", picture });
+  ended.addEventListener("abort", gone);
+  // A page that is left ends no picture by itself.
+  window.addEventListener("pagehide", gone, { signal: ended });
+}
+
 /** The table of requests of one model. */
 export class KernelChannel implements Carrier {
   readonly live = true;
@@ -155,23 +179,15 @@ export class KernelChannel implements Carrier {
         this.#report();
       }, after);
     pending.timers = [later(WAITING_AFTER_MS, "waiting"), later(UNANSWERED_AFTER_MS, "unanswered")];
-    this.#transmit({ attnviz: "request", id, name: pending.name, arguments: pending.args });
-  }
-
-  #transmit(message: object): void {
-    try {
-      this.#model.send(message);
-    } catch {
-      // JupyterLab throws where the kernel is gone. That is one way of not being answered: the
-      // timers say so, and a retry sends again.
-    }
+    // Where it cannot be sent it is not answered: the timers say so, and a retry sends again.
+    tell(this.#model, { attnviz: "request", id, name: pending.name, arguments: pending.args });
   }
 
   #cancel(pending: Pending): void {
     const sent = this.#inFlight.has(pending);
     const ids = pending.ids;
     this.#finish(pending);
-    if (sent) for (const id of ids) this.#transmit({ attnviz: "cancel", id });
+    if (sent) for (const id of ids) tell(this.#model, { attnviz: "cancel", id });
     // Once all that are given up together are: a kernel hears of a request before it hears that
     // it is not wanted any more, and would answer each that moves up only to be cancelled.
     queueMicrotask(() => this.#sendNext());

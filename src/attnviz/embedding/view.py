@@ -23,6 +23,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.utils.bars import Bar
 from attnviz.utils.progress import completed
+from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, Index, LeftOut, Numbers, with_controls
 
@@ -385,7 +386,7 @@ class EmbeddingView(PositionedView):
             self._by_reader = False
 
     def _server(self) -> Server:
-        self._corpus_server = CorpusServer(self._corpus, page=self._page_of)
+        self._corpus_server = CorpusServer(self._corpus, page=weakly(self._page_of))
         return self._corpus_server
 
     def close(self) -> None:

@@ -8,6 +8,7 @@ import html
 import json
 import zlib
 from collections.abc import Collection, Iterable, Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Literal
 
@@ -54,6 +55,8 @@ _MAX_SCORED_WEIGHTS = 30_000_000
 # may run by themselves, known to the browser by their hashes: what says why a page does not open,
 # which stands before all that may be damaged or too new for a browser, and what opens it.
 _SCRIPTS = {name: Path(__file__).with_name(f"{name}.js") for name in ("note", "loader")}
+# A widget's module, which loads the bundle.
+_WIDGET = Path(__file__).with_name("widget.js")
 
 # What draws a page: DecompressionStream (Chrome 80, Firefox 113, Safari 16.4), `roundRect` (Chrome
 # 99) and container queries (Chrome 105).
@@ -196,13 +199,26 @@ def bundle(view: str, use: Literal["widget", "page"] = "widget") -> str:
     """The JavaScript of a view: for a widget, which asks its kernel, or for a page."""
     path = _STATIC / f"{view}{'-page' if use == 'page' else ''}.js"
     try:
-        return path.read_text(encoding="utf-8")
+        return _text(path, path.stat().st_mtime_ns)
     except FileNotFoundError:
         raise FileNotFoundError(
             f"the front-end of the {view} view is not built ({path} is missing). In a clone of "
             "the repository run `make front-end`; an installed attnviz contains it, so install "
             "it again"
         ) from None
+
+
+@cache
+def _text(path: Path, changed: int) -> str:
+    """A file's text, one object for all who ask, until the file is changed."""
+    del changed
+    return path.read_text(encoding="utf-8")
+
+
+@cache
+def widget_loader(code: str) -> str:
+    """The module of a widget whose trait `_code` is `code` (`widget.js`)."""
+    return _WIDGET.read_text(encoding="utf-8").replace("HASH", _sha256(code))
 
 
 def document(

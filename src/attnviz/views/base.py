@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 import anywidget
 
 from attnviz.pages.figure import FigureArguments, figure_options
-from attnviz.pages.html import bundle
+from attnviz.pages.html import bundle, widget_loader
 from attnviz.pages.limits import check_file_kind
 from attnviz.record.record import AttentionRecord
 from attnviz.server.kernel import KernelChannel, Server
 from attnviz.utils.filenames import file_stem
 from attnviz.utils.files import write_whole
-from attnviz.utils.host import ipython_cell
+from attnviz.utils.host import in_marimo, ipython_cell
 from attnviz.utils.progress import Steps
+from attnviz.views.lifetime import Lifetime, watch_cells, weakly
 from attnviz.views.trait_types import Choice, Controls
 
 if TYPE_CHECKING:
@@ -47,10 +48,20 @@ class View(anywidget.AnyWidget):
     theme = Choice(["auto", "light", "dark"], "auto").tag(sync=True)
     controls = Controls("auto").tag(sync=True)
 
+    #: The view's code, which `_esm` loads once for all widgets in a browser's page.
+    _code = traitlets.Unicode(read_only=True).tag(sync=True)
+
+    _lifetime: Lifetime
+
     def __init__(self, **traits: Any) -> None:
+        self._lifetime = Lifetime(self)
         super().__init__(**traits)
-        self._channel = KernelChannel(self._server(), self._send_message)
-        self.on_msg(self._receive_message)
+        # Weakly, so that a view ends with the last variable that holds it, and not when Python
+        # next looks for circles: it may have a large record.
+        self._channel = KernelChannel(self._server(), weakly(self._send_message))
+        self.on_msg(weakly(self._receive_message))
+        self.layout.comm.on_msg(weakly(self.layout._handle_msg))
+        watch_cells()
 
     @property
     def record(self) -> AttentionRecord:
@@ -280,11 +291,55 @@ class View(anywidget.AnyWidget):
             return
         from IPython.display import display
 
+        if self.comm is None:
+            # `close` put None in the place of the method.
+            self.__dict__.pop("_repr_mimebundle_", None)
+            self.open()
+        self._lifetime.displayed()
         data, metadata = self._repr_mimebundle_() or ({}, {})
         display(data, metadata=metadata, raw=True)
 
+    def close(self) -> None:
+        """Take the view from the screen wherever it is, and let go of it.
+
+        ipywidgets and IPython's history hold it no longer: its record is freed when no variable
+        holds the view or the record. A view that is displayed again is opened again.
+
+        Examples
+        --------
+        >>> view.close()                                 # doctest: +SKIP
+        """
+        super().close()
+        # Not there in a view that was refused.
+        if (lifetime := self.__dict__.get("_lifetime")) is not None:
+            lifetime.closed()
+
+    def set_state(self, sync_data: dict[str, Any]) -> None:
+        """Take values from the browser, but no code.
+
+        Parameters
+        ----------
+        sync_data : dict
+            Values by trait.
+        """
+        code = ("_code", "_esm", "_css")
+        super().set_state({name: sync_data[name] for name in sync_data if name not in code})
+
+    @traitlets.observe("comm")
+    def _comm_changed(self, change: Mapping[str, Any]) -> None:
+        super()._comm_changed(change)
+        if self.comm is not None and not in_marimo():
+            self.comm.on_msg(weakly(self._handle_msg))
+            # The browser closed it, and with it all that it shows of this view.
+            self.comm.on_close(weakly(self._comm_closed))
+
+    def _comm_closed(self, message: Any) -> None:
+        del message
+        self.close()
+
     def _receive_message(self, widget: Any, message: Any, buffers: Any) -> None:
         del widget, buffers
+        self._lifetime.receive(message)
         self._channel.receive(message)
 
     def _send_message(self, message: dict[str, Any], buffers: list[bytes]) -> None:
@@ -294,6 +349,10 @@ class View(anywidget.AnyWidget):
     def _esm(self) -> str:
         # Read when a widget is made, not when the class is: a missing bundle is then an error
         # of that call, with its way out, and a rebuilt one is taken up without a restart.
+        return widget_loader(self._code)
+
+    @traitlets.default("_code")
+    def _default_code(self) -> str:
         return bundle(self.name)
 
     def __repr__(self) -> str:

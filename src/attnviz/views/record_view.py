@@ -18,6 +18,7 @@ from attnviz.record.stack import AttentionStack
 from attnviz.server.kernel import Server
 from attnviz.server.server import RecordServer
 from attnviz.utils.progress import Steps
+from attnviz.views.lifetime import weakly
 from attnviz.views.position import PositionedView, with_layers
 from attnviz.views.trait_types import Choice, with_controls
 
@@ -252,7 +253,7 @@ class RecordView(PositionedView):
         )
 
     def _server(self) -> Server:
-        return RecordServer(self._record, page=self._page_of)
+        return RecordServer(self._record, page=weakly(self._page_of))
 
     def _page(
         self,

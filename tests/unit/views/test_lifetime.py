@@ -1,0 +1,320 @@
+"""How long a view lives: in a real kernel, with what notebooks and browsers say to it."""
+
+from __future__ import annotations
+
+import ast
+import gc
+import weakref
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import traitlets
+from jupyter_client.manager import start_new_kernel
+
+from attnviz.views.head import HeadView
+from attnviz.views.lifetime import weakly
+from unit.records import given_record
+
+PREPARE = """
+import gc, weakref
+import comm, ipywidgets
+from ipywidgets.widgets.widget import _instances
+import attnviz as av
+# What dies must do so by itself, not when Python next looks for circles.
+gc.disable()
+class Views:
+    def __init__(self): self.made = []
+    def __call__(self, made):
+        self.made.append((weakref.ref(made), weakref.ref(made.record)))
+        return made
+noted = Views()
+def record():
+    return av.AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
+def alive():
+    return [n for n, (view, held) in enumerate(noted.made) if view() or held()]
+"""
+SECONDS = 60
+
+
+class Kernel:
+    """A kernel as a notebook sees it: cells have ids, and a browser draws views."""
+
+    def __init__(self) -> None:
+        self.manager, self.client = start_new_kernel(kernel_name="python3")
+        self._ask("execute_request", {"code": PREPARE, "silent": False}, {})
+
+    def close(self) -> None:
+        self.client.stop_channels()
+        self.manager.shutdown_kernel(now=True)
+
+    def run(self, cell: str | None, code: str) -> None:
+        """Run a cell; its id is None in a notebook that tells no ids."""
+        metadata = {} if cell is None else {"cellId": cell}
+        reply = self._ask("execute_request", {"code": code, "silent": False}, metadata)
+        assert reply["status"] == "ok", "\n".join(reply["traceback"])
+
+    def evaluate(self, expression: str) -> Any:
+        content = {"code": "", "silent": True, "user_expressions": {"value": expression}}
+        value = self._ask("execute_request", content, {})["user_expressions"]["value"]
+        assert value["status"] == "ok", value
+        return ast.literal_eval(value["data"]["text/plain"])
+
+    def say(self, number: int, **message: Any) -> None:
+        """Say something to the view that was made as the numberth, as a browser does."""
+        data = {"method": "custom", "content": {"attnviz": "", **message}}
+        self._comm("comm_msg", number, data)
+
+    def draw(self, number: int, picture: str = "tab") -> None:
+        self.say(number, attnviz="drawn", picture=picture)
+
+    def remove(self, number: int, picture: str = "tab") -> None:
+        self.say(number, attnviz="gone", picture=picture)
+
+    def close_comm(self, number: int) -> None:
+        self._comm("comm_close", number, {})
+
+    def alive(self) -> list[int]:
+        """Numbers of the views of which view or record are still there."""
+        return list(self.evaluate("alive()"))
+
+    def held(self) -> int:
+        """How many widgets ipywidgets holds: a view and its layout are two."""
+        return int(self.evaluate("len(_instances)"))
+
+    def _comm(self, kind: str, number: int, data: dict[str, Any]) -> None:
+        identifier = self.evaluate(f"noted.made[{number}][0]().model_id")
+        self._send(kind, {"comm_id": identifier, "data": data}, {})
+        # A kernel takes messages in order.
+        self.evaluate("0")
+
+    def _send(self, kind: str, content: dict[str, Any], metadata: dict[str, Any]) -> str:
+        message = self.client.session.msg(kind, content, metadata=metadata)
+        self.client.shell_channel.send(message)
+        return str(message["header"]["msg_id"])
+
+    def _ask(self, kind: str, content: dict[str, Any], metadata: dict[str, Any]) -> dict[str, Any]:
+        sent = self._send(kind, content, metadata)
+        while True:
+            reply = self.client.get_shell_msg(timeout=SECONDS)
+            if reply["parent_header"].get("msg_id") == sent:
+                found: dict[str, Any] = reply["content"]
+                return found
+
+
+@pytest.fixture(scope="module")
+def one_kernel() -> Iterator[Kernel]:
+    kernel = Kernel()
+    yield kernel
+    kernel.close()
+
+
+@pytest.fixture
+def kernel(one_kernel: Kernel) -> Iterator[Kernel]:
+    """A kernel without views."""
+    yield one_kernel
+    one_kernel.run(None, "%reset -f out\nview = box = kept = head = matrix = None")
+    one_kernel.run(None, "ipywidgets.Widget.close_all(); noted.made.clear(); None")
+
+
+BOUND = "view = noted(av.HeadView(record())); display(view)"
+LAST = "noted(av.show_head_view(record()))"
+
+
+@pytest.mark.parametrize("code", [BOUND, LAST, f"view = {LAST}\nview", f"{LAST}; None"])
+def test_runs_hold_one_record(kernel: Kernel, code: str) -> None:
+    # More often than IPython keeps last results.
+    for number in range(5):
+        if number:
+            # What a notebook does when a cell runs: it takes the output away.
+            kernel.remove(number - 1)
+        kernel.run("cell", code)
+        assert kernel.alive() == [number]
+        kernel.draw(number)
+    assert kernel.held() == 2
+    assert kernel.evaluate("len(comm.get_comm_manager().comms)") == 2
+
+
+def test_a_view_ends_when_the_browser_says_so_after_the_run(kernel: Kernel) -> None:
+    kernel.run("cell", BOUND)
+    kernel.draw(0)
+    kernel.run("cell", BOUND)
+    assert kernel.alive() == [0, 1]
+    kernel.remove(0)
+    assert kernel.alive() == [1]
+
+
+def test_a_view_ends_that_no_browser_has_drawn_before_the_next_run(kernel: Kernel) -> None:
+    kernel.run("cell", LAST)
+    kernel.run("cell", LAST)
+    assert kernel.alive() == [1]
+
+
+def test_a_cell_that_shows_nothing_any_more_frees_what_it_showed(kernel: Kernel) -> None:
+    kernel.run("cell", LAST)
+    kernel.draw(0)
+    kernel.remove(0)
+    kernel.run("cell", "1 + 1")
+    assert kernel.alive() == []
+    assert kernel.held() == 0
+
+
+def test_a_picture_elsewhere_keeps_a_view(kernel: Kernel) -> None:
+    """A copy of the output, another tab, an Output widget, a box in another cell."""
+    kernel.run("cell", LAST)
+    kernel.draw(0, "tab")
+    kernel.draw(0, "other tab")
+    kernel.remove(0, "tab")
+    kernel.run("cell", LAST)
+    assert kernel.alive() == [0, 1]
+    assert kernel.held() == 4
+    kernel.remove(0, "other tab")
+    assert kernel.alive() == [1]
+
+
+def test_another_cell_that_displays_a_view_keeps_it(kernel: Kernel) -> None:
+    kernel.run("makes", "view = noted(av.HeadView(record()))")
+    kernel.run("shows", "view")
+    kernel.run("makes", "view = noted(av.HeadView(record()))")
+    assert kernel.alive() == [0, 1]
+    kernel.run("shows", "view")
+    assert kernel.alive() == [1]
+    kernel.run("shows", "view")
+    assert kernel.alive() == [1]
+
+
+def test_a_view_in_a_variable_lives_and_can_be_shown_again(kernel: Kernel) -> None:
+    kernel.run("cell", f"kept = {LAST}")
+    kernel.draw(0)
+    kernel.remove(0)
+    kernel.run("cell", "None")
+    assert kernel.alive() == [0]
+    assert kernel.held() == 0
+    kernel.run("other", "display(kept)")
+    assert kernel.held() == 2
+    kernel.run("third", "identifier = kept.model_id; assert kept.comm is not None; del kept")
+    assert kernel.alive() == [0], "it is on the screen"
+    kernel.run("other", "None")
+    assert kernel.alive() == []
+
+
+def test_a_view_in_a_box_lives_as_long_as_the_box(kernel: Kernel) -> None:
+    kernel.run("cell", "box = ipywidgets.HBox([noted(av.HeadView(record())) for _ in range(2)])")
+    kernel.run("cell", "None")
+    assert kernel.alive() == [0, 1]
+    # Drawn in the box, they come back after a page was loaded again.
+    kernel.draw(0)
+    assert kernel.evaluate("box.children[0].model_id in _instances")
+    kernel.remove(0)
+    kernel.run("cell", "box.close(); del box; gc.collect()")
+    assert kernel.alive() == []
+
+
+def test_linked_views_end_together(kernel: Kernel) -> None:
+    code = (
+        "import traitlets\nhead, matrix = noted(av.HeadView(record())), noted(av.MatrixView("
+        "record()))\ntraitlets.link((head, 'layer'), (matrix, 'layer'))\ndisplay(head, matrix)"
+    )
+    for _ in range(4):
+        kernel.run("cell", code)
+    assert len(kernel.alive()) <= 4, "those of the last run, and those of the run before"
+
+
+def test_notebooks_that_tell_no_cells_keep_views(kernel: Kernel) -> None:
+    kernel.run(None, LAST)
+    kernel.draw(0)
+    kernel.remove(0)
+    kernel.run(None, LAST)
+    assert kernel.alive() == [0, 1]
+
+
+def test_the_history_forgets_only_the_view(kernel: Kernel) -> None:
+    kernel.run("number", "40 + 2")
+    kernel.run("cell", LAST)
+    kernel.run("cell", "None")
+    assert kernel.alive() == []
+    assert kernel.evaluate("42 in Out.values() and not any('View' in repr(v) for v in [_, __])")
+    kernel.run("cell", "kept = {'_mine': noted(av.HeadView(record()))}; _mine = kept['_mine']")
+    kernel.run("cell", "None")
+    assert kernel.evaluate("_mine is kept['_mine']")
+    kernel.run("cell", "del _mine")
+
+
+def test_a_comm_that_a_browser_closes_ends_its_view(kernel: Kernel) -> None:
+    kernel.run("cell", LAST)
+    kernel.draw(0)
+    kernel.close_comm(0)
+    assert kernel.alive() == []
+    assert kernel.held() == 0
+    kernel.run("cell", f"kept = {LAST}")
+    kernel.close_comm(1)
+    assert (kernel.alive(), kernel.held()) == ([1], 0)
+    # And is opened again where a variable holds it.
+    kernel.run("other", "display(kept)")
+    assert kernel.held() == 2
+    assert kernel.evaluate("kept.comm is not None and kept.model_id in _instances")
+
+
+def test_close_frees_and_a_closed_view_can_be_shown_again(kernel: Kernel) -> None:
+    kernel.run("cell", f"view = {LAST}\nview")
+    kernel.run("other", "view.close()")
+    assert kernel.held() == 0
+    kernel.run("other", "display(view); view.layer")
+    assert kernel.held() == 2
+    kernel.run("other", "view.close(); view.close(); del view")
+    assert kernel.alive() == []
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        {"attnviz": "drawn"},
+        {"attnviz": "drawn", "picture": ["x"]},
+        {"attnviz": "gone", "picture": None},
+        {"attnviz": "gone", "picture": "never drawn"},
+        {"attnviz": ["drawn"], "picture": "x"},
+    ],
+)
+def test_messages_that_make_no_sense_change_nothing(message: Any) -> None:
+    view = HeadView(given_record())
+    view._receive_message(view, message, [])
+    view._receive_message(view, "gone", [])
+    assert (view._lifetime._pictures, view._lifetime.seen) == (set(), True)
+    view.close()
+
+
+def test_a_browser_cannot_change_the_code() -> None:
+    view = HeadView(given_record())
+    code = view._code
+    view.set_state({"_code": "alert(1)", "_esm": "alert(2)", "layer": 1})
+    assert (view._code, view.layer) == (code, 1)
+    with pytest.raises(traitlets.TraitError):
+        view._code = "alert(3)"
+    view.close()
+
+
+def test_views_of_a_kind_share_their_code_and_differ_by_nothing_else() -> None:
+    first, second = HeadView(given_record()), HeadView(given_record())
+    assert first._code is second._code
+    assert first._esm == second._esm
+    assert len(first._esm) < 2_000, "a browser keeps it for every widget"
+    for view in (first, second):
+        view.close()
+
+
+def test_a_weak_method_does_nothing_once_its_object_is_gone() -> None:
+    class Counter:
+        count = 0
+
+        def add(self, number: int) -> int:
+            self.count += number
+            return self.count
+
+    counter = Counter()
+    add, gone = weakly(counter.add), weakref.ref(counter)
+    assert add(2) == 2
+    assert counter.count == 2
+    del counter
+    gc.collect()
+    assert gone() is None
+    assert add(2) is None
