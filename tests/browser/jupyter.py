@@ -386,6 +386,15 @@ class Notebook:
         for output in self.outputs():
             assert output["output_type"] != "error", "\n".join(output["traceback"])
 
+    def select(self, cell: int) -> None:
+        """Make a cell the active one, and the only one that is selected."""
+        self._run(
+            """panel.content.deselectAll();
+               panel.content.activeCellIndex = extra;""",
+            what=f"selecting cell {cell}",
+            extra=cell,
+        )
+
     def outputs(self) -> list[dict[str, Any]]:
         """Every output of every cell, as the notebook's format has them."""
         cells = self._run("return context.model.toJSON().cells;", what="reading the outputs")

@@ -54,14 +54,19 @@ function randomPrefix(): string {
   return Array.from(words, (word) => word.toString(36)).join("");
 }
 
-/** Says something to the kernel, if there is one. */
-function tell(model: MessageModel, message: object): void {
+/** Says something to the kernel; false where that cannot be sent. */
+function tell(model: MessageModel, message: object): boolean {
   try {
     model.send(message);
+    return true;
   } catch {
-    // JupyterLab throws where the kernel is gone.
+    // JupyterLab throws where the kernel is gone, or the notebook was closed.
+    return false;
   }
 }
+
+/** Pictures whose end could not be said: it is said when the next one is drawn. */
+const unsaid = new Set<string>();
 
 /**
  * Tells the kernel of a picture of the view, and of its end: it keeps the record as long as there is
@@ -69,13 +74,14 @@ function tell(model: MessageModel, message: object): void {
  */
 export function reportPicture(model: MessageModel, ended: AbortSignal): void {
   const picture = randomPrefix();
-  const gone = (): void => {
-    tell(model, { attnviz: "gone", picture });
-  };
-  tell(model, { attnviz: "drawn", picture });
-  ended.addEventListener("abort", gone);
-  // A page that is left ends no picture by itself.
-  window.addEventListener("pagehide", gone, { signal: ended });
+  if (tell(model, { attnviz: "drawn", picture, gone: [...unsaid] })) unsaid.clear();
+  ended.addEventListener("abort", () => {
+    if (!tell(model, { attnviz: "gone", picture })) unsaid.add(picture);
+  });
+  // A page that is left ends no picture by itself; loaded again, it may draw the view again.
+  window.addEventListener("pagehide", () => tell(model, { attnviz: "left", picture }), {
+    signal: ended,
+  });
 }
 
 /** The table of requests of one model. */

@@ -4,13 +4,14 @@ ipywidgets holds every widget until `close()` is called, and with the widget its
 held here only while it is seen: while one of the cells that made or displayed it shows what its
 last run showed, or while a browser draws it. When a cell runs again, its earlier views lose that
 cell; once no browser says that it still draws such a view (another tab, a copy of the output, an
-`ipywidgets.Output`, a box in another cell), ipywidgets and IPython's history (`_`, `Out[3]`) let it
-go. If no variable holds it, it ends there, with its record, its comm and its model in the browser.
-If one does, it lives on, and is held again as soon as it is displayed or drawn.
+`ipywidgets.Output`, a box in another cell), it is let go: IPython's history (`_`, `Out[3]`) forgets
+it, and ipywidgets knows it only weakly. If no variable holds it, it ends there, with its record,
+its comm and its model in the browser. If one does, it lives on, and is held again as soon as it is
+displayed or drawn.
 
 What is not known holds the view: a host that names no cells (Colab, marimo, a script), a view that
 was made in a callback, and a page that disappeared without a word while a browser drew the view.
-There `close()` ends it, as everywhere.
+A box of ipywidgets holds its views, and ipywidgets the box. There `close()` ends it, as everywhere.
 """
 
 from __future__ import annotations
@@ -86,19 +87,30 @@ class Lifetime:
     def receive(self, message: Any) -> None:
         """Take what a browser says about its pictures of the view.
 
-        ``{"attnviz": "drawn", "picture"}`` and ``{"attnviz": "gone", "picture"}``; anything else is
-        left.
+        ``{"attnviz": "drawn", "picture", "gone"}`` (`gone`: pictures, of this view or of others,
+        whose end could not be said before), ``{"attnviz": "gone", "picture"}`` and, of a page that
+        is left, ``{"attnviz": "left", "picture"}``; anything else is left alone.
         """
         if not isinstance(message, dict) or not isinstance(message.get("picture"), str):
             return
+        said, picture = message.get("attnviz"), message["picture"]
+        if said == "drawn":
+            with _lock:
+                self._pictures.add(picture)
+                self._update()
+            before = message.get("gone")
+            for gone in before if isinstance(before, list) else []:
+                for lifetime in _known():
+                    lifetime._remove(gone)
+        # Where no cell shows the view any more, a page that is loaded again still looks for it.
+        elif said == "gone" or (said == "left" and self._cells):
+            self._remove(picture)
+
+    def _remove(self, picture: Any) -> None:
         with _lock:
-            if message.get("attnviz") == "drawn":
-                self._pictures.add(message["picture"])
-            elif message.get("attnviz") == "gone":
-                self._pictures.discard(message["picture"])
-            else:
-                return
-            self._update()
+            if isinstance(picture, str) and picture in self._pictures:
+                self._pictures.discard(picture)
+                self._update()
 
     def closed(self) -> None:
         """The view was closed, here or by the browser."""
@@ -116,12 +128,11 @@ class Lifetime:
         widgets = [view, view._trait_values.get("layout")]
         for widget in widgets:
             comm = None if widget is None else widget.comm
-            if comm is None:
-                continue
-            if self.seen:
-                registry._instances[comm.comm_id] = widget
-            elif registry._instances.get(comm.comm_id) is widget:
-                del registry._instances[comm.comm_id]
+            if comm is not None:
+                # Never out of it: a box that holds the view may be asked for by a page that is
+                # loaded again.
+                held = widget if self.seen else weakref.proxy(widget)
+                registry._instances[comm.comm_id] = held
         if self.seen:
             _let_go.discard(self)
         else:
@@ -141,8 +152,9 @@ def _cell_runs(info: Any) -> None:
     cell = getattr(info, "cell_id", None)
     if cell is None:
         return
+    known = _known()
     with _lock:
-        known, left = list(_lifetimes), len(_let_go) > 0
+        left = len(_let_go) > 0
         _let_go.clear()
     if left:
         # Let go before and still there: perhaps only in a circle, as linked views are. Looked for
@@ -150,6 +162,11 @@ def _cell_runs(info: Any) -> None:
         gc.collect()
     for lifetime in known:
         lifetime.cell_runs(cell)
+
+
+def _known() -> list[Lifetime]:
+    with _lock:
+        return list(_lifetimes)
 
 
 def _current_cell() -> str | None:

@@ -80,7 +80,9 @@ class Kernel:
 
     def held(self) -> int:
         """How many widgets ipywidgets holds: a view and its layout are two."""
-        return int(self.evaluate("len(_instances)"))
+        return int(
+            self.evaluate("sum(type(w) is not weakref.ProxyType for w in _instances.values())")
+        )
 
     def _comm(self, kind: str, number: int, data: dict[str, Any]) -> None:
         identifier = self.evaluate(f"noted.made[{number}][0]().model_id")
@@ -168,7 +170,31 @@ def test_a_picture_elsewhere_keeps_a_view(kernel: Kernel) -> None:
     kernel.run("cell", LAST)
     assert kernel.alive() == [0, 1]
     assert kernel.held() == 4
+    # Loaded again, the other tab will look for it.
+    kernel.say(0, attnviz="left", picture="other tab")
+    assert kernel.alive() == [0, 1]
     kernel.remove(0, "other tab")
+    assert kernel.alive() == [1]
+
+
+def test_a_page_that_is_loaded_again_does_not_keep_a_view_for_ever(kernel: Kernel) -> None:
+    kernel.run("cell", LAST)
+    kernel.draw(0, "before")
+    kernel.say(0, attnviz="left", picture="before")
+    kernel.draw(0, "after")
+    kernel.remove(0, "after")
+    kernel.run("cell", LAST)
+    assert kernel.alive() == [1]
+
+
+def test_the_end_of_a_picture_may_be_said_later_by_another(kernel: Kernel) -> None:
+    """As of a notebook that was closed, and opened again."""
+    kernel.run("cell", LAST)
+    kernel.run("other", LAST)
+    kernel.draw(0, "before")
+    kernel.run("cell", "None")
+    assert kernel.alive() == [0, 1]
+    kernel.say(1, attnviz="drawn", picture="new", gone=["unknown", 7, "before"])
     assert kernel.alive() == [1]
 
 
@@ -206,6 +232,8 @@ def test_a_view_in_a_box_lives_as_long_as_the_box(kernel: Kernel) -> None:
     kernel.draw(0)
     assert kernel.evaluate("box.children[0].model_id in _instances")
     kernel.remove(0)
+    # And where it is not drawn now, the box can be shown later, after a page was loaded again.
+    assert kernel.evaluate("all(view.model_id in _instances for view in box.children)")
     kernel.run("cell", "box.close(); del box; gc.collect()")
     assert kernel.alive() == []
 
@@ -270,6 +298,7 @@ def test_close_frees_and_a_closed_view_can_be_shown_again(kernel: Kernel) -> Non
     [
         {"attnviz": "drawn"},
         {"attnviz": "drawn", "picture": ["x"]},
+        {"attnviz": "left", "picture": "x", "gone": "x"},
         {"attnviz": "gone", "picture": None},
         {"attnviz": "gone", "picture": "never drawn"},
         {"attnviz": ["drawn"], "picture": "x"},

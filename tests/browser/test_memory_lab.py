@@ -1,0 +1,93 @@
+"""What a cell that runs again leaves behind, in JupyterLab: in the kernel, and in the browser."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from browser.hosts import FIRST_PICTURE, RECORD
+
+if TYPE_CHECKING:
+    from playwright.sync_api import CDPSession
+
+    from browser.jupyter import JupyterLab, Notebook
+
+PREPARE = f"""{RECORD}
+import comm, weakref
+made = []
+def show():
+    record = av.AttentionRecord.from_qk(vectors(0), vectors(1), tokens, causal=True)
+    made.append(weakref.ref(record))
+    return av.show_head_view(record, layer=0)
+def alive():
+    return sum(each() is not None for each in made)
+def comms():
+    return len(comm.get_comm_manager().comms)
+"""
+RUNS = 12
+# A browser compiles more of what runs often (2 MB here), and JupyterLab keeps 20 kB of any widget that
+# is closed. Views that stay, or whose code is loaded for each, take a megabyte a run.
+BYTES = 5_000_000
+# A few of JupyterLab's own, once; a view has six and more.
+LISTENERS = 20
+CELL = 1
+DRAWN = ".attnviz[data-attnviz-drawn]"
+
+
+@pytest.fixture(scope="module")
+def notebook(lab: JupyterLab) -> Notebook:
+    notebook = lab.open([PREPARE, "view = show()\nview"])
+    notebook.run_all()
+    notebook.output(CELL).locator(DRAWN).wait_for(timeout=FIRST_PICTURE)
+    return notebook
+
+
+def run(notebook: Notebook) -> None:
+    """Run the cell again, and wait until its new picture is there and the last one is gone."""
+    output = notebook.output(CELL)
+    output.locator(DRAWN).evaluate("(root) => root.setAttribute('data-old', '')")
+    notebook.lab.command("notebook:run-cell")
+    output.locator(f"{DRAWN}:not([data-old])").wait_for()
+    assert output.locator(".attnviz").count() == 1
+
+
+def counts(session: CDPSession) -> dict[str, float]:
+    """Bytes and listeners that the page has, after its garbage was collected."""
+    for _ in range(3):
+        session.send("HeapProfiler.collectGarbage")
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    return {each["name"]: each["value"] for each in metrics}
+
+
+def test_runs_of_a_cell_leave_nothing_behind(notebook: Notebook) -> None:
+    session = notebook.lab.context.new_cdp_session(notebook.lab.page)
+    session.send("Performance.enable")
+    # Always this one: JupyterLab itself keeps listeners where another cell becomes the active one.
+    notebook.select(CELL)
+    run(notebook)
+    notebook.becomes("alive()", 1)
+    comms, before = notebook.evaluate("comms()"), counts(session)
+    for _ in range(RUNS):
+        run(notebook)
+        # The one that is shown, and that whose end the browser may be about to say.
+        assert notebook.evaluate("alive()") <= 2
+    notebook.becomes("alive()", 1)
+    assert notebook.evaluate("comms()") == comms
+    after = counts(session)
+    assert after["JSEventListeners"] <= before["JSEventListeners"] + LISTENERS
+    assert after["JSHeapUsedSize"] - before["JSHeapUsedSize"] < BYTES
+
+
+def test_a_deleted_cell_comes_back_with_its_view(notebook: Notebook) -> None:
+    notebook.select(CELL)
+    notebook.lab.command("notebook:delete-cell")
+    assert notebook.root.locator(".attnviz").count() == 0
+    assert notebook.evaluate("alive()") == 1
+    notebook.lab.command("notebook:undo-cell-action")
+    head = notebook.output(CELL).locator('[data-attnviz-drawn="head:self:0"]')
+    head.wait_for()
+    # And its kernel answers.
+    head.locator(".av-plot").focus()
+    notebook.lab.page.keyboard.press("]")
+    notebook.output(CELL).locator('[data-attnviz-drawn="head:self:1"]').wait_for()
