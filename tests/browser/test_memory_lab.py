@@ -26,8 +26,8 @@ def comms():
     return len(comm.get_comm_manager().comms)
 """
 RUNS = 12
-# A browser compiles more of what runs often (2 MB here), and JupyterLab keeps 20 kB of any widget that
-# is closed. Views that stay, or whose code is loaded for each, take a megabyte a run.
+# A browser compiles more of what runs often (2 MB here), and JupyterLab keeps 20 kB of any widget
+# that is closed. Views that stay, or whose code is loaded for each, take a megabyte a run.
 BYTES = 5_000_000
 # A few of JupyterLab's own, once; a view has six and more.
 LISTENERS = 20
