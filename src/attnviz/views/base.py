@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Unpack
 
 import anywidget
+import traitlets
 
 from attnviz.pages.figure import FigureArguments, figure_options
 from attnviz.pages.html import bundle, widget_loader
