@@ -97,7 +97,8 @@ class RecordView(PositionedView):
         named = {name for name, value in given.items() if value is not None}
         if not self.opens_at_pattern or named & _POSITION:
             return None
-        stack = self._stack_named(given.get("stack") or self._record.stack().name)
+        name = given.get("stack")
+        stack = self._stack_named(self._record.stack().name if name is None else name)
         if sum(len(stack.kept_heads(layer)) for layer in stack.layers) < 2:
             return None
         from attnviz.analysis import distinct_head

@@ -62,8 +62,9 @@ _PROJECTIONS = 8
 #
 #     |error of o p| <= c u (|o| + rms(p) + |l| std(p))       |error of w| <= c u (1 + |l|)
 #
-# |l| is what the row's normalizer is, and log(n) for the keys that lie below it. Of 450 extractions
-# of 20 kinds of models in four dtypes, some with logits above 1,000, the largest c was 1.8.
+# |l| is what the row's normalizer is, and log(n) for the keys that lie below it. In 222 extractions
+# of tiny models in bfloat16 and float16 the largest c was 1.8. Where logits are so large that their
+# rounding alone moves the weights, little is left that could be noticed.
 _OF_A_ROW = 4.0
 # The same for the root of the mean square of a head's errors, at most 0.5 there: rounding differs
 # from row to row, a formula does not.
