@@ -71,10 +71,15 @@ checks: test-environment
 mutants: test-environment
 	$(VENV_PYTHON) scripts/mutants.py
 
-# Beside the other packages, which stay as they are: four packages in place of the newest.
+# Beside the other packages, which stay as they are: a few in place of the newest.
+# On Linux PyPI has torch with CUDA alone, gigabytes: the CPU build comes from PyTorch's own index.
+OLDEST_TORCH := torch==2.6.0$(if $(filter Linux,$(shell uname)),+cpu)
 oldest: test-environment
 	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
 		-r constraints-oldest.txt
+	@$(VENV_PYTHON) -m pip install --quiet --upgrade --no-deps --target .oldest \
+		"$(OLDEST_TORCH)" 2>/dev/null \
+		|| echo "$(OLDEST_TORCH) is not in this package index: the torch of .venv takes its place"
 	PYTHONPATH=.oldest $(VENV_PYTHON) -m pytest --junitxml=test-results/oldest.xml \
 		tests/models/test_traced.py tests/models/test_extract_weights.py \
 		tests/models/test_extract_state.py tests/models/test_extract_inputs.py \
