@@ -76,8 +76,8 @@ def two_digits(weight: Any) -> str:
 
 
 def in_table(weight: Any) -> float:
-    """A float32 has at most seven digits that are its own."""
-    return float(f"{float(weight):.7g}")
+    """The fewest digits that read back as the same float32, as numpy writes them."""
+    return float(str(np.float32(weight)))
 
 
 def mean_of(own: NDArray[np.float32]) -> NDArray[np.float32]:
