@@ -146,7 +146,8 @@ def test_tasks_of_an_event_loop(dropping: Any) -> None:
 
     found = asyncio.run(all_of_them())
     for number, each in enumerate(found):
-        assert np.array_equal(each, alone[number % 2])
+        # A worker has one thread, whose sums are rounded in another order.
+        assert np.allclose(each, alone[number % 2], atol=1e-6)
     assert mode_of(dropping) == before
 
 
@@ -209,4 +210,5 @@ def test_workers_of_a_data_loader(dropping: Any) -> None:
     found = list(loader)
     assert len(found) == 4
     for number, each in enumerate(found):
-        assert np.array_equal(each, alone[number % 2])
+        # A worker has one thread, whose sums are rounded in another order.
+        assert np.allclose(each, alone[number % 2], atol=1e-6)

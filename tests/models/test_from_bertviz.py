@@ -270,7 +270,7 @@ def own(entry: Mapping[str, Any], side: str) -> list[int]:
 def compare_page(drawn: Mapping[str, Any], page: str) -> None:
     (entry,) = drawn["attention"]
     assert "https://cdnjs" not in page
-    inert = re.search(r'<script type="application/json" id="attnviz-data">(.+?)</script>', page)
+    inert = re.search(r'id="attnviz-data">(.+?)</script>', page, re.DOTALL)
     assert inert is not None
     data = json.loads(inert[1])
     (stack,) = data["description"]["stacks"]

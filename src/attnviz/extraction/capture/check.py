@@ -51,8 +51,10 @@ _LEAST_ROWS_OF_MANY = 8
 _WIDTH_OF_A_ROW = 24
 # Weights of a call up to which all rows are compared: of 12 heads those of 73 tokens.
 _FEW_ENTRIES = 1 << 16
-# The same of a foreign function, and how many weights are computed at once (16 MiB of float32).
+# The same of a foreign function.
 _MOST_ENTRIES = 1 << 22
+# Weights that are computed at once (1 MiB of float32), unless a single row of one head has more.
+_ENTRIES_AT_ONCE = 1 << 18
 # Each projection shows less than a fifth of a difference with a chance of 0.16, all of them 4e-7.
 _PROJECTIONS = 8
 
@@ -95,7 +97,7 @@ class _Sample:
         """Examples, heads and rows of which all weights may be in memory at once."""
         count, num_keys = self.rows.shape[1], max(1, self.attention.num_keys)
         steps = []
-        left = _MOST_ENTRIES // num_keys
+        left = _ENTRIES_AT_ONCE // num_keys
         for size in (count, len(self.heads), len(self.examples)):
             steps.append(max(1, min(size, left)))
             left //= max(1, size)
