@@ -389,7 +389,7 @@ def test_a_missing_browser_is_told_before_the_model_runs(
         (["--text", "x", "--dtype", "int8"], "dtype='int8'"),
         (["--text", "x", "--device", "nowhere"], "device='nowhere'"),
         (["--text", "x", "--stack", "decoder"], "stack='decoder'"),
-        (["--text", "x", "-o", "no/such/folder/x.html"], "the folder 'no/such/folder' does not exist"),
+        (["--text", "x", "-o", "no/such/folder/x.html"], "'no/such/folder' does not exist"),
         (["--text", "the cat", "--token", "dog"], "token='dog': no token has this text"),
         (["--text", "the cat", "--layer", "-7"], "layer=-7"),
         (["--text-file", "none.txt"], "none.txt"),

@@ -68,15 +68,22 @@ class KernelChannel:
         if not isinstance(message, dict):
             return
         if message.get("attnviz") == "cancel":
-            identifier = str(message.get("id"))
-            self._cancelled.append(identifier)
-            with self._lock:
-                asked = self._goes_on.pop(identifier, None)
-                if asked is not None:
-                    self._server.cancel(*asked)
+            self._cancelled.append(str(message.get("id")))
+            # It does not wait for a request that is being answered, whose end looks for it.
+            if self._lock.acquire(blocking=False):
+                try:
+                    self._drop_cancelled()
+                finally:
+                    self._lock.release()
         elif message.get("attnviz") == "request":
             with self._lock:
                 self._answer(message)
+                self._drop_cancelled()
+
+    def _drop_cancelled(self) -> None:
+        """Stop the answers that would go on and are not wanted any more."""
+        for identifier in set(self._goes_on) & set(self._cancelled):
+            self._server.cancel(*self._goes_on.pop(identifier))
 
     def _answer(self, message: dict[str, Any]) -> None:
         identifier = str(message.get("id"))

@@ -185,5 +185,7 @@ def test_a_cancel_overtakes_requests_that_wait() -> None:
         threads.submit(browser.ask, "second", "describe", {})
         # From a third thread, while the first request is computed and the second waits.
         browser.channel.receive({"attnviz": "cancel", "id": "second"})
+        # The cancel came back while the first request was computed.
+        assert browser.received == []
         go_on.set()
     assert [message["id"] for message, _ in browser.received] == ["first"]
