@@ -1,7 +1,7 @@
 """Answers that take longer than a moment: a request that is asked again goes on with its work.
 
 Where the work of a request is not done after `REPLY_SECONDS`, its reply says so (`LaterHeader`) and
-nothing else. Whoever still wants the answer sends the same request again, as
+nothing else. A browser that still wants the answer sends the same request again, as
 ``js/src/client/kernel.ts`` does. In between nothing runs: other requests and the reader's own cells
 have their turn, and what is not asked for again has stopped.
 """

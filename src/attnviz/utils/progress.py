@@ -106,7 +106,7 @@ def finished(steps: Steps[_Result], of: str, *, bar: Callable[..., Any] | None =
     'done'
     """
     if bar is None:
-        # Whoever shows no bar does without its packages.
+        # Without a bar its packages are not needed.
         from attnviz.utils.bars import Bar
 
         bar = Bar

@@ -1,4 +1,4 @@
-"""How long a view lives: as long as somebody sees it, or somebody holds it.
+"""How long a view lives: as long as it is seen or held.
 
 ipywidgets holds every widget until `close()` is called, and with the widget its record. A view is
 held here only while it is seen: while one of the cells that made or displayed it shows what its
