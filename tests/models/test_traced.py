@@ -165,3 +165,41 @@ def test_modules_that_the_forward_puts_in_the_place_of_others(
     if again:
         extract(model, arguments)
     assert largest_error(extract(model, arguments), own) < 1e-5
+
+
+class _Times(torch.nn.Module):
+    """Stands where a model drops attention weights out, and multiplies them instead."""
+
+    def __init__(self, factor: torch.Tensor, *, in_place: bool) -> None:
+        super().__init__()
+        self.factor, self.in_place = factor, in_place
+
+    def forward(self, weights: torch.Tensor) -> torch.Tensor:
+        return weights.mul_(self.factor) if self.in_place else weights * self.factor
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("kind", ["bloom", "gptj", "codegen"])
+def test_weights_that_are_changed_after_the_softmax_are_refused(kind: str, in_place: bool) -> None:
+    def with_factor(factor: torch.Tensor) -> Any:
+        model = made(kind)
+        places = [
+            (module, name)
+            for module in model.modules()
+            for name, child in module.named_children()
+            if isinstance(child, torch.nn.Dropout) and name in ("attention_dropout", "attn_dropout")
+        ]
+        assert places
+        for module, name in places:
+            setattr(module, name, _Times(factor, in_place=in_place))
+        return model
+
+    arguments = {"input_ids": IDS}
+    plain = extract(made(kind), arguments)
+    same = extract(with_factor(torch.ones(1, 4, 1, 1)), arguments)
+    for one, other in zip(plain.to_numpy(), same.to_numpy(), strict=True):
+        assert np.allclose(one, other, atol=1e-6)
+    # One head counts less, as a gate of heads would make it.
+    less = torch.tensor([1.0, 1.0, 0.5, 1.0]).view(1, 4, 1, 1)
+    with pytest.raises(NotImplementedError, match=r"changes its attention weights after the soft"):
+        extract(with_factor(less), arguments)

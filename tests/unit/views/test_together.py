@@ -34,7 +34,7 @@ class Seen:
         )
         self.received: dict[str, tuple[dict[str, Any], list[bytes]]] = {}
         # Without a browser the messages of a widget go nowhere.
-        self.view.send = self._take  # type: ignore[method-assign]
+        self.view.send = self._take
 
     def _take(self, message: dict[str, Any], buffers: Any = None) -> None:
         self.received[message["id"]] = (message, [bytes(each) for each in buffers or []])
@@ -133,7 +133,7 @@ def test_a_view_that_is_closed_in_the_middle_leaves_the_others() -> None:
     other = Seen(0)
     other.view.close()
     other.view = av.HeadView(seen.view.record)
-    other.view.send = other._take  # type: ignore[method-assign]
+    other.view.send = other._take
     with ThreadPoolExecutor(4) as threads:
         answers = [threads.submit(each.check, 8) for each in (seen, other, seen)]
         page = threads.submit(other.ask, "page", "page", part=0, state=dict(other.view.state))

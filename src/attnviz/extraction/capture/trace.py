@@ -45,7 +45,8 @@ _SAME = {
     "nan_to_num",
 }
 _BOUNDED = {"max", "maximum", "clamp", "clamp_"}
-# Weights on their way to the values: dropout and masks of heads that are left out change nothing.
+# Weights on their way to the values. A factor of ones and zeros where there is no weight change
+# nothing; `_is_changed` looks.
 _CARRIED = _SAME | _RESHAPED | _TIMES | _FILL | {"transpose", "permute", "__getitem__"}
 # What is filled in where a key is not allowed: the lowest value of a dtype, or -1e4 and the like,
 # beside which every logit vanishes.
@@ -89,6 +90,8 @@ class _ModuleTrace:
     module: nn.Module
     logits: dict[int, _Logits] = field(default_factory=dict)
     weights: dict[int, tuple[torch.Tensor, _Logits | None]] = field(default_factory=dict)
+    # Of weights that are other numbers when they meet the values: the function that changed them.
+    changed: dict[int, str] = field(default_factory=dict)
     # Everything that came from a product, so that a sum of two is noticed.
     from_products: set[int] = field(default_factory=set)
     alive: list[Any] = field(default_factory=list)
@@ -152,8 +155,11 @@ class FunctionWatch(TorchFunctionMode):
         if name in _PRODUCTS:
             self._product(trace, name, args, kwargs, result)
             return
-        carried = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
-        if carried is not None and name in _CARRIED:
+        before = next((arg for arg in args if id(arg) in trace.weights), None)
+        if before is not None and name in _CARRIED:
+            carried = trace.weights[id(before)]
+            if name in _TIMES | _FILL and _is_changed(before, args, kwargs, result):
+                trace.changed[id(carried[0])] = name
             trace.weights[id(result)] = carried
             trace.alive.append(result)
             return
@@ -192,6 +198,12 @@ class FunctionWatch(TorchFunctionMode):
         found = next((trace.weights[id(arg)] for arg in args if id(arg) in trace.weights), None)
         if found is not None:
             weights, logits = found
+            if id(weights) in trace.changed:
+                raise NotImplementedError(
+                    f"model: {type(trace.module).__name__} changes its attention weights after the "
+                    f"softmax (by {trace.changed[id(weights)]}): what meets the values is not "
+                    "known here. Draw weights of your own with AttentionRecord.from_weights"
+                )
             # Each once, also where they meet several values.
             for key in [key for key, (known, _) in trace.weights.items() if known is weights]:
                 del trace.weights[key]
@@ -207,6 +219,23 @@ class FunctionWatch(TorchFunctionMode):
         trace.from_products.add(id(result))
         # The operands too: their memory must not be given to others before the softmax.
         trace.alive += [result, *args]
+
+
+def _is_changed(
+    before: torch.Tensor, args: Sequence[Any], kwargs: Mapping[str, Any], result: torch.Tensor
+) -> bool:
+    """Whether a factor or a mask has changed weights after their softmax.
+
+    Rows that become zero as a whole are of queries that may attend to nothing. Where weights were
+    changed in place, a factor is looked at, and a mask is believed to lie where no weight is.
+    """
+    if result is not before:
+        there = result.detach().ne(0).any(dim=-1, keepdim=True)
+        return bool((result.detach().ne(before.detach()) & there).any())
+    factor = next((each for each in (*args, *kwargs.values()) if each is not before), None)
+    if isinstance(factor, torch.Tensor) and factor.dtype != torch.bool:
+        return bool((factor.ne(1) & factor.ne(0)).any())
+    return isinstance(factor, int | float) and factor != 1
 
 
 def _step(
