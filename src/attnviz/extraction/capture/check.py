@@ -73,7 +73,7 @@ _OF_A_ROW = 4.0
 _OF_A_HEAD = 1.0
 _OF_WEIGHTS = 4.0
 # Sums in float32 are rounded at each of their terms, and sharp logits multiply that: with 16, three
-# of 615 tiny models were refused wrongly (5.8 of 4 allowed). Any formula of another kind is far off.
+# of 615 tiny models were refused wrongly (5.8 of 4 allowed). Other formulas are far off.
 _ROUNDINGS_OF_A_SUM = 64
 
 _SHIPPED, _TORCH = (f"{Path(str(each.__file__)).parent}{os.sep}" for each in (transformers, torch))
