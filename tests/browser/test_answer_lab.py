@@ -88,6 +88,8 @@ def test_where_a_token_came_from_is_the_same_as_in_python(
     notebook: Notebook, views: tuple[Locator, Locator]
 ) -> None:
     head, _ = views
+    # After what another test did.
+    notebook.lab.page.wait_for_timeout(HELD_BACK_MILLISECONDS)
     notebook.execute("head.prediction = 2")
     panel = head.locator(".av-sources")
     panel.get_by_text("Where it came from, over all heads").click()
