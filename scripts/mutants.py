@@ -22,6 +22,7 @@ import json
 import os
 import queue
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -40,6 +41,8 @@ LINKED = (".venv", "js/node_modules", "src/attnviz/static")
 KILLED, ALIVE, BROKEN = "killed", "alive", "broken"
 # What pytest returns when a test failed, as against when it could not run any.
 TEST_FAILED = 1
+# Reading what is not in memory any more ends the process, which is noticed too.
+CRASHES = (signal.SIGBUS, signal.SIGSEGV)
 LAST_FAILED = ".pytest_cache/v/cache/lastfailed"
 
 
@@ -145,6 +148,8 @@ class Copy:
         failed = self.root / LAST_FAILED
         failed.unlink(missing_ok=True)
         code, printed = self._wait([sys.executable, "-m", "pytest", "-x", "-q", *tests], self.root)
+        if -code in CRASHES:
+            return Outcome(KILLED, printed, tuple(tests))
         if code != TEST_FAILED or not failed.is_file():
             return Outcome(BROKEN if code else ALIVE, printed)
         return Outcome(KILLED, printed, tuple(json.loads(failed.read_text(encoding="utf-8"))))
