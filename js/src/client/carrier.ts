@@ -19,7 +19,7 @@ export type Requests = RecordRequests & Omit<CorpusRequests, keyof RecordRequest
 
 /** Moves requests and replies. */
 export interface Carrier {
-  /** @param report hears how far the answer is, where it takes long; nobody else does then. */
+  /** @param report hears how far the answer is, where it takes long; no other listener does then. */
   ask<N extends keyof Requests>(
     name: N,
     args: Requests[N],

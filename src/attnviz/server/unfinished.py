@@ -113,7 +113,7 @@ class Unfinished:
             self._asked = [each for each in self._asked if not _same(each.request, request)]
 
     def _found(self, request: object, steps: Steps[Reply]) -> _Asked | None:
-        """The answer under way, one that is begun, or None where there is no place for another."""
+        """The answer under way, one that is begun, or None where too many are under way."""
         with self._lock:
             self._count += 1
             for each in self._asked:
