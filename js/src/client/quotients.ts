@@ -93,7 +93,7 @@ function together(each: readonly Kept[], how: "mean" | "max", isKept: (key: numb
     least += low[key] as number;
     most += high[key] as number;
   }
-  // The maxima of the other keys are no less than any head's weights, and no more than all heads'.
+  // The maxima of the other keys are at least any head's weights, and at most all heads' together.
   const [othersLow, othersHigh] = [of("othersLow", Math.max), of("othersHigh", add)];
   for (let key = 0; key < count; key++) {
     if (!isKept(key)) continue;

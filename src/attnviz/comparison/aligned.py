@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from attnviz.comparison.alignment import Alignment, Positions
-from attnviz.record.attention import LayerAttention
+from attnviz.record.attention import DerivedAttention, LayerAttention
 from attnviz.record.stack import AttentionStack
 from attnviz.record.words import MergedWeights
 
@@ -16,7 +16,7 @@ __all__ = ["AlignedWeights", "aligned_layers"]
 
 
 @dataclass(frozen=True)
-class AlignedWeights(LayerAttention):
+class AlignedWeights(DerivedAttention):
     """A layer's attention with rows and columns that it has not, all zero.
 
     Attributes
@@ -29,25 +29,10 @@ class AlignedWeights(LayerAttention):
         How many units there are.
     """
 
-    base: LayerAttention
     query_units: Positions
     key_units: Positions
     num_query_units: int
     num_key_units: int
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads."""
-        return self.base.num_heads
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of the heads that were kept."""
-        return self.base.kept_heads
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `kept_heads`."""
-        return self.base.index(head)
 
     @property
     def merged(self) -> bool:

@@ -29,7 +29,14 @@ from attnviz.record.masks import Bias, Mask, Rows
 from attnviz.record.softmax import blocks, normalized, powers, tiles
 from attnviz.utils.arguments import MOST_NUMBERS
 
-__all__ = ["GivenWeights", "HeadSubset", "LayerAttention", "QueryKeyAttention", "RowsOfHeads"]
+__all__ = [
+    "DerivedAttention",
+    "GivenWeights",
+    "HeadSubset",
+    "LayerAttention",
+    "QueryKeyAttention",
+    "RowsOfHeads",
+]
 
 # Rows that blocks of keys are multiplied with at once.
 _ROWS_AT_ONCE = 256
@@ -174,6 +181,31 @@ class LayerAttention(ABC):
         """
         for number, head in enumerate(heads):
             yield [number], _WholeRows(*self.weights_of_rows(head, rows))
+
+
+@dataclass(frozen=True)
+class DerivedAttention(LayerAttention):
+    """An attention over other rows and columns than `base`, whose heads it has."""
+
+    base: LayerAttention
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads."""
+        return self.base.num_heads
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of the heads that were kept."""
+        return self.base.kept_heads
+
+    def keeps(self, head: int) -> bool:
+        """Whether a head was kept."""
+        return self.base.keeps(head)
+
+    def index(self, head: int) -> int:
+        """Where a head stands in `kept_heads`."""
+        return self.base.index(head)
 
 
 @dataclass(frozen=True)

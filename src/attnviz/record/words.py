@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from attnviz.record.attention import LayerAttention, RowsOfHeads
+from attnviz.record.attention import DerivedAttention, LayerAttention, RowsOfHeads
 from attnviz.record.softmax import tiles
 from attnviz.record.tokens import Tokens, numbered_words
 
@@ -175,7 +175,7 @@ def _joined(parts: Sequence[str], *, pieces: bool) -> str:
 
 
 @dataclass(frozen=True)
-class MergedWeights(LayerAttention):
+class MergedWeights(DerivedAttention):
     """A layer's attention from word to word; only the rows asked for are computed.
 
     `base` is the attention from token to token. `query_starts` and `key_starts` are int64,
@@ -190,7 +190,6 @@ class MergedWeights(LayerAttention):
            [0.75, 0.25]], dtype=float32)
     """
 
-    base: LayerAttention
     query_starts: NDArray[np.int64]
     key_starts: NDArray[np.int64]
 
@@ -215,24 +214,6 @@ class MergedWeights(LayerAttention):
                     f"{name} must ascend from 0 to at most {size - 1}, the first token of each "
                     f"word; got {array.dtype} of shape {array.shape}"
                 )
-
-    @property
-    def num_heads(self) -> int:
-        """Number of heads."""
-        return self.base.num_heads
-
-    @property
-    def kept_heads(self) -> tuple[int, ...]:
-        """Numbers of the heads that were kept."""
-        return self.base.kept_heads
-
-    def keeps(self, head: int) -> bool:
-        """Whether a head was kept."""
-        return self.base.keeps(head)
-
-    def index(self, head: int) -> int:
-        """Where a head stands in `kept_heads`."""
-        return self.base.index(head)
 
     @property
     def merged(self) -> bool:

@@ -88,7 +88,7 @@ def read_unchanged(path: Path, read: Callable[[Path], _Read]) -> _Read:
     happens to its name. If the file changed while it was read, or `read` raised a ValueError and
     its name leads to another file by then, it is read again, five times at most.
 
-    OSError if there is no such file; ValueError if it did not stay the same.
+    OSError if the file does not exist; ValueError if it did not stay the same.
     """
     for pause in _PAUSES:
         time.sleep(pause)
@@ -204,7 +204,7 @@ def _created(target: Path, mode: int) -> tuple[int, Path]:
 
 
 def _locked(handle: int) -> bool | None:
-    """Lock an open file: whether nothing else had; None where there are no locks."""
+    """Lock an open file: whether nothing else had; None where files cannot be locked."""
     if sys.platform == "win32":
         return None
     try:
@@ -231,7 +231,7 @@ def _remove_if_abandoned(beside: Path, host: str) -> None:
     """Remove an unfinished file that nothing writes to any more.
 
     Locks tell on the same machine. They may not reach from one machine to another, so that files
-    of another one are left alone for a day, and likewise where there are no locks.
+    of another one are left alone for a day, and likewise where files cannot be locked.
     """
     old = time.time() - beside.lstat().st_mtime > _DAY
     if sys.platform == "win32":

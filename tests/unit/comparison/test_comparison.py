@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import attnviz as av
+from attnviz.record.attention import HeadSubset, QueryKeyAttention
 from attnviz.record.tokens import Tokens
 
 THREE = [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0], [0.25, 0.25, 0.5]]
@@ -194,3 +195,17 @@ def test_nothing_as_large_as_queries_times_keys_is_held(monkeypatch: pytest.Monk
     monkeypatch.setattr(QueryKeyAttention, "weights", weights)
     found.distance(queries=2000)
     assert 0 < largest <= 1 << 22
+
+
+def test_heads_that_were_not_kept_are_not_there() -> None:
+    """Head 1 alone is known, in a text with a token more and in one whose tokens are merged."""
+    generator = torch.Generator().manual_seed(0)
+    queries, keys = torch.randn(2, 1, 5, 8, generator=generator)
+    known = HeadSubset(QueryKeyAttention(queries, keys, 8**-0.5), (1,), 3, 3)
+    tokens = Tokens.of(["un", "do", " it", " all", " now"])
+    some = av.AttentionRecord({"self": av.AttentionStack("self", {0: known}, tokens)})
+    found = av.compare(some, random_record(0, ["undo", " it", " now"]).only(0))
+    attention = found.a.stack().attention(0)
+    assert attention.kept_heads == (1,)
+    assert [attention.keeps(head) for head in range(3)] == [False, True, False]
+    assert np.isnan(found.distance()[0]).tolist() == [True, False, True]

@@ -17,7 +17,7 @@ export interface Found {
   weights: Float32Array;
   /**
    * For each row the weight of the keys that are meant, of those left out and of those not taken;
-   * NaN: not yet known. The first is no difference, which would be rounding where it is little.
+   * NaN: not yet known. The first is summed directly: a difference would be rounding where it is little.
    */
   sums: Float32Array;
   /** Weight of all rows that are taken, without what is left out or not taken, along the keys. */

@@ -272,7 +272,7 @@ def _window(given: Any) -> int | None:
             raise ValueError(refused)  # noqa: TRY301 - told like all others
     except (TypeError, ValueError, OverflowError, RuntimeError):
         raise ValueError(refused) from None
-    # Farther than any text reaches it is no limit, and band masks hold no larger numbers.
+    # Farther than any text reaches it limits nothing, and band masks hold no larger numbers.
     return min(number, 1 << 52)
 
 
