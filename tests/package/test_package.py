@@ -115,6 +115,7 @@ def test_the_wheel_works_where_nothing_else_is(wheel: Path, no_path: str, tmp_pa
         HOME=str(tmp_path),
     )
     assert str(page) in told
+    assert "Traceback" not in told
     html = page.read_text(encoding="utf-8")
     assert "Content-Security-Policy" in html
     assert 'id="attnviz-data"' in html

@@ -16,6 +16,7 @@ A box of ipywidgets holds its views, and ipywidgets the box. There `close()` end
 
 from __future__ import annotations
 
+import atexit
 import gc
 import re
 import sys
@@ -207,3 +208,12 @@ def _forget_result(view: object) -> None:
     last = shell.last_execution_result
     if last is not None and last.result is view:
         last.result = None
+
+
+@atexit.register
+def _leave_open() -> None:
+    """Have no view closed while the interpreter ends: ipywidgets' registry is gone by then."""
+    for lifetime in list(_lifetimes):
+        view = lifetime._view()
+        if view is not None:
+            view.comm = view.layout.comm = None
