@@ -9,7 +9,7 @@ import type { Encoding, PieceHeader } from "./protocol";
 
 /** The number of bytes that one value takes. */
 export function bytesPerValue(encoding: Encoding): number {
-  return encoding === "uint8-sqrt" ? 1 : 4;
+  return encoding === "uint8-sqrt" || encoding === "int8-sqrt" ? 1 : 4;
 }
 
 /** The 256 values that the codes of "uint8-sqrt" stand for: maximum * (code / 255)^2. */
@@ -17,6 +17,17 @@ export function codeValues(maximum: number): Float32Array {
   const values = new Float32Array(256);
   for (let code = 0; code < 256; code++) values[code] = maximum * (code / 255) ** 2;
   return values;
+}
+
+/**
+ * The 256 numbers that the bytes of "int8-sqrt" stand for: sign * maximum * (code / 127)^2, where a
+ * byte above 127 is a negative code in two's complement.
+ */
+export function signedCodeValues(maximum: number): Float32Array {
+  return Float32Array.from({ length: 256 }, (_, byte) => {
+    const root = (byte - (byte > 127 ? 256 : 0)) / 127;
+    return maximum * root * Math.abs(root);
+  });
 }
 
 /** Weights may exceed the maximum by what is rounded off in a softmax; so may those of the top code. */
@@ -66,22 +77,23 @@ export async function decodeReply(
 export function decode(header: PieceHeader, data: ArrayBufferView | ArrayBuffer): Float32Array {
   const bytes = asBytes(data);
   const count = header.shape[0] * header.shape[1] * header.shape[2];
-  if (header.encoding !== "uint8-sqrt" && header.encoding !== "float32") {
+  const { encoding } = header;
+  if (encoding !== "uint8-sqrt" && encoding !== "int8-sqrt" && encoding !== "float32") {
     throw new Error(`The reply has an encoding that is not known: ${String(header.encoding)}.`);
   }
-  const expected = count * bytesPerValue(header.encoding);
+  const expected = count * bytesPerValue(encoding);
   if (bytes.byteLength !== expected) {
     throw new Error(
       `The reply holds ${bytes.byteLength} bytes; its shape ${header.shape.join(" x ")} needs ${expected}.`,
     );
   }
-  if (header.encoding === "float32") {
+  if (encoding === "float32") {
     // Made here, for this answer.
     if (data instanceof Float32Array) return data;
     // A copy, because a view of a message need not start at a multiple of four bytes.
     return new Float32Array(bytes.slice().buffer);
   }
-  const values = codeValues(header.maximum);
+  const values = (encoding === "int8-sqrt" ? signedCodeValues : codeValues)(header.maximum);
   const out = new Float32Array(count);
   for (let i = 0; i < count; i++) out[i] = values[bytes[i] as number] as number;
   return out;

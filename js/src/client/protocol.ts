@@ -228,7 +228,11 @@ export interface StackDescription {
   key_tokens: TokenList | null;
   /** Whether rows sum to one. */
   normalized: boolean;
-  /** Largest weight that can occur: 1 where `normalized`. */
+  /** Whether numbers may be negative; left out where they are not. */
+  signed?: boolean;
+  /** What the numbers are; left out where they are weights. */
+  measure?: string;
+  /** Largest weight that can occur: 1 where `normalized`. Largest size where `signed`. */
   maximum: number;
   causal: boolean;
   /** Whether queries and keys are known, and not the weights alone. */
@@ -275,14 +279,17 @@ export interface BlockRequest {
   precision: Precision;
 }
 
-export type Encoding = "uint8-sqrt" | "float32" | "float32-deflated";
+export type Encoding = "uint8-sqrt" | "int8-sqrt" | "float32" | "float32-deflated";
 
 /** What a reply says about the numbers in its buffer. */
 export interface PieceHeader {
   /** Heads, rows (queries) and columns (keys), row-major. */
   shape: [number, number, number];
   encoding: Encoding;
-  /** The value that the largest code stands for: 1 for normalised weights. */
+  /**
+   * The value that the largest code stands for: 1 for normalised weights. Of signed numbers the
+   * largest size: the smallest code stands for minus as much.
+   */
   maximum: number;
   /** Largest absolute error of a value. */
   error: number;

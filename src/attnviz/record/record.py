@@ -116,7 +116,9 @@ class AttentionRecord:
         layers: Sequence[int] | None = None,
         model: str = "",
         images: Sequence[Any] = (),
-        normalized: bool = True,
+        normalized: bool | None = None,
+        signed: bool = False,
+        measure: str = "weight",
     ) -> Self:
         """Make a record from weights that came from anywhere.
 
@@ -146,9 +148,15 @@ class AttentionRecord:
         images : sequence of ndarray
             The pictures that the model saw, uint8, (height, width, 3), where `Tokens.grids` says
             which tokens are patches of them.
-        normalized : bool, default True
-            Whether every row must sum to 1 (or be zero where all is masked). With False any
-            weights that are not negative are taken.
+        normalized : bool, optional
+            Whether every row must sum to 1 (or be zero where all is masked), as it must by default
+            unless `signed`. With False any weights that are not negative are taken.
+        signed : bool, default False
+            Whether the numbers are differences, effects or attributions, of any size and either
+            sign. Views draw them in two colours around zero.
+        measure : str, default "weight"
+            What the numbers are, in a word or two, such as ``"difference"``: legends, captions and
+            tables use it.
 
         Returns
         -------
@@ -161,8 +169,9 @@ class AttentionRecord:
         TypeError
             If an argument that is needed is missing or is not an array.
         ValueError
-            If a shape does not fit or a weight is NaN, infinite, negative or in a row that does
-            not sum to 1; the layer, head and row are named, and what other axes may mean.
+            If a shape does not fit or a weight is NaN, infinite, negative (unless `signed`) or in
+            a row that does not sum to 1; the layer, head and row are named, and what other axes may
+            mean. If `normalized` and `signed` are both True, or `measure` is no word.
 
         Examples
         --------
@@ -170,6 +179,11 @@ class AttentionRecord:
         >>> record = AttentionRecord.from_weights([[[[1.0, 0.0], [0.4, 0.6]]]], ["a", "b"])
         >>> record
         <AttentionRecord: <self: layers 0, 1 head each, 2 tokens>>
+        >>> change = AttentionRecord.from_weights(
+        ...     [[[[0.0, 0.0], [-0.3, 0.3]]]], ["a", "b"], signed=True, measure="difference"
+        ... )
+        >>> round(change.stack().maximum, 2)
+        0.3
         """
         stacks, notes = stacks_of_weights(
             {
@@ -187,6 +201,8 @@ class AttentionRecord:
             sentence_b_start=sentence_b_start,
             layers=layers,
             normalized=normalized,
+            signed=signed,
+            measure=measure,
         )
         return cls(stacks, model=model, notes=notes, images=images)
 

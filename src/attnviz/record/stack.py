@@ -12,10 +12,13 @@ from attnviz.record.softmax import tiles
 from attnviz.record.sparsity import ZeroCount, count_zeros
 from attnviz.record.tokens import Tokens
 from attnviz.record.words import merged_layers
-from attnviz.utils.arguments import from_end, full_slice, listed, spans, whole_numbers
+from attnviz.utils.arguments import from_end, full_slice, listed, shown, spans, whole_numbers
 from attnviz.utils.progress import Pace, Steps, completed
 
-__all__ = ["AttentionStack", "find_maximum", "find_zeros"]
+__all__ = ["AttentionStack", "find_maximum", "find_zeros", "rows_are_shares"]
+
+# As much as a legend has room for.
+_LONGEST_MEASURE = 40
 
 
 class AttentionStack:
@@ -31,13 +34,28 @@ class AttentionStack:
         The rows.
     key_tokens : Tokens, optional
         The columns; the same as the rows when left out.
-    normalized : bool, default True
-        Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked).
+    normalized : bool, optional
+        Whether rows are shares of one: they sum to 1 (less with sinks, 0 where all is masked). By
+        default they are, unless `signed`.
+    signed : bool, default False
+        Whether numbers may be negative, as differences and effects are. Those are no shares of one.
+    measure : str, default "weight"
+        What the numbers are, in a word or two: legends, captions and tables use it.
+
+    Attributes
+    ----------
+    normalized, signed : bool
+        Whether rows are shares of one, and whether numbers may be negative.
+    measure : str
+        What the numbers are.
 
     Raises
     ------
+    TypeError
+        If `measure` is not a text.
     ValueError
-        If there is no layer, or a layer's shape does not fit the tokens.
+        If there is no layer, a layer's shape does not fit the tokens, both `normalized` and
+        `signed` are given, or `measure` has no letters, more than 40, or several lines.
 
     Examples
     --------
@@ -57,14 +75,18 @@ class AttentionStack:
         query_tokens: Tokens,
         key_tokens: Tokens | None = None,
         *,
-        normalized: bool = True,
+        normalized: bool | None = None,
+        signed: bool = False,
+        measure: str = "weight",
     ) -> None:
         if not layers:
             raise ValueError(f"stack {name!r} has no layers; give at least one")
         self.name = name
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
-        self.normalized = normalized
+        self.signed = bool(signed)
+        self.normalized = rows_are_shares(normalized, signed=signed)
+        self.measure = _checked_measure(measure)
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
         self._layers = {number: layers[number] for number in sorted(layers)}
@@ -129,7 +151,10 @@ class AttentionStack:
 
     @property
     def maximum(self) -> float:
-        """The largest weight that can occur: 1 where rows are shares of one, else the largest."""
+        """The largest weight that can occur: 1 where rows are shares of one, else the largest.
+
+        Of a signed stack the largest size, whatever its sign.
+        """
         return completed(find_maximum(self))
 
     @property
@@ -366,9 +391,7 @@ class AttentionStack:
         """
         numbers = whole_numbers("layers", listed(layers))
         kept = {self.layer_number(number): self.attention(number) for number in numbers}
-        return AttentionStack(
-            self.name, kept, self.query_tokens, self.key_tokens, normalized=self.normalized
-        )
+        return self._like(kept, self.query_tokens, self.key_tokens)
 
     def merge_words(self) -> AttentionStack:
         """The same attention from word to word: keys summed, queries averaged.
@@ -391,7 +414,24 @@ class AttentionStack:
         merged = merged_layers(self.name, self._layers, self.query_tokens, self.key_tokens)
         if merged is None:
             return self
-        return AttentionStack(self.name, *merged, normalized=self.normalized)
+        return self._like(*merged)
+
+    def _like(
+        self,
+        layers: Mapping[int, LayerAttention],
+        query_tokens: Tokens,
+        key_tokens: Tokens | None,
+    ) -> AttentionStack:
+        """A stack of the same kind of numbers."""
+        return AttentionStack(
+            self.name,
+            layers,
+            query_tokens,
+            key_tokens,
+            normalized=self.normalized,
+            signed=self.signed,
+            measure=self.measure,
+        )
 
     def head_number(self, layer: int, head: int) -> int:
         """The model's own number of a head whose weights are known.
@@ -452,6 +492,28 @@ class AttentionStack:
         )
 
 
+def rows_are_shares(normalized: bool | None, *, signed: bool) -> bool:
+    """Whether rows are shares of one, as they are by default unless numbers may be negative."""
+    if signed and normalized:
+        raise ValueError(
+            "normalized=True and signed=True exclude each other: numbers of both signs are no "
+            "shares of one; leave normalized out"
+        )
+    return not signed if normalized is None else bool(normalized)
+
+
+def _checked_measure(measure: str) -> str:
+    if not isinstance(measure, str):
+        raise TypeError(f'measure={shown(measure)} must be a text, such as "difference"')
+    word = measure.strip()
+    if not word or len(word) > _LONGEST_MEASURE or not word.isprintable():
+        raise ValueError(
+            f"measure={shown(measure)} must be a word or two for what the numbers are, such as "
+            f'"difference": one line of at most {_LONGEST_MEASURE} letters'
+        )
+    return word
+
+
 def find_maximum(stack: AttentionStack) -> Steps[float]:
     """`AttentionStack.maximum` in steps: unless rows are shares of one, all weights are read."""
     if stack.normalized:
@@ -466,6 +528,8 @@ def find_maximum(stack: AttentionStack) -> Steps[float]:
                 for rows in tiles(slice(0, num_queries), num_keys):
                     block = attention.weights(head, rows, slice(0, num_keys))
                     most.append(float(block.max()))
+                    if stack.signed:
+                        most.append(-float(block.min()))
                     yield from pace.did(block.size)
         # As of a whole array, NaN is the largest.
         stack._maximum = float(np.max(most))

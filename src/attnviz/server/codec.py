@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 __all__ = [
     "TOP_CODE",
+    "TOP_SIGNED_CODE",
     "Encoded",
     "Encoding",
     "PieceHeader",
@@ -26,10 +27,11 @@ __all__ = [
 ]
 
 Precision = Literal["uint8", "float32"]
-Encoding = Literal["uint8-sqrt", "float32", "float32-deflated"]
+Encoding = Literal["uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"]
 
-#: The code of the largest weight that can occur.
+#: The code of the largest weight that can occur, and of the largest number of either sign.
 TOP_CODE = 255
+TOP_SIGNED_CODE = 127
 # Weights may exceed the maximum by what is rounded off in a softmax, or in bfloat16.
 _ROUNDING = 1.005
 # The square root spends the codes where most weights are: near zero. A weight is off by most
@@ -40,6 +42,7 @@ _DEFLATED_ZEROS = 0.25
 _DEFLATED_FROM = 4096
 
 UINT8_SQRT_ERROR = (TOP_CODE**2 - (TOP_CODE - 0.5) ** 2) / TOP_CODE**2
+INT8_SQRT_ERROR = (TOP_SIGNED_CODE**2 - (TOP_SIGNED_CODE - 0.5) ** 2) / TOP_SIGNED_CODE**2
 
 
 class PieceHeader(TypedDict):
@@ -50,7 +53,8 @@ class PieceHeader(TypedDict):
     shape : list of int
         Heads, rows (queries) and columns (keys), row-major.
     maximum : float
-        The value that the largest code stands for: 1 for normalised weights.
+        The value that the largest code stands for: 1 for normalised weights. Of signed numbers the
+        largest size: the smallest code stands for minus as much.
     error : float
         Largest absolute error of a value.
     """
@@ -69,12 +73,14 @@ class Encoded:
     ----------
     shape : tuple of int
         (heads, rows, columns).
-    encoding : {"uint8-sqrt", "float32", "float32-deflated"}
+    encoding : {"uint8-sqrt", "int8-sqrt", "float32", "float32-deflated"}
         ``"uint8-sqrt"``: one byte a weight, ``round(255 sqrt(weight / maximum))``.
+        ``"int8-sqrt"``: one byte a signed number, in two's complement,
+        ``sign(number) * round(127 sqrt(abs(number) / maximum))``.
         ``"float32"``: four bytes a weight, little endian. ``"float32-deflated"``: the same, the
         first bytes of all weights, then the second and so on, deflated by zlib.
     maximum : float
-        The weight of the highest code; 1 for normalised weights.
+        The number of the highest code; 1 for normalised weights.
     error : float
         Largest absolute error of a weight.
     data : bytes
@@ -106,7 +112,9 @@ def not_finite(of: str, which: str) -> ValueError:
     )
 
 
-def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str) -> None:
+def check_weights(
+    weights: NDArray[np.float32], maximum: float = 1.0, *, signed: bool = False, of: str
+) -> None:
     """Refuse weights that would be drawn wrongly.
 
     Parameters
@@ -114,7 +122,9 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     weights : ndarray
         float32, (heads, rows, columns).
     maximum : float, default 1.0
-        The largest weight that can occur.
+        The largest weight that can occur, or the largest size.
+    signed : bool, default False
+        Whether they may be negative.
     of : str
         What they are the weights of, for errors.
 
@@ -129,9 +139,15 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
     if not (np.isfinite(least) and np.isfinite(most)):
         head = int(np.argwhere(~np.isfinite(weights))[0][0])
         raise not_finite(of, f"the first in head {head} of those asked for")
-    if least < 0:
+    if least < 0 and not signed:
         raise ValueError(f"{of}: some weights are negative; attention weights never are")
+    most = max(most, -least)
     if most > maximum * _ROUNDING:
+        if signed:
+            raise ValueError(
+                f"{of}: some numbers have the size {most:.4g}, more than the largest of the stack, "
+                f"{maximum:.4g}: the record was changed; make it again"
+            )
         raise ValueError(
             f"{of}: some weights are {most:.4g}, more than the {maximum:.4g} that can "
             "occur; make the stack with normalized=False if this is intended"
@@ -139,18 +155,26 @@ def check_weights(weights: NDArray[np.float32], maximum: float = 1.0, *, of: str
 
 
 def encode(
-    weights: NDArray[np.float32], precision: Precision, maximum: float = 1.0, *, of: str = "weights"
+    weights: NDArray[np.float32],
+    precision: Precision,
+    maximum: float = 1.0,
+    *,
+    signed: bool = False,
+    of: str = "weights",
 ) -> Encoded:
     r"""Encode weights.
 
     Parameters
     ----------
     weights : ndarray
-        float32, (heads, rows, columns), not negative and at most `maximum`, but for rounding.
+        float32, (heads, rows, columns), at most `maximum` but for rounding, and not negative unless
+        `signed`.
     precision : {"uint8", "float32"}
         One byte a weight, or exact.
     maximum : float, default 1.0
-        The largest weight that can occur.
+        The largest weight that can occur, or the largest size.
+    signed : bool, default False
+        Whether numbers may be negative.
     of : str
         What they are the weights of, for errors.
 
@@ -163,9 +187,11 @@ def encode(
     --------
     >>> encode(np.array([[[0.0, 0.25, 1.0]]], np.float32), "uint8").data
     b'\x00\x80\xff'
+    >>> encode(np.array([[[0.0, -0.25, 1.0]]], np.float32), "uint8", signed=True).data
+    b'\x00\xc0\x7f'
     """
     shape = weights.shape
-    check_weights(weights, maximum, of=of)
+    check_weights(weights, maximum, signed=signed, of=of)
     if precision == "float32":
         exact = np.ascontiguousarray(weights, dtype="<f4")
         zeros = exact.size - np.count_nonzero(exact)
@@ -175,7 +201,12 @@ def encode(
             return Encoded(shape, "float32-deflated", maximum, 0.0, data)
         return Encoded(shape, "float32", maximum, 0.0, exact.tobytes())
     if precision == "uint8":
-        shares = np.clip(weights / maximum, 0.0, 1.0) if maximum > 0 else weights
+        sizes = np.abs(weights) if signed else weights
+        shares = np.clip(sizes / maximum, 0.0, 1.0) if maximum > 0 else np.zeros_like(weights)
+        if signed:
+            roots = np.rint(np.sqrt(shares) * TOP_SIGNED_CODE)
+            data = np.copysign(roots, weights).astype(np.int8).tobytes()
+            return Encoded(shape, "int8-sqrt", maximum, INT8_SQRT_ERROR * maximum, data)
         codes = np.rint(np.sqrt(shares) * TOP_CODE).astype(np.uint8)
         return Encoded(shape, "uint8-sqrt", maximum, UINT8_SQRT_ERROR * maximum, codes.tobytes())
     raise ValueError(f'precision={precision!r} must be "uint8" or "float32"')
@@ -197,6 +228,10 @@ def decode(encoded: Encoded) -> NDArray[np.float32]:
     elif encoded.encoding == "uint8-sqrt":
         codes = np.frombuffer(encoded.data, np.uint8).astype(np.float32)
         values = (encoded.maximum * (codes / TOP_CODE) ** 2).astype(np.float32)
+    elif encoded.encoding == "int8-sqrt":
+        codes = np.frombuffer(encoded.data, np.int8).astype(np.float32)
+        roots = codes / TOP_SIGNED_CODE
+        values = (encoded.maximum * roots * np.abs(roots)).astype(np.float32)
     else:
         raise ValueError(f"encoding {encoded.encoding!r} is unknown")
     return values.reshape(encoded.shape)

@@ -88,8 +88,12 @@ class StackDescription(TypedDict):
         null: the same tokens as the queries.
     normalized : bool
         Whether rows sum to one.
+    signed : bool
+        Whether numbers may be negative; left out where they are not.
+    measure : str
+        What the numbers are; left out where they are weights.
     maximum : float
-        Largest weight that can occur: 1 where `normalized`.
+        Largest weight that can occur: 1 where `normalized`. Largest size where `signed`.
     vectors : bool
         Whether queries and keys are known, and not the weights alone.
     patterns : list of str
@@ -110,6 +114,8 @@ class StackDescription(TypedDict):
     query_tokens: TokenList
     key_tokens: TokenList | None
     normalized: bool
+    signed: NotRequired[bool]
+    measure: NotRequired[str]
     maximum: float
     causal: bool
     vectors: bool
@@ -176,6 +182,8 @@ def _describe_stack(stack: AttentionStack) -> Steps[dict[str, Any]]:
         "query_tokens": _describe_tokens(stack.query_tokens),
         "key_tokens": None if same else _describe_tokens(stack.key_tokens),
         "normalized": stack.normalized,
+        **({"signed": True} if stack.signed else {}),
+        **({} if stack.measure == "weight" else {"measure": stack.measure}),
         "maximum": maximum,
         "causal": stack.causal,
         "vectors": stack.has_vectors,

@@ -18,7 +18,11 @@ from attnviz.server.codec import Encoded, Encoding, Precision, decode, encode, p
 
 FIXTURE = Path(__file__).parents[2] / "fixtures" / "codec.json"
 CASES: list[dict[str, Any]] = json.loads(FIXTURE.read_text(encoding="utf-8"))["cases"]
-PRECISIONS: dict[Encoding, Precision] = {"uint8-sqrt": "uint8", "float32": "float32"}
+PRECISIONS: dict[Encoding, Precision] = {
+    "uint8-sqrt": "uint8",
+    "int8-sqrt": "uint8",
+    "float32": "float32",
+}
 
 each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
 
@@ -27,7 +31,8 @@ each_case = pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"]
 def test_encodes_as_the_fixture_says(case: dict[str, Any]) -> None:
     header = case["header"]
     weights = np.array(case["weights"], np.float32)
-    encoded = encode(weights, PRECISIONS[header["encoding"]], header["maximum"])
+    signed = header["encoding"] == "int8-sqrt" or bool((weights < 0).any())
+    encoded = encode(weights, PRECISIONS[header["encoding"]], header["maximum"], signed=signed)
     assert encoded.data == base64.b64decode(case["data"])
     assert json.loads(json.dumps(encoded.header())) == header | {
         "error": pytest.approx(header["error"], rel=1e-12)
@@ -61,6 +66,9 @@ def test_the_fixture_covers_what_it_must() -> None:
     assert any(heads == 1 for heads, _, _ in shapes)
     assert {case["header"]["encoding"] for case in CASES} == set(PRECISIONS)
     assert {case["header"]["maximum"] for case in CASES} > {1.0}
+    for encoding in ("int8-sqrt", "float32"):
+        cases = [case for case in CASES if case["header"]["encoding"] == encoding]
+        assert any(np.array(case["weights"]).min() < 0 for case in cases)
 
 
 blocks = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)).flatmap(
@@ -79,6 +87,57 @@ def test_no_weight_is_off_by_more_than_is_said(
     off = np.abs(decode(encoded).astype(np.float64) - scaled)
     assert off.max() <= encoded.error * (1 + 1e-5)
     assert encoded.error == pytest.approx(0.00392 * maximum, rel=1e-3)
+
+
+signed_blocks = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9)).flatmap(
+    lambda shape: arrays.arrays(np.float32, shape, elements=st.floats(-1, 1, width=32))
+)
+
+
+@settings(max_examples=100)
+@given(signed_blocks, st.floats(1e-3, 1e4))
+def test_no_signed_number_is_off_by_more_than_is_said_or_changes_its_sign(
+    numbers: np.ndarray[Any, np.dtype[np.float32]], maximum: float
+) -> None:
+    scaled = numbers * np.float32(maximum)
+    encoded = encode(scaled, "uint8", maximum, signed=True)
+    assert len(encoded.data) == numbers.size
+    values = decode(encoded).astype(np.float64)
+    assert np.abs(values - scaled).max() <= encoded.error * (1 + 1e-5)
+    assert encoded.error == pytest.approx(0.00786 * maximum, rel=1e-3)
+    assert (values * scaled >= 0).all()
+    # Nothing favours one of the signs.
+    assert_array_equal(decode(encode(-scaled, "uint8", maximum, signed=True)), -values)
+
+
+def test_the_largest_error_of_signed_numbers_is_reached_between_the_highest_codes() -> None:
+    numbers = np.linspace(-1, 1, 1_000_001, dtype=np.float32)[None, None]
+    encoded = encode(numbers, "uint8", signed=True)
+    assert np.abs(decode(encoded) - numbers).max() == pytest.approx(encoded.error, rel=1e-3)
+    codes = np.frombuffer(encoded.data, np.int8).astype(int)
+    assert (np.diff(codes) >= 0).all()
+    assert (codes[0], codes[-1], len(set(codes))) == (-127, 127, 255)
+
+
+@pytest.mark.parametrize("precision", ["uint8", "float32"])
+def test_signed_numbers_that_would_be_drawn_wrongly_are_refused(precision: Precision) -> None:
+    for value, message in (
+        (np.nan, "NaN or infinite"),
+        (-np.inf, "NaN or infinite"),
+        (-3.5, r"some numbers have the size 3\.5, more than the largest of the stack, 1"),
+        (3.5, r"some numbers have the size 3\.5"),
+    ):
+        numbers = np.zeros((3, 2, 2), np.float32)
+        numbers[1, 0, 1] = value
+        with pytest.raises(ValueError, match=message):
+            encode(numbers, precision, signed=True)
+
+
+def test_exact_signed_numbers_with_many_zeros_are_sent_deflated() -> None:
+    numbers = np.tril(np.random.default_rng(0).normal(size=(3, 64, 64))).astype(np.float32)
+    encoded = encode(numbers, "float32", 9.0, signed=True)
+    assert encoded.encoding == "float32-deflated"
+    assert_array_equal(decode(encoded), numbers)
 
 
 @settings(max_examples=50)

@@ -1,6 +1,6 @@
 /** Rows of a layer's weights, in whichever form an exported page contains them. */
 
-import { codeRanges, codeValues, fromBase64, inflate } from "../codec";
+import { codeRanges, codeValues, fromBase64, inflate, signedCodeValues } from "../codec";
 import type { Encoding } from "../protocol";
 import type { RowRange } from "../quotients";
 
@@ -47,7 +47,7 @@ export async function wholeRows(piece: EmbeddedPiece): Promise<Rows> {
     ends[row + 1] = (ends[row] as number) + width;
   }
   const each = ends[rows] as number;
-  const size = { "uint8-sqrt": 1, bfloat16: 2, float32: 4, "float32-deflated": 4 }[encoding];
+  const size = { bfloat16: 2, float32: 4, "float32-deflated": 4 }[encoding as string] ?? 1;
   if (bytes.length !== count * each * size) {
     throw new Error(
       `Layer ${piece.layer} holds ${bytes.length} bytes; its shape ${shape.join(" x ")} needs ${count * each * size}.`,
@@ -90,6 +90,13 @@ export function byteWeights(codes: Uint8Array, maximum: number): EmbeddedWeights
   };
 }
 
+/** A byte each, with a sign: nothing is divided by their sums, and so ranges say no more. */
+function signedWeights(codes: Uint8Array, maximum: number): EmbeddedWeights {
+  const values = signedCodeValues(maximum);
+  const value = (at: number): number => values[codes[at] as number] as number;
+  return { value, range: (at) => [value(at), value(at)] };
+}
+
 /** A number of eight binary places is off by at most half of one in the last. */
 const FINE = 2 ** -8;
 
@@ -115,6 +122,7 @@ function exactWeights(bytes: Uint8Array): EmbeddedWeights {
 
 const READERS = {
   "uint8-sqrt": byteWeights,
+  "int8-sqrt": signedWeights,
   bfloat16: fineWeights,
   float32: exactWeights,
   "float32-deflated": exactWeights,

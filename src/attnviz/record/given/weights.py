@@ -20,8 +20,9 @@ from attnviz.record.given.arrays import (
     split_layers,
 )
 from attnviz.record.given.tokens import key_tokens_of, tokens_of
-from attnviz.record.stack import AttentionStack
+from attnviz.record.stack import AttentionStack, rows_are_shares
 from attnviz.record.tokens import Tokens
+from attnviz.utils.arguments import shown
 
 __all__ = ["NOT_RETURNED", "checked_layers", "stacks_of_weights"]
 
@@ -37,6 +38,8 @@ _AXES = ("heads", "queries", "keys")
 # Rows of half-precision weights miss 1 by a few units in the last place of each entry, and many
 # come as float32, since numpy has no bfloat16: its 8 bits leave a row at most 0.004 away from 1.
 _TOLERANCE = 5e-3
+# Weights are read as float32.
+_LARGEST = torch.finfo(torch.float32).max
 # Each stack's arguments: its weights, its queries' tokens and its keys' where they may differ.
 _STACKS = {
     "self": ("attentions", "tokens", "key_tokens"),
@@ -64,7 +67,9 @@ def stacks_of_weights(
     *,
     sentence_b_start: int | None,
     layers: Sequence[int] | None,
-    normalized: bool,
+    normalized: bool | None,
+    signed: bool,
+    measure: str,
 ) -> tuple[dict[str, AttentionStack], list[str]]:
     """Make the stacks of weights that came from anywhere, and notes for a reader.
 
@@ -87,6 +92,9 @@ def stacks_of_weights(
     for_self |= {"sentence_b_start": sentence_b_start}
     for_others = {name: tokens[name] for name in ("encoder_tokens", "decoder_tokens")}
     _refuse_unused(for_others if "self" in given else for_self, given)
+    if not isinstance(signed, bool):
+        raise TypeError(f"signed={shown(signed)} must be True or False")
+    normalized = rows_are_shares(normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
     notes: list[str] = []
     for name in given:
@@ -97,7 +105,9 @@ def stacks_of_weights(
             raise TypeError(f"{row_argument} is missing: the tokens of stack {name!r}, one a query")
         if name == "cross" and columns is None:
             raise TypeError(f"{column_argument} is missing: the keys of the cross attention")
-        values = checked_layers(weights[argument], argument, layers, normalized=normalized)
+        values = checked_layers(
+            weights[argument], argument, layers, normalized=normalized, signed=signed
+        )
         queries = tokens_of(rows, row_argument, sentence_b_start if name == "self" else None)
         keys = None
         if columns is not None:
@@ -112,12 +122,19 @@ def stacks_of_weights(
             queries,
             keys,
             normalized=normalized,
+            signed=signed,
+            measure=measure,
         )
     return stacks, notes
 
 
 def checked_layers(
-    attentions: Any, argument: str, layers: Sequence[int] | None, *, normalized: bool
+    attentions: Any,
+    argument: str,
+    layers: Sequence[int] | None,
+    *,
+    normalized: bool,
+    signed: bool = False,
 ) -> dict[int, torch.Tensor]:
     """Split what was given into layers, (heads, queries, keys) on the CPU, and check every value.
 
@@ -139,7 +156,7 @@ def checked_layers(
         tensor = array_tensor(layer, name).cpu()
         weights = one_example(tensor, name, _AXES, _explain_layer(argument))
         for head, values in enumerate(weights):
-            _check_head(values, f"{name}, head {head}")
+            _check_head(values, f"{name}, head {head}", signed=signed)
         if normalized:
             _check_sums(weights, name)
         checked[number] = weights
@@ -199,7 +216,7 @@ def _refuse_other_order(
             )
 
 
-def _check_head(values: torch.Tensor, name: str) -> None:
+def _check_head(values: torch.Tensor, name: str, *, signed: bool) -> None:
     def place(flags: torch.Tensor) -> str:
         query, key = torch.nonzero(flags)[0].tolist()
         return f"query {query}, key {key}"
@@ -208,11 +225,16 @@ def _check_head(values: torch.Tensor, name: str) -> None:
         raise ValueError(f"{name}: the weight at {place(torch.isnan(values))} is NaN")
     if bool(torch.isinf(values).any()):
         raise ValueError(f"{name}: the weight at {place(torch.isinf(values))} is infinite")
-    if bool((values < 0).any()):
+    if values.dtype == torch.float64 and bool((values.abs() > _LARGEST).any()):
+        raise ValueError(
+            f"{name}: the weight at {place(values.abs() > _LARGEST)} is larger than {_LARGEST:.2g},"
+            " the largest number that float32 has; divide all by one number"
+        )
+    if not signed and bool((values < 0).any()):
         raise ValueError(
             f"{name}: the weight at {place(values < 0)} is negative; these look like scores "
-            "before the softmax, or signed attributions (take their absolute values with "
-            "normalized=False)"
+            "before the softmax; of differences, effects and attributions, which may be "
+            "negative, say so with signed=True"
         )
 
 

@@ -203,6 +203,49 @@ def test_what_is_still_refused_where_any_sum_is_taken() -> None:
             taken(with_value(value), normalized=False)
 
 
+def test_numbers_of_both_signs_and_any_size_are_taken_where_they_are_said_to_be_signed() -> None:
+    numbers = np.random.default_rng(0).normal(scale=40.0, size=(2, 2, 4, 4)).astype(np.float32)
+    stack = taken(numbers, signed=True, measure="difference").stack()
+    assert (stack.signed, stack.normalized, stack.measure) == (True, False, "difference")
+    for layer in (0, 1):
+        assert_array_equal(stack.weights(layer=layer), numbers[layer])
+    # The largest size, of which sign it may be.
+    for sign in (1, -1):
+        assert taken(sign * numbers, signed=True).stack().maximum == np.abs(numbers).max()
+    assert taken(-np.abs(numbers), signed=True).stack().maximum == np.abs(numbers).max()
+    assert taken(np.zeros((1, 1, 4, 4)), signed=True).stack().maximum == 0.0
+    # What is made of it is of the same kind.
+    for derived in (stack.only(1), taken(numbers, signed=True, measure="m").stack().only([0])):
+        assert derived.signed
+        assert not derived.normalized
+        assert derived.measure in {"difference", "m"}
+
+
+def test_signed_numbers_that_are_none() -> None:
+    for value, word in [(np.nan, "NaN"), (-np.inf, "infinite")]:
+        with pytest.raises(ValueError, match=f"query 2, key 3 is {word}"):
+            taken(with_value(value), signed=True)
+    too_large = [layer.astype(np.float64) for layer in with_value(0.5)]
+    too_large[1][1, 2, 3] = -1e39
+    with pytest.raises(ValueError, match=r"query 2, key 3 is larger than 3\.4e\+38, .* float32"):
+        taken(too_large, signed=True)
+    with pytest.raises(ValueError, match="normalized=True and signed=True exclude each other"):
+        taken(LAYERS, signed=True, normalized=True)
+    with pytest.raises(TypeError, match="signed='yes' must be True or False"):
+        taken(LAYERS, signed="yes")
+    # As it is without.
+    with pytest.raises(ValueError, match=r"is negative; .* signed=True"):
+        taken(with_value(-0.25))
+
+
+@pytest.mark.parametrize("measure", ["", "  ", "a\nb", "x" * 41, "\u202eeffect"])
+def test_what_the_numbers_are_must_be_a_word(measure: str) -> None:
+    with pytest.raises(ValueError, match=r"measure=.* must be a word or two"):
+        taken(LAYERS, measure=measure)
+    with pytest.raises(TypeError, match="measure=7 must be a text"):
+        taken(LAYERS, measure=7)
+
+
 def test_a_slip_of_a_hundredth_is_no_rounding() -> None:
     with pytest.raises(ValueError, match=r"sum to 0\.99, not to 1"):
         taken([LAYERS[0] * np.float32(0.99)])
