@@ -85,7 +85,7 @@ class AttentionStack:
         self.query_tokens = query_tokens
         self.key_tokens = query_tokens if key_tokens is None else key_tokens
         self.signed = bool(signed)
-        self.normalized = rows_are_shares(normalized, signed=signed)
+        self.normalized = rows_are_shares(normalized=normalized, signed=signed)
         self.measure = _checked_measure(measure)
         self._maximum: float | None = None
         self._zeros: dict[int, tuple[ZeroCount, ...]] | None = None
@@ -492,7 +492,7 @@ class AttentionStack:
         )
 
 
-def rows_are_shares(normalized: bool | None, *, signed: bool) -> bool:
+def rows_are_shares(*, normalized: bool | None, signed: bool) -> bool:
     """Whether rows are shares of one, as they are by default unless numbers may be negative."""
     if signed and normalized:
         raise ValueError(

@@ -94,7 +94,7 @@ def stacks_of_weights(
     _refuse_unused(for_others if "self" in given else for_self, given)
     if not isinstance(signed, bool):
         raise TypeError(f"signed={shown(signed)} must be True or False")
-    normalized = rows_are_shares(normalized, signed=signed)
+    normalized = rows_are_shares(normalized=normalized, signed=signed)
     stacks: dict[str, AttentionStack] = {}
     notes: list[str] = []
     for name in given:
