@@ -147,6 +147,12 @@ class LayerAttention(ABC):
         del head
         return np.ones((rows.stop - rows.start, columns.stop - columns.start), np.bool_)
 
+    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+        """Whether queries may attend to any key at all, bool, (rows,)."""
+        keys = slice(0, self.num_keys)
+        flags = [self.allowed(head, some, keys).any(axis=1) for some in tiles(rows, self.num_keys)]
+        return np.concatenate([np.zeros(0, np.bool_), *flags])
+
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -513,6 +519,15 @@ class QueryKeyAttention(LayerAttention):
         flags: NDArray[np.bool_] = self.mask.allowed(head, rows, columns).cpu().numpy()
         return flags
 
+    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+        """Whether a head's queries may attend to any key at all, bool, (rows,)."""
+        count, keys = rows.stop - rows.start, slice(0, self.num_keys)
+        if not count or self.mask is None:
+            return np.ones(count, np.bool_)
+        seen = self.mask.open_keys(rows, keys)
+        # All of them see the same key, as in a causal text; else each is looked at.
+        return np.ones(count, np.bool_) if seen.start < seen.stop else super().attends(head, rows)
+
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]
     ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
@@ -565,6 +580,11 @@ class GivenWeights(LayerAttention):
         """Weights of a head's block, float32, (rows, columns)."""
         block: NDArray[np.float32] = self.values[head, rows, columns].float().cpu().numpy().copy()
         return block
+
+    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+        """True: no mask is known."""
+        del head
+        return np.ones(rows.stop - rows.start, np.bool_)
 
     def permute(self, order: torch.Tensor) -> GivenWeights:
         """The same tokens in another order; queries and keys are the same tokens."""
@@ -681,6 +701,10 @@ class HeadSubset(LayerAttention):
     def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
         """Whether the mask lets a head's queries attend to keys, bool, (rows, columns)."""
         return self.base.allowed(self.index(head), rows, columns)
+
+    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+        """Whether a head's queries may attend to any key at all, bool, (rows,)."""
+        return self.base.attends(self.index(head), rows)
 
     def weights_of_rows(
         self, head: int, rows: NDArray[np.int64]

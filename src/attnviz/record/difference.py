@@ -1,0 +1,156 @@
+"""The difference of two attentions over the same rows and columns, computed when asked for.
+
+    difference[i, j] = b[i, j] - a[i, j]
+
+Its numbers are signed: in a softmax attention from -1 to 1, and each row sums to 0 but for sinks.
+Heads go by their own number on each side. A query that may attend to nothing on one side, as one
+that only the other text has, has no difference: its row is zero, and nothing in it is allowed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from attnviz.record.attention import LayerAttention, RowsOfHeads
+
+__all__ = ["DifferenceAttention"]
+
+
+@dataclass(frozen=True)
+class DifferenceAttention(LayerAttention):
+    """What a layer's attention `b` has more than `a`; nothing is held but these two.
+
+    >>> import torch
+    >>> from attnviz.record.attention import GivenWeights
+    >>> a = GivenWeights(torch.tensor([[[1.0, 0.0], [0.25, 0.75]]]))
+    >>> b = GivenWeights(torch.tensor([[[1.0, 0.0], [0.75, 0.25]]]))
+    >>> DifferenceAttention(a, b).weights(0, slice(0, 2), slice(0, 2))
+    array([[ 0. ,  0. ],
+           [ 0.5, -0.5]], dtype=float32)
+    """
+
+    a: LayerAttention
+    b: LayerAttention
+
+    def __post_init__(self) -> None:
+        """Refuse attentions that do not have the same rows and columns, or no head in common."""
+        shapes = [(each.num_queries, each.num_keys) for each in (self.a, self.b)]
+        if shapes[0] != shapes[1]:
+            raise ValueError(
+                f"a has {shapes[0][0]} queries and {shapes[0][1]} keys, b {shapes[1][0]} and "
+                f"{shapes[1][1]}; a difference needs the same rows and columns"
+            )
+        if not self.kept_heads:
+            raise ValueError(
+                f"a has heads {list(self.a.kept_heads)!r} and b {list(self.b.kept_heads)!r}: none "
+                "in common"
+            )
+
+    @property
+    def num_heads(self) -> int:
+        """Number of heads of `a`."""
+        return self.a.num_heads
+
+    @property
+    def num_queries(self) -> int:
+        """Number of rows."""
+        return self.a.num_queries
+
+    @property
+    def num_keys(self) -> int:
+        """Number of columns."""
+        return self.a.num_keys
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query of either may look ahead."""
+        return self.a.causal and self.b.causal
+
+    @property
+    def merged(self) -> bool:
+        """Whether rows and columns of either are words, each made of several tokens."""
+        return self.a.merged or self.b.merged
+
+    @cached_property
+    def _places(self) -> dict[int, int]:
+        both = [head for head in self.a.kept_heads if self.b.keeps(head)]
+        return {head: place for place, head in enumerate(both)}
+
+    @property
+    def kept_heads(self) -> tuple[int, ...]:
+        """Numbers of the heads that both have."""
+        return tuple(self._places)
+
+    def keeps(self, head: int) -> bool:
+        """Whether both have a head."""
+        return head in self._places
+
+    def index(self, head: int) -> int:
+        """Where a head stands in `kept_heads`; IndexError if one of the two has it not."""
+        if head not in self._places:
+            heads = ", ".join(map(str, self._places))
+            raise IndexError(f"head={head!r} is not known on both sides, only {heads}")
+        return self._places[head]
+
+    def weights(self, head: int, rows: slice, columns: slice) -> NDArray[np.float32]:
+        """Differences of a head's block, float32, (rows, columns)."""
+        found = self.b.weights(head, rows, columns)
+        found -= self.a.weights(head, rows, columns)
+        found[~self.attends(head, rows)] = 0.0
+        return found
+
+    def allowed(self, head: int, rows: slice, columns: slice) -> NDArray[np.bool_]:
+        """Whether either lets queries attend to keys that may attend to something in both."""
+        either = self.a.allowed(head, rows, columns) | self.b.allowed(head, rows, columns)
+        return either & self.attends(head, rows)[:, None]
+
+    def attends(self, head: int, rows: slice) -> NDArray[np.bool_]:
+        """Whether queries may attend to any key in both, bool, (rows,)."""
+        return self.a.attends(head, rows) & self.b.attends(head, rows)
+
+    def weights_of_rows(
+        self, head: int, rows: NDArray[np.int64]
+    ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Differences of any queries, and what either lets through, (rows, keys) each."""
+        found, there = self.b.weights_of_rows(head, rows)
+        before, here = self.a.weights_of_rows(head, rows)
+        both: NDArray[np.bool_] = here.any(axis=1) & there.any(axis=1)
+        return np.where(both[:, None], found - before, np.float32(0)), (here | there) & both[
+            :, None
+        ]
+
+    def rows_of_heads(
+        self, heads: Sequence[int], rows: NDArray[np.int64]
+    ) -> Iterator[tuple[list[int], RowsOfHeads]]:
+        """Look at some queries of heads, one head after the other: a and b share no keys."""
+        for number, head in enumerate(heads):
+            ((_, before),) = self.a.rows_of_heads([head], rows)
+            ((_, after),) = self.b.rows_of_heads([head], rows)
+            yield [number], _RowsOfBoth(before, after, slice(0, self.num_keys))
+
+
+class _RowsOfBoth:
+    """Rows of one head in b, less those in a."""
+
+    def __init__(self, before: RowsOfHeads, after: RowsOfHeads, keys: slice) -> None:
+        self._before = before
+        self._after = after
+        here, there = (each.allowed(slice(None), keys).any(axis=2) for each in (before, after))
+        self._both: NDArray[np.bool_] = here & there
+        self.totals = np.where(self._both, after.totals - before.totals, 0.0)
+        self.sunk = np.where(self._both, after.sunk - before.sunk, 0.0)
+
+    def weights(self, some: slice, columns: slice) -> NDArray[np.float64]:
+        """Differences of some of the rows, (1, rows, columns)."""
+        found = self._after.weights(some, columns) - self._before.weights(some, columns)
+        return np.where(self._both[:, some, None], found, 0.0)
+
+    def allowed(self, some: slice, columns: slice) -> NDArray[np.bool_]:
+        """What either lets through of some of the rows, (1, rows, columns)."""
+        either = self._after.allowed(some, columns) | self._before.allowed(some, columns)
+        return either & self._both[:, some, None]

@@ -1,0 +1,163 @@
+"""Differences of two attentions, held against b - a of torch's own softmax."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from numpy.testing import assert_allclose, assert_array_equal
+from numpy.typing import NDArray
+
+from attnviz.record.attention import GivenWeights, HeadSubset, LayerAttention, QueryKeyAttention
+from attnviz.record.difference import DifferenceAttention
+from attnviz.record.masks import BandMask, Mask, PackedMask
+from attnviz.record.words import MergedWeights
+from unit.records import shares, vectors
+
+QUERIES, KEYS = 7, 9
+Flags = NDArray[np.bool_]
+
+
+def side(seed: int, mask: Mask | None = None, sinks: torch.Tensor | None = None) -> LayerAttention:
+    return QueryKeyAttention(
+        vectors(4, QUERIES, 8, seed=seed) * 2,
+        vectors(2, KEYS, 8, seed=seed + 100),
+        0.4,
+        mask=mask,
+        sinks=sinks,
+    )
+
+
+def by_torch(attention: LayerAttention, flags: Flags) -> NDArray[np.float64]:
+    """The softmax of all heads in float64, with zeros where a query may attend to nothing."""
+    vectors = attention.vectors
+    assert vectors is not None
+    keys = vectors.keys.double().repeat_interleave(2, dim=0)
+    logits = vectors.queries.double() @ keys.transpose(1, 2) * vectors.scale
+    logits[:, ~torch.from_numpy(flags)] = -torch.inf
+    if vectors.sinks is not None:
+        sinks = vectors.sinks.double()[:, None, None].expand(-1, QUERIES, 1)
+        return torch.softmax(torch.cat([logits, sinks], dim=2), dim=2)[:, :, :-1].numpy()
+    found: NDArray[np.float64] = torch.nan_to_num(torch.softmax(logits, dim=2)).numpy()
+    return found
+
+
+def packed(flags: Flags) -> PackedMask:
+    return PackedMask.pack(torch.from_numpy(flags)[None])
+
+
+def open_flags(seed: int, missing: int) -> Flags:
+    flags = np.random.default_rng(seed).random((QUERIES, KEYS)) < 0.7
+    flags[:, 0] = True
+    flags[missing] = False
+    return flags
+
+
+@pytest.mark.parametrize("sinks", [None, torch.tensor([0.5, -1.0, 2.0, 0.0])])
+def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
+    sinks: torch.Tensor | None,
+) -> None:
+    flags = open_flags(0, missing=2), open_flags(1, missing=5)
+    a, b = (side(number, packed(each), sinks) for number, each in enumerate(flags))
+    both: Flags = flags[0].any(axis=1) & flags[1].any(axis=1)
+    assert both.sum() == QUERIES - 2
+    wanted = (by_torch(b, flags[1]) - by_torch(a, flags[0])) * both[:, None]
+    allowed = (flags[0] | flags[1]) & both[:, None]
+    difference = DifferenceAttention(a, b)
+    assert (difference.num_queries, difference.num_keys) == (QUERIES, KEYS)
+    assert difference.kept_heads == (0, 1, 2, 3)
+    for head in range(4):
+        for rows, columns in [
+            (slice(0, QUERIES), slice(0, KEYS)),
+            (slice(1, 3), slice(4, 8)),
+            (slice(5, 6), slice(0, 1)),
+            (slice(3, 3), slice(0, KEYS)),
+        ]:
+            block = difference.weights(head, rows, columns)
+            assert block.dtype == np.float32
+            assert_allclose(block, wanted[head, rows, columns], atol=1e-6)
+            assert_array_equal(difference.allowed(head, rows, columns), allowed[rows, columns])
+        numbers = np.array([6, 2, 0, 5])
+        found, there = difference.weights_of_rows(head, numbers)
+        assert_allclose(found, wanted[head, numbers], atol=1e-6)
+        assert_array_equal(there, allowed[numbers])
+    seen = []
+    for which, some in difference.rows_of_heads([3, 1], np.array([1, 2, 4])):
+        (head,) = ([3, 1][number] for number in which)
+        seen.append(head)
+        assert_allclose(
+            some.weights(slice(0, 3), slice(2, 9))[0], wanted[head, [1, 2, 4], 2:], atol=1e-6
+        )
+        assert_array_equal(some.allowed(slice(1, 3), slice(0, 4))[0], allowed[[2, 4], :4])
+        assert_allclose(some.totals[0], wanted[head, [1, 2, 4]].sum(axis=1), atol=1e-6)
+        if sinks is not None:
+            assert_allclose(some.sunk, -some.totals, atol=1e-6)
+    assert seen == [3, 1]
+
+
+def test_the_difference_of_an_attention_to_itself_is_zero_and_turns_with_its_sides() -> None:
+    a, b = side(0, BandMask(None, 0, KEYS - QUERIES)), side(1, BandMask(3, 0, KEYS - QUERIES))
+    whole = slice(0, QUERIES), slice(0, KEYS)
+    for head in range(4):
+        assert not DifferenceAttention(a, a).weights(head, *whole).any()
+        forth = DifferenceAttention(a, b).weights(head, *whole)
+        assert forth.any()
+        assert_array_equal(DifferenceAttention(b, a).weights(head, *whole), -forth)
+    assert DifferenceAttention(a, b).causal
+    assert not DifferenceAttention(a, side(1)).causal
+
+
+@pytest.mark.parametrize(
+    "mask",
+    [
+        None,
+        BandMask(None, 0),
+        BandMask(None, 0, -3),
+        BandMask(2, 0),
+        BandMask(1, 1, 4),
+        packed(open_flags(3, missing=4)),
+    ],
+)
+def test_which_queries_may_attend_at_all(mask: Mask | None) -> None:
+    attention = side(0, mask)
+    for rows in (slice(0, QUERIES), slice(2, 5), slice(4, 4)):
+        flags = attention.allowed(1, rows, slice(0, KEYS)).any(axis=1)
+        assert_array_equal(attention.attends(1, rows), flags)
+
+
+def test_heads_go_by_their_own_numbers_on_each_side() -> None:
+    a = HeadSubset(GivenWeights(torch.from_numpy(shares(2, 3, 3))), (1, 5), 8)
+    b = HeadSubset(GivenWeights(torch.from_numpy(shares(3, 3, 3, seed=1))), (0, 4, 5), 6)
+    difference = DifferenceAttention(a, b)
+    assert (difference.num_heads, difference.kept_heads, difference.index(5)) == (8, (5,), 0)
+    assert (difference.keeps(5), difference.keeps(1), difference.keeps(4)) == (True, False, False)
+    whole = slice(0, 3), slice(0, 3)
+    wanted = shares(3, 3, 3, seed=1)[2] - shares(2, 3, 3)[1]
+    assert_array_equal(difference.weights(5, *whole), wanted)
+    with pytest.raises(IndexError, match="head=1 is not known on both sides, only 5"):
+        difference.index(1)
+
+
+def test_words_of_a_difference_are_the_difference_of_words() -> None:
+    a, b = side(0, BandMask(None, 0, 2)), side(1, BandMask(None, 0, 2))
+    starts = np.array([0, 2, 3, 6]), np.array([0, 1, 4, 5, 8])
+    merged = MergedWeights(DifferenceAttention(a, b), *starts)
+    sides = DifferenceAttention(MergedWeights(a, *starts), MergedWeights(b, *starts))
+    block = slice(1, 4), slice(0, 4)
+    assert sides.merged
+    assert_allclose(merged.weights(2, *block), sides.weights(2, *block), atol=1e-7)
+    assert_array_equal(merged.allowed(2, *block), sides.allowed(2, *block))
+
+
+def test_sides_that_do_not_fit() -> None:
+    a = side(0)
+    assert isinstance(a, QueryKeyAttention)
+    with pytest.raises(ValueError, match=r"a has 7 queries and 9 keys, b 7 and 8; a difference"):
+        DifferenceAttention(a, replace(a, keys=a.keys[:, :8]))
+    one, other = (
+        HeadSubset(GivenWeights(torch.from_numpy(shares(1, 3, 3))), (head,), 2) for head in (0, 1)
+    )
+    with pytest.raises(ValueError, match=r"a has heads \[0\] and b \[1\]: none in common"):
+        DifferenceAttention(one, other)
