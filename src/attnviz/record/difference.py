@@ -119,7 +119,7 @@ class DifferenceAttention(LayerAttention):
         """Differences of any queries, and what either lets through, (rows, keys) each."""
         found, there = self.b.weights_of_rows(head, rows)
         before, here = self.a.weights_of_rows(head, rows)
-        both: NDArray[np.bool_] = here.any(axis=1) & there.any(axis=1)
+        both = np.logical_and(here.any(axis=1), there.any(axis=1))
         return np.where(both[:, None], found - before, np.float32(0)), (here | there) & both[
             :, None
         ]
@@ -141,7 +141,7 @@ class _RowsOfBoth:
         self._before = before
         self._after = after
         here, there = (each.allowed(slice(None), keys).any(axis=2) for each in (before, after))
-        self._both: NDArray[np.bool_] = here & there
+        self._both = np.logical_and(here, there)
         self.totals = np.where(self._both, after.totals - before.totals, 0.0)
         self.sunk = np.where(self._both, after.sunk - before.sunk, 0.0)
 

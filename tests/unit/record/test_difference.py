@@ -61,7 +61,7 @@ def test_b_less_a_of_any_block_and_nothing_in_rows_that_only_one_has(
 ) -> None:
     flags = open_flags(0, missing=2), open_flags(1, missing=5)
     a, b = (side(number, packed(each), sinks) for number, each in enumerate(flags))
-    both: Flags = flags[0].any(axis=1) & flags[1].any(axis=1)
+    both = np.logical_and(flags[0].any(axis=1), flags[1].any(axis=1))
     assert both.sum() == QUERIES - 2
     wanted = (by_torch(b, flags[1]) - by_torch(a, flags[0])) * both[:, None]
     allowed = (flags[0] | flags[1]) & both[:, None]
