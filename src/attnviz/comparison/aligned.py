@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
-from attnviz.comparison.alignment import Alignment, Positions
-from attnviz.record.attention import DerivedAttention, LayerAttention
+from attnviz.record.attention import (
+    DerivedAttention,
+    HeadSubset,
+    LayerAttention,
+    QueryKeyAttention,
+)
+from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.stack import AttentionStack
 from attnviz.record.words import MergedWeights
 
 __all__ = ["AlignedWeights", "aligned_layers"]
 
+Positions = NDArray[np.int64]
+#: How many tokens each unit has, int64, (units,).
+Units = Positions
+
 
 @dataclass(frozen=True)
 class AlignedWeights(DerivedAttention):
-    """A layer's attention with rows and columns that it has not, all zero.
+    """A layer's attention with rows and columns that it has not, all zero: weights alone.
 
     Attributes
     ----------
@@ -82,43 +92,89 @@ def _inside(units: Positions, wanted: slice) -> tuple[slice, Positions]:
     return slice(start, stop), units[start:stop] - wanted.start
 
 
-def aligned_layers(
-    stack: AttentionStack, queries: Alignment, keys: Alignment, side: str
-) -> dict[int, LayerAttention]:
-    """The layers of a stack on common units; `side` is ``"a"`` or ``"b"``.
+def aligned_layers(stack: AttentionStack, queries: Units, keys: Units) -> dict[int, LayerAttention]:
+    """The layers of a stack on common units; of each unit, how many tokens it has.
 
-    Keys of a unit are summed and its queries averaged, as where words are merged. A layer whose
-    tokens are units already is given back as it is.
+    Keys of a unit are summed and its queries averaged, as where words are merged. Where no unit has
+    several tokens, queries and keys stay known: the missing ones are inserted, and masked. A layer
+    whose tokens are units already is given back as it is.
     """
+    insert = _Insertion(np.flatnonzero(queries), np.flatnonzero(keys), len(queries), len(keys))
     return {
-        number: _aligned(stack.attention(number), queries, keys, side) for number in stack.layers
+        number: _aligned(stack.attention(number), queries, keys, insert) for number in stack.layers
     }
 
 
 def _aligned(
-    attention: LayerAttention, queries: Alignment, keys: Alignment, side: str
+    attention: LayerAttention, queries: Units, keys: Units, insert: _Insertion
 ) -> LayerAttention:
-    rows, columns = _starts(queries, side), _starts(keys, side)
+    rows, columns = _starts(queries), _starts(keys)
     if len(rows) < attention.num_queries or len(columns) < attention.num_keys:
         attention = MergedWeights(attention, rows, columns)
     if len(rows) == len(queries) and len(columns) == len(keys):
         return attention
-    return AlignedWeights(
-        attention, _present(queries, side), _present(keys, side), len(queries), len(keys)
-    )
+    return insert.into(attention)
 
 
-def _present(alignment: Alignment, side: str) -> Positions:
-    """Units that have tokens on a side."""
-    return np.flatnonzero(_lengths(alignment, side))
+class _Insertion:
+    """Puts rows and columns into layers; layers that share a mask or bias share it after, too."""
+
+    def __init__(
+        self, queries: Positions, keys: Positions, num_queries: int, num_keys: int
+    ) -> None:
+        self._numpy = queries, keys
+        self._units = torch.from_numpy(queries), torch.from_numpy(keys)
+        self._sizes = num_queries, num_keys
+        self._masks: dict[int, InsertedMask] = {}
+        self._biases: dict[int, InsertedBias] = {}
+
+    def into(self, attention: LayerAttention) -> LayerAttention:
+        """The layer with its rows and columns among the others."""
+        if isinstance(attention, QueryKeyAttention):
+            return self._vectors(attention)
+        if isinstance(attention, HeadSubset) and attention.vectors is not None:
+            return replace(attention, base=self._vectors(attention.vectors))
+        return AlignedWeights(attention, *self._numpy, *self._sizes)
+
+    def _vectors(self, attention: QueryKeyAttention) -> QueryKeyAttention:
+        mask, bias = attention.mask, attention.bias
+        if id(mask) not in self._masks:
+            self._masks[id(mask)] = self._mask(mask)
+        if bias is not None and id(bias) not in self._biases:
+            self._biases[id(bias)] = self._bias(bias)
+        return replace(
+            attention,
+            queries=_spread(attention.queries, self._units[0], self._sizes[0]),
+            keys=_spread(attention.keys, self._units[1], self._sizes[1]),
+            mask=self._masks[id(mask)],
+            bias=None if bias is None else self._biases[id(bias)],
+        )
+
+    def _mask(self, mask: Mask | None) -> InsertedMask:
+        if isinstance(mask, InsertedMask):
+            return InsertedMask(mask.base, *self._twice(mask), *self._sizes)
+        return InsertedMask(mask, *self._units, *self._sizes)
+
+    def _bias(self, bias: Bias) -> InsertedBias:
+        if isinstance(bias, InsertedBias):
+            return InsertedBias(bias.base, *self._twice(bias), *self._sizes)
+        return InsertedBias(bias, *self._units, *self._sizes)
+
+    def _twice(self, part: InsertedMask | InsertedBias) -> tuple[torch.Tensor, torch.Tensor]:
+        """Units of a record that was aligned before."""
+        return self._units[0][part.query_units], self._units[1][part.key_units]
 
 
-def _starts(alignment: Alignment, side: str) -> Positions:
-    """The first token of each unit that has tokens on a side."""
-    lengths = _lengths(alignment, side)
+def _spread(vectors: torch.Tensor, units: torch.Tensor, count: int) -> torch.Tensor:
+    """Vectors with zeros where a token is not there; the same where all are."""
+    if len(units) == count:
+        return vectors
+    found = vectors.new_zeros(vectors.shape[0], count, vectors.shape[2])
+    found[:, units.to(vectors.device)] = vectors
+    return found
+
+
+def _starts(lengths: Units) -> Positions:
+    """The first token of each unit that has tokens."""
     starts: Positions = (np.cumsum(lengths) - lengths)[lengths > 0]
     return starts
-
-
-def _lengths(alignment: Alignment, side: str) -> Positions:
-    return alignment.a_lengths if side == "a" else alignment.b_lengths

@@ -308,7 +308,9 @@ def compare_records(
         for side, stack, made in zip(("a", "b"), stacks, sides, strict=True):
             made[name] = AttentionStack(
                 name,
-                aligned_layers(stack.only(layers), here.queries, here.keys, side),
+                aligned_layers(
+                    stack.only(layers), here.queries.lengths(side), here.keys.lengths(side)
+                ),
                 tokens[0],
                 None if here.keys is here.queries else tokens[1],
                 normalized=stack.normalized,

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from attnviz.record.attention import LayerAttention, QueryKeyAttention
-from attnviz.record.masks import Bias, Mask
+from attnviz.record.masks import Bias, InsertedBias, InsertedMask, Mask
 from attnviz.record.rows import sampled_queries
 from attnviz.record.stack import AttentionStack
 from attnviz.utils.bars import Bar
@@ -249,6 +249,15 @@ def _embedded_bias(attention: QueryKeyAttention, arrays: _Arrays) -> dict[str, A
 
 
 def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
+    if isinstance(part, InsertedMask | InsertedBias):
+        return {
+            "kind": "inserted",
+            "num_queries": len(part.query_units),
+            "num_keys": len(part.key_units),
+            "query_places": arrays.place(_places(part.query_units, part.num_query_units)),
+            "key_places": arrays.place(_places(part.key_units, part.num_key_units)),
+            "base": None if part.base is None else _embedded_part(part.base, arrays),
+        }
     numbers, tensors = part.to_parts()
     # The layer says how many queries and keys there are.
     described = {name: each for name, each in numbers.items() if not name.startswith("num_")}
@@ -256,6 +265,13 @@ def _embedded_part(part: Mask | Bias, arrays: _Arrays) -> dict[str, Any]:
         described |= dict(zip(part.shared_axes, tensor.shape, strict=False))
         described[name] = arrays.place(tensor.float() if tensor.is_floating_point() else tensor)
     return described
+
+
+def _places(units: torch.Tensor, count: int) -> torch.Tensor:
+    """For each unit where it stands among those that are there; -1 for the others."""
+    places = torch.full((count,), -1, dtype=torch.int32)
+    places[units] = torch.arange(len(units), dtype=torch.int32)
+    return places
 
 
 def _same(attention: QueryKeyAttention, embedded: QueryKeyAttention) -> bool:

@@ -13,7 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar, Self
+from itertools import pairwise
+from typing import Any, ClassVar, Self, cast
 
 import torch
 
@@ -23,6 +24,8 @@ __all__ = [
     "DenseBias",
     "Device",
     "DistanceBias",
+    "InsertedBias",
+    "InsertedMask",
     "Mask",
     "PackedMask",
     "Parts",
@@ -372,6 +375,191 @@ class WindowMask(Mask):
         )
 
 
+def _present(units: torch.Tensor, rows: Rows) -> tuple[Rows, torch.Tensor]:
+    """Which tokens of a base some units are, and where among these units they stand.
+
+    >>> _present(torch.tensor([0, 2]), slice(1, 3))
+    (slice(1, 2, None), tensor([1]))
+    """
+    if isinstance(rows, slice):
+        start, stop = torch.searchsorted(units, torch.tensor([rows.start, rows.stop])).tolist()
+        return slice(start, stop), units[start:stop] - rows.start
+    wanted = rows.to(units.device)
+    tokens = torch.searchsorted(units, wanted).clamp_(max=len(units) - 1)
+    there = units[tokens] == wanted
+    return tokens[there], torch.nonzero(there).flatten()
+
+
+def _ascends(units: torch.Tensor, count: int) -> bool:
+    """Whether units number some of `count`, at least one, ascending."""
+    fits = units.dtype == torch.int64 and units.dim() == 1 and len(units) > 0
+    return fits and int(units[0]) >= 0 and int(units[-1]) < count and bool((units.diff() > 0).all())
+
+
+def _put(found: torch.Tensor, block: torch.Tensor, at: torch.Tensor, to: torch.Tensor) -> None:
+    """Write a block's rows and columns where they stand in a larger one."""
+    rows, columns = at.to(found.device), to.to(found.device)
+    if len(rows) == len(found):
+        found[:, columns] = block
+    else:
+        found[rows[:, None], columns] = block
+
+
+def _nested_parts(part: InsertedMask | InsertedBias) -> Parts:
+    base = None if part.base is None else part.base.to_parts()
+    numbers = {
+        "kind": part.kind,
+        "num_query_units": part.num_query_units,
+        "num_key_units": part.num_key_units,
+        "base": None if base is None else base[0],
+    }
+    tensors = {} if base is None else {f"base.{name}": each for name, each in base[1].items()}
+    return numbers, {"query_units": part.query_units, "key_units": part.key_units} | tensors
+
+
+def _units_fit(part: InsertedMask | InsertedBias, num_queries: int, num_keys: int) -> bool:
+    return (
+        (part.num_query_units, part.num_key_units) == (num_queries, num_keys)
+        and _ascends(part.query_units, num_queries)
+        and _ascends(part.key_units, num_keys)
+    )
+
+
+@dataclass(frozen=True)
+class InsertedMask(Mask):
+    """A mask of some tokens among others, which may attend to nothing and are attended by none.
+
+    Where two texts are compared, each gets the tokens that only the other has.
+
+    `base` is the mask of the tokens that are there, None where it allows all. `query_units` and
+    `key_units` are int64, ascending: the row or column that each of them is, of `num_query_units`
+    rows and `num_key_units` columns.
+
+    >>> units = torch.tensor([0, 2])
+    >>> mask = InsertedMask(BandMask(None, 0), units, units, 3, 3)
+    >>> mask.allowed(0, slice(0, 3), slice(0, 3)).int().tolist()
+    [[1, 0, 0], [0, 0, 0], [1, 0, 1]]
+    """
+
+    kind = "inserted"
+
+    base: Mask | None
+    query_units: torch.Tensor
+    key_units: torch.Tensor
+    num_query_units: int
+    num_key_units: int
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads have entries of their own; 1 where all heads share them."""
+        return 1 if self.base is None else self.base.num_heads
+
+    def select_heads(self, heads: Sequence[int]) -> InsertedMask:
+        """The same for some heads, in their order."""
+        return self if self.base is None else replace(self, base=self.base.select_heads(heads))
+
+    @property
+    def offset(self) -> int:
+        """The key position that query 0 stands at, where the mask says so."""
+        before = 0 if self.base is None else self.base.offset
+        if not 0 <= before < len(self.key_units):
+            return before
+        return int(self.key_units[before]) - int(self.query_units[0])
+
+    @property
+    def causal(self) -> bool:
+        """Whether no query may look ahead: so it is where rows and columns are the same units."""
+        causal = self.base is not None and self.base.causal
+        return causal and torch.equal(self.query_units, self.key_units)
+
+    @property
+    def local(self) -> bool:
+        """Whether every query is limited to its neighbourhood; how far that goes differs."""
+        return self.base is not None and self.base.local
+
+    def allowed(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Flags of a block, bool, (rows, columns); False in rows and columns not there."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        flags = torch.zeros(count, columns.stop - columns.start, dtype=torch.bool, device=device)
+        (there, at), (seen, to) = self._tokens(rows, columns)
+        if len(at) and len(to):
+            if self.base is None:
+                block = torch.ones(1, 1, dtype=torch.bool, device=device)
+            else:
+                block = self.base.allowed(head, there, seen, device)
+            _put(flags, block.expand(len(at), len(to)), at, to)
+        return flags
+
+    def open_keys(self, rows: Rows, columns: slice) -> slice:
+        """The longest run of keys without a gap that all of some queries are known to see.
+
+        >>> units = torch.tensor([0, 1, 3, 4, 5])
+        >>> InsertedMask(None, units, units, 6, 6).open_keys(slice(3, 6), slice(0, 6))
+        slice(3, 6, None)
+        """
+        nothing = slice(columns.start, columns.start)
+        (there, at), (seen, to) = self._tokens(rows, columns)
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        if len(at) < count or not len(to):
+            return nothing
+        known = seen if self.base is None else self.base.open_keys(there, seen)
+        keys = self.key_units[known]
+        if not len(keys):
+            return nothing
+        ends = [0, *(torch.nonzero(keys.diff() > 1).flatten() + 1).tolist(), len(keys)]
+        start, stop = max(pairwise(ends), key=lambda run: run[1] - run[0])
+        return slice(int(keys[start]), int(keys[stop - 1]) + 1)
+
+    def reach(self, rows: Rows, num_keys: int) -> slice:
+        """Keys outside of which it is known to allow none of some queries (at least one)."""
+        del num_keys
+        there, at = _present(self.query_units, rows)
+        seen = slice(0, len(self.key_units) if len(at) else 0)
+        if len(at) and self.base is not None:
+            seen = self.base.reach(there, len(self.key_units))
+        if seen.start >= seen.stop:
+            return slice(0, 0)
+        return slice(int(self.key_units[seen.start]), int(self.key_units[seen.stop - 1]) + 1)
+
+    def permute(self, order: torch.Tensor) -> Mask:
+        """The mask of the same tokens in another order; queries and keys are the same tokens."""
+        return self._packed().permute(order)
+
+    def without_windows(self, num_queries: int, num_keys: int) -> InsertedMask:
+        """The same, the pairs of windows listed: pages have no form for windows."""
+        del num_queries, num_keys
+        sizes = len(self.query_units), len(self.key_units)
+        return self if self.base is None else replace(self, base=self.base.without_windows(*sizes))
+
+    def bytes_without_windows(self, num_queries: int, num_keys: int) -> int:
+        """Bytes that the tensors of `without_windows` take."""
+        sizes = len(self.query_units), len(self.key_units)
+        base = 0 if self.base is None else self.base.bytes_without_windows(*sizes)
+        return base + 4 * (num_queries + num_keys)
+
+    def to_parts(self) -> Parts:
+        """Its numbers and its tensors, those of the base too."""
+        return _nested_parts(self)
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether the units are some of the rows and columns, and the base is of these."""
+        sizes = num_heads, len(self.query_units), len(self.key_units)
+        return _units_fit(self, num_queries, num_keys) and (
+            self.base is None or (isinstance(self.base, Mask) and self.base.fits(*sizes))
+        )
+
+    def _packed(self) -> PackedMask:
+        everything = slice(0, self.num_query_units), slice(0, self.num_key_units)
+        flags = [self.allowed(head, *everything) for head in range(self.num_heads)]
+        return PackedMask.pack(torch.stack(flags))
+
+    def _tokens(
+        self, rows: Rows, columns: slice
+    ) -> tuple[tuple[Rows, torch.Tensor], tuple[slice, torch.Tensor]]:
+        seen, to = _present(self.key_units, columns)
+        return _present(self.query_units, rows), (cast("slice", seen), to)
+
+
 @dataclass(frozen=True)
 class DistanceBias(Bias):
     """A bias that depends on the distance from query to key alone (T5, ALiBi).
@@ -505,9 +693,69 @@ class WindowBias(Bias):
         )
 
 
+@dataclass(frozen=True)
+class InsertedBias(Bias):
+    """A bias of some tokens among others, 0 where one of a pair is not there.
+
+    As `InsertedMask`, which hides those pairs.
+    """
+
+    kind = "inserted bias"
+
+    base: Bias
+    query_units: torch.Tensor
+    key_units: torch.Tensor
+    num_query_units: int
+    num_key_units: int
+
+    @property
+    def num_heads(self) -> int:
+        """How many heads have values of their own; 1 where all share them."""
+        return self.base.num_heads
+
+    def select_heads(self, heads: Sequence[int]) -> InsertedBias:
+        """The same for some heads, in their order."""
+        return replace(self, base=self.base.select_heads(heads))
+
+    def added(self, head: int, rows: Rows, columns: slice, device: Device = None) -> torch.Tensor:
+        """Values of a block, float32, (rows, columns)."""
+        count = rows.stop - rows.start if isinstance(rows, slice) else len(rows)
+        there, at = _present(self.query_units, rows)
+        seen, to = _present(self.key_units, columns)
+        values = torch.zeros(count, columns.stop - columns.start, device=device)
+        if len(at) and len(to):
+            block = self.base.added(head, there, cast("slice", seen), device)
+            _put(values, block.expand(len(at), len(to)), at, to)
+        return values
+
+    def without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> InsertedBias:
+        """The same, the values of windows written out: pages have no form for windows."""
+        del num_queries, num_keys
+        sizes = num_heads, len(self.query_units), len(self.key_units)
+        return replace(self, base=self.base.without_windows(*sizes))
+
+    def bytes_without_windows(self, num_heads: int, num_queries: int, num_keys: int) -> int:
+        """Bytes that the tensors of `without_windows` take as float32."""
+        sizes = num_heads, len(self.query_units), len(self.key_units)
+        return self.base.bytes_without_windows(*sizes) + 4 * (num_queries + num_keys)
+
+    def to_parts(self) -> Parts:
+        """Its numbers and its tensors, those of the base too."""
+        return _nested_parts(self)
+
+    def fits(self, num_heads: int, num_queries: int, num_keys: int) -> bool:
+        """Whether the units are some of the rows and columns, and the base is of these."""
+        sizes = num_heads, len(self.query_units), len(self.key_units)
+        fits = _units_fit(self, num_queries, num_keys)
+        return fits and isinstance(self.base, Bias) and self.base.fits(*sizes)
+
+
 _KINDS: dict[str, type[Mask | Bias]] = {
     each.kind: each
-    for each in (BandMask, PackedMask, WindowMask, DistanceBias, DenseBias, WindowBias)
+    for each in (
+        *(BandMask, PackedMask, WindowMask, InsertedMask),
+        *(DistanceBias, DenseBias, WindowBias, InsertedBias),
+    )
 }
 
 
@@ -520,6 +768,10 @@ def from_parts(numbers: Mapping[str, Any], tensor: Callable[[str], torch.Tensor]
         raise ValueError(f"a mask or bias is of an unknown kind, {numbers['kind']!r}")
     cls = _KINDS[numbers["kind"]]
     rest = {name: number for name, number in numbers.items() if name != "kind"}
+    if rest.get("base") is not None:
+        if "base" in rest["base"]:
+            raise ValueError("a mask or bias has tokens inserted twice")
+        rest["base"] = from_parts(rest["base"], lambda name: tensor(f"base.{name}"))
     names = [field.name for field in fields(cls) if field.name not in rest]  # type: ignore[arg-type]
     return cls(**rest, **{name: tensor(name) for name in names})
 

@@ -17,7 +17,16 @@ from attnviz.pages import vectors as embedded
 from attnviz.pages.html import make_page
 from attnviz.pages.vectors import embedded_vectors
 from attnviz.record.attention import QueryKeyAttention
-from attnviz.record.masks import BandMask, DistanceBias, compact_bias, compact_mask
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    Mask,
+    compact_bias,
+    compact_mask,
+)
 from attnviz.record.record import AttentionRecord, AttentionStack
 from attnviz.record.tokens import Tokens
 from attnviz.server.protocol import MAX_REPLY_BYTES
@@ -43,12 +52,24 @@ def layer_of(case: dict[str, Any]) -> QueryKeyAttention:
         return torch.from_numpy(flat.reshape(heads, tokens, layer["head_dim"]))
 
     allowed, bias = case["allowed"], case["bias"]
+    inserted = layer["mask"] is not None and layer["mask"]["kind"] == "inserted"
+    mask: Mask | None = None if allowed is None or inserted else compact_mask(torch.tensor(allowed))
+    added: Bias | None = None if bias is None or inserted else compact_bias(torch.tensor(bias))
+    if inserted:
+        # Of tokens that no query sees and that see nothing, nothing is known.
+        flags = torch.tensor(allowed)
+        units = torch.nonzero(flags[0].any(0)).flatten()
+        of_base, sizes = np.ix_(range(len(flags)), units, units), (flags.shape[1], flags.shape[2])
+        mask = InsertedMask(compact_mask(flags[of_base]), units, units, *sizes)
+        base = compact_bias(torch.tensor(bias)[:, units][:, :, units])
+        assert base is not None
+        added = InsertedBias(base, units, units, *sizes)
     return QueryKeyAttention(
         side("queries", layer["num_heads"], layer["num_queries"]),
         side("keys", layer["num_key_heads"], layer["num_keys"]),
         layer["scale"],
-        None if allowed is None else compact_mask(torch.tensor(allowed)),
-        None if bias is None else compact_bias(torch.tensor(bias)),
+        mask,
+        added,
         layer["softcap"],
         None if layer["sinks"] is None else torch.tensor(layer["sinks"]),
     )
@@ -137,19 +158,20 @@ def test_a_page_contains_the_smallest_form(case: dict[str, Any]) -> None:
     for name in fields[:2]:
         found = inflated(data["arrays"][layer[name]])
         np.testing.assert_array_equal(found, inflated(case["arrays"][expected[name]]))
-    for name, array, kind in (("mask", "bits", "u1"), ("bias", "values", "<f4")):
-        found, wanted = layer[name], expected[name]
-        assert (found is None) == (wanted is None)
-        if wanted is None:
-            continue
-        assert {k: v for k, v in found.items() if k != array} == {
-            k: v for k, v in wanted.items() if k != array
-        }
-        if array in wanted:
-            np.testing.assert_array_equal(
-                inflated(data["arrays"][found[array]], kind),
-                inflated(case["arrays"][wanted[array]], kind),
-            )
+    kinds = {"bits": "u1", "values": "<f4", "query_places": "<i4", "key_places": "<i4"}
+
+    def written_out(part: dict[str, Any] | None, arrays: list[str]) -> dict[str, Any] | None:
+        if part is None:
+            return None
+        return {
+            name: inflated(arrays[value], kinds[name]).tolist() if name in kinds else value
+            for name, value in part.items()
+            if name != "base"
+        } | ({"base": written_out(part["base"], arrays)} if "base" in part else {})
+
+    for name in fields[2:]:
+        wanted = written_out(expected[name], case["arrays"])
+        assert written_out(layer[name], data["arrays"]) == wanted
 
 
 def random_layer(

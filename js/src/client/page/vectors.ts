@@ -7,15 +7,30 @@ import type { VectorsHeader, VectorsRequest } from "../protocol";
 import { Recent } from "../recent";
 import type { Rows } from "./rows";
 
+/** What is said of some tokens among others: for each the place among these, or -1. */
+interface Inserted<Base> {
+  kind: "inserted";
+  num_queries: number;
+  num_keys: number;
+  query_places: number;
+  key_places: number;
+  base: Base;
+}
+
 /** Keys within a band around the query, or any others, one bit each. */
 type EmbeddedMask =
   | { kind: "band"; before: number | null; after: number | null; offset: number }
-  | { kind: "packed"; heads: number; bits: number };
+  | { kind: "packed"; heads: number; bits: number }
+  | Inserted<EmbeddedMask | null>;
 
 /** What is added to logits: by distance from query to key, or by any pair. */
 type EmbeddedBias =
   | { kind: "distance"; heads: number; values: number }
-  | { kind: "dense"; heads: number; rows: number; values: number };
+  | { kind: "dense"; heads: number; rows: number; values: number }
+  | Inserted<EmbeddedBias>;
+
+/** How many queries and keys a mask or bias is of. */
+type Sizes = { num_queries: number; num_keys: number };
 
 /** How vectors are written. */
 type VectorEncoding = "float32" | "float16" | "bfloat16";
@@ -204,8 +219,8 @@ export class VectorCarrier {
     const [queries, keys, bias, allowed] = await Promise.all([
       this.#floats(layer.queries, layer.encoding),
       this.#floats(layer.keys, layer.encoding),
-      this.#bias(layer),
-      this.#allowed(layer),
+      this.#bias(layer.bias, layer),
+      this.#allowed(layer.mask, layer),
     ]);
     return (head, token) => {
       const shared = Math.floor(head / (layer.num_heads / layer.num_key_heads));
@@ -224,9 +239,10 @@ export class VectorCarrier {
     };
   }
 
-  async #bias(layer: EmbeddedLayer): Promise<OfRow<number>> {
-    const { bias, num_keys: numKeys, num_queries: numQueries } = layer;
+  async #bias(bias: EmbeddedBias | null, size: Sizes): Promise<OfRow<number>> {
+    const { num_keys: numKeys, num_queries: numQueries } = size;
     if (!bias) return () => () => 0;
+    if (bias.kind === "inserted") return this.#inserted(bias, await this.#bias(bias.base, bias), 0);
     const values = await this.#floats(bias.values, "float32");
     return (head, token) => {
       const at = bias.heads > 1 ? head : 0;
@@ -238,9 +254,11 @@ export class VectorCarrier {
     };
   }
 
-  async #allowed(layer: EmbeddedLayer): Promise<OfRow<boolean>> {
-    const { mask } = layer;
+  async #allowed(mask: EmbeddedMask | null, size: Sizes): Promise<OfRow<boolean>> {
     if (!mask) return () => () => true;
+    if (mask.kind === "inserted") {
+      return this.#inserted(mask, await this.#allowed(mask.base, mask), false);
+    }
     if (mask.kind === "band") {
       const { after, before, offset } = mask;
       return (_, token) => (key) =>
@@ -248,10 +266,33 @@ export class VectorCarrier {
         (before === null || token + offset - key <= before);
     }
     const bits = await this.#bytes(mask.bits);
-    const each = Math.ceil(layer.num_keys / 8);
+    const each = Math.ceil(size.num_keys / 8);
     return (head, token) => {
-      const from = ((mask.heads > 1 ? head : 0) * layer.num_queries + token) * each;
+      const from = ((mask.heads > 1 ? head : 0) * size.num_queries + token) * each;
       return (key) => (((bits[from + (key >> 3)] as number) >> (key & 7)) & 1) === 1;
+    };
+  }
+
+  /** The same among tokens of which it knows nothing. */
+  async #inserted<T>(
+    { query_places, key_places }: Inserted<unknown>,
+    base: OfRow<T>,
+    missing: T,
+  ): Promise<OfRow<T>> {
+    const [queries, keys] = await Promise.all(
+      [query_places, key_places].map(async (place) => {
+        const bytes = await this.#bytes(place);
+        return new Int32Array(bytes.slice().buffer);
+      }),
+    );
+    return (head, token) => {
+      const query = queries?.[token] ?? -1;
+      if (query < 0) return () => missing;
+      const row = base(head, query);
+      return (key) => {
+        const place = keys?.[key] ?? -1;
+        return place < 0 ? missing : row(place);
+      };
     };
   }
 

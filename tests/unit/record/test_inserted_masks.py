@@ -1,0 +1,189 @@
+"""Tokens among others that see nothing and are not seen: against plain indexing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from attnviz.record.attention import QueryKeyAttention
+from attnviz.record.masks import (
+    BandMask,
+    Bias,
+    DenseBias,
+    DistanceBias,
+    InsertedBias,
+    InsertedMask,
+    Mask,
+    PackedMask,
+    WindowBias,
+    WindowMask,
+    from_parts,
+)
+from attnviz.record.record import AttentionRecord, AttentionStack, load
+from attnviz.record.tokens import Tokens
+from unit.records import vectors
+
+HEADS, QUERIES, KEYS = 3, 6, 7
+QUERY_UNITS, KEY_UNITS = torch.tensor([0, 1, 4, 5, 6, 9]), torch.tensor([1, 2, 3, 5, 6, 7, 10])
+NUM_QUERIES, NUM_KEYS = 10, 12
+
+_windows = torch.tensor([0, 0, 0, 1, 1, 1, 1])
+MASKS: dict[str, Mask | None] = {
+    "none": None,
+    "causal": BandMask(None, 0),
+    "last queries": BandMask(None, 0, KEYS - QUERIES),
+    "sliding": BandMask(2, 1),
+    "packed": PackedMask.pack(
+        torch.rand(HEADS, QUERIES, KEYS, generator=torch.Generator().manual_seed(0)) < 0.5
+    ),
+    "windows": WindowMask(_windows[:QUERIES], _windows),
+}
+BIASES: dict[str, Bias] = {
+    "distance": DistanceBias(vectors(HEADS, QUERIES + KEYS - 1, seed=1), QUERIES),
+    "dense": DenseBias(vectors(HEADS, QUERIES, KEYS, seed=2)),
+    "shared": DenseBias(vectors(1, 1, KEYS, seed=3)),
+    "in windows": WindowBias(
+        vectors(1, HEADS, 4, 4, seed=4),
+        _windows[:QUERIES],
+        _windows,
+        torch.tensor([0, 1, 2, 0, 1, 2]),
+        torch.tensor([0, 1, 2, 0, 1, 2, 3]),
+    ),
+}
+BLOCKS = [
+    (slice(0, NUM_QUERIES), slice(0, NUM_KEYS)),
+    (slice(2, 7), slice(3, 11)),
+    (slice(2, 4), slice(0, 5)),
+    (slice(0, 3), slice(8, 10)),
+    (torch.tensor([9, 2, 0, 5]), slice(1, 8)),
+    (torch.tensor([3]), slice(0, NUM_KEYS)),
+]
+
+
+def inserted(mask: Mask | None) -> InsertedMask:
+    return InsertedMask(mask, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
+
+
+def whole(mask: Mask | None, head: int) -> torch.Tensor:
+    """All flags, written into a matrix of zeros."""
+    flags = torch.zeros(NUM_QUERIES, NUM_KEYS, dtype=torch.bool)
+    base = torch.ones(QUERIES, KEYS, dtype=torch.bool)
+    if mask is not None:
+        base = mask.allowed(head, slice(0, QUERIES), slice(0, KEYS))
+    flags[QUERY_UNITS[:, None], KEY_UNITS] = base
+    return flags
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_blocks_of_a_mask(mask: Mask | None, block: Any) -> None:
+    rows, columns = block
+    among = inserted(mask)
+    assert among.fits(HEADS, NUM_QUERIES, NUM_KEYS)
+    for head in range(among.num_heads):
+        wanted = whole(mask, head)[rows]
+        assert torch.equal(among.allowed(head, rows, columns), wanted[:, columns])
+        known = among.open_keys(rows, columns)
+        assert columns.start <= known.start <= known.stop <= columns.stop
+        assert wanted[:, known].all()
+        seen = among.reach(rows, NUM_KEYS)
+        assert not wanted[:, : seen.start].any()
+        assert not wanted[:, seen.stop :].any()
+
+
+@pytest.mark.parametrize("bias", BIASES.values(), ids=BIASES)
+@pytest.mark.parametrize("block", BLOCKS, ids=str)
+def test_blocks_of_a_bias(bias: Bias, block: Any) -> None:
+    rows, columns = block
+    among = InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
+    assert among.fits(HEADS, NUM_QUERIES, NUM_KEYS)
+    for head in range(among.num_heads):
+        wanted = torch.zeros(NUM_QUERIES, NUM_KEYS)
+        wanted[QUERY_UNITS[:, None], KEY_UNITS] = bias.added(
+            head, slice(0, QUERIES), slice(0, KEYS)
+        ).expand(QUERIES, KEYS)
+        assert torch.equal(among.added(head, rows, columns), wanted[rows][:, columns])
+    one = among.select_heads([2])
+    assert torch.equal(one.added(0, *BLOCKS[1]), among.added(2, *BLOCKS[1]))
+    written = among.without_windows(HEADS, NUM_QUERIES, NUM_KEYS)
+    assert torch.equal(written.added(1, *BLOCKS[0]), among.added(1, *BLOCKS[0]))
+
+
+def test_runs_without_a_gap_are_known_to_be_seen() -> None:
+    """Of a causal text with one token more, only keys near the diagonal are looked at."""
+    units = torch.cat([torch.arange(100), torch.arange(101, 1000)])
+    mask = InsertedMask(BandMask(None, 0), units, units, 1000, 1000)
+    assert mask.causal
+    assert mask.offset == 0
+    assert mask.open_keys(slice(500, 600), slice(0, 1000)) == slice(101, 501)
+    assert mask.reach(slice(500, 600), 1000) == slice(0, 600)
+    assert mask.reach(slice(100, 101), 1000) == slice(0, 0)
+    assert not inserted(BandMask(None, 0)).causal
+    assert not inserted(None).causal
+
+
+def layer(mask: Mask | None, bias: Bias | None = None, **options: Any) -> QueryKeyAttention:
+    """Queries and keys among zeros."""
+    queries, keys = vectors(HEADS, QUERIES, 8, seed=5), vectors(HEADS, KEYS, 8, seed=6)
+    among = [torch.zeros(HEADS, count, 8) for count in (NUM_QUERIES, NUM_KEYS)]
+    among[0][:, QUERY_UNITS], among[1][:, KEY_UNITS] = queries, keys
+    added = bias and InsertedBias(bias, QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS)
+    return QueryKeyAttention(*among, 0.7, inserted(mask), added, **options)
+
+
+def stack_of(attention: QueryKeyAttention) -> AttentionStack:
+    queries, keys = (
+        Tokens.of([f" {side}{number}" for number in range(count)])
+        for side, count in (("q", NUM_QUERIES), ("k", NUM_KEYS))
+    )
+    return AttentionStack("self", {0: attention}, queries, keys)
+
+
+@pytest.mark.parametrize("mask", MASKS.values(), ids=MASKS)
+def test_saved_and_read_again(mask: Mask | None, tmp_path: Path) -> None:
+    record = AttentionRecord({"self": stack_of(layer(mask, BIASES["distance"]))})
+    read = load(record.save(tmp_path / "record.safetensors"), verify=True)
+    for head in range(HEADS):
+        before, after = (
+            each.stack().weights(layer=0, head=head).tobytes() for each in (record, read)
+        )
+        assert before == after
+    attention = read.stack().attention(0).vectors
+    assert attention is not None
+    assert attention.mask is not None
+    assert attention.mask.equals(inserted(mask))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    good = inserted(BandMask(None, 0))
+    numbers, tensors = good.to_parts()
+    assert good.equals(from_parts(numbers, tensors.__getitem__))
+    twice = {**numbers, "base": {**numbers, "base": None}}
+    with pytest.raises(ValueError, match="inserted twice"):
+        from_parts(twice, lambda name: tensors[name.removeprefix("base.")])
+    for wrong in (
+        inserted(PackedMask.pack(torch.ones(1, 2, 2, dtype=torch.bool))),
+        InsertedMask(None, QUERY_UNITS.flip(0), KEY_UNITS, NUM_QUERIES, NUM_KEYS),
+        InsertedMask(None, QUERY_UNITS.int(), KEY_UNITS, NUM_QUERIES, NUM_KEYS),
+        InsertedMask(None, QUERY_UNITS, KEY_UNITS + 5, NUM_QUERIES, NUM_KEYS),
+        InsertedMask(None, QUERY_UNITS[:0], KEY_UNITS, NUM_QUERIES, NUM_KEYS),
+        InsertedMask(None, QUERY_UNITS, KEY_UNITS, NUM_QUERIES - 1, NUM_KEYS),
+        InsertedMask(BIASES["shared"], QUERY_UNITS, KEY_UNITS, NUM_QUERIES, NUM_KEYS),  # type: ignore[arg-type]
+    ):
+        assert not wrong.fits(HEADS, NUM_QUERIES, NUM_KEYS)
+
+
+def test_another_order_is_a_permutation_of_rows_and_columns() -> None:
+    units = torch.tensor([0, 2, 3])
+    mask = InsertedMask(BandMask(None, 0), units, units, 4, 4)
+    order = torch.tensor([3, 1, 0, 2])
+    everything = slice(0, 4), slice(0, 4)
+    wanted = mask.allowed(0, *everything)[order][:, order]
+    assert torch.equal(mask.permute(order).allowed(0, *everything), wanted)
+    assert np.array_equal(
+        mask.without_windows(4, 4).allowed(0, *everything), mask.allowed(0, *everything)
+    )
